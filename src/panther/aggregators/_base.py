@@ -1,0 +1,37 @@
+"""The contract of aggregators and their registry."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from panther.errors import InputError
+from panther.registry import Registry
+from panther.types import Prototypes, Rows, SlideEmbedding
+
+
+class Aggregator(nn.Module):
+    """Turns a bag into a slide embedding. Settings live here; the mathematics is in free functions."""
+
+    out_dim: int
+
+    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """Embed ``x``: (N, d), lazily read or in memory, or (B, N, d) with a mask (B, N) that is True for a real patch."""
+        raise NotImplementedError
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """What each number of the vector is: (prototype, statistic, dimension), -1 where it does not apply."""
+        raise NotImplementedError
+
+
+# Metadata declares honest exemptions from the contract suite: `duplication_invariant` and so on.
+aggregators: Registry[Callable[..., Aggregator]] = Registry("method")
+
+
+def build(method: str, prototypes: Prototypes, options: Mapping[str, Any] | None = None) -> Aggregator:
+    """Aggregator of that name on these prototypes."""
+    known = aggregators.entry(method).metadata["options"]
+    for name in options or {}:
+        if name not in known:
+            raise InputError(f"The method {method!r} has no setting {name!r}; it has {', '.join(known)}.")
+    return aggregators[method](prototypes, **(options or {}))

@@ -1,0 +1,125 @@
+"""Embed a whole cohort: every sample by itself, resumable, the result in the samples' order."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from panther.aggregators._base import Aggregator, build
+from panther.errors import InputError
+from panther.execution import map_slides
+from panther.statistics import first_bad_row
+from panther.storage.embeddings import EmbeddingTable
+from panther.storage.journal import Journal
+from panther.types import Openable, Prototypes, SlideEmbedding
+
+Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
+
+
+class _Row(NamedTuple):
+    """What comes back from a worker."""
+
+    vector: np.ndarray
+    about: dict[str, Any]
+
+
+def embed_cohort(
+    samples: Sequence[Openable],
+    prototypes: Prototypes,
+    method: str = "panther",
+    options: Mapping[str, Any] | None = None,
+    *,
+    executor: Executor | None = None,
+    device: str = "cpu",
+    partial_folder: Path | None = None,
+    track: Track = lambda items, what, total: items,
+) -> EmbeddingTable:
+    """Embed every sample; those that fail are left out and listed.
+
+    With ``partial_folder`` each finished row is kept there until the caller removes the folder, so that a killed run goes
+    on where it was; rows of other prototypes, settings or features are never reused.
+    """
+    module = build(method, prototypes, options)
+    settings = {"method": method, **(options or {}), "prototypes": prototypes.content_hash()}
+    key = hashlib.blake2b(json.dumps(settings, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+    names = [sample.sample for sample in samples]
+    journal = Journal(partial_folder, key, names, module.out_dim)
+    failures: dict[str, str] = {}
+    function = partial(_embed_one, prototypes=prototypes, method=method, options=options, device=device)
+    done = journal.done()
+    jobs = [(sample, done.get(sample.sample)) for sample in samples]
+    try:
+        for outcome in track(map_slides(function, jobs, executor), "embedding", len(samples)):
+            if outcome.value is not None:
+                journal.add(outcome.index, outcome.value.vector, outcome.value.about)
+            elif outcome.reason is not None:
+                failures[names[outcome.index]] = outcome.reason
+        vectors, about = journal.rows(leave_out=failures)
+    finally:
+        journal.close()
+    if not about:
+        raise InputError(f"None of the {len(samples)} samples could be embedded. {next(iter(failures.values()), '')}")
+    kept = [name for name in names if name in about]
+    weights = np.array([about[name].pop("weights") for name in kept]) if "weights" in about[kept[0]] else None
+    observations = {
+        column: [about[name][column] for name in kept] for column in about[kept[0]] if column != "fingerprint"
+    }
+    return EmbeddingTable(kept, vectors, observations, weights, module.columns(), prototypes, settings, failures)
+
+
+def embed_sample(sample: Openable, prototypes: Prototypes, module: Aggregator) -> SlideEmbedding:
+    """Embedding of one sample, checked: a bag with NaN raises, naming the row."""
+    bag = prototypes.prepared(sample.open())
+    if len(bag) == 0:
+        raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
+    with torch.no_grad():
+        embedding = module(bag.features)
+    if not bool(torch.isfinite(embedding.vector).all()):
+        bad = first_bad_row(bag.features)
+        if bad is None:
+            raise InputError(f"{bag.source}: features are too large to square in float32; rescale them.")
+        raise InputError(
+            f"{bag.source}: row {bad} of the features holds NaN or an infinite number; extract this slide again."
+        )
+    return embedding
+
+
+def _embed_one(
+    job: tuple[Openable, str | None],
+    *,
+    prototypes: Prototypes,
+    method: str,
+    options: Mapping[str, Any] | None,
+    device: str,
+) -> _Row | None:
+    """Row of one sample; None where an earlier run has finished these very features."""
+    sample, done = job
+    bag = sample.open()
+    fingerprint = bag.fingerprint()
+    if fingerprint == done:
+        return None
+    embedding = embed_sample(bag, prototypes, build(method, prototypes, options).to(device))
+    return _Row(
+        embedding.vector.cpu().numpy(), {"fingerprint": fingerprint, "n_patches": len(bag), **_summary(embedding)}
+    )
+
+
+def _summary(embedding: SlideEmbedding) -> dict[str, Any]:
+    """Plain numbers worth a column of the table."""
+    aux = embedding.aux
+    about: dict[str, Any] = {}
+    if "effective_prototypes" in aux:
+        about["effective_prototypes"] = round(float(aux["effective_prototypes"]), 6)
+    if "mass" in aux:
+        about["absent_prototypes"] = int((aux["mass"] < 1).sum())
+    if "log_likelihood" in aux:
+        about["log_likelihood"] = float(aux["log_likelihood"][-1])
+    if "weights" in aux:
+        about["weights"] = aux["weights"].tolist()
+    return about

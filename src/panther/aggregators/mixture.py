@@ -1,0 +1,185 @@
+r"""EM for one slide's Gaussian mixture with diagonal covariance (paper section 3.1), as free functions.
+
+The E-step is an assignment for :func:`panther.statistics.accumulate`; the M-step turns the sums into parameters.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.statistics import NEGLIGIBLE, Assign, Statistics, accumulate, compute_dtype
+from panther.types import Mixture, Rows
+
+FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
+ILL_CONDITIONED = 8.0  # squared distance to the origin over variance, above which float32 sums lose the fifth digit
+
+
+@dataclass(frozen=True)
+class EMSettings:
+    """How the mixture is fitted."""
+
+    steps: int = 1
+    tau: float = 0.0  # pseudo-count of the prior; 0 is maximum likelihood
+    variance: float | Literal["pooled"] = 1.0  # Sigma0; "pooled" takes the prototypes' within-cluster variance
+    temperature: float = 1.0  # > 1 softens the posteriors, which saturate in many dimensions
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.tau < 0 or self.temperature <= 0:
+            raise InputError(
+                f"EM needs steps >= 1, tau >= 0 and temperature > 0, not {self.steps}, {self.tau}, {self.temperature}."
+            )
+        if self.variance != "pooled" and not self.variance > 0:
+            raise InputError(f"The starting variance must be a number > 0 or 'pooled', not {self.variance!r}.")
+
+
+PRESETS = {
+    "paper": EMSettings(),
+    "published-code": EMSettings(tau=0.001, variance=0.1),
+    "calibrated": EMSettings(tau=1.0, variance="pooled"),
+}
+
+
+class MixtureFit(NamedTuple):
+    """A fitted mixture and what is worth knowing about the fit; a leading batch dimension is allowed."""
+
+    mixture: Mixture
+    mass: Tensor  # (C,), expected number of patches per component, without the prior
+    log_likelihood: Tensor  # (steps,), of the parameters that entered each step
+    assignment: Tensor | None  # (N, C), the posterior that made the parameters
+
+
+def fit_mixture(
+    x: Rows,
+    prototypes: Tensor,
+    variance: Tensor,
+    settings: EMSettings = PRESETS["paper"],
+    *,
+    mask: Tensor | None = None,
+    keep_assignment: bool = False,
+) -> MixtureFit:
+    r"""Fit a mixture to a bag, starting from the prototypes: :math:`\pi=1/C,\ \mu_c=h_c,\ \Sigma=V`.
+
+    Parameters
+    ----------
+    x : Rows or Tensor
+        (N, d), or (B, N, d) with a mask.
+    prototypes : Tensor
+        (C, d); its device is where the arithmetic is done.
+    variance : Tensor
+        Starting variance V, (d,); with a prior (tau > 0) also the variance it pulls to.
+
+    Notes
+    -----
+    Float32 sums lose digits of the variance when components lie many standard deviations apart; such a slide is
+    noticed and its step repeated in float64, so that accuracy does not depend on the data.
+    """
+    dtype = precision = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
+    origin = prototypes.detach().double().mean(0)
+    centres = prototypes.double() - origin  # (C, d)
+    start = variance.double().to(centres.device).expand(1, -1)  # (1, d): shared by the components
+    mixture = Mixture(centres.new_full((len(centres),), 1 / len(centres)), centres, start)
+    log_likelihood = []
+    for step in range(settings.steps):
+        if step:
+            mixture = mixture._replace(variances=mixture.variances.clamp_min(FLOOR * float(start.detach().mean())))
+        before, keep = mixture, keep_assignment and step == settings.steps - 1
+        while True:
+            assign = posterior(before, settings.temperature, precision)
+            sums, assignment = accumulate(x, assign, origin.to(precision), mask=mask, keep_assignment=keep)
+            mixture = maximise(sums, centres, start, settings.tau)
+            if precision == torch.float64 or not _ill_conditioned(sums.mass, mixture):
+                break
+            precision = torch.float64
+        log_likelihood.append(_log_likelihood(sums, before))
+    mixture = Mixture(mixture.weights, mixture.means + origin, mixture.variances)
+    return MixtureFit(Mixture(*(p.to(dtype) for p in mixture)), sums.mass, torch.stack(log_likelihood, -1), assignment)
+
+
+def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = torch.float32) -> Assign:
+    r"""E-step: :math:`q_{nc} \propto (\pi_c N(z_n; \mu_c, \Sigma_c))^{1/T}` (paper eq. 3), score :math:`\log p(z_n)`.
+
+    Where the components share one variance (the first step) the term :math:`z^2/\Sigma` is the same for all; it is left
+    out of posterior and score and added back in :func:`_log_likelihood`, which saves a matrix product.
+    """
+    weights, means, variances = mixture
+    shared = variances.shape[-2] == 1
+    log_weights = torch.where(weights > 0, weights, 1).log().masked_fill(weights == 0, -torch.inf)
+    constant = (means * means / variances + variances.log() + math.log(2 * math.pi)).sum(-1)
+    bias = (log_weights - 0.5 * constant).unsqueeze(-2).to(dtype)  # (..., 1, C)
+    linear = (means / variances).transpose(-1, -2).to(dtype)  # (..., d, C)
+    quadratic = None if shared else (-0.5 / variances).transpose(-1, -2).to(dtype)
+
+    def assign(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
+        joint = z @ linear + bias
+        if quadratic is not None:
+            assert z2 is not None
+            joint = joint + z2 @ quadratic
+        evidence = joint.logsumexp(-1)
+        q = (joint - evidence.unsqueeze(-1)).exp() if temperature == 1.0 else (joint / temperature).softmax(-1)
+        return torch.nn.functional.threshold(q, NEGLIGIBLE, 0.0), evidence
+
+    return assign
+
+
+def maximise(sums: Statistics, centres: Tensor, variance: Tensor, tau: float) -> Mixture:
+    r"""M-step (paper eq. 4), or maximum a posteriori with pseudo-count :math:`\tau`.
+
+    .. math:: \pi \propto s_0 + \tau,\quad \mu = \frac{s_1 + \tau m}{s_0 + \tau},\quad
+              \Sigma = \frac{s_2 + \tau (V + m^2)}{s_0 + \tau} - \mu^2
+
+    A component without mass keeps its prototype and the starting variance, with weight 0: never NaN.
+    """
+    mass = (sums.mass + tau).unsqueeze(-1)  # (..., C, 1)
+    empty = mass == 0
+    divisor = mass.masked_fill(empty, 1.0)
+    means = torch.where(empty, centres, (sums.total + tau * centres) / divisor)
+    second = (sums.square + tau * (variance + centres * centres)) / divisor
+    variances = torch.where(empty, variance, (second - means * means).clamp_min(0.0))
+    return Mixture((mass / mass.sum(-2, keepdim=True)).squeeze(-1), means, variances)
+
+
+def log_posterior(log_likelihood: Tensor, mixture: Mixture, prototypes: Tensor, variance: Tensor, tau: float) -> Tensor:
+    r"""Return the objective that EM never decreases.
+
+    .. math:: \sum_n \log p(z_n) + \tau \sum_c \Big[\log \pi_c - \tfrac12 \sum_d \Big(\log \Sigma_{cd}
+              + \frac{(\mu_{cd} - m_{cd})^2 + V_{cd}}{\Sigma_{cd}}\Big)\Big]
+    """
+    if tau == 0:
+        return log_likelihood
+    weights, means, variances = mixture
+    pull = (variances.log() + ((means - prototypes) ** 2 + variance) / variances).sum(-1)
+    return log_likelihood + tau * (weights.log() - 0.5 * pull).sum(-1)
+
+
+def responsibilities(x: Rows, mixture: Mixture, temperature: float = 1.0) -> Tensor:
+    """Posterior (N, C) of a bag under a given mixture, e.g. under the final parameters."""
+    dtype = compute_dtype(torch.promote_types(x.dtype, mixture.means.dtype))
+    origin = mixture.means.double().mean(-2)
+    variances = mixture.variances.double()
+    variances = variances.clamp_min(FLOOR * float(variances.mean()))
+    centred = Mixture(mixture.weights.double(), mixture.means.double() - origin, variances)
+    kept = accumulate(x, posterior(centred, temperature, dtype), origin.to(dtype), keep_assignment=True).assignment
+    assert kept is not None
+    return kept
+
+
+def effective_number(weights: Tensor) -> Tensor:
+    r"""Effective number of prototypes :math:`\exp(-\sum_c \pi_c \log \pi_c)`: 1 for a collapsed slide, C for a uniform one."""
+    return torch.special.entr(weights).sum(-1).exp()
+
+
+def _log_likelihood(sums: Statistics, mixture: Mixture) -> Tensor:
+    if mixture.variances.shape[-2] > 1:
+        return sums.score
+    # posteriors sum to one, so the sum over components is the plain sum of z^2 that posterior() left out
+    return sums.score - 0.5 * (sums.square.sum(-2) / mixture.variances.squeeze(-2)).sum(-1)
+
+
+@torch.no_grad()
+def _ill_conditioned(mass: Tensor, mixture: Mixture) -> bool:
+    distance, spread = mixture.means.square().mean(-1), mixture.variances.mean(-1)
+    return bool((torch.isfinite(mass) & (mass > 1.5) & (distance > ILL_CONDITIONED * spread)).any())

@@ -1,0 +1,133 @@
+"""PANTHER: the parameters of a Gaussian mixture fitted per slide are the slide's embedding (paper eq. 5)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from panther.aggregators._base import Aggregator, aggregators
+from panther.aggregators.mixture import PRESETS, EMSettings, effective_number, fit_mixture
+from panther.errors import InputError
+from panther.types import Mixture, Prototypes, Rows, SlideEmbedding
+
+
+def read_all(mixture: Mixture) -> Tensor:
+    r"""All: :math:`[\pi_1, \mu_1, \Sigma_1, \dots, \pi_C, \mu_C, \Sigma_C]`, C(1+2d) numbers."""
+    return tokens(mixture).flatten(-2)
+
+
+def read_weighted_average(mixture: Mixture) -> Tensor:
+    r"""WA: :math:`[\sum_c \pi_c \mu_c, \sum_c \pi_c \Sigma_c]`, 2d numbers."""
+    weights = mixture.weights.unsqueeze(-2)  # (..., 1, C)
+    return torch.cat([weights @ mixture.means, weights @ mixture.variances], -1).squeeze(-2)
+
+
+def read_top(mixture: Mixture) -> Tensor:
+    """Top: the component of the largest weight, 1+2d numbers."""
+    return _component(mixture, mixture.weights.argmax(-1))
+
+
+def read_bottom(mixture: Mixture) -> Tensor:
+    """Bottom: the component of the smallest weight, 1+2d numbers."""
+    return _component(mixture, mixture.weights.argmin(-1))
+
+
+def tokens(mixture: Mixture) -> Tensor:
+    """(..., C, 1+2d): one row a prototype, for structured heads."""
+    return torch.cat([mixture.weights.unsqueeze(-1), mixture.means, mixture.variances], -1)
+
+
+def _component(mixture: Mixture, index: Tensor) -> Tensor:
+    every = tokens(mixture)
+    return every.gather(-2, index[..., None, None].expand(*index.shape, 1, every.shape[-1])).squeeze(-2)
+
+
+READOUT: dict[str, Callable[[Mixture], Tensor]] = {
+    "all": read_all,
+    "wa": read_weighted_average,
+    "top": read_top,
+    "bottom": read_bottom,
+}
+
+
+@aggregators.register(
+    "panther",
+    duplication_invariant=lambda module: module.settings.tau == 0,
+    differentiable=True,
+    options=("preset", "readout", "steps", "tau", "variance", "temperature"),
+)
+class PantherAggregator(Aggregator):
+    """One EM step (by default) from the prototypes, then a readout of the mixture.
+
+    Parameters
+    ----------
+    prototypes : Prototypes
+        Centroids, and for `variance="pooled"` their within-cluster variance.
+    preset : str
+        `paper`, `published-code` or `calibrated`; single settings override it.
+    readout : str
+        `all`, `wa`, `top` or `bottom`.
+    trainable : bool
+        Whether the centroids are parameters for end-to-end training; gradients reach the inputs either way.
+    """
+
+    def __init__(
+        self,
+        prototypes: Prototypes,
+        preset: str = "paper",
+        readout: str = "all",
+        trainable: bool = False,
+        **overrides: Any,
+    ) -> None:
+        super().__init__()
+        if preset not in PRESETS:
+            raise InputError(f"There is no preset {preset!r}; known are {', '.join(PRESETS)}.")
+        if readout not in READOUT:
+            raise InputError(f"There is no readout {readout!r}; known are {', '.join(READOUT)}.")
+        self.settings: EMSettings = replace(PRESETS[preset], **overrides)
+        self.readout = readout
+        self.centroids = nn.Parameter(prototypes.centroids.clone(), requires_grad=trainable)
+        self.register_buffer("variance", _starting_variance(prototypes, self.settings))
+        count, dim = prototypes.centroids.shape
+        self.out_dim = {"all": count * (1 + 2 * dim), "wa": 2 * dim}.get(readout, 1 + 2 * dim)
+
+    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """Fit the mixture and read it out; the assignment is the posterior that made the parameters."""
+        fit = fit_mixture(
+            x, self.centroids, self.get_buffer("variance"), self.settings, mask=mask, keep_assignment=with_assignment
+        )
+        return SlideEmbedding(
+            READOUT[self.readout](fit.mixture),
+            tokens(fit.mixture) if self.readout == "all" else None,
+            fit.assignment,
+            {
+                "mass": fit.mass,
+                "weights": fit.mixture.weights,
+                "log_likelihood": fit.log_likelihood,
+                "effective_prototypes": effective_number(fit.mixture.weights),
+            },
+        )
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """Prototype (-1: not of one prototype), statistic and dimension of each number."""
+        count, dim = self.centroids.shape
+        moments = [(statistic, j) for statistic in ("mean", "variance") for j in range(dim)]
+        if self.readout == "wa":
+            return [(-1, statistic, j) for statistic, j in moments]
+        owners = range(count) if self.readout == "all" else [-1]
+        return [(c, statistic, j) for c in owners for statistic, j in [("weight", -1), *moments]]
+
+
+def _starting_variance(prototypes: Prototypes, settings: EMSettings) -> Tensor:
+    if settings.variance != "pooled":
+        return torch.full((prototypes.dim,), float(settings.variance), dtype=torch.float64)
+    if prototypes.within_variance is None:
+        raise InputError(
+            "These prototypes carry no within-cluster variance, which `calibrated` starts from; refit them with `panther prototypes`, "
+            "or use the preset `paper`."
+        )
+    pooled = prototypes.within_variance.double()
+    # a constant feature has no variance: a small one keeps it from deciding everything
+    return pooled.clamp_min(1e-6 * float(pooled.mean()) or 1e-12)

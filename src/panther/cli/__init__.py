@@ -1,0 +1,63 @@
+"""The command `panther`. Commands are a few lines over the library; heavy imports happen inside them."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from panther.cli import bags, doctor, embed, prototypes
+from panther.errors import InputError
+from panther.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="From patch features of whole-slide images to prototypes and compact slide embeddings (PANTHER, CVPR 2024).",
+    epilog="Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused.",
+)
+for module in (bags, prototypes, embed, doctor):
+    module.add_to(app)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"panther-wsi {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def panther(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show where an error came from; may stand anywhere.")
+    ] = False,
+) -> None:
+    """From patch features of whole-slide images to prototypes and compact slide embeddings (PANTHER, CVPR 2024)."""
+
+
+def main() -> None:
+    """Run the command; an error is one sentence on stderr and exit code 2, with a traceback only when -v is given."""
+    arguments = [a for a in sys.argv[1:] if a not in ("-v", "--verbose")]
+    verbose = len(arguments) < len(sys.argv) - 1
+    try:
+        app(arguments, prog_name="panther")
+    except InputError as error:
+        _refuse(str(error), verbose)
+    except MemoryError:
+        _refuse("Out of memory; use fewer --workers, a smaller --sample, or a machine with more.", verbose)
+    except Exception as error:  # a bug of ours, or a library's; still no traceback unless asked for
+        _refuse(
+            f"Unexpected {type(error).__name__}: {error}. Run again with -v to see where, and please report it.",
+            verbose,
+        )
+
+
+def _refuse(sentence: str, verbose: bool) -> None:
+    if verbose:
+        import traceback
+
+        traceback.print_exc()
+    typer.echo(f"panther: {sentence}", err=True)
+    sys.exit(2)

@@ -1,0 +1,76 @@
+"""What commands share: options, progress, and the way results and failures are told."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+FeaturesArgument = Annotated[
+    Path, typer.Argument(help="Feature file, or folder of them (searched in depth).", show_default=False)
+]
+OutputOption = Annotated[Path, typer.Option("-o", "--output", help="File to write.", show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+WorkersOption = Annotated[
+    int, typer.Option("-j", "--workers", help="Worker processes, one thread each; 0: one per core.")
+]
+ClusterOption = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler (tcp://HOST:PORT) to work on more than one machine.")
+]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 ...")]
+TableOption = Annotated[
+    Path | None,
+    typer.Option(help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables."),
+]
+SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
+
+
+def track(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
+    """Progress bar on standard error, where that is a terminal; it disappears when done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield from progress.track(items, total=total, description=what)
+
+
+def checked_device(device: str) -> str:
+    """Refuse a device that is not there, before the work."""
+    import torch
+
+    from panther.errors import InputError
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}); try --device cpu."
+        ) from error
+    return device
+
+
+def report(
+    result: Mapping[str, Any],
+    lines: Iterable[str],
+    failures: Mapping[str, str],
+    *,
+    as_json: bool,
+    notes: Iterable[str] = (),
+) -> None:
+    """Tell what was done, then what failed; exit code 1 if anything did."""
+    if as_json:
+        typer.echo(json.dumps({**result, "notes": list(notes), "failures": dict(failures)}, indent=2, default=str))
+    else:
+        for line in lines:
+            typer.echo(line)
+        for note in notes:
+            typer.echo(f"Note: {note}", err=True)
+        for sentence in list(failures.values())[:20]:
+            typer.echo(f"Failed: {sentence}", err=True)
+        if len(failures) > 20:
+            typer.echo(f"... and {len(failures) - 20} more; --json lists all.", err=True)
+    if failures:
+        raise typer.Exit(1)

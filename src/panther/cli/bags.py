@@ -1,0 +1,102 @@
+"""`panther inspect` and `panther convert`."""
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(inspect)
+    app.command()(convert)
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A file, or a folder (searched in depth).", show_default=False)],
+    deep: Annotated[bool, typer.Option("--deep", help="Read all features to find NaN and infinite numbers.")] = False,
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Tell what a file or folder holds: format, slides, patches, dimensions, encoder, problems."""
+    from panther.execution import map_slides, open_executor
+    from panther.storage.survey import files_of, survey, twice
+
+    files = files_of(path)
+    found: dict[Path, dict[str, Any]] = {}
+    with open_executor(workers if len(files) > 64 or deep else 1) as executor:
+        for outcome in common.track(map_slides(partial(survey, deep=deep), files, executor), "inspecting", len(files)):
+            found[files[outcome.index]] = outcome.value or {"kind": "problem", "problem": outcome.reason}
+    problems = {str(file): about["problem"] for file, about in found.items() if "problem" in about}
+    for slide, places in twice(found).items():
+        problems[slide] = (
+            f"{slide}: the slide is there more than once ({' and '.join(map(str, places))}); give the folder you mean."
+        )
+    result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
+    common.report(result, _table(path, found), problems, as_json=as_json)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Feature file or folder.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.", show_default=False)],
+    to: Annotated[str, typer.Option(help="trident, npy or safetensors.")] = "trident",
+    dtype: Annotated[
+        str, typer.Option(help="keep, float16 (half the size, faster to read), float32 or float64.")
+    ] = "keep",
+    mpp: Annotated[float | None, typer.Option(help="Level-0 resolution, for coordinates in micrometres.")] = None,
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Write bags in another layout; files appear whole, and a second run only does what is missing."""
+    from panther.execution import map_slides, open_executor
+    from panther.storage.bags import list_bags
+    from panther.storage.convert import Conversion
+
+    conversion, listing = Conversion(folder, to, dtype, mpp), list_bags(source)
+    failures, done = dict(listing.problems), Counter[str]()
+    with open_executor(workers if len(listing.refs) > 8 else 1) as executor:
+        for outcome in common.track(map_slides(conversion, listing.refs, executor), "converting", len(listing.refs)):
+            if outcome.value is None:
+                failures[listing.refs[outcome.index].sample] = outcome.reason or ""
+            else:
+                done[outcome.value] += 1
+    notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []
+    lines = [f"{done['written']} bags written to {folder} as {to}, {done['kept']} were there already"]
+    result = {"output": str(folder), "written": done["written"], "kept": done["kept"]}
+    common.report(result, lines, failures, as_json=as_json, notes=notes)
+
+
+def _table(path: Path, found: dict[Path, dict[str, Any]]) -> list[str]:
+    """One line a group of alike files; a single file gets all that is known."""
+    if len(found) == 1:
+        ((file, about),) = found.items()
+        return [str(file), *(f"  {name:<11} {value}" for name, value in about.items() if name != "problem")]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for about in found.values():
+        groups.setdefault(_label(about), []).append(about)
+    lines = [f"{path}: {len(found)} files"]
+    for label, members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        patches = [about["patches"] for about in members if "patches" in about]
+        counted = f", {sum(patches):,} patches ({min(patches):,} to {max(patches):,} a slide)" if patches else ""
+        empty = sum(1 for n in patches if n == 0)
+        lines.append(f"  {len(members):>6} {label}{counted}" + (f", {empty} with zero patches" if empty else ""))
+    return lines
+
+
+def _label(about: dict[str, Any]) -> str:
+    if about["kind"] == "bag":
+        spec = about["patch_spec"]
+        geometry = f", {spec['size']} px" if "size" in spec else ""
+        geometry += f" at {spec['mpp']:g} um/px" if "mpp" in spec else ""
+        where = "with coordinates" if about["coords"] else "without coordinates"
+        return f"bags, {about['format']}, d={about['dim']} {about['dtype']}, encoder {about['encoder'] or 'not said'}{geometry}, {where}"
+    return {
+        "problem": "files with problems",
+        "other": "other files",
+        "slide image": f"slide images, {about.get('format')} (features are needed: extract them first)",
+        "coordinates": "coordinate files (no features)",
+    }.get(about["kind"], about["kind"])

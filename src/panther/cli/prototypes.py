@@ -1,0 +1,83 @@
+"""`panther prototypes`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(prototypes)
+
+
+def prototypes(
+    features: common.FeaturesArgument,
+    output: common.OutputOption,
+    n_prototypes: Annotated[int, typer.Option("-C", "--n-prototypes", help="Number of prototypes.")] = 16,
+    table: common.TableOption = None,
+    split: common.SplitOption = None,
+    seed: Annotated[int, typer.Option(help="Same seed and input: same bytes.")] = 0,
+    sample: Annotated[int, typer.Option(help="Patches for k-means++ and its restarts.")] = 50_000,
+    share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
+    restarts: Annotated[int, typer.Option(help="Restarts of k-means on the sample.")] = 5,
+    passes: Annotated[int, typer.Option(help="Lloyd passes over all patches afterwards.")] = 3,
+    normalise: Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")] = False,
+    pca: Annotated[int | None, typer.Option(help="Reduce features to that many dimensions first.")] = None,
+    memory: Annotated[float, typer.Option(help="GB that the sample may take.")] = 4.0,
+    workers: common.WorkersOption = 0,
+    cluster: common.ClusterOption = None,
+    device: common.DeviceOption = "cpu",
+    as_json: common.JsonOption = False,
+) -> None:
+    """Fit prototypes by K-means on the patches of the training slides."""
+    from panther.execution import open_executor
+    from panther.prototypes import KMeansSettings, fit_prototypes
+    from panther.storage.atomic import check_writable
+    from panther.storage.cohort import select_slides
+    from panther.storage.prototypes import save_prototypes
+
+    settings = KMeansSettings(n_prototypes, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
+    check_writable(output)
+    chosen = select_slides(features, table, split)
+    with open_executor(workers, cluster, threads=common.checked_device(device) != "cpu") as executor:
+        fitted = fit_prototypes(chosen.refs, settings, executor=executor, device=device, track=common.track)
+    save_prototypes(fitted.prototypes, output)
+    notes = [
+        *chosen.notes,
+        *(f"{name}: zero patches." for name in fitted.empty),
+        *fitted.prototypes.diagnostics["warnings"],
+    ]
+    failures = {**chosen.problems, **fitted.failures}
+    common.report(
+        _result(fitted.prototypes, output), _lines(fitted.prototypes, output), failures, as_json=as_json, notes=notes
+    )
+
+
+def _result(fitted: Any, output: Any) -> dict[str, Any]:
+    return {
+        "output": str(output),
+        "prototypes": len(fitted),
+        "dim": fitted.dim,
+        "encoder": fitted.encoder,
+        "slides": len(fitted.slides),
+        "settings": dict(fitted.settings),
+        "diagnostics": dict(fitted.diagnostics),
+    }
+
+
+def _lines(fitted: Any, output: Any) -> list[str]:
+    d = fitted.diagnostics
+    rows = [
+        f"  C{c:<3} {share:7.2%} of the patches, nearest C{neighbour} at {distance:.4g}"
+        for c, (share, neighbour, distance) in enumerate(
+            zip(d["occupancy_share"], d["nearest"], d["distance_to_nearest"], strict=True)
+        )
+    ]
+    return [
+        f"{len(fitted)} prototypes of {fitted.dim} dimensions from {fitted.settings['patches']:,} patches of {len(fitted.slides)} slides -> {output}",
+        *rows,
+        f"inertia {d['inertia']:.6g}; restarts differ by {d['restart_spread']:.2%}; effective number {d['effective_number']:.1f} of {len(fitted)}; "
+        f"within-cluster radius {d['within_radius']:.4g}; {len(d['dominated_slides'])} slides dominated by one prototype",
+    ]

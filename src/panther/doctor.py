@@ -1,0 +1,89 @@
+"""What this machine has, what is missing, and how to get it."""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+
+class Finding(NamedTuple):
+    """One line of the examination."""
+
+    what: str
+    found: str
+    remedy: str | None = None  # None: all is well
+
+
+PACKAGES = {
+    "panther-wsi": "pip install panther-wsi",
+    "numpy": "pip install numpy",
+    "torch": "pip install torch",
+    "h5py": "pip install h5py",
+    "safetensors": "pip install safetensors",
+    "scikit-learn": "pip install scikit-learn",
+    "pandas": "pip install pandas",
+    "anndata": "pip install anndata (for .h5ad; .npz works without)",
+    "distributed": "pip install 'panther-wsi[cluster]' (for --cluster)",
+    "pyarrow": "pip install 'panther-wsi[parquet]' (for parquet tables)",
+    "openslide-python": "pip install openslide-python openslide-bin (to read slide images; features need none)",
+}
+
+
+def examine() -> list[Finding]:
+    """Look at packages, devices, threads, memory and disk."""
+    packages = [_package(name, remedy) for name, remedy in PACKAGES.items()]
+    return [Finding("python", platform.python_version()), *packages, *(check() for check in CHECKS)]
+
+
+def _package(name: str, remedy: str) -> Finding:
+    try:
+        return Finding(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(name, "missing", remedy)
+
+
+def _openslide() -> Finding:
+    try:
+        import openslide
+    except ImportError:
+        return Finding("OpenSlide", "missing", PACKAGES["openslide-python"])
+    except OSError as error:
+        return Finding("OpenSlide", f"library not found ({error})", "pip install openslide-bin")
+    return Finding("OpenSlide", openslide.__library_version__)
+
+
+def _device() -> Finding:
+    import torch
+
+    if torch.cuda.is_available():
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        return Finding("GPU", names)
+    return Finding("GPU", "none; everything runs on the CPU")
+
+
+def _threads() -> Finding:
+    import torch
+
+    limit = os.environ.get("OMP_NUM_THREADS")
+    limited = f", OMP_NUM_THREADS={limit}" if limit else ""
+    return Finding("threads", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}{limited}")
+
+
+def _memory() -> Finding:
+    memory = psutil.virtual_memory()
+    found = f"{memory.available / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB"
+    return Finding("memory", found, "close other programs, or use fewer --workers" if memory.available < 2e9 else None)
+
+
+def _disk() -> Finding:
+    disk = shutil.disk_usage(Path.cwd())
+    found = f"{disk.free / 1e9:.1f} GB free of {disk.total / 1e9:.1f} GB here"
+    return Finding("disk", found, "free some space" if disk.free < 5e9 else None)
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (_openslide, _device, _threads, _memory, _disk)

@@ -1,0 +1,145 @@
+"""The scikit-learn habit: fit on training bags, transform any bags; and one function for one bag."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from panther.aggregators import Aggregator, build
+from panther.aggregators.cohort import embed_sample
+from panther.errors import InputError
+from panther.execution import map_slides, open_executor
+from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.storage.embeddings import column_name
+from panther.storage.readers import open_bag
+from panther.types import Bag, Prototypes, SlideEmbedding
+
+BagLike = Bag | Tensor | np.ndarray | Path | str
+
+
+def embed(bag: BagLike, prototypes: Prototypes, method: str = "panther", **options: Any) -> SlideEmbedding:
+    """Embed one bag (a tensor, an array, a `Bag`, or the path of a feature file) on fitted prototypes.
+
+    >>> embedding = panther.embed(features, panther.load_prototypes("protos.safetensors"), preset="calibrated")
+    >>> embedding.vector.shape, embedding.tokens.shape, embedding.aux["effective_prototypes"]
+    """
+    return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options))
+
+
+def as_bag(bag: BagLike, name: str = "0") -> Bag:
+    """Bag from whatever the user has."""
+    if isinstance(bag, Bag):
+        return bag
+    if isinstance(bag, (str, Path)):
+        return open_bag(bag)
+    features = torch.as_tensor(bag)
+    if features.ndim != 2 or not features.dtype.is_floating_point:
+        raise InputError(
+            f"Bag {name} has shape {tuple(features.shape)} and type {features.dtype}; expected (N, d) floating-point features."
+        )
+    return Bag(name, features)
+
+
+class Panther(TransformerMixin, BaseEstimator):
+    """Unsupervised slide embeddings: K-means prototypes on training bags, one Gaussian mixture per bag.
+
+    Parameters
+    ----------
+    n_prototypes : int
+        C of the paper.
+    preset, readout : str
+        As in `panther embed`: `paper`, `published-code`, `calibrated`; `all`, `wa`, `top`, `bottom`.
+    em_options : mapping, optional
+        Single settings over the preset: steps, tau, variance, temperature.
+    sample, restarts, passes, normalise, pca
+        As in `panther prototypes`.
+    random_state : int
+        Seed.
+    n_jobs : int
+        Worker processes for `transform`; 1 works in this process, -1 takes one per core.
+
+    Examples
+    --------
+    >>> embeddings = Panther(n_prototypes=16, random_state=0).fit(train_bags).transform(test_bags)
+    """
+
+    def __init__(
+        self,
+        n_prototypes: int = 16,
+        *,
+        preset: str = "paper",
+        readout: str = "all",
+        em_options: Mapping[str, Any] | None = None,
+        sample: int = 50_000,
+        restarts: int = 5,
+        passes: int = 3,
+        normalise: bool = False,
+        pca: int | None = None,
+        random_state: int = 0,
+        n_jobs: int = 1,
+    ) -> None:
+        self.n_prototypes = n_prototypes
+        self.preset = preset
+        self.readout = readout
+        self.em_options = em_options
+        self.sample = sample
+        self.restarts = restarts
+        self.passes = passes
+        self.normalise = normalise
+        self.pca = pca
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Sequence[BagLike], y: Any = None) -> "Panther":
+        """Fit prototypes on training bags; unlike the command it refuses the whole if one bag is bad."""
+        bags = [as_bag(bag, str(index)) for index, bag in enumerate(X)]
+        if len({bag.sample for bag in bags}) < len(bags):
+            raise InputError("Two bags have the same slide id; ids must be unique.")
+        settings = KMeansSettings(
+            n_prototypes=self.n_prototypes,
+            seed=self.random_state,
+            sample=self.sample,
+            restarts=self.restarts,
+            passes=self.passes,
+            normalise=self.normalise,
+            pca=self.pca,
+        )
+        fitted = fit_prototypes(bags, settings)
+        if fitted.failures:
+            raise InputError(next(iter(fitted.failures.values())))
+        self.prototypes_ = fitted.prototypes
+        self.n_features_in_ = fitted.prototypes.dim_in
+        return self
+
+    def transform(self, X: Sequence[BagLike]) -> np.ndarray:
+        """(n, out_dim) float32, one row a bag."""
+        check_is_fitted(self)
+        bags = [as_bag(bag, str(index)) for index, bag in enumerate(X)]
+        module = build("panther", self.prototypes_, self._options())
+        function = partial(_vector, prototypes=self.prototypes_, module=module)
+        with open_executor(max(self.n_jobs, 0)) as executor:
+            rows: list[Any] = []
+            for outcome in map_slides(function, bags, executor):
+                if outcome.reason is not None:
+                    raise InputError(outcome.reason)
+                rows.append(outcome.value)
+        return np.stack(rows) if rows else np.empty((0, module.out_dim), np.float32)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Name each number: `C3:mu:17`."""
+        check_is_fitted(self)
+        columns = build("panther", self.prototypes_, self._options()).columns()
+        return np.array([column_name(*column) for column in columns], dtype=object)
+
+    def _options(self) -> dict[str, Any]:
+        return {"preset": self.preset, "readout": self.readout, **(self.em_options or {})}
+
+
+def _vector(bag: Bag, *, prototypes: Prototypes, module: Aggregator) -> np.ndarray:
+    return embed_sample(bag, prototypes, module).vector.numpy()

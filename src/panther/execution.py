@@ -1,0 +1,147 @@
+"""Map a function over slides: in this process, in worker processes, in threads, or on a cluster, behind one interface.
+
+Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Client.get_executor()`` is one.
+"""
+
+import multiprocessing
+import os
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from panther.errors import InputError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    """What became of one item: a value, or the reason why there is none."""
+
+    index: int  # position of the item
+    value: R | None = None
+    reason: str | None = None  # a sentence
+    detail: str = ""  # traceback of an unexpected error
+
+
+def map_slides(
+    function: Callable[[T], R], items: Iterable[T], executor: Executor | None = None
+) -> Iterator[Outcome[R]]:
+    """Yield the outcome of each item, in the items' order, whatever the executor.
+
+    Every call runs with one torch thread: many slides side by side beat many threads on one slide, and the bytes of a
+    result do not depend on who computed it. An item that fails does not stop the others. A bounded number of items is
+    in flight, so memory does not grow with the cohort.
+    """
+    if executor is None:
+        with _one_thread():
+            for index, item in enumerate(items):
+                yield _outcome(index, _attempt(function, item))
+        return
+    window = 4 * max(os.cpu_count() or 1, 16)
+    pending: deque[tuple[int, Future[Any]]] = deque()
+    try:
+        for index, item in enumerate(items):
+            pending.append((index, executor.submit(_attempt, function, item)))
+            if len(pending) >= window:
+                first, future = pending.popleft()
+                yield _outcome(first, future.result())
+        while pending:
+            first, future = pending.popleft()
+            yield _outcome(first, future.result())
+    except BrokenExecutor as error:
+        raise InputError(
+            "A worker process died (out of memory, or killed); what was finished is kept: run the command again to go on, "
+            "with fewer --workers if memory was short."
+        ) from error
+    finally:
+        for _, future in pending:
+            future.cancel()
+
+
+@contextmanager
+def open_executor(workers: int = 0, cluster: str | None = None, *, threads: bool = False) -> Iterator[Executor | None]:
+    """Executor for ``workers`` processes (0: one per core; 1: this process) or for a Dask cluster at ``cluster``."""
+    if cluster is not None:
+        with _dask_executor(cluster) as executor:
+            yield executor
+        return
+    workers = workers or len(
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
+    if workers < 0:
+        raise InputError(f"--workers is {workers}; give 0 for one per core, or a number of processes.")
+    if workers == 1 and not threads:
+        yield None
+        return
+    pool: Executor = ThreadPoolExecutor(workers) if threads else _process_pool(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _process_pool(workers: int) -> ProcessPoolExecutor:
+    # A fork server imports torch once and forks workers from that clean state; forking this process itself, with its
+    # threads and open files, may deadlock.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["panther.execution", "h5py"])
+    return ProcessPoolExecutor(workers, mp_context=context)
+
+
+@contextmanager
+def _dask_executor(address: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError("--cluster needs Dask; install it with: pip install 'panther-wsi[cluster]'.") from error
+    try:
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"No Dask scheduler answers at {address}; start one with `dask scheduler` and workers with `dask worker {address}`."
+        ) from error
+    try:
+        # pure=False: equal tasks of two runs are not the same task; a killed worker's tasks run again elsewhere
+        yield client.get_executor(pure=False, retries=3)
+    finally:
+        client.close()
+
+
+def _attempt(function: Callable[[T], R], item: T) -> tuple[R | None, str | None, str]:
+    """Runs where the work is done; errors come back as text because not every exception can be pickled."""
+    with _one_thread():
+        try:
+            return function(item), None, ""
+        except InputError as error:
+            return None, str(error), ""
+        except OSError as error:
+            return None, f"{error.filename or item}: {error.strerror or error}.", traceback.format_exc()
+        except Exception as error:  # one slide must not stop ten thousand
+            return None, f"{item}: unexpected {type(error).__name__}: {error}", traceback.format_exc()
+
+
+def _outcome(index: int, result: tuple[R | None, str | None, str]) -> Outcome[R]:
+    return Outcome(index, *result)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,112 @@
+r"""K-means on a sample in memory: k-means++ and Lloyd iterations on the streaming kernel.
+
+.. math:: \min_h \sum_n \min_c |z_n - h_c|^2
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.statistics import Statistics, accumulate, block_rows, nearest
+
+TOLERANCE = 1e-5  # relative gain of inertia below which Lloyd stops
+
+
+class KMeansRun(NamedTuple):
+    """Result of one restart."""
+
+    centroids: Tensor  # (C, d)
+    inertia: float
+
+
+def kmeans(
+    x: Tensor, n_clusters: int, seed: int, restarts: int, max_iterations: int = 100
+) -> tuple[KMeansRun, list[float]]:
+    """Best of several restarts on a sample (m, d), and the inertia of each.
+
+    Restarts run side by side, one thread each, so the result does not depend on the number of cores.
+    """
+    distinct = len(torch.unique(x[: 100 * n_clusters], dim=0))
+    if distinct < n_clusters and len(torch.unique(x, dim=0)) < n_clusters:
+        raise InputError(
+            f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer prototypes (-C), or give more patches."
+        )
+    origin = x.mean(0, dtype=torch.float64).to(x)
+
+    def restart(number: int) -> KMeansRun:
+        torch.set_num_threads(1)
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
+        return lloyd(x, plus_plus(x, n_clusters, origin, generator), origin, max_iterations)
+
+    threads = torch.get_num_threads()
+    if x.is_cuda:
+        runs = [restart(number) for number in range(restarts)]
+    else:
+        with ThreadPoolExecutor(min(restarts, os.cpu_count() or 1)) as pool:
+            runs = list(pool.map(restart, range(restarts)))
+    torch.set_num_threads(threads)
+    return min(runs, key=lambda run: run.inertia), [run.inertia for run in runs]
+
+
+def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, max_iterations: int) -> KMeansRun:
+    """Lloyd iterations until the inertia no longer falls; an empty cluster moves to the patch that is served worst."""
+    energy = _energy(x, origin)
+    inertia = torch.inf
+    for _ in range(max_iterations):
+        sums = accumulate(x, nearest(centroids - origin), origin, squares=False).statistics
+        before, inertia = inertia, energy - 2 * float(sums.score)
+        if before - inertia <= TOLERANCE * abs(inertia):
+            break
+        centroids = update(sums, centroids, origin)
+        empty = (sums.mass == 0).nonzero().flatten()
+        if len(empty):
+            centroids[empty] = worst_served(x, centroids, origin, len(empty))
+    return KMeansRun(centroids, max(inertia, 0.0))
+
+
+def update(sums: Statistics, centroids: Tensor, origin: Tensor) -> Tensor:
+    """New centroids: the means of their patches; an empty one stays."""
+    mass = sums.mass.unsqueeze(-1)
+    means = sums.total / mass.clamp_min(1) + origin.double()
+    return torch.where(mass > 0, means, centroids.double()).to(centroids)
+
+
+def plus_plus(x: Tensor, n_clusters: int, origin: Tensor, generator: torch.Generator) -> Tensor:
+    """k-means++ seeds: each next one drawn with chance ~ squared distance to the nearest so far, best of a few draws."""
+    trials = 2 + n_clusters.bit_length()
+    first = int(torch.randint(len(x), (1,), generator=generator))
+    chosen = [first]
+    closest = squared_distances(x, x[first : first + 1], origin)[:, 0]  # (m,)
+    while len(chosen) < n_clusters:
+        chance = closest.double().cumsum(0)
+        draws = torch.rand(trials, generator=generator, dtype=torch.float64).to(x.device) * chance[-1]
+        candidates = torch.searchsorted(chance, draws).clamp_max(len(x) - 1)  # (trials,)
+        distances = torch.minimum(squared_distances(x, x[candidates], origin), closest.unsqueeze(-1))
+        best = int(distances.sum(0, dtype=torch.float64).argmin())
+        closest = distances[:, best]
+        chosen.append(int(candidates[best]))
+    return x[chosen].clone()
+
+
+def squared_distances(x: Tensor, points: Tensor, origin: Tensor) -> Tensor:
+    """(m, k) squared distances, block by block."""
+    p = points - origin
+    parts = []
+    for start in range(0, len(x), block_rows(x.shape[1], 4, x.device.type)):
+        z = x[start : start + block_rows(x.shape[1], 4, x.device.type)] - origin
+        parts.append((z.square().sum(-1, keepdim=True) - 2 * z @ p.T + p.square().sum(-1)).clamp_min(0))
+    return torch.cat(parts)
+
+
+def worst_served(x: Tensor, centroids: Tensor, origin: Tensor, count: int) -> Tensor:
+    """Return the patches farthest from their nearest centroid."""
+    return x[squared_distances(x, centroids, origin).amin(-1).topk(count).indices]
+
+
+def _energy(x: Tensor, origin: Tensor) -> float:
+    step = block_rows(x.shape[1], 4, x.device.type)
+    return float(sum((x[i : i + step] - origin).square().sum(dtype=torch.float64) for i in range(0, len(x), step)))

@@ -1,0 +1,63 @@
+"""Uniform sampling of patches over a cohort: seeded, every patch eligible, independent of order and workers."""
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.statistics import block_rows
+from panther.types import Rows
+
+
+def allocate(counts: Sequence[int], size: int, share: str) -> list[int]:
+    """How many patches to take from each slide so that ``size`` are taken in all.
+
+    ``proportional`` gives every patch of the cohort the same chance; ``equal`` gives every slide the same voice (a slide
+    with too few patches gives all it has and the others make up for it).
+    """
+    available = np.asarray(counts, dtype=np.int64)
+    size = int(min(size, available.sum()))
+    ideal = (
+        np.minimum(available, _level(available, size))
+        if share == "equal"
+        else available * (size / max(int(available.sum()), 1))
+    )
+    taken = np.floor(ideal).astype(np.int64)
+    remainder = np.where(taken < available, ideal - taken, -1.0)
+    for index in np.argsort(-remainder, kind="stable")[: size - int(taken.sum())]:
+        taken[index] += 1
+    return [int(n) for n in taken]
+
+
+def choose_rows(slide: str, count: int, size: int, seed: int) -> Tensor:
+    """Sorted indices of ``size`` of a slide's ``count`` rows; they depend on the seed and the slide alone."""
+    generator = np.random.default_rng([seed, zlib.crc32(slide.encode())])
+    return torch.from_numpy(np.sort(generator.choice(count, size=size, replace=False)))
+
+
+def take(x: Rows, index: Tensor) -> Tensor:
+    """Rows of ``x`` at sorted indices, as float32."""
+    if isinstance(x, Tensor):
+        return x[index].float()
+    if len(index) * 8 < int(x.shape[0]):  # few: read them one by one
+        parts = [x[i : i + 1] for i in index.tolist()]
+    else:
+        step = block_rows(int(x.shape[1]), 4, "cpu")
+        parts = [
+            x[low : low + step][index[(index >= low) & (index < low + step)] - low]
+            for low in range(0, int(x.shape[0]), step)
+        ]
+    return torch.cat(parts).float() if parts else torch.empty(0, int(x.shape[1]))
+
+
+def _level(available: np.ndarray, size: int) -> float:
+    """Water level at which min(available, level) sums to ``size``."""
+    remaining, ordered = float(size), np.sort(available)
+    for index, count in enumerate(ordered):
+        level = remaining / (len(ordered) - index)
+        if count >= level:
+            return level
+        remaining -= float(count)
+    return float(ordered[-1])

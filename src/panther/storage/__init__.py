@@ -1,0 +1,1 @@
+"""Files: the only place where they are opened."""

@@ -1,0 +1,103 @@
+"""Folders of bags: which files are the slides of a cohort, and which of them belong to one patient."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from panther.errors import InputError
+from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.types import Bag, Concatenated
+
+
+@dataclass(frozen=True)
+class BagRef:
+    """Where one sample's patches are: a slide's file, or the files of all slides of a patient. Small enough to send anywhere."""
+
+    sample: str
+    paths: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return self.sample
+
+    def open(self) -> Bag:
+        """Bag of the sample; several slides are one bag."""
+        bags = [open_bag(path) for path in self.paths]
+        return bags[0] if len(bags) == 1 else concatenate(self.sample, bags)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a path holds: samples that can be opened, and a sentence for each file that cannot be used."""
+
+    refs: tuple[BagRef, ...]
+    problems: Mapping[str, str]  # sample -> sentence
+    ignored: int = 0  # files that do not pretend to be bags
+
+
+def list_bags(path: Path | str) -> Listing:
+    """Find the bags of a file or a folder (searched in depth), sorted by slide; no file is opened.
+
+    A slide that is there twice is not used at all: which of its files is meant, only the user knows.
+    """
+    path = Path(path)
+    if path.is_file():
+        return Listing((BagRef(path.stem, (path,)),), {})
+    if not path.is_dir():
+        raise InputError(f"{path}: there is no such file or folder.")
+    by_slide: dict[str, list[Path]] = defaultdict(list)
+    ignored = 0
+    for file in _files(path):
+        if file.suffix.lower() in BAG_SUFFIXES:
+            by_slide[file.stem].append(file)
+        else:
+            ignored += 1
+    if not by_slide:
+        raise InputError(
+            f"{path}: no feature files found ({ignored} other files); expected one of {', '.join(BAG_SUFFIXES)} for each slide."
+        )
+    refs = tuple(BagRef(slide, tuple(files)) for slide, files in sorted(by_slide.items()) if len(files) == 1)
+    problems = {slide: _twice(path, slide, files) for slide, files in sorted(by_slide.items()) if len(files) > 1}
+    if not refs:
+        raise InputError(f"{path}: every slide is there more than once. {next(iter(problems.values()))}")
+    return Listing(refs, problems, ignored)
+
+
+def group_by_patient(listing: Listing, patients: Mapping[str, str]) -> tuple[Listing, list[str]]:
+    """Join the slides of each patient into one sample; also returns the slides that the mapping does not name."""
+    groups: dict[str, list[Path]] = defaultdict(list)
+    unknown = []
+    for ref in listing.refs:
+        if ref.sample in patients:
+            groups[patients[ref.sample]].extend(ref.paths)
+        else:
+            unknown.append(ref.sample)
+    refs = tuple(BagRef(patient, tuple(paths)) for patient, paths in sorted(groups.items()))
+    return Listing(refs, listing.problems, listing.ignored), unknown
+
+
+def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
+    """One bag of several; they must agree in dimension and encoder."""
+    bags = list(bags)
+    first = bags[0]
+    for bag in bags[1:]:
+        if bag.dim != first.dim or (bag.encoder and first.encoder and bag.encoder != first.encoder):
+            raise InputError(
+                f"{sample}: {first.source} has {first.dim} features (encoder {first.encoder!r}) but {bag.source} has {bag.dim} "
+                f"({bag.encoder!r}); the slides of a patient must share one encoder."
+            )
+    encoder = next((bag.encoder for bag in bags if bag.encoder), None)
+    return Bag(sample, Concatenated(tuple(bag.features for bag in bags)), None, first.spec, encoder, first.format)
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        found = [p for p in folder.rglob("*") if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
+        return sorted(p for p in found if p.is_file())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be listed ({error.strerror}); check its permissions.") from error
+
+
+def _twice(folder: Path, slide: str, files: list[Path]) -> str:
+    places = " and ".join(str(file.relative_to(folder)) for file in files)
+    return f"{slide}: the slide is there more than once ({places}); give the folder you mean, or remove one."

@@ -1,0 +1,80 @@
+"""Convert bags from any readable layout to any written one: whole files, resumable."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write
+from panther.storage.bags import BagRef
+from panther.storage.readers import open_bag
+from panther.storage.writers import cast, writers
+from panther.types import Bag, PatchSpec
+
+DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What to write, and where; called on a bag's reference it says what it did."""
+
+    folder: Path
+    to: str
+    dtype: str = "keep"
+    mpp: float | None = None  # level-0 resolution, for coordinates in micrometres
+
+    def __post_init__(self) -> None:
+        writers.entry(self.to)
+        if self.dtype != "keep" and self.dtype not in DTYPES:
+            raise InputError(f"--dtype is keep, {', '.join(DTYPES)}, not {self.dtype!r}.")
+        if self.mpp is not None and not 0.05 <= self.mpp <= 5:
+            raise InputError(
+                f"--mpp {self.mpp} is not a plausible resolution; expected 0.05 to 5 micrometres per pixel."
+            )
+
+    def __call__(self, ref: BagRef) -> str:
+        """Convert one file; 'written', or 'kept' where an earlier run has written these very features."""
+        bag = ref.open()
+        target = self.folder / f"{bag.slide_id}{writers.entry(self.to).metadata['suffix']}"
+        if target.resolve() == ref.paths[0].resolve():
+            raise InputError(
+                f"{ref.paths[0]}: would be overwritten by its own conversion; choose another output folder."
+            )
+        dtype = bag.features.dtype if self.dtype == "keep" else DTYPES[self.dtype]
+        if _finished(target, bag, dtype):
+            return "kept"
+        with atomic_write(target) as temporary:
+            writers[self.to](self._in_pixels(bag), temporary, dtype)
+        return "written"
+
+    def _in_pixels(self, bag: Bag) -> Bag:
+        if bag.coords is None or bag.spec.coords_unit == "px" or self.mpp is None:
+            return bag
+        micrometres, mpp = bag.coords, self.mpp
+        size = None
+        if bag.spec.mpp and bag.spec.size:
+            size = round(bag.spec.size * bag.spec.mpp / mpp)
+        spec: PatchSpec = replace(bag.spec, coords_unit="px", size_level0=size)
+        return replace(bag, coords=lambda: (micrometres().double() / mpp).round().long(), spec=spec)
+
+
+def _finished(target: Path, bag: Bag, dtype: torch.dtype) -> bool:
+    """Whether ``target`` holds the same rows: sampled like a fingerprint, so resuming costs little."""
+    if not target.exists():
+        return False
+    try:
+        there = open_bag(target)
+    except InputError:
+        return False
+    if tuple(there.features.shape) != tuple(bag.features.shape) or there.features.dtype != dtype:
+        return False
+    return _sampled(there, dtype) == _sampled(bag, dtype)
+
+
+def _sampled(bag: Bag, dtype: torch.dtype) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for start in sorted({len(bag) * i // 64 for i in range(64)} - {len(bag)}):
+        digest.update(cast(bag, bag.features[start : start + 1], dtype).numpy().tobytes())
+    return digest.digest()

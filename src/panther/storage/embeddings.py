@@ -1,0 +1,179 @@
+"""Slide embeddings on disk: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write
+from panther.storage.pickles import load_arrays
+from panther.types import Prototypes
+from panther.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
+
+
+@dataclass(frozen=True)
+class EmbeddingTable:
+    """Embeddings of a cohort, one row a sample."""
+
+    samples: list[str]
+    vectors: np.ndarray  # (n, out_dim), perhaps a memory map
+    observations: Mapping[str, list[Any]]  # one value a sample: n_patches, effective_prototypes, ...
+    weights: np.ndarray | None  # (n, C), the mixture weights
+    columns: list[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number
+    prototypes: Prototypes
+    settings: Mapping[str, Any]
+    failures: Mapping[str, str] = field(default_factory=dict)
+    clinical: "pd.DataFrame | None" = None  # indexed by sample
+
+    def about(self) -> dict[str, Any]:
+        """What made these numbers, for the file."""
+        p = self.prototypes
+        return {
+            "format": FORMAT,
+            "settings": dict(self.settings),
+            "prototypes": p.centroids.numpy(),
+            "prototypes_hash": p.content_hash(),
+            "encoder": p.encoder,
+            "version": __version__,
+        }
+
+
+def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") -> float:
+    """Write embeddings whole or not at all, as the ending of ``path`` says; returns the largest error of ``dtype``.
+
+    The error is relative to each column's largest magnitude; 0 for float32.
+    """
+    check_embedding_path(path)
+    stored, error = _narrowed(table.vectors, dtype)
+    with atomic_write(path) as temporary:
+        WRITERS[path.suffix](replace(table, vectors=stored), temporary)
+    return error
+
+
+def check_embedding_path(path: Path) -> None:
+    """Refuse a name that no writer is known for, before the work is done."""
+    if path.suffix not in WRITERS:
+        raise InputError(
+            f"{path}: embeddings are written as {' or '.join(WRITERS)}; give the output one of these endings."
+        )
+
+
+def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
+    if dtype == "float32":
+        return vectors, 0.0
+    stored = np.empty(vectors.shape, np.float16)
+    error, largest = np.zeros(vectors.shape[1]), np.zeros(vectors.shape[1])
+    for index, row in enumerate(vectors):
+        if np.abs(row).max() > np.finfo(np.float16).max:
+            raise InputError(
+                f"An embedding holds numbers up to {np.abs(row).max():.3g}, too large for float16; use --dtype float32."
+            )
+        stored[index] = row
+        error = np.maximum(error, np.abs(row - stored[index].astype(np.float32)))
+        largest = np.maximum(largest, np.abs(row))
+    return stored, float((error / np.maximum(largest, np.finfo(np.float32).tiny)).max())
+
+
+def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
+    try:
+        import anndata
+    except ImportError as error:
+        raise InputError(
+            "Writing .h5ad needs anndata (pip install anndata); or give an output that ends in .npz."
+        ) from error
+    import pandas as pd
+
+    obs = pd.DataFrame(dict(table.observations), index=pd.Index(table.samples, dtype=object))
+    if table.clinical is not None:
+        obs = obs.join(_clinical_columns(table.clinical, obs))
+    var = pd.DataFrame(
+        {
+            "prototype": pd.Categorical([f"C{c}" if c >= 0 else "all" for c, _, _ in table.columns]),
+            "statistic": pd.Categorical([STATISTICS.get(s, s) for _, s, _ in table.columns]),
+            "dimension": np.array([j for _, _, j in table.columns], np.int32),
+        },
+        index=pd.Index([column_name(*column) for column in table.columns], dtype=object),
+    )
+    data = anndata.AnnData(X=np.asarray(table.vectors), obs=obs, var=var, uns={"panther": _storable(table.about())})
+    if table.weights is not None:
+        data.obsm["pi"] = table.weights.astype(np.float32)
+    data.write_h5ad(path)
+
+
+def _clinical_columns(clinical: "pd.DataFrame", obs: "pd.DataFrame") -> "pd.DataFrame":
+    """Columns of the clinical table that AnnData can store: text and mixed columns become categories."""
+    extra = clinical.reindex(obs.index)[[c for c in clinical.columns if c not in obs.columns]].copy()
+    for name in extra.columns:
+        if extra[name].dtype.kind not in "fiub":
+            extra[name] = extra[name].map(str, na_action="ignore").astype("category")
+    return extra.rename(columns=str)
+
+
+def _write_npz(table: EmbeddingTable, path: Path) -> None:
+    arrays: dict[str, Any] = {
+        "X": table.vectors,
+        "samples": np.array(table.samples),
+        "columns": np.array([column_name(*column) for column in table.columns]),
+        **{f"obs_{name}": np.array(values) for name, values in table.observations.items()},
+        "panther": np.array(json.dumps(table.about(), default=_listed, sort_keys=True)),
+    }
+    if table.weights is not None:
+        arrays["pi"] = table.weights.astype(np.float32)
+    if table.clinical is not None:
+        rows = table.clinical.reindex(table.samples)
+        arrays |= {f"obs_{name}": rows[name].astype(str).to_numpy(dtype=str) for name in rows.columns}
+    with path.open("wb") as handle:  # np.savez would append .npz to the temporary name
+        np.savez(handle, allow_pickle=False, **arrays)
+
+
+WRITERS = {".h5ad": _write_h5ad, ".npz": _write_npz}
+
+
+def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:
+    """Embeddings of the published PANTHER code: a pickle {split: {X, y}}, X = [pi | mu | Sigma]."""
+    content = load_arrays(path)
+    if not isinstance(content, dict) or not all(isinstance(part, dict) and "X" in part for part in content.values()):
+        raise InputError(f"{path}: expected a pickle of {{split: {{X, y}}}}, as the published code writes.")
+    return {str(split): np.asarray(part["X"], np.float32) for split, part in content.items()}
+
+
+def from_published_order(x: np.ndarray, n_prototypes: int) -> np.ndarray:
+    """Reorder [pi | mu | Sigma] to the paper's [pi_1, mu_1, Sigma_1, ..., pi_C, mu_C, Sigma_C]; x is (n, C(1+2d))."""
+    n, width = x.shape
+    dim, rest = divmod(width // n_prototypes - 1, 2)
+    if width % n_prototypes or rest or dim < 1:
+        raise InputError(
+            f"{width} numbers are not C(1+2d) for C = {n_prototypes}; give the number of prototypes that was used."
+        )
+    weights = x[:, :n_prototypes].reshape(n, n_prototypes, 1)
+    means, variances = x[:, n_prototypes:].reshape(n, 2, n_prototypes, dim).transpose(1, 0, 2, 3)
+    return np.concatenate([weights, means, variances], axis=2).reshape(n, width)
+
+
+def column_name(prototype: int, statistic: str, dimension: int) -> str:
+    """`C3:mu:17`: prototype, statistic, dimension."""
+    owner = f"C{prototype}:" if prototype >= 0 else ""
+    return owner + STATISTICS.get(statistic, statistic) + (f":{dimension}" if dimension >= 0 else "")
+
+
+def _storable(value: Any) -> Any:
+    """Nested settings as anndata can store them: None and lists as JSON text."""
+    if isinstance(value, Mapping):
+        return {str(key): _storable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) or value is None:
+        return json.dumps(value)
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)

@@ -1,0 +1,89 @@
+"""Rows of a running job, kept so that a killed run goes on where it was."""
+
+import json
+import os
+import tempfile
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError
+
+
+class Journal:
+    """A matrix on disk that fills up row by row, and a list of the rows that are whole.
+
+    A row counts once its line stands in `done.jsonl`, which is written after the numbers; a line cut short by a kill is
+    dropped. Rows of another ``key`` (other prototypes or settings) or another list of samples are thrown away.
+    """
+
+    def __init__(self, folder: Path | None, key: str, samples: list[str], width: int) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="panther-") if folder is None else None
+        self._folder = Path(self._temporary.name) if self._temporary else Path(folder or ".")
+        self._samples, self._width = samples, width
+        header = json.dumps({"key": key, "samples": samples, "width": width})
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if not self._path("header.json").exists() or self._path("header.json").read_text() != header:
+                for name in ("done.jsonl", "rows.f32"):
+                    self._path(name).unlink(missing_ok=True)
+                self._path("header.json").write_text(header)
+            for name in ("done.jsonl", "rows.f32"):
+                self._path(name).touch()
+            self._about = self._read_done()
+            # written, not mapped: a full disk is then an error and not the death of the process
+            self._matrix = self._path("rows.f32").open("r+b", buffering=0)
+            self._log = self._path("done.jsonl").open("a")
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def done(self) -> dict[str, str]:
+        """Fingerprint of each sample that is finished."""
+        return {name: about["fingerprint"] for name, about in self._about.items()}
+
+    def add(self, index: int, vector: np.ndarray, about: dict[str, Any]) -> None:
+        """Keep one finished row."""
+        try:
+            self._matrix.seek(index * self._width * 4)
+            self._matrix.write(vector.astype(np.float32, copy=False).tobytes())
+            self._log.write(json.dumps([self._samples[index], about]) + "\n")
+            self._log.flush()
+        except OSError as error:
+            raise self._refused(error) from error
+        self._about[self._samples[index]] = about
+
+    def rows(self, leave_out: Container[str]) -> tuple[np.ndarray, dict[str, dict[str, Any]]]:
+        """Return the finished rows in the samples' order (a memory map where all are there), and what is known of each."""
+        about = {
+            name: dict(self._about[name]) for name in self._samples if name in self._about and name not in leave_out
+        }
+        if not about:
+            return np.empty((0, self._width), np.float32), about
+        os.truncate(self._path("rows.f32"), len(self._samples) * self._width * 4)  # the last rows may have failed
+        matrix = np.memmap(self._path("rows.f32"), np.float32, "r", shape=(len(self._samples), self._width))
+        keep = [index for index, name in enumerate(self._samples) if name in about]
+        complete = len(keep) == len(self._samples) and self._temporary is None
+        return matrix if complete else np.asarray(matrix[keep]), about
+
+    def close(self) -> None:
+        """Close the files; they stay on disk."""
+        self._matrix.close()
+        self._log.close()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name
+
+    def _read_done(self) -> dict[str, dict[str, Any]]:
+        content = self._path("done.jsonl").read_bytes()
+        whole = content.rfind(b"\n") + 1
+        os.truncate(self._path("done.jsonl"), whole)
+        return dict(json.loads(line) for line in content[:whole].splitlines())
+
+    def _refused(self, error: OSError) -> InputError:
+        return InputError(
+            f"{self._folder}: intermediate results cannot be written ({error.strerror}); free some space and run the command again."
+        )

@@ -1,0 +1,115 @@
+"""The prototype file: one .safetensors with centroids, settings and provenance; also the published layouts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write
+from panther.storage.pickles import load_arrays
+from panther.types import Projection, Prototypes
+
+FORMAT = 1  # raised when a reader of the old format would misread the new one
+_KEY = "panther_prototypes"
+
+
+def save_prototypes(prototypes: Prototypes, path: Path) -> None:
+    """Write a prototype file; the same prototypes give the same bytes."""
+    from safetensors.torch import save_file
+
+    tensors = {
+        "centroids": prototypes.centroids,
+        "within_variance": prototypes.within_variance,
+        "occupancy": prototypes.occupancy,
+        "projection_mean": prototypes.projection.mean,
+        "projection_basis": prototypes.projection.basis,
+    }
+    about = {
+        "format": FORMAT,
+        "version": prototypes.version,
+        "encoder": prototypes.encoder,
+        "dim": prototypes.dim,
+        "normalise": prototypes.projection.normalise,
+        "slides": list(prototypes.slides),
+        "settings": dict(prototypes.settings),
+        "diagnostics": dict(prototypes.diagnostics),
+        "parents": prototypes.parents,
+    }
+    with atomic_write(path) as temporary:
+        # one metadata key: safetensors writes several in no particular order
+        present = {name: t.detach().cpu().contiguous() for name, t in tensors.items() if t is not None}
+        save_file(present, temporary, {_KEY: json.dumps(about, sort_keys=True)})
+
+
+def load_prototypes(path: Path | str) -> Prototypes:
+    """Read a prototype file of ours, or published ones: a pickle with `prototypes` (1, C, d), or a .npy array (C, d)."""
+    path = Path(path)
+    try:
+        with path.open("rb") as handle:
+            head = handle.read(9)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give a prototype file.") from error
+    if head.startswith(b"\x93NUMPY"):
+        return _published(path, _load_npy(path))
+    if head[8:9] == b"{":
+        return _load_ours(path)
+    if head[:1] == b"\x80":
+        content = load_arrays(path)
+        if not isinstance(content, dict) or "prototypes" not in content:
+            raise InputError(f"{path}: the pickle holds no `prototypes`; published prototype files do.")
+        return _published(path, content["prototypes"])
+    raise InputError(
+        f"{path}: not a prototype file; expected .safetensors (`panther prototypes`), .npy or a published .pkl."
+    )
+
+
+def _load_ours(path: Path) -> Prototypes:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as handle:
+            metadata = handle.metadata() or {}
+            tensors = {name: handle.get_tensor(name).clone() for name in handle.keys()}  # noqa: SIM118 (not a mapping)
+    except SafetensorError as error:
+        raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
+    if _KEY not in metadata or "centroids" not in tensors:
+        raise InputError(f"{path}: a safetensors file, but not of prototypes (tensors {sorted(tensors)}).")
+    about = json.loads(metadata[_KEY])
+    if about["format"] > FORMAT:
+        raise InputError(f"{path}: written by a newer panther-wsi ({about['version']}); update this one.")
+    projection = Projection(about["normalise"], tensors.get("projection_mean"), tensors.get("projection_basis"))
+    keep = {name: about[name] for name in ("encoder", "settings", "diagnostics", "parents", "version")}
+    return Prototypes(
+        _valid(path, tensors["centroids"]),
+        tensors.get("within_variance"),
+        tensors.get("occupancy"),
+        projection,
+        slides=tuple(about["slides"]),
+        **keep,
+    )
+
+
+def _load_npy(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path}: not an array of numbers ({error}).") from error
+
+
+def _published(path: Path, array: Any) -> Prototypes:
+    centroids = torch.as_tensor(np.asarray(array, dtype=np.float32))
+    if centroids.ndim == 3 and len(centroids) == 1:
+        centroids = centroids[0]
+    return Prototypes(_valid(path, centroids), settings={"source": path.name})
+
+
+def _valid(path: Path, centroids: Tensor) -> Tensor:
+    if centroids.ndim != 2 or 0 in centroids.shape:
+        raise InputError(f"{path}: prototypes have shape {tuple(centroids.shape)}; expected (C, d).")
+    if not bool(torch.isfinite(centroids).all()):
+        raise InputError(f"{path}: prototypes hold NaN or infinite numbers; fit them again.")
+    return centroids

@@ -1,0 +1,151 @@
+"""HDF5 datasets as rows: mapped where their bytes lie in the file as they are, else through h5py."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.storage.readers._base import Candidate, mapped
+from panther.types import Bag, PatchSpec, Rows
+
+
+def described(h5: Any) -> bool:
+    """Whether TRIDENT's attributes say what the features are; CLAM's files have none."""
+    features = set(h5["features"].attrs)
+    return bool({"encoder", "name"} & features) or ("coords" in h5 and "patch_size_level0" in h5["coords"].attrs)
+
+
+def h5_bag(file: Candidate, name: str, spec: PatchSpec, encoder: str | None) -> Bag:
+    """Bag of the dataset ``name`` and, where the file has them, ``coords``."""
+    features = h5_rows(file.path, file.h5[name])
+    coords = None
+    if "coords" in file.h5:
+        count, shape = int(features.shape[0]), file.h5["coords"].shape
+        if shape[-2:] != (count, 2):
+            raise InputError(
+                f"{file.path}: {count} rows of features but coords of shape {shape}; expected ({count}, 2). "
+                "Features and coordinates are from different runs: extract them again."
+            )
+        coords = Coordinates(file.path)
+    return Bag(file.slide_id, features, coords, spec, encoder)
+
+
+def h5_rows(path: Path, dataset: Any) -> Rows:
+    """Rows of a dataset (N, d) or (1, N, d)."""
+    shape = dataset.shape
+    if len(shape) == 3 and shape[0] == 1:
+        shape = shape[1:]
+    if len(shape) != 2:
+        raise InputError(
+            f"{path}: {dataset.name[1:]} has shape {dataset.shape}; expected (N, d) or (1, N, d), one row a patch."
+        )
+    dtype = dataset.dtype
+    if dtype.kind != "f":
+        raise InputError(f"{path}: {dataset.name[1:]} holds {dtype}; expected floating-point numbers.")
+    if 0 in shape:
+        return mapped(path, dtype, 0, shape)
+    offset = dataset.id.get_offset()
+    if offset is not None:
+        return mapped(path, dtype, offset, shape)
+    plain = dataset.id.get_create_plist().get_nfilters() == 0 and dtype.isnative
+    if plain and dataset.chunks is not None and dataset.chunks[-1] == shape[1] and dataset.ndim == 2:
+        return ChunkedRows(path, dataset.name, shape, dtype, dataset.chunks[0])
+    return H5Rows(path, dataset.name, shape, dtype)
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Coordinates, read when called."""
+
+    path: Path
+
+    def __call__(self) -> Tensor:
+        """Return (N, 2)."""
+        import h5py
+
+        with h5py.File(self.path, "r") as file:
+            array = file["coords"][...]
+        return torch.from_numpy(array.reshape(-1, 2).astype(np.float64 if array.dtype.kind == "f" else np.int64))
+
+
+@dataclass(frozen=True)
+class _Stored:
+    path: Path
+    name: str
+    shape: tuple[int, int]
+    numpy_dtype: np.dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers as stored."""
+        return torch.from_numpy(np.empty(0, self.numpy_dtype.newbyteorder("="))).dtype
+
+
+@dataclass(frozen=True)
+class H5Rows(_Stored):
+    """Rows through h5py: compressed, or chunked across columns."""
+
+    @cached_property
+    def _dataset(self) -> Any:
+        import h5py
+
+        return h5py.File(self.path, "r")[self.name]
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        block = self._dataset[rows] if self._dataset.ndim == 2 else self._dataset[0, rows]
+        return torch.from_numpy(block.astype(self.numpy_dtype.newbyteorder("="), copy=False))
+
+
+@dataclass(frozen=True)
+class ChunkedRows(_Stored):
+    """Rows of an uncompressed dataset chunked by rows (CLAM: one row a chunk), copied from where the chunks lie.
+
+    h5py looks every chunk up in a tree for every read, which costs as much as a whole EM step; here the places are
+    listed once and neighbours are copied together.
+    """
+
+    chunk: int  # rows a chunk
+
+    @cached_property
+    def _file(self) -> np.memmap:
+        return np.memmap(self.path, np.uint8, "r")
+
+    @cached_property
+    def _offsets(self) -> np.ndarray | None:
+        """Byte offset of each row; None where chunks are missing (never written)."""
+        import h5py
+
+        offsets = np.full(-(-self.shape[0] // self.chunk), -1, np.int64)
+
+        def note(info: Any) -> None:
+            offsets[info.chunk_offset[0] // self.chunk] = info.byte_offset
+
+        with h5py.File(self.path, "r") as file:
+            file[self.name].id.chunk_iter(note)
+        if (offsets < 0).any():
+            return None
+        inside = np.arange(self.chunk) * self._row_bytes
+        return (offsets[:, None] + inside).reshape(-1)[: self.shape[0]]
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.shape[1] * self.numpy_dtype.itemsize
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        if self._offsets is None:
+            return H5Rows(self.path, self.name, self.shape, self.numpy_dtype)[rows]
+        starts = self._offsets[rows]
+        out = np.empty((len(starts), self.shape[1]), self.numpy_dtype)
+        flat, size = out.reshape(-1).view(np.uint8), self._row_bytes
+        first = 0
+        for last in [*(np.flatnonzero(np.diff(starts) != size) + 1).tolist(), len(starts)]:
+            if first < last:
+                begin = int(starts[first])
+                flat[first * size : last * size] = self._file[begin : begin + (last - first) * size]
+            first = last
+        return torch.from_numpy(out)

@@ -1,0 +1,21 @@
+"""STAMP: `feats` (N, d) and `coords` in micrometres; newer files say so in root attributes."""
+
+from panther.storage.readers._base import Candidate, readers
+from panther.storage.readers._h5 import h5_bag
+from panther.types import Bag, PatchSpec
+
+
+@readers.register("stamp")
+def stamp(file: Candidate) -> Bag | None:
+    """Read STAMP's layout."""
+    if file.h5 is None or "feats" not in file.h5:
+        return None
+    about = file.h5.attrs
+    micrometres, pixels = about.get("tile_size_um"), about.get("tile_size_px")
+    spec = PatchSpec(
+        mpp=float(micrometres) / float(pixels) if micrometres and pixels else None,
+        size=int(pixels) if pixels else None,
+        coords_unit="um",
+    )
+    extractor = about.get("extractor")
+    return h5_bag(file, "feats", spec, None if extractor is None else str(extractor))

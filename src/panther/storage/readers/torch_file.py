@@ -1,0 +1,48 @@
+"""Tensors saved by torch (CLAM's pt_files, slideflow), loaded with weights_only=True: a file is never executed."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.storage.readers._base import Candidate, as_matrix, readers
+from panther.types import Bag
+
+ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"  # the second until torch 1.6
+
+
+@readers.register("pt")
+def torch_file(file: Candidate) -> Bag | None:
+    """Read a tensor, or a dictionary with `features` or `feats` and perhaps `coords`."""
+    if not file.head.startswith((ZIP, LEGACY)):
+        return None
+    try:
+        content = torch.load(file.path, map_location="cpu", weights_only=True, mmap=file.head.startswith(ZIP) or None)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise InputError(
+            f"{file.path}: not a plain tensor file, or damaged; only tensors are loaded, code never. Save it again with torch.save(tensor, path)."
+        ) from error
+    coords = content.get("coords") if isinstance(content, dict) else _slideflow_locations(file.path)
+    if isinstance(content, dict):
+        content = content.get("features", content.get("feats"))
+    if not isinstance(content, Tensor):
+        raise InputError(
+            f"{file.path}: holds no tensor of features; expected a tensor (N, d) or a dictionary with `features`."
+        )
+    features = as_matrix(file.path, content.detach(), "the tensor")
+    if coords is not None and len(coords) != features.shape[0]:
+        raise InputError(
+            f"{file.path}: {features.shape[0]} rows of features but {len(coords)} coordinates; extract them again."
+        )
+    return Bag(file.slide_id, features, None if coords is None else lambda: coords)
+
+
+def _slideflow_locations(path: Path) -> Tensor | None:
+    index = path.with_suffix(".index.npz")
+    if not index.is_file():
+        return None
+    with np.load(index, allow_pickle=False) as arrays:
+        return torch.from_numpy(arrays["arr_0"].astype(np.int64))

@@ -1,0 +1,122 @@
+"""What a file or a folder holds, in words and numbers, without reading more than headers."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from panther.errors import InputError
+from panther.statistics import first_bad_row
+from panther.storage.prototypes import load_prototypes
+from panther.storage.readers import BAG_SUFFIXES, NotABagError, open_bag
+from panther.storage.tables import SLIDE_SUFFIXES
+
+
+def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
+    """Describe one file: its kind, then what is known of it, or the problem. ``deep`` reads all features to find NaN."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix in BAG_SUFFIXES:
+            return _bag(path, deep)
+        return OTHERS[suffix](path) if suffix in OTHERS else {"kind": "other"}
+    except InputError as error:
+        return {"kind": "problem", "problem": str(error)}
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the file, or all files of the folder, hidden ones left out."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise InputError(f"{path}: there is no such file or folder.")
+    return sorted(
+        p for p in path.rglob("*") if p.is_file() and not any(q.startswith(".") for q in p.relative_to(path).parts)
+    )
+
+
+def twice(found: dict[Path, dict[str, Any]]) -> dict[str, list[Path]]:
+    """Slides with more than one bag."""
+    count = Counter(about["slide"] for about in found.values() if about["kind"] == "bag")
+    return {
+        slide: [path for path, about in found.items() if about.get("slide") == slide]
+        for slide, n in count.items()
+        if n > 1
+    }
+
+
+def _bag(path: Path, deep: bool) -> dict[str, Any]:
+    try:
+        bag = open_bag(path)
+    except NotABagError as error:
+        return _not_a_bag(path, error)
+    about = {
+        "kind": "bag",
+        "slide": bag.slide_id,
+        "format": bag.format,
+        "patches": len(bag),
+        "dim": bag.dim,
+        "dtype": str(bag.features.dtype).removeprefix("torch."),
+        "encoder": bag.encoder,
+        "coords": bag.coords is not None,
+        "patch_spec": {name: value for name, value in asdict(bag.spec).items() if value is not None},
+    }
+    if deep and (row := first_bad_row(bag.features)) is not None:
+        about["problem"] = (
+            f"{path}: row {row} of the features holds NaN or an infinite number; extract this slide again."
+        )
+    return about
+
+
+def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
+    """Sound files that hold something else: prototypes, coordinates."""
+    if path.suffix == ".safetensors":
+        return _prototypes(path)
+    if path.suffix in (".h5", ".hdf5"):
+        return {"kind": "coordinates", "note": str(error)}
+    return {"kind": "problem", "problem": str(error)}
+
+
+def _prototypes(path: Path) -> dict[str, Any]:
+    p = load_prototypes(path)
+    return {
+        "kind": "prototypes",
+        "prototypes": len(p),
+        "dim": p.dim,
+        "encoder": p.encoder,
+        "slides": len(p.slides),
+        "version": p.version,
+    }
+
+
+def _published(path: Path) -> dict[str, Any]:
+    """Pickles of the published code: prototypes or embeddings, never executed."""
+    from panther.storage.embeddings import load_published_embeddings
+    from panther.storage.pickles import load_arrays
+
+    content = load_arrays(path)
+    if isinstance(content, dict) and "prototypes" in content:
+        return _prototypes(path)
+    parts = load_published_embeddings(path)
+    return {"kind": "published embeddings", "parts": {name: list(x.shape) for name, x in parts.items()}}
+
+
+def _embeddings(path: Path) -> dict[str, Any]:
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            return {"kind": "embeddings", "shape": list(file["X"].shape), "dtype": str(file["X"].dtype)}
+    except (OSError, KeyError) as error:
+        raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
+
+
+def _image(path: Path) -> dict[str, Any]:
+    return {"kind": "slide image", "format": path.suffix[1:].lower(), "bytes": path.stat().st_size}
+
+
+OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    ".pkl": _published,
+    ".h5ad": _embeddings,
+    **{suffix: _image for suffix in SLIDE_SUFFIXES if suffix not in BAG_SUFFIXES},
+}

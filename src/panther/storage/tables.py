@@ -1,0 +1,100 @@
+"""Clinical tables: ids are strings, columns are found by the field's habits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from panther.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SLIDE_COLUMNS = ("slide_id", "FILENAME", "slide", "wsi", "image_id")
+PATIENT_COLUMNS = ("case_id", "PATIENT", "patient_id", "patient", "submitter_id")
+SLIDE_SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".dcm", ".vms", ".bif", ".czi", ".h5", ".pt")
+
+
+def read_table(path: Path, split: str | None = None) -> "pd.DataFrame":
+    """Read a CSV, TSV or parquet table, one row a slide, with string columns `slide_id` and, where it can be known, `case_id`.
+
+    With ``split``: the rows whose column `split` says so, or, where ``path`` is a split folder, the file `{split}.csv`.
+    """
+    if path.is_dir():
+        if split is None:
+            raise InputError(f"{path} is a folder; name one of its tables, or the part with --split train.")
+        path, split = path / f"{split}.csv", None
+    table = _read(path)
+    slide = find_column(path, list(table.columns), SLIDE_COLUMNS, "slide")
+    table["slide_id"] = [_without_suffix(name) for name in _ids(path, table[slide])]
+    patient = next((name for name in PATIENT_COLUMNS if name in table.columns), None)
+    if patient is not None:
+        table["case_id"] = _ids(path, table[patient])
+    elif table["slide_id"].str.match(r"TCGA-\w\w-\w{4}").all():
+        table["case_id"] = table["slide_id"].str[:12]
+    if split is not None:
+        table = _part(path, table, split)
+    repeated = table["slide_id"][table["slide_id"].duplicated()].unique()
+    if len(repeated):
+        raise InputError(
+            f"{path}: {len(repeated)} slides have more than one row, e.g. {repeated[0]}; keep one row a slide."
+        )
+    return table.set_index("slide_id", drop=False)
+
+
+def find_column(path: Path, columns: Sequence[str], habits: Sequence[str], what: str) -> str:
+    """Name of the first column that exists among the habits."""
+    for name in habits:
+        if name in columns:
+            return name
+    raise InputError(
+        f"{path}: no {what} column among {', '.join(map(str, columns))}; expected one called {' or '.join(habits)}."
+    )
+
+
+def _read(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    try:
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            separator = "\t" if path.suffix in (".tsv", ".txt") else ","
+            ids = dict.fromkeys((*SLIDE_COLUMNS, *PATIENT_COLUMNS), str)  # "007" is a name, not a number
+            table = pd.read_csv(path, sep=separator, dtype=ids, low_memory=False)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such table.") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
+    except ImportError as error:
+        raise InputError(f"{path}: reading parquet needs pyarrow; pip install 'panther-wsi[parquet]'.") from error
+    except ValueError as error:  # pandas' parser errors are ValueErrors
+        raise InputError(
+            f"{path}: not a readable table ({error}); expected CSV, TSV or parquet with a header."
+        ) from error
+    if table.empty:
+        raise InputError(f"{path}: the table has no rows.")
+    return table
+
+
+def _ids(path: Path, column: "pd.Series") -> list[str]:
+    missing = column.isna()
+    if missing.any():
+        first = int(missing.to_numpy().argmax()) + 2  # counting the header, as a spreadsheet does
+        raise InputError(
+            f"{path}: {int(missing.sum())} rows have no {column.name}, the first is line {first}; fill it in."
+        )
+    return [str(name) for name in column]
+
+
+def _part(path: Path, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
+    if "split" not in table.columns:
+        raise InputError(f"{path}: --split {split} needs a column `split`; the table has {', '.join(table.columns)}.")
+    part = table[table["split"].astype(str) == split]
+    if part.empty:
+        known = ", ".join(sorted(table["split"].astype(str).unique()))
+        raise InputError(f"{path}: no row has split {split!r}; the column says {known}.")
+    return part
+
+
+def _without_suffix(name: str) -> str:
+    return name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name

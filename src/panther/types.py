@@ -1,0 +1,253 @@
+"""The values that travel between the parts: small, frozen, shapes in comments."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+
+
+class Rows(Protocol):
+    """Anything that looks like an (N, d) tensor and is read by slices: a tensor, a memory map, a chunked file."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Return (N, d)."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers as stored."""
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Rows as a tensor (n, d); it may be a view of a memory map."""
+
+
+@dataclass(frozen=True)
+class PatchSpec:
+    """Size of a patch, in the three units that are so easily confused; None is "the file does not say"."""
+
+    mpp: float | None = None  # target resolution, micrometres per pixel
+    size: int | None = None  # pixels at the target resolution (what the encoder sees)
+    size_read: int | None = None  # pixels read from `level` before resizing
+    size_level0: int | None = None  # pixels at level 0 (what `coords` count in)
+    level: int | None = None
+    overlap: int = 0  # pixels at the target resolution
+    coords_unit: str = "px"  # "px" at level 0, or "um" (STAMP)
+
+
+@dataclass(frozen=True)
+class Bag:
+    """The patches of one slide (or of all slides of one patient), read lazily."""
+
+    slide_id: str
+    features: Rows  # (N, d)
+    coords: Callable[[], Tensor] | None = None  # () -> (N, 2), None where the file has none
+    spec: PatchSpec = field(default_factory=PatchSpec)
+    encoder: str | None = None
+    format: str = "memory"  # name of the reader
+    path: Path | None = None
+
+    def __len__(self) -> int:
+        return int(self.features.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """Number of features d."""
+        return int(self.features.shape[1])
+
+    @property
+    def sample(self) -> str:
+        """Name of the sample; with `open`, a bag in memory serves wherever a reference to one does."""
+        return self.slide_id
+
+    def open(self) -> "Bag":
+        """Return the bag itself."""
+        return self
+
+    @property
+    def source(self) -> str:
+        """What to call this bag in a message."""
+        return self.path.name if self.path else f"slide {self.slide_id}"
+
+    def blocks(self, rows: int) -> Iterator[Tensor]:
+        """Features block by block, each (<= rows, d), as stored."""
+        for start in range(0, len(self), rows):
+            yield self.features[start : start + rows]
+
+    def fingerprint(self) -> str:
+        """Hash of the shape, the type and up to 64 rows spread over the bag: it knows re-encoded features, without reading them all."""
+        digest = hashlib.blake2b(f"{tuple(self.features.shape)} {self.features.dtype}".encode(), digest_size=16)
+        for start in sorted({len(self) * i // 64 for i in range(64)} - {len(self)}):
+            row = self.features[start : start + 1].contiguous().reshape(-1)
+            digest.update(row.view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+class Openable(Protocol):
+    """A sample's name and the way to its patches: a bag, or a reference that can be sent to another process."""
+
+    @property
+    def sample(self) -> str:
+        """Name of the slide or patient."""
+
+    def open(self) -> Bag:
+        """Patches, read lazily."""
+
+
+@dataclass(frozen=True)
+class Concatenated:
+    """Rows of several sources one after the other: the slides of a patient are one bag."""
+
+    parts: tuple[Rows, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(sum of N, d)."""
+        return sum(int(part.shape[0]) for part in self.parts), int(self.parts[0].shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Common type of the parts."""
+        dtype = self.parts[0].dtype
+        for part in self.parts[1:]:
+            dtype = torch.promote_types(dtype, part.dtype)
+        return dtype
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        start, stop, _ = rows.indices(self.shape[0])
+        pieces, offset = [], 0
+        for part in self.parts:
+            length = int(part.shape[0])
+            low, high = max(start - offset, 0), min(stop - offset, length)
+            if low < high:
+                pieces.append(part[low:high].to(self.dtype))
+            offset += length
+        if not pieces:
+            return torch.empty(0, self.shape[1], dtype=self.dtype)
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What is done to features before they meet prototypes: L2 normalisation, then PCA; nothing by default."""
+
+    normalise: bool = False
+    mean: Tensor | None = None  # (d_in,)
+    basis: Tensor | None = None  # (d_in, d_out)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether features pass unchanged."""
+        return not self.normalise and self.basis is None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply to features (..., d_in)."""
+        if self.is_identity:
+            return x
+        x = x if x.dtype == torch.float64 else x.float()
+        if self.normalise:
+            x = torch.nn.functional.normalize(x, dim=-1)
+        if self.basis is None or self.mean is None:
+            return x
+        return (x - self.mean.to(x)) @ self.basis.to(x)
+
+    def view(self, rows: Rows) -> Rows:
+        """Same rows, projected as they are read."""
+        return rows if self.is_identity else Projected(rows, self)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Rows seen through a projection."""
+
+    rows: Rows
+    projection: Projection
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, d_out)."""
+        basis = self.projection.basis
+        return int(self.rows.shape[0]), int(self.rows.shape[1] if basis is None else basis.shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type after projection."""
+        return torch.float64 if self.rows.dtype == torch.float64 else torch.float32
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        return self.projection(self.rows[rows])
+
+
+class Mixture(NamedTuple):
+    """One slide's Gaussian mixture; a leading batch dimension is allowed."""
+
+    weights: Tensor  # (C,)
+    means: Tensor  # (C, d)
+    variances: Tensor  # (C, d)
+
+
+@dataclass(frozen=True)
+class SlideEmbedding:
+    """What every aggregator returns; a leading batch dimension is allowed."""
+
+    vector: Tensor  # (out_dim,)
+    tokens: Tensor | None = None  # (C, t), per-prototype view for structured heads
+    assignment: Tensor | None = None  # (N, C), only when asked for
+    aux: Mapping[str, Any] = field(default_factory=dict)  # e.g. mass per prototype, log-likelihood per step
+
+
+@dataclass(frozen=True)
+class Prototypes:
+    """C centroids of the cohort's training patches, and everything needed to trust and reuse them."""
+
+    centroids: Tensor  # (C, d), in the projected space
+    within_variance: Tensor | None = None  # (d,), pooled within-cluster variance
+    occupancy: Tensor | None = None  # (C,), training patches per prototype
+    projection: Projection = field(default_factory=Projection)
+    encoder: str | None = None
+    slides: tuple[str, ...] = ()  # training slides the patches were sampled from
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    parents: str = ""  # hash over the training bags' fingerprints
+    version: str = ""  # of the package that wrote it
+
+    def __len__(self) -> int:
+        return int(self.centroids.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the embedding's statistics (after projection)."""
+        return int(self.centroids.shape[1])
+
+    @property
+    def dim_in(self) -> int:
+        """Dimension of the features that are expected."""
+        return self.dim if self.projection.basis is None else int(self.projection.basis.shape[0])
+
+    def content_hash(self) -> str:
+        """Hash of what an embedding depends on."""
+        digest = hashlib.blake2b(str(self.projection.normalise).encode(), digest_size=16)
+        for tensor in (self.centroids, self.within_variance, self.projection.mean, self.projection.basis):
+            digest.update(b"-" if tensor is None else tensor.detach().cpu().float().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def check(self, bag: Bag) -> None:
+        """Refuse a bag of another encoder or dimension."""
+        names = f"(encoder {bag.encoder!r} against {self.encoder!r})"
+        remedy = "Encode the slides with the same encoder, or refit the prototypes."
+        if bag.dim != self.dim_in:
+            raise InputError(
+                f"{bag.source}: features are {bag.dim}-dimensional but the prototypes expect {self.dim_in} {names}. {remedy}"
+            )
+        if bag.encoder and self.encoder and bag.encoder != self.encoder:
+            raise InputError(f"{bag.source}: features and prototypes come from different encoders {names}. {remedy}")
+
+    def prepared(self, bag: Bag) -> Bag:
+        """Bag checked and seen through the projection."""
+        self.check(bag)
+        return replace(bag, features=self.projection.view(bag.features))
