@@ -24,7 +24,8 @@ class Aggregator(nn.Module):
         raise NotImplementedError
 
 
-# Metadata declares honest exemptions from the contract suite: `duplication_invariant` and so on.
+# Metadata is the contract: `permutation_invariant`, `duplication_invariant`, `differentiable` (a bool, or a function of the
+# module) promise or honestly exempt; `options` names the settings; the contract suite runs over every one of `variants`.
 aggregators: Registry[Callable[..., Aggregator]] = Registry("method")
 
 

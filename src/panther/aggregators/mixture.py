@@ -78,7 +78,7 @@ def fit_mixture(
     noticed and its step repeated in float64, so that accuracy does not depend on the data.
     """
     dtype = precision = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
-    origin = prototypes.detach().double().mean(0)
+    origin = prototypes.detach().double().mean(0).to(dtype).double()  # rounded once: all arithmetic subtracts the same point
     centres = prototypes.double() - origin  # (C, d)
     start = variance.double().to(centres.device).expand(1, -1)  # (1, d): shared by the components
     mixture = Mixture(centres.new_full((len(centres),), 1 / len(centres)), centres, start)
@@ -95,8 +95,9 @@ def fit_mixture(
                 break
             precision = torch.float64
         log_likelihood.append(_log_likelihood(sums, before))
-    mixture = Mixture(mixture.weights, mixture.means + origin, mixture.variances)
-    return MixtureFit(Mixture(*(p.to(dtype) for p in mixture)), sums.mass, torch.stack(log_likelihood, -1), assignment)
+    mixture = Mixture(mixture.weights.to(dtype), (mixture.means + origin).to(dtype), mixture.variances.to(dtype))
+    assignment = None if assignment is None else assignment.to(dtype)
+    return MixtureFit(mixture, sums.mass, torch.stack(log_likelihood, -1), assignment)
 
 
 def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = torch.float32) -> Assign:
@@ -158,7 +159,7 @@ def log_posterior(log_likelihood: Tensor, mixture: Mixture, prototypes: Tensor, 
 def responsibilities(x: Rows, mixture: Mixture, temperature: float = 1.0) -> Tensor:
     """Posterior (N, C) of a bag under a given mixture, e.g. under the final parameters."""
     dtype = compute_dtype(torch.promote_types(x.dtype, mixture.means.dtype))
-    origin = mixture.means.double().mean(-2)
+    origin = mixture.means.double().mean(-2).to(dtype).double()
     variances = mixture.variances.double()
     variances = variances.clamp_min(FLOOR * float(variances.mean()))
     centred = Mixture(mixture.weights.double(), mixture.means.double() - origin, variances)

@@ -54,9 +54,18 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
 
 @aggregators.register(
     "panther",
+    permutation_invariant=True,
     duplication_invariant=lambda module: module.settings.tau == 0,
     differentiable=True,
     options=("preset", "readout", "steps", "tau", "variance", "temperature"),
+    variants=(
+        {},
+        {"preset": "published-code"},
+        {"preset": "calibrated", "steps": 3},
+        {"readout": "wa"},
+        {"readout": "top"},
+        {"readout": "bottom", "temperature": 4.0},
+    ),
 )
 class PantherAggregator(Aggregator):
     """One EM step (by default) from the prototypes, then a readout of the mixture.

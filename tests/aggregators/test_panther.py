@@ -1,0 +1,88 @@
+"""PANTHER's own behaviour: readouts, gradients, diagnostics."""
+
+import pytest
+import torch
+
+from conftest import mixture_bag
+from panther.aggregators import build
+from panther.aggregators.panther import PantherAggregator
+from panther.errors import InputError
+from panther.types import Prototypes
+
+
+@pytest.fixture
+def bag_and_prototypes():
+    x, h = mixture_bag(200, 5, 4, separation=1.5)
+    return x, Prototypes(h, within_variance=torch.ones(5))
+
+
+def test_all_is_written_prototype_by_prototype_as_in_the_paper(bag_and_prototypes):
+    x, prototypes = bag_and_prototypes
+    embedding = build("panther", prototypes)(x, with_assignment=True)
+    assert embedding.vector.shape == (4 * (1 + 2 * 5),)
+    q = embedding.assignment
+    for c in range(4):
+        weight, mean, variance = embedding.vector[c * 11 : (c + 1) * 11].split([1, 5, 5])
+        torch.testing.assert_close(weight[0], q[:, c].mean())  # at tau = 0 the column means are pi
+        expected = (q[:, c, None] * x).sum(0) / q[:, c].sum()
+        torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            variance, (q[:, c, None] * (x - expected) ** 2).sum(0) / q[:, c].sum(), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_weighted_average_top_and_bottom_are_read_from_the_same_mixture(bag_and_prototypes):
+    x, prototypes = bag_and_prototypes
+    tokens = build("panther", prototypes)(x).tokens
+    weights = tokens[:, 0]
+    average = build("panther", prototypes, {"readout": "wa"})(x).vector
+    torch.testing.assert_close(average, (weights[:, None] * tokens[:, 1:]).sum(0))
+    assert torch.equal(build("panther", prototypes, {"readout": "top"})(x).vector, tokens[weights.argmax()])
+    assert torch.equal(build("panther", prototypes, {"readout": "bottom"})(x).vector, tokens[weights.argmin()])
+
+
+def test_gradients_of_the_whole_fit_are_right(bag_and_prototypes):
+    x, prototypes = bag_and_prototypes
+    module = PantherAggregator(prototypes, trainable=True, steps=2, tau=0.1).double()
+
+    def embed(features, centroids):
+        return torch.func.functional_call(module, {"centroids": centroids}, (features,)).vector
+
+    inputs = (x[:7].double().requires_grad_(), prototypes.centroids.double().requires_grad_())
+    assert torch.autograd.gradcheck(embed, inputs, atol=1e-5)
+
+
+def test_gradients_stay_finite_with_an_absent_prototype(bag_and_prototypes):
+    x, prototypes = bag_and_prototypes
+    far = Prototypes(torch.cat([prototypes.centroids, torch.full((1, 5), 1e4)]))
+    module = PantherAggregator(far, trainable=True, steps=3)
+    module(x).vector.square().mean().backward()
+    assert torch.isfinite(module.centroids.grad).all()
+
+
+def test_the_effective_number_runs_from_one_to_c(bag_and_prototypes):
+    x, prototypes = bag_and_prototypes
+    collapsed = build("panther", prototypes)(prototypes.centroids[:1] + 0.01 * x)
+    assert float(collapsed.aux["effective_prototypes"]) == pytest.approx(1, abs=0.1)
+    even = build("panther", Prototypes(torch.zeros(4, 5)))(x)  # all prototypes alike
+    assert float(even.aux["effective_prototypes"]) == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"preset": "best"}, "best"),
+        ({"readout": "mean"}, "mean"),
+        ({"steps": 0}, "steps"),
+        ({"tau": -1.0}, "tau"),
+        ({"bins": 3}, "bins"),
+    ],
+)
+def test_settings_that_do_not_exist_or_make_no_sense_are_refused_by_name(options, word, bag_and_prototypes):
+    with pytest.raises(InputError, match=word):
+        build("panther", bag_and_prototypes[1], options)
+
+
+def test_calibrated_without_a_measured_variance_says_what_to_do():
+    with pytest.raises(InputError, match="refit"):
+        build("panther", Prototypes(torch.zeros(2, 3)), {"preset": "calibrated"})

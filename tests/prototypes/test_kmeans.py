@@ -1,0 +1,109 @@
+"""K-means and the sampling before it."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+
+from conftest import mixture_bag
+from panther.errors import InputError
+from panther.prototypes.kmeans import kmeans, lloyd, plus_plus
+from panther.prototypes.sampling import allocate, choose_rows, take
+
+
+def inertia(x, centroids):
+    return float(torch.cdist(x.double(), centroids.double()).amin(1).square().sum())
+
+
+@pytest.mark.parametrize("offset", [0.0, 300.0])
+def test_inertia_is_as_low_as_scikit_learns(offset):
+    x, _ = mixture_bag(3000, 16, 10, separation=1.0, offset=offset)
+    best, inertias = kmeans(x, 10, seed=0, restarts=5)
+    reference = KMeans(10, n_init=5, random_state=0).fit(x.double().numpy())
+    assert inertia(x, best.centroids) <= reference.inertia_ * 1.005
+    assert best.inertia == pytest.approx(inertia(x, best.centroids), rel=1e-3)
+    assert len(inertias) == 5
+    assert best.inertia == min(inertias)
+
+
+def test_lloyd_from_the_same_start_ends_where_scikit_learn_ends():
+    x, h = mixture_bag(1500, 8, 6, separation=2.0)
+    start = h + 0.5
+    ours = lloyd(x.double(), start.double(), x.double().mean(0), 300)
+    reference = KMeans(6, init=start.numpy(), n_init=1, tol=0, max_iter=300).fit(x.numpy())
+    assert inertia(x, ours.centroids) == pytest.approx(float(reference.inertia_), rel=1e-4)
+
+
+def test_an_empty_cluster_is_moved_to_where_patches_are():
+    x, _ = mixture_bag(400, 4, 3, separation=5.0)
+    lost = torch.full((1, 4), 1e4)
+    centroids = lloyd(x, torch.cat([x[:2], lost]), x.mean(0), 50).centroids
+    owner = torch.cdist(x, centroids).argmin(1)
+    assert len(owner.unique()) == 3
+
+
+def test_seeds_are_different_patches_and_prefer_far_ones():
+    x = torch.cat(
+        [torch.zeros(500, 3), torch.full((2, 3), 50.0) + torch.randn(2, 3, generator=torch.Generator().manual_seed(0))]
+    )
+    seeds = plus_plus(x, 3, x.mean(0), torch.Generator().manual_seed(1))
+    assert len(torch.unique(seeds, dim=0)) == 3
+
+
+def test_the_same_seed_gives_the_same_bits_and_the_number_of_threads_does_not_matter():
+    x, _ = mixture_bag(2000, 12, 5, separation=0.5)
+    before = torch.get_num_threads()
+    results = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        results.append(kmeans(x, 5, seed=3, restarts=3)[0].centroids)
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    assert torch.equal(*results)
+
+
+def test_fewer_different_patches_than_prototypes_are_refused():
+    with pytest.raises(InputError, match="fewer than 5 different"):
+        kmeans(torch.ones(100, 3), 5, seed=0, restarts=1)
+
+
+@given(
+    counts=st.lists(st.integers(0, 50), min_size=1, max_size=20),
+    size=st.integers(1, 400),
+    share=st.sampled_from(["proportional", "equal"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_sample_has_the_size_asked_for_and_no_slide_gives_more_than_it_has(counts, size, share):
+    taken = allocate(counts, size, share)
+    assert sum(taken) == min(size, sum(counts))
+    assert all(0 <= n <= count for n, count in zip(taken, counts, strict=True))
+
+
+def test_shares_are_proportional_or_equal_as_asked():
+    assert allocate([100, 300], 40, "proportional") == [10, 30]
+    assert allocate([100, 300], 40, "equal") == [20, 20]
+    assert allocate([5, 300, 300], 65, "equal") == [5, 30, 30]
+
+
+def test_every_patch_has_the_same_chance_not_only_the_first_ones():
+    hits = np.zeros(40)
+    for seed in range(600):
+        hits[choose_rows("slide", 40, 10, seed).numpy()] += 1
+    assert abs(hits - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
+
+
+def test_rows_are_taken_from_any_kind_of_source():
+    x, _ = mixture_bag(300, 4, 2)
+
+    class Lazy:
+        shape, dtype = x.shape, x.dtype
+
+        def __getitem__(self, rows):
+            return x[rows]
+
+    for size in (3, 290):
+        index = choose_rows("a", 300, size, 0)
+        assert torch.equal(take(Lazy(), index), x[index])
+        assert torch.equal(take(x.half(), index), x[index].half().float())

@@ -1,0 +1,146 @@
+"""map_slides: order, failures, executors, and a cluster one of whose workers dies."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from panther.errors import InputError
+from panther.execution import map_slides, open_executor
+
+
+def square(n: int) -> int:
+    if n == 3:
+        raise InputError("three is refused")
+    if n == 5:
+        raise KeyError("bug")
+    return n * n
+
+
+def threads(_: int) -> int:
+    return torch.get_num_threads()
+
+
+def die(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_outcomes_come_in_order_and_a_failure_does_not_stop_the_others(workers):
+    with open_executor(workers) as executor:
+        outcomes = list(map_slides(square, range(8), executor))
+    assert [o.index for o in outcomes] == list(range(8))
+    assert [o.value for o in outcomes] == [0, 1, 4, None, 16, None, 36, 49]
+    assert outcomes[3].reason == "three is refused"
+    assert "KeyError" in outcomes[5].reason
+    assert "Traceback" in outcomes[5].detail
+
+
+def test_every_call_has_one_thread_and_the_caller_keeps_his():
+    torch.set_num_threads(2)
+    assert [o.value for o in map_slides(threads, range(2))] == [1, 1]
+    assert torch.get_num_threads() == 2
+    with open_executor(2) as executor:
+        assert {o.value for o in map_slides(threads, range(4), executor)} == {1}
+
+
+def test_only_a_bounded_number_of_items_is_in_flight():
+    pulled = []
+    items = (pulled.append(i) or i for i in range(10_000))
+    with ThreadPoolExecutor(2) as executor:
+        next(map_slides(threads, items, executor))
+    assert len(pulled) < 1000
+
+
+def test_a_worker_that_dies_is_told_in_a_sentence():
+    with open_executor(2) as executor, pytest.raises(InputError, match="worker process died"):
+        list(map_slides(die, range(2), executor))
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_a_sentence():
+    with pytest.raises(InputError, match="No Dask scheduler answers"), open_executor(cluster="tcp://127.0.0.1:9"):
+        pass
+
+
+def slow_row(path: str, *, log: str) -> str:
+    time.sleep(0.05)
+    with Path(log).open("a") as handle:
+        handle.write(f"{os.getpid()}\n")
+    return path
+
+
+@pytest.fixture
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    import dask
+
+    with (
+        dask.config.set({"distributed.worker.daemon": False}),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", silence_logs=50
+        ) as local,
+    ):
+        yield local
+
+
+def write_bags(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for i in range(40):
+        np.save(folder / f"s{i:02d}.npy", rng.normal(size=(400, 16)).astype("f4"))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, cluster):
+    from panther.aggregators import embed_cohort
+    from panther.prototypes import KMeansSettings, fit_prototypes
+    from panther.storage.bags import list_bags
+    from panther.storage.prototypes import save_prototypes
+
+    write_bags(tmp_path / "bags")
+    refs = list_bags(tmp_path / "bags").refs
+    settings = KMeansSettings(4, sample=2000, restarts=2, passes=2)
+    results = {}
+    before = {worker.pid for worker in cluster.workers.values()}
+    for where, address in (("here", None), ("cluster", cluster.scheduler_address)):
+        with open_executor(1, address) as executor:
+            fitted = fit_prototypes(refs, settings, executor=executor)
+            save_prototypes(fitted.prototypes, tmp_path / where)
+            table = embed_cohort(
+                refs, fitted.prototypes, executor=executor, track=kill_one(cluster) if address else plain
+            )
+            results[where] = ((tmp_path / where).read_bytes(), np.asarray(table.vectors).tobytes(), table.observations)
+            assert not fitted.failures
+            assert not table.failures
+    assert results["here"] == results["cluster"]
+    assert before != {worker.pid for worker in cluster.workers.values()}  # one did die
+
+
+def plain(items, what, total):
+    return items
+
+
+def kill_one(cluster):
+    """A progress bar that kills a worker process once a few slides are done."""
+
+    def track(items, what, total):
+        for number, item in enumerate(items):
+            if number == 5:
+                os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+            yield item
+
+    return track
+
+
+def test_work_is_shared_by_the_cluster(tmp_path, cluster):
+    log = str(tmp_path / "log")
+    with open_executor(cluster=cluster.scheduler_address) as executor:
+        outcomes = list(map_slides(partial(slow_row, log=log), map(str, range(20)), executor))
+    assert [o.value for o in outcomes] == [str(i) for i in range(20)]
+    assert len(set(Path(log).read_text().split())) == 2
