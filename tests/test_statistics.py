@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from conftest import mixture_bag
 from panther import statistics
-from panther.aggregators.mixture import fit_mixture
 from panther.errors import InputError
+from panther.mixture import fit_mixture
 from panther.statistics import accumulate, first_bad_row, nearest
 from panther.types import Concatenated
 
@@ -79,7 +79,7 @@ def test_padding_may_hold_anything():
     mask = torch.zeros(3, 30, dtype=torch.bool)
     for i, bag in enumerate(bags):
         batch[i, : len(bag)], mask[i, : len(bag)] = bag, True
-    from panther.aggregators.mixture import EMSettings
+    from panther.mixture import EMSettings
 
     for settings_ in (EMSettings(), EMSettings(steps=4, tau=1.0)):
         together = fit_mixture(batch, h, torch.ones(5), settings_, mask=mask, keep_assignment=True)
@@ -102,7 +102,7 @@ def test_posteriors_too_small_to_matter_are_exactly_zero():
 @given(n=st.integers(1, 12), d=st.integers(1, 5), c=st.integers(1, 6), steps=st.integers(1, 3), seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_any_shape_gives_a_proper_mixture(n, d, c, steps, seed):
-    from panther.aggregators.mixture import EMSettings
+    from panther.mixture import EMSettings
 
     x, h = mixture_bag(n, d, c, seed=seed)
     fitted = fit_mixture(x, h, torch.ones(d), EMSettings(steps=steps))

@@ -6,3 +6,12 @@ class InputError(ValueError):
 
     Raised while working on one slide it fails that slide only; raised outside it refuses the whole request (exit code 2).
     """
+
+
+class NotABagError(InputError):
+    """The file is sound but holds no features, e.g. coordinates or prototypes: passed over, not failed."""
+
+
+def not_finite(source: str, row: int) -> InputError:
+    """Error for a bag with a NaN or an infinite number in that row."""
+    return InputError(f"{source}: row {row} of the features holds NaN or an infinite number; extract this slide again.")

@@ -3,22 +3,33 @@
 Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Client.get_executor()`` is one.
 """
 
+import logging
 import multiprocessing
 import os
+import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from panther.errors import InputError
+from panther.errors import InputError, NotABagError
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+Track = Callable[[Iterable[Any], str, int], Iterable[Any]]  # a progress bar around an iteration: items, what, how many
+
+
+def untracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
+    """No progress bar."""
+    return items
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,7 @@ class Outcome(Generic[R]):
     index: int  # position of the item
     value: R | None = None
     reason: str | None = None  # a sentence
-    detail: str = ""  # traceback of an unexpected error
+    passed_over: bool = False  # no failure: the item was never meant (a file of coordinates among bags)
 
 
 def map_slides(
@@ -95,7 +106,10 @@ def _process_pool(workers: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["panther.execution", "h5py"])
-    return ProcessPoolExecutor(workers, mp_context=context)
+    # Ctrl-C is the parent's to answer; workers would only add their tracebacks
+    return ProcessPoolExecutor(
+        workers, mp_context=context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
 
 
 @contextmanager
@@ -117,21 +131,39 @@ def _dask_executor(address: str) -> Iterator[Executor]:
         client.close()
 
 
-def _attempt(function: Callable[[T], R], item: T) -> tuple[R | None, str | None, str]:
-    """Runs where the work is done; errors come back as text because not every exception can be pickled."""
+class _Result(NamedTuple):
+    """What comes back from where the work is done; errors as text, because not every exception can be pickled."""
+
+    value: Any = None
+    reason: str | None = None
+    passed_over: bool = False
+    traceback: str = ""
+
+
+def _attempt(function: Callable[[T], R], item: T) -> _Result:
     with _one_thread():
         try:
-            return function(item), None, ""
+            return _Result(function(item))
         except InputError as error:
-            return None, str(error), ""
+            return _Result(None, str(error), isinstance(error, NotABagError), traceback.format_exc())
         except OSError as error:
-            return None, f"{error.filename or item}: {error.strerror or error}.", traceback.format_exc()
+            reason = f"{error.filename or _name(item)}: {error.strerror or error}."
+            return _Result(None, reason, traceback=traceback.format_exc())
         except Exception as error:  # one slide must not stop ten thousand
-            return None, f"{item}: unexpected {type(error).__name__}: {error}", traceback.format_exc()
+            reason = f"{_name(item)}: unexpected {type(error).__name__}: {error}"
+            return _Result(None, reason, traceback=traceback.format_exc())
 
 
-def _outcome(index: int, result: tuple[R | None, str | None, str]) -> Outcome[R]:
-    return Outcome(index, *result)
+def _name(item: Any) -> Any:
+    """What to call an item in a message: the sample it is, or holds."""
+    parts = item if isinstance(item, tuple) else (item,)
+    return next((part.sample for part in parts if hasattr(part, "sample")), item)
+
+
+def _outcome(index: int, result: _Result) -> Outcome[Any]:
+    if result.traceback:
+        logger.debug("%s", result.traceback)  # shown with -v
+    return Outcome(index, result.value, result.reason, result.passed_over)
 
 
 @contextmanager

@@ -64,10 +64,6 @@ def accumulate(
     mask : Tensor, optional
         (B, N), True for a real patch.
     """
-    if x.shape[-2] == 0:
-        raise InputError("The bag is empty (0 patches); an embedding needs at least one patch.")
-    if mask is not None and not bool(mask.any(-1).all()):
-        raise InputError("A bag of the batch is empty (its mask has no real patch); leave it out.")
     sums: Statistics | None = None
     kept: list[Tensor] = []
     for block, real in _blocks(x, mask, origin):
@@ -104,6 +100,23 @@ def nearest(centroids: Tensor) -> Assign:
     return assign
 
 
+def squared_distances(x: Rows, points: Tensor, origin: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances (..., N, k) of all patches to a few points; the origin keeps digits as above."""
+    p = points - origin
+    norms = p.square().sum(-1)
+    parts = []
+    for block, real in _blocks(x, mask, origin):
+        z = _centred(block, origin, real)
+        energy = torch.linalg.vector_norm(z, dim=-1, keepdim=True).square()  # reads once, unlike z.square().sum()
+        parts.append((energy - 2 * z @ p.T + norms).clamp_min(0))
+    return torch.cat(parts, dim=-2)
+
+
+def everything(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Assign every patch to one and the same."""
+    return z.new_ones(*z.shape[:-1], 1), z.new_zeros(z.shape[:-1])
+
+
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """Half-precision features are widened block by block to float32; float64 stays."""
     return torch.float64 if dtype == torch.float64 else torch.float32
@@ -125,6 +138,10 @@ def first_bad_row(x: Rows) -> int | None:
 
 
 def _blocks(x: Rows, mask: Tensor | None, origin: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
+    if x.shape[-2] == 0:
+        raise InputError("The bag is empty (0 patches); an embedding needs at least one patch.")
+    if mask is not None and not bool(mask.any(-1).all()):
+        raise InputError("A bag of the batch is empty (its mask has no real patch); leave it out.")
     batch = int(x.shape[0]) if len(x.shape) == 3 else 1
     step = block_rows(int(x.shape[-1]), origin.element_size(), origin.device.type, batch)
     for start in range(0, int(x.shape[-2]), step):

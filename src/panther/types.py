@@ -169,17 +169,17 @@ class Projected:
     projection: Projection
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(N, d_out)."""
+    def shape(self) -> tuple[int, ...]:
+        """(..., N, d_out)."""
         basis = self.projection.basis
-        return int(self.rows.shape[0]), int(self.rows.shape[1] if basis is None else basis.shape[1])
+        return (*map(int, self.rows.shape[:-1]), int(self.rows.shape[-1] if basis is None else basis.shape[1]))
 
     @property
     def dtype(self) -> torch.dtype:
         """Type after projection."""
         return torch.float64 if self.rows.dtype == torch.float64 else torch.float32
 
-    def __getitem__(self, rows: slice) -> Tensor:
+    def __getitem__(self, rows: Any) -> Tensor:
         return self.projection(self.rows[rows])
 
 

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from conftest import mixture_bag
-from panther.aggregators.mixture import FLOOR, PRESETS, EMSettings, fit_mixture, log_posterior, responsibilities
+from panther.mixture import FLOOR, PRESETS, EMSettings, fit_mixture, log_posterior, responsibilities
 from panther.types import Mixture
 
 

@@ -35,4 +35,12 @@ def build(method: str, prototypes: Prototypes, options: Mapping[str, Any] | None
     for name in options or {}:
         if name not in known:
             raise InputError(f"The method {method!r} has no setting {name!r}; it has {', '.join(known)}.")
-    return aggregators[method](prototypes, **(options or {}))
+    try:
+        return aggregators[method](prototypes, **(options or {}))
+    except TypeError as error:
+        raise InputError(f"A setting of {method!r} has the wrong type ({error}).") from error
+
+
+def per_prototype_means(count: int, dim: int) -> list[tuple[int, str, int]]:
+    """Columns of methods that keep one mean a prototype."""
+    return [(c, "mean", j) for c in range(count) for j in range(dim)]

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,13 @@ import numpy as np
 import torch
 
 from panther.aggregators._base import Aggregator, build
-from panther.errors import InputError
-from panther.execution import map_slides
+from panther.errors import InputError, not_finite
+from panther.execution import Track, map_slides, untracked
 from panther.statistics import first_bad_row
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.journal import Journal
 from panther.types import Openable, Prototypes, SlideEmbedding
-
-Track = Callable[[Iterable[Any], str, int], Iterable[Any]]
+from panther.version import __version__
 
 
 class _Row(NamedTuple):
@@ -38,7 +37,7 @@ def embed_cohort(
     executor: Executor | None = None,
     device: str = "cpu",
     partial_folder: Path | None = None,
-    track: Track = lambda items, what, total: items,
+    track: Track = untracked,
 ) -> EmbeddingTable:
     """Embed every sample; those that fail are left out and listed.
 
@@ -47,7 +46,9 @@ def embed_cohort(
     """
     module = build(method, prototypes, options)
     settings = {"method": method, **(options or {}), "prototypes": prototypes.content_hash()}
-    key = hashlib.blake2b(json.dumps(settings, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+    key = hashlib.blake2b(
+        json.dumps([__version__, settings], sort_keys=True, default=str).encode(), digest_size=16
+    ).hexdigest()
     names = [sample.sample for sample in samples]
     journal = Journal(partial_folder, key, names, module.out_dim)
     failures: dict[str, str] = {}
@@ -58,7 +59,7 @@ def embed_cohort(
         for outcome in track(map_slides(function, jobs, executor), "embedding", len(samples)):
             if outcome.value is not None:
                 journal.add(outcome.index, outcome.value.vector, outcome.value.about)
-            elif outcome.reason is not None:
+            elif outcome.reason is not None and not outcome.passed_over:
                 failures[names[outcome.index]] = outcome.reason
         vectors, about = journal.rows(leave_out=failures)
     finally:
@@ -84,9 +85,7 @@ def embed_sample(sample: Openable, prototypes: Prototypes, module: Aggregator) -
         bad = first_bad_row(bag.features)
         if bad is None:
             raise InputError(f"{bag.source}: features are too large to square in float32; rescale them.")
-        raise InputError(
-            f"{bag.source}: row {bad} of the features holds NaN or an infinite number; extract this slide again."
-        )
+        raise not_finite(bag.source, bad)
     return embedding
 
 
@@ -112,14 +111,13 @@ def _embed_one(
 
 def _summary(embedding: SlideEmbedding) -> dict[str, Any]:
     """Plain numbers worth a column of the table."""
-    aux = embedding.aux
     about: dict[str, Any] = {}
-    if "effective_prototypes" in aux:
-        about["effective_prototypes"] = round(float(aux["effective_prototypes"]), 6)
-    if "mass" in aux:
-        about["absent_prototypes"] = int((aux["mass"] < 1).sum())
-    if "log_likelihood" in aux:
-        about["log_likelihood"] = float(aux["log_likelihood"][-1])
-    if "weights" in aux:
-        about["weights"] = aux["weights"].tolist()
+    for name, value in embedding.aux.items():
+        if name == "mass":
+            about["absent_prototypes"] = int((value < 1).sum())
+        elif name == "weights":
+            about["weights"] = value.tolist()
+        else:
+            last = value.reshape(-1)[-1] if isinstance(value, torch.Tensor) else value  # of the last EM step
+            about[name] = float(last)
     return about

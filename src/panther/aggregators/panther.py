@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators._base import Aggregator, aggregators
-from panther.aggregators.mixture import PRESETS, EMSettings, effective_number, fit_mixture
 from panther.errors import InputError
+from panther.mixture import PRESETS, EMSettings, effective_number, fit_mixture
 from panther.types import Mixture, Prototypes, Rows, SlideEmbedding
 
 
@@ -57,7 +57,7 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
     permutation_invariant=True,
     duplication_invariant=lambda module: module.settings.tau == 0,
     differentiable=True,
-    options=("preset", "readout", "steps", "tau", "variance", "temperature"),
+    options=("preset", "readout", "steps", "tau", "variance", "temperature", "covariance", "weights"),
     variants=(
         {},
         {"preset": "published-code"},
@@ -65,6 +65,8 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
         {"readout": "wa"},
         {"readout": "top"},
         {"readout": "bottom", "temperature": 4.0},
+        {"covariance": "tied", "steps": 2},
+        {"covariance": "spherical", "weights": "uniform"},
     ),
 )
 class PantherAggregator(Aggregator):

@@ -1,11 +1,12 @@
 """The command `panther`. Commands are a few lines over the library; heavy imports happen inside them."""
 
+import logging
 import sys
 from typing import Annotated
 
 import typer
 
-from panther.cli import bags, doctor, embed, prototypes
+from panther.cli import bags, doctor, embed, prototypes, trust
 from panther.errors import InputError
 from panther.version import __version__
 
@@ -15,7 +16,7 @@ app = typer.Typer(
     help="From patch features of whole-slide images to prototypes and compact slide embeddings (PANTHER, CVPR 2024).",
     epilog="Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused.",
 )
-for module in (bags, prototypes, embed, doctor):
+for module in (bags, prototypes, embed, trust, doctor):
     module.add_to(app)
 
 
@@ -41,6 +42,9 @@ def main() -> None:
     """Run the command; an error is one sentence on stderr and exit code 2, with a traceback only when -v is given."""
     arguments = [a for a in sys.argv[1:] if a not in ("-v", "--verbose")]
     verbose = len(arguments) < len(sys.argv) - 1
+    if verbose:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("panther").setLevel(logging.DEBUG)
     try:
         app(arguments, prog_name="panther")
     except InputError as error:

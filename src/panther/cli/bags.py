@@ -53,17 +53,18 @@ def convert(
 ) -> None:
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
     from panther.execution import map_slides, open_executor
+    from panther.storage.atomic import check_writable_folder
     from panther.storage.bags import list_bags
     from panther.storage.convert import Conversion
 
-    conversion, listing = Conversion(folder, to, dtype, mpp), list_bags(source)
+    conversion, listing = Conversion(folder, to, dtype, mpp), list_bags(source, leave_out=folder)
+    check_writable_folder(folder)
     failures, done = dict(listing.problems), Counter[str]()
     with open_executor(workers if len(listing.refs) > 8 else 1) as executor:
         for outcome in common.track(map_slides(conversion, listing.refs, executor), "converting", len(listing.refs)):
-            if outcome.value is None:
-                failures[listing.refs[outcome.index].sample] = outcome.reason or ""
-            else:
-                done[outcome.value] += 1
+            if outcome.reason is not None and not outcome.passed_over:
+                failures[listing.refs[outcome.index].sample] = outcome.reason
+            done[outcome.value or "passed over"] += 1
     notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []
     lines = [f"{done['written']} bags written to {folder} as {to}, {done['kept']} were there already"]
     result = {"output": str(folder), "written": done["written"], "kept": done["kept"]}

@@ -1,5 +1,6 @@
 """`panther embed`."""
 
+import json
 import shutil
 import time
 from dataclasses import replace
@@ -35,12 +36,17 @@ def embed(
     features: common.FeaturesArgument,
     prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
     output: common.OutputOption,
-    method: Annotated[str, typer.Option(help="How patches become an embedding.")] = "panther",
-    preset: Annotated[str, typer.Option(help="paper, published-code or calibrated.")] = "paper",
-    readout: Annotated[str, typer.Option(help="all, wa, top or bottom.")] = "all",
-    steps: Annotated[int | None, typer.Option(help="EM steps, instead of the preset's.")] = None,
-    tau: Annotated[float | None, typer.Option(help="Pseudo-count of the prior, instead of the preset's.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="> 1 softens the posteriors.")] = None,
+    method: Annotated[str, typer.Option(help="panther, ot, h2t, protocounts or deepsets.")] = "panther",
+    preset: Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")] = None,
+    readout: Annotated[str | None, typer.Option(help="panther: all (default), wa, top or bottom.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-s",
+            "--set",
+            help="Any setting of the method as name=value, e.g. steps=3, tau=1, epsilon=0.05; repeatable.",
+        ),
+    ] = None,
     table: common.TableOption = None,
     split: common.SplitOption = None,
     by: Annotated[By, typer.Option(help="One embedding per slide, or per patient (needs --table).")] = By.slide,
@@ -59,11 +65,10 @@ def embed(
     from panther.storage.embeddings import check_embedding_path, write_embeddings
     from panther.storage.prototypes import load_prototypes
 
-    output = output.with_suffix(f".{format}") if format else output
+    output = _named(output, format)
     check_embedding_path(output)
     check_writable(output)
-    options = {"preset": preset, "readout": readout, "steps": steps, "tau": tau, "temperature": temperature}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {k: v for k, v in {"preset": preset, "readout": readout}.items() if v is not None} | _settings(setting)
     chosen = select_slides(features, table, split, by_patient=by is By.patient)
     working = output.with_name(f"{output.name}.partial")
     start = time.perf_counter()
@@ -82,9 +87,33 @@ def embed(
     failures = {**chosen.problems, **embedded.failures}
     notes = [*chosen.notes, *_notes(embedded, error, working, failures)]
     if not failures:
-        shutil.rmtree(working)
+        shutil.rmtree(working, ignore_errors=True)
     lines = _lines(embedded, output, time.perf_counter() - start)
     common.report(_result(embedded, output, error), lines, failures, as_json=as_json, notes=notes)
+
+
+def _settings(pairs: list[str] | None) -> dict[str, Any]:
+    """`steps=3` as a number, `normalise=false` as a truth value, other words as they are."""
+    from panther.errors import InputError
+
+    settings: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set {pair!r} is not understood; give a name and a value, e.g. --set steps=3.")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+def _named(output: Path, format: str | None) -> Path:
+    """Output with the ending of ``format``; other dots belong to the name."""
+    if format is None:
+        return output
+    stem = output.stem if output.suffix in (".h5ad", ".npz") else output.name
+    return output.with_name(f"{stem}.{format}")
 
 
 def _result(embedded: Any, output: Path, error: float) -> dict[str, Any]:
@@ -117,7 +146,7 @@ def _notes(embedded: Any, error: float, working: Path, failures: dict[str, str])
     if collapsed and len(embedded.prototypes) > 1:
         notes.append(
             f"{len(collapsed)} of {len(effective)} samples collapse into one prototype, e.g. {collapsed[0]}: are they from another site "
-            "or scanner than the prototypes? A higher --temperature or --preset calibrated may help."
+            "or scanner than the prototypes? A higher --set temperature=10 or --preset calibrated may help."
         )
     absent = sum(1 for value in embedded.observations.get("absent_prototypes", []) if value)
     if absent:

@@ -1,5 +1,6 @@
 """`panther prototypes`."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,8 @@ def add_to(app: typer.Typer) -> None:
 def prototypes(
     features: common.FeaturesArgument,
     output: common.OutputOption,
-    n_prototypes: Annotated[int, typer.Option("-C", "--n-prototypes", help="Number of prototypes.")] = 16,
+    n_prototypes: Annotated[str, typer.Option("-C", "--n-prototypes", help="Number of prototypes, or auto.")] = "16",
+    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest number that auto may choose.")] = "4:64",
     table: common.TableOption = None,
     split: common.SplitOption = None,
     seed: Annotated[int, typer.Option(help="Same seed and input: same bytes.")] = 0,
@@ -34,14 +36,22 @@ def prototypes(
     """Fit prototypes by K-means on the patches of the training slides."""
     from panther.execution import open_executor
     from panther.prototypes import KMeansSettings, fit_prototypes
+    from panther.prototypes.choose import choose_c, parse_count, parse_range
     from panther.storage.atomic import check_writable
     from panther.storage.cohort import select_slides
     from panther.storage.prototypes import save_prototypes
 
-    settings = KMeansSettings(n_prototypes, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
+    auto = n_prototypes == "auto"
+    count = 16 if auto else parse_count(n_prototypes)
+    settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
     check_writable(output)
     chosen = select_slides(features, table, split)
     with open_executor(workers, cluster, threads=common.checked_device(device) != "cpu") as executor:
+        if auto:
+            coarse = replace(settings, sample=min(sample, 20_000), restarts=3)
+            choice = choose_c(chosen.refs, *parse_range(numbers), coarse, executor=executor, track=common.track)
+            settings = replace(settings, n_prototypes=choice.recommended)
+            chosen.notes.append(choice.sentence)
         fitted = fit_prototypes(chosen.refs, settings, executor=executor, device=device, track=common.track)
     save_prototypes(fitted.prototypes, output)
     notes = [

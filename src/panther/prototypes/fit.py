@@ -1,36 +1,23 @@
 """From a cohort of bags to prototypes: look, sample, k-means on the sample, Lloyd passes over everything, measure."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
-from panther.execution import map_slides
+from panther.errors import InputError, not_finite
+from panther.execution import Track, map_slides, untracked
 from panther.prototypes.diagnostics import diagnose
 from panther.prototypes.kmeans import kmeans, update, worst_served
-from panther.prototypes.sampling import allocate, choose_rows, take
+from panther.prototypes.patches import Look, example, sample_patches
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import Statistics, accumulate, first_bad_row, nearest
 from panther.types import Openable, Projection, Prototypes
 from panther.version import __version__
-
-Track = Callable[[Iterable[Any], str, int], Iterable[Any]]  # a progress bar around an iteration
-
-
-class _Look(NamedTuple):
-    """What one glance at a bag tells."""
-
-    patches: int
-    dim: int
-    encoder: str | None
-    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -48,32 +35,14 @@ def fit_prototypes(
     *,
     executor: Executor | None = None,
     device: str = "cpu",
-    track: Track = lambda items, what, total: items,
+    track: Track = untracked,
 ) -> PrototypeFit:
     """Fit prototypes on the training samples (slides or patients); a sample that fails is left out and listed."""
-    looks, failures = _look_at_all(samples, executor, track)
-    empty = [s.sample for s in samples if s.sample in looks and looks[s.sample].patches == 0]
-    usable = [s for s in samples if s.sample in looks and looks[s.sample].patches > 0]
-    if not usable:
-        raise InputError(
-            f"None of the {len(samples)} samples has patches to learn prototypes from. {_example(failures)}"
-        )
-
-    dim = looks[usable[0].sample].dim
-    limit = min(settings.sample, int(settings.memory_gb * 1e9 / (dim * 4 * 2)))  # the sample and one copy of it
-    sizes = allocate([looks[s.sample].patches for s in usable], limit, settings.share)
-    jobs = [
-        (s, choose_rows(s.sample, looks[s.sample].patches, size, settings.seed))
-        for s, size in zip(usable, sizes, strict=True)
-        if size
-    ]
-    x, bad = _gather(jobs, dim, executor, track)
-    failures |= bad
-    usable = [s for s in usable if s.sample not in failures]
-    if len(x) < settings.n_prototypes:
-        raise InputError(
-            f"{len(x)} patches cannot give {settings.n_prototypes} prototypes; ask for fewer (-C). {_example(failures)}"
-        )
+    patches = sample_patches(samples, settings, executor, track)
+    looks, failures, x = patches.looks, dict(patches.failures), patches.x
+    usable = [s for s in samples if s.sample in looks and s.sample not in failures]
+    empty = [s.sample for s in usable if looks[s.sample].patches == 0]
+    usable = [s for s in usable if looks[s.sample].patches]
 
     projection, x = _project(x, settings)
     x = x.to(device)
@@ -85,73 +54,11 @@ def fit_prototypes(
         failures |= measured.failures
         usable = [s for s in usable if s.sample not in failures]
         if not usable:
-            raise InputError(f"No sample could be read to the end. {_example(failures)}")
+            raise InputError(f"No sample could be read to the end. {example(failures)}")
         if number < settings.passes:
             centroids = _moved(measured, centroids, x)
     assert measured is not None
     return PrototypeFit(_finished(measured, centroids, projection, inertias, looks, settings), failures, empty)
-
-
-def _look_at_all(
-    samples: Sequence[Openable], executor: Executor | None, track: Track
-) -> tuple[dict[str, _Look], dict[str, str]]:
-    """Glance at every bag; those that disagree with the majority in dimension or encoder are refused."""
-    looks: dict[str, _Look] = {}
-    failures: dict[str, str] = {}
-    for outcome in track(map_slides(_look, samples, executor), "looking at the files", len(samples)):
-        name = samples[outcome.index].sample
-        if outcome.value is None:
-            failures[name] = outcome.reason
-        else:
-            looks[name] = outcome.value
-    for field, noun in (("dim", "features a patch"), ("encoder", "as encoder")):
-        votes = Counter(
-            getattr(look, field) for look in looks.values() if getattr(look, field) is not None and look.patches
-        )
-        if len(votes) < 2:
-            continue
-        (usual, most), (_, second) = votes.most_common(2)
-        if most == second:
-            raise InputError(
-                f"The samples have {' or '.join(map(repr, votes))} {noun}, equally often; give those of one encoder."
-            )
-        for name, look in list(looks.items()):
-            if getattr(look, field) not in (usual, None):
-                failures[name] = (
-                    f"{name}: has {getattr(look, field)!r} {noun}, the cohort {usual!r}; encode all slides alike."
-                )
-                del looks[name]
-    return looks, failures
-
-
-def _look(sample: Openable) -> _Look:
-    bag = sample.open()
-    return _Look(len(bag), bag.dim, bag.encoder, bag.fingerprint())
-
-
-def _gather(
-    jobs: Sequence[tuple[Openable, Tensor]], dim: int, executor: Executor | None, track: Track
-) -> tuple[Tensor, dict[str, str]]:
-    """Sample the patches as one tensor (m, d) of float32, and the samples that failed."""
-    x = torch.empty(sum(len(index) for _, index in jobs), dim)
-    filled, failures = 0, {}
-    for outcome in track(map_slides(_take, jobs, executor), "sampling patches", len(jobs)):
-        if outcome.value is None:
-            failures[jobs[outcome.index][0].sample] = outcome.reason
-            continue
-        x[filled : filled + len(outcome.value)] = outcome.value
-        filled += len(outcome.value)
-    return x[:filled], failures
-
-
-def _take(job: tuple[Openable, Tensor]) -> Tensor:
-    sample, index = job
-    bag = sample.open()
-    rows = take(bag.features, index)
-    bad = ~torch.isfinite(rows).all(-1)
-    if bool(bad.any()):
-        raise InputError(_bad_row(bag.source, int(index[bad][0])))
-    return rows
 
 
 def _project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
@@ -206,7 +113,7 @@ def _cohort_pass(
         slide_mass[name] = outcome.value.mass
         total = outcome.value if total is None else total.merge(outcome.value)
     if total is None:
-        raise InputError(f"No sample could be read to the end. {_example(failures)}")
+        raise InputError(f"No sample could be read to the end. {example(failures)}")
     return _Pass(total, origin, slide_mass, failures)
 
 
@@ -218,8 +125,10 @@ def _sample_statistics(
     sums = accumulate(rows, nearest(centroids - origin), origin, squares=squares).statistics
     if not bool(torch.isfinite(sums.total).all()):
         bad = first_bad_row(bag.features)
-        raise InputError(
-            _bad_row(bag.source, bad) if bad is not None else f"{bag.source}: features are too large to add up."
+        raise (
+            InputError(f"{bag.source}: features are too large to add up.")
+            if bad is None
+            else not_finite(bag.source, bad)
         )
     return Statistics(*(t.cpu() for t in sums))
 
@@ -238,7 +147,7 @@ def _finished(
     centroids: Tensor,
     projection: Projection,
     inertias: list[float],
-    looks: dict[str, _Look],
+    looks: Mapping[str, Look],
     settings: KMeansSettings,
 ) -> Prototypes:
     sums, slides = measured.sums, tuple(measured.slide_mass)
@@ -266,11 +175,3 @@ def _finished(
         parents=parents.hexdigest(),
         version=__version__,
     )
-
-
-def _bad_row(source: str, row: int) -> str:
-    return f"{source}: row {row} of the features holds NaN or an infinite number; extract this slide again."
-
-
-def _example(failures: dict[str, str]) -> str:
-    return f"{len(failures)} samples failed; the first: {next(iter(failures.values()))}" if failures else ""

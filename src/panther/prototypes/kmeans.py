@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.statistics import Statistics, accumulate, block_rows, nearest
+from panther.statistics import Statistics, accumulate, block_rows, nearest, squared_distances
 
 TOLERANCE = 1e-5  # relative gain of inertia below which Lloyd stops
 
@@ -90,16 +90,6 @@ def plus_plus(x: Tensor, n_clusters: int, origin: Tensor, generator: torch.Gener
         closest = distances[:, best]
         chosen.append(int(candidates[best]))
     return x[chosen].clone()
-
-
-def squared_distances(x: Tensor, points: Tensor, origin: Tensor) -> Tensor:
-    """(m, k) squared distances, block by block."""
-    p = points - origin
-    parts = []
-    for start in range(0, len(x), block_rows(x.shape[1], 4, x.device.type)):
-        z = x[start : start + block_rows(x.shape[1], 4, x.device.type)] - origin
-        parts.append((z.square().sum(-1, keepdim=True) - 2 * z @ p.T + p.square().sum(-1)).clamp_min(0))
-    return torch.cat(parts)
 
 
 def worst_served(x: Tensor, centroids: Tensor, origin: Tensor, count: int) -> Tensor:

@@ -23,6 +23,8 @@ class KMeansSettings:
     def __post_init__(self) -> None:
         if self.n_prototypes < 1 or self.restarts < 1 or self.passes < 0:
             raise InputError("Prototypes need C >= 1, restarts >= 1 and passes >= 0.")
+        if self.seed < 0:
+            raise InputError(f"The seed must not be negative, but is {self.seed}.")
         if self.share not in ("proportional", "equal"):
             raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
         if self.sample < self.n_prototypes:

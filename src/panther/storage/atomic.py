@@ -2,7 +2,9 @@
 
 import glob
 import os
+import re
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +17,7 @@ from panther.errors import InputError
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed to disk and renamed, on failure removed."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the name of a file to write.")
+    _refuse_other_things(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -30,23 +31,48 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
         temporary.replace(path)
-    except OSError as error:
-        if error.errno is None:  # not the system's answer but a library's
+    except Exception as error:
+        reason = _reason(error)
+        if reason is None:
             raise
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror}); free some space or choose another place."
-        ) from error
+        raise InputError(f"{path}: cannot be written ({reason}); free some space or choose another place.") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:
-    """Fail before the work, not after it, where ``path`` cannot be written."""
-    with atomic_write(path.parent / f".{path.name}.probe") as temporary:
-        temporary.touch()
-    (path.parent / f".{path.name}.probe").unlink()
+    """Fail before the work, not after it, where ``path`` cannot be written; nothing is left behind."""
+    _refuse_other_things(path)
+    check_writable_folder(path.parent)
+
+
+def check_writable_folder(folder: Path) -> None:
+    """Fail where no file can be written to ``folder``, or it cannot be made."""
+    here = folder.absolute()
+    existing = next(place for place in (here, *here.parents) if place.exists())
+    try:
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise InputError(f"{folder}: nothing can be written there ({error.strerror}); choose another place.") from error
+
+
+def _refuse_other_things(path: Path) -> None:
+    """Only files are replaced: renaming over /dev/null would take it from everybody."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file to write.")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a file but a device or a pipe; give the name of a file to write.")
+
+
+def _reason(error: BaseException | None) -> str | None:
+    """Answer of the system, also where a library wrapped it (HDF5, safetensors); None where it is something else."""
+    while error is not None and not isinstance(error, InputError):
+        if isinstance(error, OSError) and error.errno is not None:
+            return os.strerror(error.errno)
+        if code := re.search(r"(?:errno =|os error) (\d+)", str(error)):
+            return os.strerror(int(code[1]))
+        error = error.__context__
+    return None
 
 
 def _remove_leftovers(path: Path) -> None:

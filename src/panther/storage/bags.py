@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from panther.errors import InputError
+from panther.errors import InputError, NotABagError
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.types import Bag, Concatenated
 
@@ -35,10 +35,11 @@ class Listing:
     ignored: int = 0  # files that do not pretend to be bags
 
 
-def list_bags(path: Path | str) -> Listing:
-    """Find the bags of a file or a folder (searched in depth), sorted by slide; no file is opened.
+def list_bags(path: Path | str, leave_out: Path | None = None) -> Listing:
+    """Find the bags of a file or a folder (searched in depth), sorted by slide; files are only opened where two share a name.
 
-    A slide that is there twice is not used at all: which of its files is meant, only the user knows.
+    ``leave_out`` is a folder inside it that is not looked into, e.g. the output of an earlier conversion.
+    A slide that is there twice with different features is not used at all: which one is meant, only the user knows.
     """
     path = Path(path)
     if path.is_file():
@@ -47,7 +48,7 @@ def list_bags(path: Path | str) -> Listing:
         raise InputError(f"{path}: there is no such file or folder.")
     by_slide: dict[str, list[Path]] = defaultdict(list)
     ignored = 0
-    for file in _files(path):
+    for file in _files(path, leave_out):
         if file.suffix.lower() in BAG_SUFFIXES:
             by_slide[file.stem].append(file)
         else:
@@ -56,11 +57,16 @@ def list_bags(path: Path | str) -> Listing:
         raise InputError(
             f"{path}: no feature files found ({ignored} other files); expected one of {', '.join(BAG_SUFFIXES)} for each slide."
         )
-    refs = tuple(BagRef(slide, tuple(files)) for slide, files in sorted(by_slide.items()) if len(files) == 1)
-    problems = {slide: _twice(path, slide, files) for slide, files in sorted(by_slide.items()) if len(files) > 1}
+    refs, problems = [], {}
+    for slide, files in sorted(by_slide.items()):
+        use = files[0] if len(files) == 1 else _one_of(files)
+        if use is not None:
+            refs.append(BagRef(slide, (use,)))
+        else:
+            problems[slide] = _twice(path, slide, files)
     if not refs:
         raise InputError(f"{path}: every slide is there more than once. {next(iter(problems.values()))}")
-    return Listing(refs, problems, ignored)
+    return Listing(tuple(refs), problems, ignored)
 
 
 def group_by_patient(listing: Listing, patients: Mapping[str, str]) -> tuple[Listing, list[str]]:
@@ -90,12 +96,31 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
     return Bag(sample, Concatenated(tuple(bag.features for bag in bags)), None, first.spec, encoder, first.format)
 
 
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path, leave_out: Path | None) -> list[Path]:
+    other = None if leave_out is None or leave_out.resolve() == folder.resolve() else leave_out.resolve()
     try:
         found = [p for p in folder.rglob("*") if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
-        return sorted(p for p in found if p.is_file())
+        return sorted(p for p in found if p.is_file() and (other is None or other not in p.resolve().parents))
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror}); check its permissions.") from error
+
+
+def _one_of(files: list[Path]) -> Path | None:
+    """Return the file to use of several with one name: the only bag among them, or any where all hold the same features.
+
+    CLAM keeps each slide three times: coordinates in `patches`, features in `h5_files` and once more in `pt_files`.
+    """
+    bags = {}
+    for file in files:
+        try:
+            bags[file] = open_bag(file)
+        except NotABagError:
+            continue
+        except InputError:
+            return None
+    if len({bag.fingerprint() for bag in bags.values()}) != 1:
+        return None
+    return max(bags, key=lambda file: bags[file].coords is not None)
 
 
 def _twice(folder: Path, slide: str, files: list[Path]) -> str:

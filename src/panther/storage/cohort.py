@@ -49,11 +49,11 @@ def select_slides(
     if "case_id" not in clinical.columns:
         raise InputError(f"{table}: no patient column; --by patient needs one called case_id.")
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
-    return Selection(grouped.refs, problems, notes, _patients(clinical))
+    return Selection(grouped.refs, problems, notes, _patients(clinical.loc[[ref.sample for ref in refs]]))
 
 
 def _patients(clinical: "pd.DataFrame") -> "pd.DataFrame":
-    """One row a patient: the columns on which all slides of every patient agree."""
+    """One row a patient: the columns on which all slides of every patient agree, and how many slides it has."""
     groups = clinical.groupby("case_id", sort=True)
     agreed = [c for c in clinical.columns if c != "slide_id" and (groups[c].nunique(dropna=False) <= 1).all()]
     patients = groups[agreed].first()

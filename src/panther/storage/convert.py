@@ -43,10 +43,11 @@ class Conversion:
                 f"{ref.paths[0]}: would be overwritten by its own conversion; choose another output folder."
             )
         dtype = bag.features.dtype if self.dtype == "keep" else DTYPES[self.dtype]
-        if _finished(target, bag, dtype):
+        bag = self._in_pixels(bag)
+        if _finished(target, bag, dtype, keeps_coords=writers.entry(self.to).metadata["coords"]):
             return "kept"
         with atomic_write(target) as temporary:
-            writers[self.to](self._in_pixels(bag), temporary, dtype)
+            writers[self.to](bag, temporary, dtype)
         return "written"
 
     def _in_pixels(self, bag: Bag) -> Bag:
@@ -60,9 +61,9 @@ class Conversion:
         return replace(bag, coords=lambda: (micrometres().double() / mpp).round().long(), spec=spec)
 
 
-def _finished(target: Path, bag: Bag, dtype: torch.dtype) -> bool:
-    """Whether ``target`` holds the same rows: sampled like a fingerprint, so resuming costs little."""
-    if not target.exists():
+def _finished(target: Path, bag: Bag, dtype: torch.dtype, *, keeps_coords: bool) -> bool:
+    """Whether ``target`` holds the same: rows sampled like a fingerprint, so resuming costs little, and all coordinates."""
+    if not target.exists() or (bag.path and bag.path.stat().st_mtime_ns > target.stat().st_mtime_ns):
         return False
     try:
         there = open_bag(target)
@@ -70,11 +71,21 @@ def _finished(target: Path, bag: Bag, dtype: torch.dtype) -> bool:
         return False
     if tuple(there.features.shape) != tuple(bag.features.shape) or there.features.dtype != dtype:
         return False
+    if keeps_coords and (
+        (there.encoder, there.spec.size_level0) != (bag.encoder, bag.spec.size_level0) or not _same_places(there, bag)
+    ):
+        return False
     return _sampled(there, dtype) == _sampled(bag, dtype)
+
+
+def _same_places(there: Bag, bag: Bag) -> bool:
+    if there.coords is None or bag.coords is None:
+        return there.coords is None and bag.coords is None
+    return torch.equal(there.coords().double(), bag.coords().double())
 
 
 def _sampled(bag: Bag, dtype: torch.dtype) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for start in sorted({len(bag) * i // 64 for i in range(64)} - {len(bag)}):
-        digest.update(cast(bag, bag.features[start : start + 1], dtype).numpy().tobytes())
+        digest.update(cast(bag, bag.features[start : start + 1], dtype).view(torch.uint8).numpy().tobytes())
     return digest.digest()

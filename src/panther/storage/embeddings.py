@@ -116,7 +116,13 @@ def _clinical_columns(clinical: "pd.DataFrame", obs: "pd.DataFrame") -> "pd.Data
     for name in extra.columns:
         if extra[name].dtype.kind not in "fiub":
             extra[name] = extra[name].map(str, na_action="ignore").astype("category")
-    return extra.rename(columns=str)
+    return extra.rename(columns=_column)
+
+
+def _column(name: Any) -> str:
+    """Name that HDF5 and AnnData accept: a slash would be a folder, and `_index` is theirs."""
+    name = str(name).replace("/", "_")
+    return "index" if name == "_index" else name
 
 
 def _write_npz(table: EmbeddingTable, path: Path) -> None:
@@ -131,18 +137,70 @@ def _write_npz(table: EmbeddingTable, path: Path) -> None:
         arrays["pi"] = table.weights.astype(np.float32)
     if table.clinical is not None:
         rows = table.clinical.reindex(table.samples)
-        arrays |= {f"obs_{name}": rows[name].astype(str).to_numpy(dtype=str) for name in rows.columns}
+        clinical = {f"obs_{_column(name)}": _plain(rows[name]) for name in rows.columns}
+        arrays = clinical | arrays  # what was measured counts, as in .h5ad
     with path.open("wb") as handle:  # np.savez would append .npz to the temporary name
-        np.savez(handle, allow_pickle=False, **arrays)
+        np.savez(handle, **arrays)
+
+
+def _plain(column: "pd.Series") -> np.ndarray:
+    """Numbers stay numbers, anything else becomes text: nothing in the file needs a pickle."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiub":
+        return column.to_numpy()
+    return column.map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
 
 
 WRITERS = {".h5ad": _write_h5ad, ".npz": _write_npz}
 
 
+def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.ndarray, dict[str, list[str]]]:
+    """Samples, mixture weights (n, C) and columns (as text) of an embeddings file; the ``needed`` column must be there."""
+    if path.suffix not in READERS:
+        raise InputError(f"{path}: not an embeddings file; expected {' or '.join(READERS)}.")
+    try:
+        samples, weights, columns = READERS[path.suffix](path)
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as embeddings ({error}); write them with `panther embed`.") from error
+    if weights is None:
+        raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t.")
+    if needed not in columns:
+        raise InputError(
+            f"{path}: no column {needed!r}; it has {', '.join(sorted(columns))}. Embed with --table to add clinical columns."
+        )
+    missing = sum(value in ("", "nan", "None") for value in columns[needed])
+    if missing:
+        raise InputError(f"{path}: {missing} samples have no {needed}; fill the column in.")
+    return samples, weights, {name: columns[name] for name in (needed, *wanted) if name in columns}
+
+
+def _read_h5ad(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list[str]]]:
+    import anndata
+
+    table = anndata.read_h5ad(path, backed="r")
+    weights = np.asarray(table.obsm["pi"]) if "pi" in table.obsm else None
+    columns = {str(name): [str(value) for value in table.obs[name]] for name in table.obs.columns}
+    samples = [str(name) for name in table.obs_names]
+    table.file.close()
+    return samples, weights, columns
+
+
+def _read_npz(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list[str]]]:
+    with np.load(path, allow_pickle=False) as arrays:
+        columns = {n.removeprefix("obs_"): [str(v) for v in arrays[n]] for n in arrays.files if n.startswith("obs_")}
+        return [str(s) for s in arrays["samples"]], arrays["pi"] if "pi" in arrays.files else None, columns
+
+
+READERS = {".h5ad": _read_h5ad, ".npz": _read_npz}
+
+
 def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:
     """Embeddings of the published PANTHER code: a pickle {split: {X, y}}, X = [pi | mu | Sigma]."""
     content = load_arrays(path)
-    if not isinstance(content, dict) or not all(isinstance(part, dict) and "X" in part for part in content.values()):
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(isinstance(part, dict) and "X" in part for part in content.values())
+    ):
         raise InputError(f"{path}: expected a pickle of {{split: {{X, y}}}}, as the published code writes.")
     return {str(split): np.asarray(part["X"], np.float32) for split, part in content.items()}
 

@@ -2,21 +2,30 @@
 
 import json
 import os
+import shutil
 import tempfile
+import zlib
 from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from panther.errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # not a Unix
+    fcntl = None  # type: ignore[assignment]
+
 
 class Journal:
     """A matrix on disk that fills up row by row, and a list of the rows that are whole.
 
-    A row counts once its line stands in `done.jsonl`, which is written after the numbers; a line cut short by a kill is
-    dropped. Rows of another ``key`` (other prototypes or settings) or another list of samples are thrown away.
+    A row counts once its line, with a checksum of the numbers, stands in `done.jsonl`, which is written after them; a line
+    cut short by a kill is dropped, and so is a row that a crash of the machine has lost.
+    Rows of another ``key`` (other prototypes or settings) or another list of samples are thrown away.
     """
 
     def __init__(self, folder: Path | None, key: str, samples: list[str], width: int) -> None:
@@ -26,6 +35,7 @@ class Journal:
         header = json.dumps({"key": key, "samples": samples, "width": width})
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = self._locked()
             if not self._path("header.json").exists() or self._path("header.json").read_text() != header:
                 for name in ("done.jsonl", "rows.f32"):
                     self._path(name).unlink(missing_ok=True)
@@ -34,7 +44,7 @@ class Journal:
                 self._path(name).touch()
             self._about = self._read_done()
             # written, not mapped: a full disk is then an error and not the death of the process
-            self._matrix = self._path("rows.f32").open("r+b", buffering=0)
+            self._matrix = self._path("rows.f32").open("r+b")
             self._log = self._path("done.jsonl").open("a")
         except OSError as error:
             raise self._refused(error) from error
@@ -46,9 +56,11 @@ class Journal:
     def add(self, index: int, vector: np.ndarray, about: dict[str, Any]) -> None:
         """Keep one finished row."""
         try:
+            numbers = vector.astype(np.float32, copy=False).tobytes()
             self._matrix.seek(index * self._width * 4)
-            self._matrix.write(vector.astype(np.float32, copy=False).tobytes())
-            self._log.write(json.dumps([self._samples[index], about]) + "\n")
+            self._matrix.write(numbers)
+            self._matrix.flush()  # a full disk says so here, before the row is counted
+            self._log.write(json.dumps([self._samples[index], about, zlib.crc32(numbers)]) + "\n")
             self._log.flush()
         except OSError as error:
             raise self._refused(error) from error
@@ -61,27 +73,60 @@ class Journal:
         }
         if not about:
             return np.empty((0, self._width), np.float32), about
-        os.truncate(self._path("rows.f32"), len(self._samples) * self._width * 4)  # the last rows may have failed
-        matrix = np.memmap(self._path("rows.f32"), np.float32, "r", shape=(len(self._samples), self._width))
+        try:
+            os.truncate(self._path("rows.f32"), len(self._samples) * self._width * 4)  # the last rows may have failed
+            matrix = np.memmap(self._path("rows.f32"), np.float32, "r", shape=(len(self._samples), self._width))
+        except OSError as error:
+            raise self._refused(error) from error
         keep = [index for index, name in enumerate(self._samples) if name in about]
         complete = len(keep) == len(self._samples) and self._temporary is None
         return matrix if complete else np.asarray(matrix[keep]), about
 
     def close(self) -> None:
-        """Close the files; they stay on disk."""
-        self._matrix.close()
-        self._log.close()
+        """Close the files; they stay on disk if there is a row in them."""
+        for file in (self._matrix, self._log, self._lock):
+            with suppress(OSError):  # what a full disk has not taken was refused already
+                file.close()
         if self._temporary:
             self._temporary.cleanup()
+        elif not self._about:
+            shutil.rmtree(self._folder, ignore_errors=True)  # nothing to go on from
+
+    def _locked(self) -> IO[bytes]:
+        """File that is locked as long as it is open; the system unlocks it when the process dies, however it dies."""
+        lock = self._path("lock").open("wb")
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                lock.close()
+                raise InputError(
+                    f"{self._folder}: another run is writing there; wait until it has finished, or give another output."
+                ) from error
+            except OSError:  # a file system without locks
+                pass
+        return lock
 
     def _path(self, name: str) -> Path:
         return self._folder / name
 
     def _read_done(self) -> dict[str, dict[str, Any]]:
-        content = self._path("done.jsonl").read_bytes()
-        whole = content.rfind(b"\n") + 1
+        done: dict[str, dict[str, Any]] = {}
+        whole, index = 0, {name: i for i, name in enumerate(self._samples)}
+        with self._path("done.jsonl").open("rb") as lines, self._path("rows.f32").open("rb") as matrix:
+            for line in lines:
+                try:
+                    name, about, checksum = json.loads(line)
+                    matrix.seek(index[name] * self._width * 4)
+                except (ValueError, TypeError, KeyError):  # not a line of ours: it and what follows is done again
+                    break
+                if not line.endswith(b"\n"):  # cut short
+                    break
+                whole += len(line)
+                if zlib.crc32(matrix.read(self._width * 4)) == checksum:
+                    done[name] = about
         os.truncate(self._path("done.jsonl"), whole)
-        return dict(json.loads(line) for line in content[:whole].splitlines())
+        return done
 
     def _refused(self, error: OSError) -> InputError:
         return InputError(

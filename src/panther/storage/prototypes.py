@@ -78,7 +78,10 @@ def _load_ours(path: Path) -> Prototypes:
         raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
     if _KEY not in metadata or "centroids" not in tensors:
         raise InputError(f"{path}: a safetensors file, but not of prototypes (tensors {sorted(tensors)}).")
-    about = json.loads(metadata[_KEY])
+    try:
+        about = json.loads(metadata[_KEY])
+    except ValueError as error:
+        raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
     if about["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer panther-wsi ({about['version']}); update this one.")
     projection = Projection(about["normalise"], tensors.get("projection_mean"), tensors.get("projection_basis"))
@@ -101,7 +104,10 @@ def _load_npy(path: Path) -> np.ndarray:
 
 
 def _published(path: Path, array: Any) -> Prototypes:
-    centroids = torch.as_tensor(np.asarray(array, dtype=np.float32))
+    try:
+        centroids = torch.as_tensor(np.asarray(array, dtype=np.float32))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path}: the prototypes are not an array of numbers ({error}); expected (C, d).") from error
     if centroids.ndim == 3 and len(centroids) == 1:
         centroids = centroids[0]
     return Prototypes(_valid(path, centroids), settings={"source": path.name})

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from panther.errors import InputError
+from panther.errors import InputError, NotABagError
 from panther.statistics import first_bad_row
 from panther.storage.prototypes import load_prototypes
-from panther.storage.readers import BAG_SUFFIXES, NotABagError, open_bag
+from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.storage.tables import SLIDE_SUFFIXES
 
 
@@ -30,9 +30,11 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder.")
-    return sorted(
-        p for p in path.rglob("*") if p.is_file() and not any(q.startswith(".") for q in p.relative_to(path).parts)
-    )
+    found = [p for p in path.rglob("*") if not any(q.startswith(".") for q in p.relative_to(path).parts)]
+    files = sorted(p for p in found if p.is_file())
+    if not files:
+        raise InputError(f"{path}: the folder is empty.")
+    return files
 
 
 def twice(found: dict[Path, dict[str, Any]]) -> dict[str, list[Path]]:
@@ -70,11 +72,20 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
 
 def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
     """Sound files that hold something else: prototypes, coordinates."""
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == ".safetensors":
         return _prototypes(path)
-    if path.suffix in (".h5", ".hdf5"):
+    if path.suffix.lower() in (".h5", ".hdf5") and _has_coordinates(path):
         return {"kind": "coordinates", "note": str(error)}
     return {"kind": "problem", "problem": str(error)}
+
+
+def _has_coordinates(path: Path) -> bool:
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        return False
+    with h5py.File(path, "r") as file:
+        return "coords" in file
 
 
 def _prototypes(path: Path) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Clinical tables: ids are strings, columns are found by the field's habits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError
+from panther.storage.atomic import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,3 +99,13 @@ def _part(path: Path, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
 
 def _without_suffix(name: str) -> str:
     return name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table whole or not at all."""
+    import csv
+
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(header)
+        writer.writerows(rows)

@@ -20,13 +20,13 @@ Writer = Callable[[Bag, Path, torch.dtype], None]
 writers: Registry[Writer] = Registry("output format")
 
 
-@writers.register("trident", suffix=".h5")
+@writers.register("trident", suffix=".h5", coords=True)
 def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     """TRIDENT's layout: `features` and `coords` with attributes."""
     import h5py
 
     with h5py.File(path, "w") as file:
-        features = file.create_dataset("features", (len(bag), bag.dim), _numpy(dtype))
+        features = file.create_dataset("features", (len(bag), bag.dim), _numpy(bag, dtype))
         features.attrs["name"] = bag.slide_id
         if bag.encoder:
             features.attrs["encoder"] = bag.encoder
@@ -44,17 +44,21 @@ def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
             coords.attrs.update(_geometry(bag))
 
 
-@writers.register("npy", suffix=".npy")
+@writers.register("npy", suffix=".npy", coords=False)
 def write_npy(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     """Plain NumPy array (N, d); coordinates have no place in it."""
-    header = {"descr": npy_format.dtype_to_descr(_numpy(dtype)), "fortran_order": False, "shape": (len(bag), bag.dim)}
+    header = {
+        "descr": npy_format.dtype_to_descr(_numpy(bag, dtype)),
+        "fortran_order": False,
+        "shape": (len(bag), bag.dim),
+    }
     with path.open("wb") as handle:
         npy_format.write_array_header_1_0(handle, header)
         for block in _blocks(bag, dtype):
             handle.write(block.numpy().tobytes())
 
 
-@writers.register("safetensors", suffix=".safetensors")
+@writers.register("safetensors", suffix=".safetensors", coords=True)
 def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     """`features` and `coords`, with encoder and patch geometry as metadata."""
     from safetensors.torch import save_file
@@ -80,7 +84,11 @@ def _blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
     return (cast(bag, block, dtype) for block in bag.blocks(BLOCK))
 
 
-def _numpy(dtype: torch.dtype) -> np.dtype:
+def _numpy(bag: Bag, dtype: torch.dtype) -> np.dtype:
+    if dtype == torch.bfloat16:
+        raise InputError(
+            f"{bag.source}: NumPy and HDF5 have no bfloat16; give --dtype float32, or write safetensors, which has."
+        )
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 

@@ -10,22 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
+from panther.errors import InputError, NotABagError
 from panther.registry import Registry
 from panther.types import Bag, Rows
 
-BAG_SUFFIXES = (
-    ".h5",
-    ".hdf5",
-    ".pt",
-    ".pth",
-    ".npy",
-    ".safetensors",
-)  # by these a broken file is known as a broken bag
+# by these endings a broken file is known as a broken bag
+BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".pth", ".npy", ".safetensors")
 
-
-class NotABagError(InputError):
-    """The file is sound but holds no features, e.g. coordinates only."""
+NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -74,15 +66,19 @@ def open_bag(path: Path | str) -> Bag:
         for entry in readers:
             bag = entry.value(candidate)
             if bag is not None:
-                return replace(_checked(bag), path=path, format=entry.name)
+                return replace(_checked(path, bag), path=path, format=entry.name)
         if candidate.h5 is not None:
             raise NotABagError(
                 f"{path}: no dataset `features` or `feats` among {sorted(candidate.h5)}; coordinate files are not bags: "
                 "give the folder with the features."
             )
-    except OSError as error:
+    except (InputError, MemoryError):
+        raise
+    except BlockingIOError as error:  # HDF5 locks what it writes
+        raise InputError(f"{path}: another process is writing to it; wait until it has finished.") from error
+    except Exception as error:  # a broken file may raise anything
         raise InputError(
-            f"{path}: the file is damaged ({_first_sentence(error)}); extract its features again."
+            f"{path}: the file is damaged ({first_sentence(error)}); extract its features again."
         ) from error
     finally:
         candidate.close()
@@ -98,6 +94,44 @@ def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> 
     return torch.from_numpy(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))
 
 
+@dataclass(frozen=True)
+class Held:
+    """Coordinates in memory, handed out when called."""
+
+    coords: Tensor
+
+    def __call__(self) -> Tensor:
+        """Return (N, 2)."""
+        return self.coords
+
+
+def as_coords(path: Path, coords: Any, count: int) -> Held | None:
+    """Coordinates (N, 2) from (N, 2) or (1, N, 2), None where there are none; anything else is refused."""
+    if coords is None:
+        return None
+    coords = torch.as_tensor(coords)
+    check_coords_shape(path, tuple(coords.shape), count)
+    return Held(coords.reshape(-1, 2).to(torch.float64 if coords.is_floating_point() else torch.int64))
+
+
+def check_coords_shape(path: Path, shape: tuple[int, ...], count: int) -> None:
+    """Refuse coordinates that are not one pair a patch."""
+    none_needed = count == 0 and 0 in shape  # an empty list is saved as (0,)
+    if shape not in ((count, 2), (1, count, 2)) and not none_needed:
+        raise InputError(
+            f"{path}: {count} rows of features but coords of shape {shape}; expected ({count}, 2). "
+            "Features and coordinates are from different runs: extract them again."
+        )
+
+
+def check_numbers(path: Path, name: str, dtype: np.dtype) -> None:
+    """Refuse what is not a floating-point type that torch knows."""
+    if dtype.kind != "f" or dtype.itemsize > 8:
+        raise InputError(
+            f"{path}: {name} holds {dtype}; expected floating-point numbers (float16, float32 or float64)."
+        )
+
+
 def as_matrix(path: Path, rows: Rows, name: str) -> Rows:
     """(N, d) from (N, d) or (1, N, d); anything else is refused."""
     shape = tuple(rows.shape)
@@ -108,15 +142,14 @@ def as_matrix(path: Path, rows: Rows, name: str) -> Rows:
     return rows
 
 
-def _checked(bag: Bag) -> Bag:
-    if not bag.features.dtype.is_floating_point:
-        raise InputError(f"{bag.slide_id}: features are {bag.features.dtype}; expected floating-point numbers.")
+def _checked(path: Path, bag: Bag) -> Bag:
+    if bag.features.dtype not in NUMBERS:
+        raise InputError(f"{path}: features are {bag.features.dtype}; expected floating-point numbers.")
     if bag.dim == 0:
-        raise InputError(
-            f"{bag.slide_id}: features have no columns (shape {tuple(bag.features.shape)}); extract them again."
-        )
+        raise InputError(f"{path}: features have no columns (shape {tuple(bag.features.shape)}); extract them again.")
     return bag
 
 
-def _first_sentence(error: Exception) -> str:
-    return str(error).split("(", 1)[-1].rstrip(")") if "(" in str(error) else str(error)
+def first_sentence(error: Exception) -> str:
+    """What went wrong, without HDF5's "Unable to synchronously open file (...)" around it."""
+    return str(error).split("(", 1)[-1].rstrip(")") if isinstance(error, OSError) else str(error)

@@ -10,8 +10,21 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.storage.readers._base import Candidate, mapped
+from panther.storage.readers._base import Candidate, check_coords_shape, check_numbers, first_sentence, mapped
 from panther.types import Bag, PatchSpec, Rows
+
+
+def dataset(h5: Any, name: str) -> Any:
+    """Dataset of that name at the root, or None; a group is not one."""
+    import h5py
+
+    found = h5.get(name) if h5 is not None else None
+    return found if isinstance(found, h5py.Dataset) else None
+
+
+def text(value: Any) -> str | None:
+    """Attribute as text; files of C libraries hold bytes."""
+    return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
 
 
 def described(h5: Any) -> bool:
@@ -24,13 +37,8 @@ def h5_bag(file: Candidate, name: str, spec: PatchSpec, encoder: str | None) -> 
     """Bag of the dataset ``name`` and, where the file has them, ``coords``."""
     features = h5_rows(file.path, file.h5[name])
     coords = None
-    if "coords" in file.h5:
-        count, shape = int(features.shape[0]), file.h5["coords"].shape
-        if shape[-2:] != (count, 2):
-            raise InputError(
-                f"{file.path}: {count} rows of features but coords of shape {shape}; expected ({count}, 2). "
-                "Features and coordinates are from different runs: extract them again."
-            )
+    if dataset(file.h5, "coords") is not None:
+        check_coords_shape(file.path, file.h5["coords"].shape, int(features.shape[0]))
         coords = Coordinates(file.path)
     return Bag(file.slide_id, features, coords, spec, encoder)
 
@@ -45,8 +53,7 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
             f"{path}: {dataset.name[1:]} has shape {dataset.shape}; expected (N, d) or (1, N, d), one row a patch."
         )
     dtype = dataset.dtype
-    if dtype.kind != "f":
-        raise InputError(f"{path}: {dataset.name[1:]} holds {dtype}; expected floating-point numbers.")
+    check_numbers(path, dataset.name[1:], dtype)
     if 0 in shape:
         return mapped(path, dtype, 0, shape)
     offset = dataset.id.get_offset()
@@ -85,6 +92,10 @@ class _Stored:
         """Type of the numbers as stored."""
         return torch.from_numpy(np.empty(0, self.numpy_dtype.newbyteorder("="))).dtype
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave open files behind: sent to another process, the rows open them there."""
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
+
 
 @dataclass(frozen=True)
 class H5Rows(_Stored):
@@ -97,7 +108,12 @@ class H5Rows(_Stored):
         return h5py.File(self.path, "r")[self.name]
 
     def __getitem__(self, rows: slice) -> Tensor:
-        block = self._dataset[rows] if self._dataset.ndim == 2 else self._dataset[0, rows]
+        try:
+            block = self._dataset[rows] if self._dataset.ndim == 2 else self._dataset[0, rows]
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)}); extract its features again."
+            ) from error
         return torch.from_numpy(block.astype(self.numpy_dtype.newbyteorder("="), copy=False))
 
 

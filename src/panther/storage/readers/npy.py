@@ -3,7 +3,7 @@
 from numpy.lib import format as npy_format
 
 from panther.errors import InputError
-from panther.storage.readers._base import Candidate, as_matrix, mapped, readers
+from panther.storage.readers._base import Candidate, as_matrix, check_numbers, mapped, readers
 from panther.types import Bag
 
 
@@ -18,8 +18,7 @@ def npy(file: Candidate) -> Bag | None:
             read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
             shape, fortran, dtype = read(handle)
             offset = handle.tell()
-        if dtype.kind != "f":
-            raise InputError(f"{file.path}: the array holds {dtype}; expected floating-point numbers.")
+        check_numbers(file.path, "the array", dtype)
         rows = (
             mapped(file.path, dtype, offset, shape[::-1]).permute(*range(len(shape))[::-1])
             if fortran

@@ -1,14 +1,14 @@
 """STAMP: `feats` (N, d) and `coords` in micrometres; newer files say so in root attributes."""
 
 from panther.storage.readers._base import Candidate, readers
-from panther.storage.readers._h5 import h5_bag
+from panther.storage.readers._h5 import dataset, h5_bag, text
 from panther.types import Bag, PatchSpec
 
 
 @readers.register("stamp")
 def stamp(file: Candidate) -> Bag | None:
     """Read STAMP's layout."""
-    if file.h5 is None or "feats" not in file.h5:
+    if dataset(file.h5, "feats") is None:
         return None
     about = file.h5.attrs
     micrometres, pixels = about.get("tile_size_um"), about.get("tile_size_px")
@@ -17,5 +17,4 @@ def stamp(file: Candidate) -> Bag | None:
         size=int(pixels) if pixels else None,
         coords_unit="um",
     )
-    extractor = about.get("extractor")
-    return h5_bag(file, "feats", spec, None if extractor is None else str(extractor))
+    return h5_bag(file, "feats", spec, text(about.get("extractor")))

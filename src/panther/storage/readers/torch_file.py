@@ -1,6 +1,5 @@
 """Tensors saved by torch (CLAM's pt_files, slideflow), loaded with weights_only=True: a file is never executed."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.storage.readers._base import Candidate, as_matrix, readers
+from panther.storage.readers._base import Candidate, as_coords, as_matrix, readers
 from panther.types import Bag
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"  # the second until torch 1.6
@@ -21,28 +20,29 @@ def torch_file(file: Candidate) -> Bag | None:
         return None
     try:
         content = torch.load(file.path, map_location="cpu", weights_only=True, mmap=file.head.startswith(ZIP) or None)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a broken pickle may raise anything
         raise InputError(
             f"{file.path}: not a plain tensor file, or damaged; only tensors are loaded, code never. Save it again with torch.save(tensor, path)."
         ) from error
     coords = content.get("coords") if isinstance(content, dict) else _slideflow_locations(file.path)
     if isinstance(content, dict):
         content = content.get("features", content.get("feats"))
-    if not isinstance(content, Tensor):
+    if not isinstance(content, Tensor) or content.layout != torch.strided:
         raise InputError(
-            f"{file.path}: holds no tensor of features; expected a tensor (N, d) or a dictionary with `features`."
+            f"{file.path}: holds no plain tensor of features; expected a tensor (N, d) or a dictionary with `features`."
         )
     features = as_matrix(file.path, content.detach(), "the tensor")
-    if coords is not None and len(coords) != features.shape[0]:
-        raise InputError(
-            f"{file.path}: {features.shape[0]} rows of features but {len(coords)} coordinates; extract them again."
-        )
-    return Bag(file.slide_id, features, None if coords is None else lambda: coords)
+    return Bag(file.slide_id, features, as_coords(file.path, coords, int(features.shape[0])))
 
 
 def _slideflow_locations(path: Path) -> Tensor | None:
     index = path.with_suffix(".index.npz")
     if not index.is_file():
         return None
-    with np.load(index, allow_pickle=False) as arrays:
-        return torch.from_numpy(arrays["arr_0"].astype(np.int64))
+    try:
+        with index.open("rb") as handle:
+            return torch.from_numpy(np.load(handle, allow_pickle=False)["arr_0"].astype(np.int64))
+    except Exception as error:  # a broken archive may raise anything
+        raise InputError(f"{index}: no locations could be read ({error}); expected `arr_0` (N, 2).") from error

@@ -3,18 +3,18 @@
 from typing import Any
 
 from panther.storage.readers._base import Candidate, readers
-from panther.storage.readers._h5 import described, h5_bag
+from panther.storage.readers._h5 import dataset, described, h5_bag, text
 from panther.types import Bag, PatchSpec
 
 
 @readers.register("trident")
 def trident(file: Candidate) -> Bag | None:
     """Read TRIDENT's layout; the attributes tell it from CLAM's."""
-    if file.h5 is None or "features" not in file.h5 or file.h5["features"].ndim == 3 or not described(file.h5):
+    features = dataset(file.h5, "features")
+    if features is None or features.ndim == 3 or not described(file.h5):
         return None
-    about = file.h5["features"].attrs
     geometry = dict(file.h5["coords"].attrs) if "coords" in file.h5 else {}
-    return h5_bag(file, "features", _spec(geometry), _text(about.get("encoder")))
+    return h5_bag(file, "features", _spec(geometry), text(features.attrs.get("encoder")))
 
 
 def _spec(geometry: dict[str, Any]) -> PatchSpec:
@@ -29,7 +29,3 @@ def _spec(geometry: dict[str, Any]) -> PatchSpec:
 
 def _whole(value: Any) -> int | None:
     return None if value is None else int(value)
-
-
-def _text(value: Any) -> str | None:
-    return value.decode() if isinstance(value, bytes) else None if value is None else str(value)

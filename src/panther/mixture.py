@@ -4,6 +4,7 @@ The E-step is an assignment for :func:`panther.statistics.accumulate`; the M-ste
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -18,6 +19,29 @@ FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch m
 ILL_CONDITIONED = 8.0  # squared distance to the origin over variance, above which float32 sums lose the fifth digit
 
 
+def _tied(variances: Tensor, mass: Tensor) -> Tensor:
+    """Average over the components, weighted by their mass."""
+    mass = mass.unsqueeze(-1)
+    return ((variances * mass).sum(-2, keepdim=True) / mass.sum(-2, keepdim=True)).expand_as(variances)
+
+
+def _spherical(variances: Tensor, mass: Tensor) -> Tensor:
+    """Average over the dimensions."""
+    return variances.mean(-1, keepdim=True).expand_as(variances)
+
+
+# Maximum-likelihood (or posterior) variances under a constraint are averages of the unconstrained ones.
+COVARIANCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "diagonal": lambda variances, mass: variances,
+    "tied": _tied,
+    "spherical": _spherical,
+}
+WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "free": lambda weights: weights,
+    "uniform": lambda weights: torch.full_like(weights, 1 / weights.shape[-1]),
+}
+
+
 @dataclass(frozen=True)
 class EMSettings:
     """How the mixture is fitted."""
@@ -26,13 +50,18 @@ class EMSettings:
     tau: float = 0.0  # pseudo-count of the prior; 0 is maximum likelihood
     variance: float | Literal["pooled"] = 1.0  # Sigma0; "pooled" takes the prototypes' within-cluster variance
     temperature: float = 1.0  # > 1 softens the posteriors, which saturate in many dimensions
+    covariance: str = "diagonal"  # or "tied": shared by the components, "spherical": one number a component
+    weights: str = "free"  # or "uniform": 1/C for all, the special case close to optimal transport
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.tau < 0 or self.temperature <= 0:
+        for name, known in (("covariance", COVARIANCE), ("weights", WEIGHTS)):
+            if getattr(self, name) not in known:
+                raise InputError(f"There is no {name} {getattr(self, name)!r}; known are {', '.join(known)}.")
+        if self.steps < 1 or not 0 <= self.tau < math.inf or not 0 < self.temperature < math.inf:
             raise InputError(
                 f"EM needs steps >= 1, tau >= 0 and temperature > 0, not {self.steps}, {self.tau}, {self.temperature}."
             )
-        if self.variance != "pooled" and not self.variance > 0:
+        if self.variance != "pooled" and not 0 < self.variance < math.inf:
             raise InputError(f"The starting variance must be a number > 0 or 'pooled', not {self.variance!r}.")
 
 
@@ -78,7 +107,9 @@ def fit_mixture(
     noticed and its step repeated in float64, so that accuracy does not depend on the data.
     """
     dtype = precision = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
-    origin = prototypes.detach().double().mean(0).to(dtype).double()  # rounded once: all arithmetic subtracts the same point
+    origin = (
+        prototypes.detach().double().mean(0).to(dtype).double()
+    )  # rounded once: all arithmetic subtracts the same point
     centres = prototypes.double() - origin  # (C, d)
     start = variance.double().to(centres.device).expand(1, -1)  # (1, d): shared by the components
     mixture = Mixture(centres.new_full((len(centres),), 1 / len(centres)), centres, start)
@@ -90,7 +121,7 @@ def fit_mixture(
         while True:
             assign = posterior(before, settings.temperature, precision)
             sums, assignment = accumulate(x, assign, origin.to(precision), mask=mask, keep_assignment=keep)
-            mixture = maximise(sums, centres, start, settings.tau)
+            mixture = _constrained(maximise(sums, centres, start, settings.tau), sums.mass + settings.tau, settings)
             if precision == torch.float64 or not _ill_conditioned(sums.mass, mixture):
                 break
             precision = torch.float64
@@ -141,6 +172,11 @@ def maximise(sums: Statistics, centres: Tensor, variance: Tensor, tau: float) ->
     second = (sums.square + tau * (variance + centres * centres)) / divisor
     variances = torch.where(empty, variance, (second - means * means).clamp_min(0.0))
     return Mixture((mass / mass.sum(-2, keepdim=True)).squeeze(-1), means, variances)
+
+
+def _constrained(mixture: Mixture, mass: Tensor, settings: EMSettings) -> Mixture:
+    weights, means, variances = mixture
+    return Mixture(WEIGHTS[settings.weights](weights), means, COVARIANCE[settings.covariance](variances, mass))
 
 
 def log_posterior(log_likelihood: Tensor, mixture: Mixture, prototypes: Tensor, variance: Tensor, tau: float) -> Tensor:

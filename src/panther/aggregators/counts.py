@@ -1,0 +1,59 @@
+"""ProtoCounts: how many patches each prototype has, C numbers."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from panther.aggregators._base import Aggregator, aggregators
+from panther.errors import InputError
+from panther.statistics import accumulate, compute_dtype, nearest
+from panther.types import Prototypes, Rows, SlideEmbedding
+
+SCALE: dict[str, Callable[[Tensor], Tensor]] = {
+    "raw": lambda mass: mass,  # as the paper's text says
+    "fraction": lambda mass: mass / mass.sum(-1, keepdim=True),
+    "l2": lambda mass: mass / mass.norm(dim=-1, keepdim=True),  # as the published code does
+}
+
+
+@aggregators.register(
+    "protocounts",
+    permutation_invariant=True,
+    duplication_invariant=lambda module: module.scale != "raw",
+    differentiable=False,
+    options=("scale",),
+    variants=({}, {"scale": "fraction"}, {"scale": "l2"}),
+)
+class ProtoCounts(Aggregator):
+    """Hard assignment to the nearest prototype; only the mass is kept.
+
+    Parameters
+    ----------
+    prototypes : Prototypes
+        Centroids.
+    scale : str
+        `raw` counts, `fraction` of the patches, or `l2`-normalised counts.
+    """
+
+    def __init__(self, prototypes: Prototypes, scale: str = "raw") -> None:
+        super().__init__()
+        if scale not in SCALE:
+            raise InputError(f"There is no scale {scale!r} for counts; known are {', '.join(SCALE)}.")
+        self.scale = scale
+        self.register_buffer("centroids", prototypes.centroids.clone())
+        self.out_dim = len(prototypes)
+
+    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """Count."""
+        centroids = self.get_buffer("centroids").to(compute_dtype(x.dtype))
+        origin = centroids.mean(0)
+        sums, assignment = accumulate(
+            x, nearest(centroids - origin), origin, mask=mask, squares=False, keep_assignment=with_assignment
+        )
+        counts = SCALE[self.scale](sums.mass).to(origin.dtype)
+        weights = SCALE["fraction"](sums.mass).to(origin.dtype)
+        return SlideEmbedding(counts, counts.unsqueeze(-1), assignment, {"mass": sums.mass, "weights": weights})
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """Each number is the count of one prototype."""
+        return [(c, "count", -1) for c in range(self.out_dim)]

@@ -1,0 +1,55 @@
+"""H2T: the mean of the patches nearest to each prototype, C d numbers."""
+
+import torch
+from torch import Tensor
+
+from panther.aggregators._base import Aggregator, aggregators, per_prototype_means
+from panther.statistics import accumulate, compute_dtype, nearest
+from panther.types import Projection, Prototypes, Rows, SlideEmbedding
+
+
+@aggregators.register(
+    "h2t",
+    permutation_invariant=True,
+    duplication_invariant=True,
+    differentiable=False,
+    options=("normalise",),
+    variants=({}, {"normalise": False}),
+)
+class H2T(Aggregator):
+    """Hard assignment, mean per prototype; zeros for a prototype that the slide lacks (its mass in `aux` is 0).
+
+    Parameters
+    ----------
+    prototypes : Prototypes
+        Centroids.
+    normalise : bool
+        L2-normalise features and prototypes first, as the paper ran it.
+    """
+
+    def __init__(self, prototypes: Prototypes, normalise: bool = True) -> None:
+        super().__init__()
+        self.projection = Projection(normalise=normalise)
+        self.register_buffer("centroids", prototypes.centroids.clone())
+        self.out_dim = prototypes.centroids.numel()
+
+    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """Average the patches of each prototype."""
+        centroids = self.projection(self.get_buffer("centroids").to(compute_dtype(x.dtype)))
+        origin = centroids.mean(0)
+        sums, assignment = accumulate(
+            self.projection.view(x),
+            nearest(centroids - origin),
+            origin,
+            mask=mask,
+            squares=False,
+            keep_assignment=with_assignment,
+        )
+        mass = sums.mass.unsqueeze(-1)
+        means = torch.where(mass > 0, sums.total / mass.clamp_min(1) + origin, 0.0).to(origin.dtype)
+        weights = (sums.mass / sums.mass.sum(-1, keepdim=True)).to(origin.dtype)
+        return SlideEmbedding(means.flatten(-2), means, assignment, {"mass": sums.mass, "weights": weights})
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """Each number is one dimension of a prototype's mean."""
+        return per_prototype_means(*self.get_buffer("centroids").shape)

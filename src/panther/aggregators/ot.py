@@ -1,0 +1,143 @@
+r"""OT: entropic optimal transport of the patches to the prototypes with uniform marginals, C d numbers.
+
+.. math:: \min_P \sum_{nc} P_{nc} |z_n - h_c|^2 + \epsilon \sum_{nc} P_{nc} \log P_{nc},\quad
+          P 1 = 1/N,\ P^T 1 = 1/C
+
+The solution is a softmax, :math:`P_{nc} = \frac1N \mathrm{softmax}_c((g_c - |z_n - h_c|^2)/\epsilon)`: a mixture's posterior whose
+weights are replaced by potentials g that make every prototype equally heavy.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from panther.aggregators._base import Aggregator, aggregators, per_prototype_means
+from panther.errors import InputError
+from panther.statistics import NEGLIGIBLE, Assign, accumulate, compute_dtype, squared_distances
+from panther.types import Prototypes, Rows, SlideEmbedding
+
+ABSORB = 50.0  # scalings beyond exp(+-50) are moved into the potentials, where they cannot overflow
+CHECK_EVERY = 10  # iterations between looks at convergence
+
+
+class Transport(NamedTuple):
+    """Result of Sinkhorn's iterations; a leading batch dimension is allowed."""
+
+    potentials: Tensor  # (..., C), g / epsilon
+    violation: Tensor  # (...), total variation between the plan's prototype marginal and the uniform one
+    iterations: int
+
+
+def sinkhorn(cost: Tensor, real: Tensor, iterations: int, tolerance: float) -> Transport:
+    r"""Row-stabilised Sinkhorn on costs (..., N, C) already divided by epsilon; ``real`` (..., N) marks patches.
+
+    Each row of the kernel :math:`\exp(g - cost)` is divided by its largest entry, so that no row vanishes however small
+    epsilon is; scalings of the columns are absorbed into g before they overflow, and the kernel is made anew.
+    """
+    rows = real.to(cost) / real.sum(-1, keepdim=True)  # a
+    column = 1.0 / cost.shape[-1]  # b
+    potentials = cost.new_zeros(*cost.shape[:-2], cost.shape[-1])
+    kernel, scaling = _kernel(cost, potentials, real), torch.ones_like(potentials)
+    for done in range(1, iterations + 1):
+        u = rows / _product(kernel, scaling)
+        marginal = scaling * _product(kernel.transpose(-1, -2), u)  # of the plan with exact rows
+        violation = 0.5 * (marginal - column).abs().sum(-1)
+        if done % CHECK_EVERY == 0 and float(violation.max()) < tolerance:
+            break
+        scaling = scaling * column / marginal.clamp_min(torch.finfo(cost.dtype).tiny)
+        if float(scaling.log().abs().max()) > ABSORB:
+            potentials, scaling = potentials + scaling.log().clamp(-500, 500), torch.ones_like(scaling)
+            kernel = _kernel(cost, potentials, real)
+    potentials = potentials + scaling.log()
+    plan = _kernel(cost, potentials, real)
+    plan = plan * (rows / plan.sum(-1)).unsqueeze(-1)
+    return Transport(potentials, 0.5 * (plan.sum(-2) - column).abs().sum(-1), done)
+
+
+def plan_rows(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assign:
+    """Give each patch its row of the plan, times N, from the potentials alone."""
+    scale = epsilon[..., None, None]
+    linear = (2 * centroids.T / scale).to(centroids)  # (..., d, C)
+    bias = (
+        (transport.potentials - centroids.double().square().sum(-1) / epsilon.unsqueeze(-1)).unsqueeze(-2).to(centroids)
+    )
+
+    def assign(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
+        joint = z @ linear + bias
+        return torch.nn.functional.threshold(joint.softmax(-1), NEGLIGIBLE, 0.0), joint.logsumexp(-1)
+
+    return assign
+
+
+@aggregators.register(
+    "ot",
+    permutation_invariant=True,
+    duplication_invariant=True,
+    differentiable=False,
+    options=("epsilon", "iterations", "tolerance"),
+    variants=({}, {"epsilon": 1.0}),
+)
+class OT(Aggregator):
+    r"""Return :math:`C \sum_n P_{nc} z_n`, the mean of what is transported to each prototype.
+
+    Parameters
+    ----------
+    prototypes : Prototypes
+        Centroids.
+    epsilon : float
+        Regularisation, relative to the mean cost of the slide.
+    iterations : int
+        At most that many of Sinkhorn's.
+    tolerance : float
+        Violation of the uniform marginal at which to stop; the one reached is in `aux`.
+    """
+
+    def __init__(
+        self, prototypes: Prototypes, epsilon: float = 0.1, iterations: int = 100, tolerance: float = 1e-7
+    ) -> None:
+        super().__init__()
+        if epsilon <= 0 or iterations < 1 or tolerance < 0:
+            raise InputError(
+                f"OT needs epsilon > 0, iterations >= 1, tolerance >= 0, not {epsilon}, {iterations}, {tolerance}."
+            )
+        self.epsilon, self.iterations, self.tolerance = epsilon, iterations, tolerance
+        self.register_buffer("centroids", prototypes.centroids.clone())
+        self.out_dim = prototypes.centroids.numel()
+
+    @torch.no_grad()
+    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """Find the potentials on the (N, C) costs, then walk the patches once more with the plan they define."""
+        centroids = self.get_buffer("centroids").to(compute_dtype(x.dtype))
+        origin = centroids.mean(0)
+        cost = squared_distances(x, centroids, origin, mask).double()  # (..., N, C)
+        real = (
+            torch.ones(cost.shape[:-1], dtype=torch.bool, device=cost.device) if mask is None else mask.to(cost.device)
+        )
+        count = real.sum(-1).clamp_min(1)
+        mean_cost = (cost * real.unsqueeze(-1)).sum((-1, -2)) / (count * cost.shape[-1])
+        epsilon = (self.epsilon * mean_cost).clamp_min(torch.finfo(torch.float64).tiny)
+        transport = sinkhorn(cost / epsilon[..., None, None], real, self.iterations, self.tolerance)
+        assign = plan_rows(centroids - origin, transport, epsilon)
+        sums, assignment = accumulate(x, assign, origin, mask=mask, squares=False, keep_assignment=with_assignment)
+        means = (
+            sums.total * len(centroids) / count[..., None, None]
+            + origin * sums.mass.unsqueeze(-1) * len(centroids) / count[..., None, None]
+        )
+        means = means.to(origin.dtype)
+        aux = {"mass": sums.mass, "marginal_violation": transport.violation, "iterations": transport.iterations}
+        plan = None if assignment is None else assignment / count[..., None, None].to(assignment)
+        return SlideEmbedding(means.flatten(-2), means, plan, aux)
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """Each number is one dimension of a prototype's transported mean."""
+        return per_prototype_means(*self.get_buffer("centroids").shape)
+
+
+def _kernel(cost: Tensor, potentials: Tensor, real: Tensor) -> Tensor:
+    exponent = potentials.unsqueeze(-2) - cost
+    return (exponent - exponent.amax(-1, keepdim=True)).exp() * real.unsqueeze(-1) + (~real).unsqueeze(-1).to(cost)
+
+
+def _product(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)

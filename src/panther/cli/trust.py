@@ -1,0 +1,170 @@
+"""`panther choose-c`, `compare-prototypes`, `shift`, `rare`: can these prototypes be trusted?"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+PictureOption = Annotated[Path | None, typer.Option("--plot", help="Picture to write (.png, .svg or .pdf).")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("choose-c")(choose)
+    app.command("compare-prototypes")(compare_prototypes)
+    app.command()(shift)
+    app.command()(rare)
+
+
+def choose(
+    features: common.FeaturesArgument,
+    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest C.")] = "4:64",
+    plot: PictureOption = None,
+    table: common.TableOption = None,
+    split: common.SplitOption = None,
+    seed: Annotated[int, typer.Option(help="Same seed and input: same choice.")] = 0,
+    sample: Annotated[int, typer.Option(help="Patches to compare on.")] = 20_000,
+    normalise: Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")] = False,
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Recommend a number of prototypes: likelihood of unseen slides, BIC, stability."""
+    from panther.execution import open_executor
+    from panther.prototypes import KMeansSettings
+    from panther.prototypes.choose import choose_c, parse_range
+    from panther.report.prototypes import draw_choice
+    from panther.report.style import save_figure
+    from panther.storage.cohort import select_slides
+
+    chosen = select_slides(features, table, split)
+    settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
+    with open_executor(workers if len(chosen.refs) > 8 else 1) as executor:
+        choice = choose_c(chosen.refs, *parse_range(numbers), settings, executor=executor, track=common.track)
+    if plot is not None:
+        save_figure(draw_choice(choice), plot)
+    result = {name: value for name, value in asdict(choice).items() if name != "failures"}
+    failures = {**chosen.problems, **choice.failures}
+    common.report(result, [*_criteria(choice), choice.sentence], failures, as_json=as_json, notes=chosen.notes)
+
+
+def _criteria(choice: Any) -> list[str]:
+    head = "    C   held-out/patch      BIC/patch   seeds  halves  cosine"
+    return [
+        head,
+        *(
+            f"{'->' if c.n_prototypes == choice.recommended else '  '}{c.n_prototypes:>3} {c.held_out:>12.4f} +-{c.held_out_error:<7.4f}"
+            f"{c.bic:>10.4f} {c.stability_seeds:>7.2f} {c.stability_halves:>7.2f} {c.centroid_agreement:>7.2f}"
+            for c in choice.candidates
+        ),
+    ]
+
+
+def compare_prototypes(
+    first: Annotated[Path, typer.Argument(metavar="A", help="Prototype file.", show_default=False)],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same encoder.", show_default=False)],
+    plot: PictureOption = None,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Match two sets of prototypes: which are the same, which appeared, vanished, split."""
+    from panther.prototypes.compare import compare
+    from panther.report.prototypes import draw_comparison
+    from panther.report.style import save_figure
+    from panther.storage.prototypes import load_prototypes
+
+    found = compare(load_prototypes(first), load_prototypes(second))
+    if plot is not None:
+        save_figure(draw_comparison(found, first.stem, second.stem), plot)
+    common.report(_comparison(found), _comparison_lines(found), {}, as_json=as_json)
+
+
+def _comparison(found: Any) -> dict[str, Any]:
+    return {
+        "matched": [
+            {"a": int(i), "b": int(j), "distance": float(d), "cosine": float(c), "same": (int(i), int(j)) in found.same}
+            for i, j, d, c in zip(*found.match, strict=True)
+        ],
+        "appeared": list(found.appeared),
+        "vanished": list(found.vanished),
+        "split": {str(c): list(parts) for c, parts in found.split.items()},
+        "merged": {str(c): list(parts) for c, parts in found.merged.items()},
+        "reach": found.reach,
+    }
+
+
+def _comparison_lines(found: Any) -> list[str]:
+    lines = [
+        f"A C{i:<3} = B C{j:<3}  distance {d:.4g}, cosine {c:.3f}"
+        + ("" if (int(i), int(j)) in found.same else "  (far)")
+        for i, j, d, c in zip(*(t.tolist() for t in found.match), strict=True)
+    ]
+    told = [
+        ("appeared in B", [f"C{c}" for c in found.appeared]),
+        ("vanished from A", [f"C{c}" for c in found.vanished]),
+        ("split", [f"A C{c} into B {', '.join(f'C{p}' for p in parts)}" for c, parts in found.split.items()]),
+        ("merged", [f"A {', '.join(f'C{p}' for p in parts)} into B C{c}" for c, parts in found.merged.items()]),
+    ]
+    return [
+        *lines,
+        f"{len(found.same)} of {len(found.match.first)} pairs are the same (closer than {found.reach:.4g})",
+        *(f"{what}: {'; '.join(items)}" for what, items in told if items),
+    ]
+
+
+def shift(
+    embeddings: Annotated[
+        Path, typer.Argument(help="Embeddings with proportions (.h5ad or .npz).", show_default=False)
+    ],
+    site: Annotated[str, typer.Option(help="Column of the site or batch.")] = "tissue_source_site",
+    patient: Annotated[
+        str, typer.Option(help="Column of the patient; where it is missing, samples count by themselves.")
+    ] = "case_id",
+    permutations: Annotated[int, typer.Option(help="Permutations of the sites.")] = 999,
+    seed: Annotated[int, typer.Option(help="Same seed: same answer.")] = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Tell how well the site can be read off the prototype proportions, and which slides collapse."""
+    from panther.prototypes.shift import site_shift
+    from panther.storage.embeddings import read_weights
+
+    samples, weights, columns = read_weights(embeddings, site, patient)
+    found = site_shift(weights, columns[site], samples, columns.get(patient), permutations=permutations, seed=seed)
+    lines = [found.sentence, f"Sites: {', '.join(f'{name} ({n})' for name, n in found.sites.items())}"]
+    notes = (
+        [f"Too small to judge: {', '.join(f'{name} ({n})' for name, n in found.left_out.items())}."]
+        if found.left_out
+        else []
+    )
+    common.report({**asdict(found), "alarm": found.alarm}, lines, {}, as_json=as_json, notes=notes)
+
+
+def rare(
+    features: common.FeaturesArgument,
+    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
+    output: common.OutputOption,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many patches.")] = 100,
+    table: common.TableOption = None,
+    split: common.SplitOption = None,
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """List the patches that are far from every prototype, with slide and coordinates, as CSV."""
+    from panther.execution import open_executor
+    from panther.prototypes.rare import RarePatch, rare_patches
+    from panther.storage.cohort import select_slides
+    from panther.storage.prototypes import load_prototypes
+    from panther.storage.tables import write_csv
+
+    chosen = select_slides(features, table, split)
+    with open_executor(workers if len(chosen.refs) > 8 else 1) as executor:
+        found = rare_patches(chosen.refs, load_prototypes(prototypes), count, executor=executor, track=common.track)
+    write_csv(output, RarePatch._fields, found.patches)
+    lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]
+    lines += [
+        f"  {p.distance:6.2f} radii  {p.sample} row {p.row} at ({p.x}, {p.y}), nearest C{p.nearest}"
+        for p in found.patches[:5]
+    ]
+    result = {"output": str(output), "patches": [p._asdict() for p in found.patches]}
+    common.report(result, lines, {**chosen.problems, **found.failures}, as_json=as_json, notes=chosen.notes)

@@ -1,0 +1,113 @@
+"""Two sets of prototypes side by side: which are the same, which appeared, vanished or split."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.types import Prototypes
+
+
+class Match(NamedTuple):
+    """Centroids of two sets paired one to one so that the distances add up to the least."""
+
+    first: Tensor  # (k,), k = min(C_a, C_b)
+    second: Tensor  # (k,)
+    distance: Tensor  # (k,)
+    cosine: Tensor  # (k,)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What became of each prototype of A in B."""
+
+    match: Match
+    distance: Tensor  # (C_a, C_b)
+    cosine: Tensor  # (C_a, C_b), about the common mean of both sets
+    same: tuple[tuple[int, int], ...]
+    appeared: tuple[int, ...]  # of B, far from all of A
+    vanished: tuple[int, ...]  # of A, far from all of B
+    split: dict[int, tuple[int, ...]]  # of A -> several of B
+    merged: dict[int, tuple[int, ...]]  # of B -> several of A
+    reach: float  # distance up to which two prototypes count as near
+
+
+def match(a: Tensor, b: Tensor) -> Match:
+    """Hungarian matching of centroids (C_a, d) and (C_b, d) by Euclidean distance."""
+    distance = _distances(a, b)
+    rows, columns = linear_sum_assignment(distance.numpy())
+    first, second = torch.as_tensor(rows), torch.as_tensor(columns)
+    cosine = torch.nn.functional.cosine_similarity(a[first].double(), b[second].double(), dim=-1)
+    return Match(first, second, distance[first, second], cosine)
+
+
+def compare(a: Prototypes, b: Prototypes) -> Comparison:
+    """Compare prototypes of the same encoder.
+
+    Two prototypes are near when they are closer than half the typical distance between neighbours of the sparser set. A prototype with
+    no near one in the other set appeared or vanished; one that is the nearest of several has split or merged.
+    """
+    _check(a, b)
+    centre = torch.cat([a.centroids, b.centroids]).double().mean(0)
+    distance = _distances(a.centroids, b.centroids)
+    cosine = (
+        torch.nn.functional.normalize(a.centroids.double() - centre, dim=-1)
+        @ torch.nn.functional.normalize(b.centroids.double() - centre, dim=-1).T
+    )
+    reach = 0.5 * max(_spacing(a.centroids), _spacing(b.centroids))
+    pairs = match(a.centroids - centre.to(a.centroids), b.centroids - centre.to(b.centroids))
+    near = distance <= reach
+    followers = _groups(distance.argmin(0), near.any(0))  # of A: those of B whose nearest it is
+    ancestors = _groups(distance.argmin(1), near.any(1))
+    return Comparison(
+        pairs,
+        distance,
+        cosine,
+        tuple((int(i), int(j)) for i, j in zip(pairs.first, pairs.second, strict=True) if near[i, j]),
+        tuple((~near.any(0)).nonzero().flatten().tolist()),
+        tuple((~near.any(1)).nonzero().flatten().tolist()),
+        {c: members for c, members in followers.items() if len(members) > 1},
+        {c: members for c, members in ancestors.items() if len(members) > 1},
+        reach,
+    )
+
+
+def _check(a: Prototypes, b: Prototypes) -> None:
+    if a.encoder and b.encoder and a.encoder != b.encoder:
+        raise InputError(
+            f"The prototypes come from different encoders ({a.encoder!r} and {b.encoder!r}); they cannot be compared."
+        )
+    if a.dim != b.dim or a.projection.normalise != b.projection.normalise:
+        raise InputError(
+            f"The prototypes live in different spaces ({a.dim} dimensions, normalised {a.projection.normalise}; "
+            f"{b.dim}, {b.projection.normalise}); refit one of them with the other's settings."
+        )
+    basis, other = a.projection.basis, b.projection.basis
+    if (basis is None) != (other is None) or (
+        basis is not None and other is not None and not torch.equal(basis, other)
+    ):
+        raise InputError(
+            "The prototypes were fitted on different PCA projections; refit them without --pca to compare."
+        )
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    return torch.cdist(a.double(), b.double(), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _spacing(centroids: Tensor) -> float:
+    """Median distance of a prototype to its nearest neighbour."""
+    if len(centroids) < 2:
+        return torch.inf
+    return float(_distances(centroids, centroids).fill_diagonal_(torch.inf).amin(1).median())
+
+
+def _groups(owner: Tensor, counts: Tensor) -> dict[int, tuple[int, ...]]:
+    groups: dict[int, list[int]] = {}
+    for member, (c, near) in enumerate(zip(owner.tolist(), counts.tolist(), strict=True)):
+        if near:
+            groups.setdefault(c, []).append(member)
+    return {c: tuple(members) for c, members in groups.items()}

@@ -1,0 +1,78 @@
+"""Rare morphology: the patches that are far from every prototype."""
+
+import heapq
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from panther.errors import not_finite
+from panther.execution import Track, map_slides, untracked
+from panther.statistics import compute_dtype, squared_distances
+from panther.types import Openable, Prototypes
+
+
+class RarePatch(NamedTuple):
+    """A patch and how far it is from the nearest prototype."""
+
+    distance: float  # in units of the within-cluster radius where it is known
+    sample: str
+    row: int
+    x: float | None  # level-0 pixels, or what the file's coordinates count in
+    y: float | None
+    nearest: int
+
+
+@dataclass(frozen=True)
+class RareReport:
+    """The farthest patches of a cohort, farthest first."""
+
+    patches: list[RarePatch]
+    failures: dict[str, str]
+
+
+def rare_patches(
+    samples: Sequence[Openable],
+    prototypes: Prototypes,
+    count: int = 100,
+    *,
+    executor: Executor | None = None,
+    track: Track = untracked,
+) -> RareReport:
+    """Return the ``count`` patches of a cohort that no prototype stands for; memory does not grow with the cohort."""
+    farthest: list[RarePatch] = []
+    failures: dict[str, str] = {}
+    function = partial(_farthest, prototypes=prototypes, count=count)
+    for outcome in track(map_slides(function, samples, executor), "looking for rare patches", len(samples)):
+        if outcome.value is not None:
+            farthest = heapq.nlargest(count, [*farthest, *outcome.value], key=lambda p: (p.distance, p.sample, p.row))
+        elif not outcome.passed_over:
+            failures[samples[outcome.index].sample] = outcome.reason
+    return RareReport(farthest, failures)
+
+
+def _farthest(sample: Openable, *, prototypes: Prototypes, count: int) -> list[RarePatch]:
+    bag = prototypes.prepared(sample.open())
+    if len(bag) == 0:
+        return []
+    centroids = prototypes.centroids.to(compute_dtype(bag.features.dtype))
+    distance, nearest = squared_distances(bag.features, centroids, centroids.mean(0)).min(-1)
+    if not bool(torch.isfinite(distance).all()):
+        raise not_finite(bag.source, int((~torch.isfinite(distance)).nonzero()[0]))
+    radius = 1.0 if prototypes.within_variance is None else float(prototypes.within_variance.sum().sqrt()) or 1.0
+    values, rows = distance.sqrt().div(radius).topk(min(count, len(bag)))
+    coords = bag.coords() if bag.coords is not None else None
+    return [
+        RarePatch(
+            float(value),
+            bag.slide_id,
+            row,
+            None if coords is None else float(coords[row, 0]),
+            None if coords is None else float(coords[row, 1]),
+            int(nearest[row]),
+        )
+        for value, row in zip(values, rows.tolist(), strict=True)
+    ]

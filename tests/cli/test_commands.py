@@ -1,0 +1,182 @@
+"""The commands as users run them: what they print, the files they leave, and their exit codes."""
+
+import os
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from running import Runner, embed, make_cohort, save, strict_json
+
+from panther.storage.prototypes import load_prototypes
+
+
+@pytest.fixture
+def panther(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture
+def cohort(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_cohort(tmp_path)
+
+
+def test_help_and_version_import_nothing_heavy():
+    script = (
+        "import sys\nfrom panther.cli import main\n"
+        "for a in (['--help'], ['embed', '--help'], ['--version'], ['no-such-command']):\n"
+        "    sys.argv = ['panther', *a]\n    try:\n        main()\n    except SystemExit:\n        pass\n"
+        "heavy = {'torch', 'pandas', 'h5py', 'anndata', 'sklearn', 'numpy', 'distributed'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Exit codes" in done.stdout
+
+
+def test_python_m_panther_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "panther", "inspect", "/no/such/place"], capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == b"panther: /no/such/place: there is no such file or folder.\n"
+
+
+def test_a_refusal_is_one_sentence_and_v_anywhere_shows_where_it_came_from(panther, cohort):
+    out, err = panther("inspect", "missing", code=2)
+    assert (out, err) == ("", "panther: missing: there is no such file or folder.\n")
+    for arguments in (("-v", "inspect", "missing"), ("inspect", "missing", "-v")):
+        out, err = panther(*arguments, code=2)
+        assert "Traceback" in err
+        assert err.endswith("panther: missing: there is no such file or folder.\n")
+
+
+def test_doctor_names_versions_and_remedies(panther):
+    out, _ = panther("doctor")
+    assert "torch" in out
+    findings = strict_json(panther("doctor", "--json")[0])
+    assert {"python", "torch", "OpenSlide", "GPU", "threads", "memory", "disk"} <= {f["what"] for f in findings}
+    assert all(f["remedy"] for f in findings if f["found"] == "missing")
+
+
+def test_inspect_tells_what_a_folder_holds(panther, cohort):
+    save(cohort / "feats" / "empty.npy", n=0)
+    (cohort / "feats" / "broken.h5").write_bytes(b"\x89HDF\r\n\x1a\n broken")
+    (cohort / "feats" / "notes.txt").touch()
+    out, err = panther("inspect", "feats", "-j", 1, code=1)
+    assert "7 bags, npy, d=6 float32" in out
+    assert "1 with zero patches" in out
+    assert "broken.h5" in err
+    result = strict_json(panther("inspect", "feats", "--json", code=1)[0])
+    about = result["files"]["feats/003.npy"]
+    assert (about["kind"], about["slide"], about["patches"], about["dim"]) == ("bag", "003", 33, 6)
+    assert list(result["failures"]) == ["feats/broken.h5"]
+
+
+def test_inspect_finds_nan_when_asked_to_look(panther, cohort):
+    x = np.load("feats/002.npy")
+    x[17, 3] = np.nan
+    np.save("feats/002.npy", x)
+    panther("inspect", "feats")
+    assert "row 17" in panther("inspect", "feats", "--deep", "-j", 1, code=1)[1]
+
+
+def test_inspect_knows_its_own_artefacts_and_duplicates(panther, cohort):
+    panther("prototypes", "feats", "-C", 2, "-o", "p.safetensors", "-j", 1)
+    panther(*embed())
+    kinds = {f: a["kind"] for f, a in strict_json(panther("inspect", ".", "--json")[0])["files"].items()}
+    assert (kinds["p.safetensors"], kinds["s.h5ad"]) == ("prototypes", "embeddings")
+    save(cohort / "000.npy")
+    assert "more than once" in panther("inspect", ".", code=1)[1]
+
+
+def test_convert_writes_then_keeps_also_inside_its_source(panther, cohort):
+    arguments = ("convert", "feats", "feats/half", "--dtype", "float16", "-j", 1)
+    assert "6 bags written" in panther(*arguments)[0]
+    assert "0 bags written to feats/half as trident, 6 were there already" in panther(*arguments)[0]
+    with h5py.File("feats/half/004.h5") as file:
+        np.testing.assert_array_equal(file["features"][...], np.load("feats/004.npy").astype(np.float16))
+
+
+def test_convert_goes_on_past_a_broken_bag_and_refuses_an_impossible_output(panther, cohort):
+    (cohort / "feats" / "001.npy").write_bytes(b"\x93NUMPY broken")
+    result = strict_json(panther("convert", "feats", "out", "--json", "-j", 1, code=1)[0])
+    assert (result["written"], list(result["failures"])) == (5, ["001"])
+    assert len(list((cohort / "out").iterdir())) == 5
+    panther("convert", "feats", "p.npy", code=2)
+    panther("convert", "feats", "other", "--to", "zarr", code=2)
+    assert not (cohort / "other").exists()
+
+
+def test_prototypes_are_the_same_bytes_whoever_computes_them(panther, cohort):
+    arguments = ("prototypes", "feats", "-C", 3, "--sample", 100, "--passes", 1)
+    result = strict_json(panther(*arguments, "-o", "one.safetensors", "-j", 1, "--json")[0])
+    panther(*arguments, "-o", "two.safetensors", "-j", 2)
+    panther(*arguments, "-o", "seed.safetensors", "-j", 1, "--seed", 1)
+    one, two, seed = ((cohort / f"{name}.safetensors").read_bytes() for name in ("one", "two", "seed"))
+    assert one == two != seed
+    assert (result["prototypes"], result["dim"], result["slides"]) == (3, 6, 6)
+    assert sum(result["diagnostics"]["occupancy_share"]) == pytest.approx(1, abs=1e-4)
+    strict_json(panther(*arguments, "-C", 1, "-o", "single.safetensors", "-j", 1, "--json")[0])
+
+
+def test_prototypes_are_learnt_from_the_training_slides_alone(panther, cohort):
+    (cohort / "t.csv").write_text("slide_id,split\n000,train\n001,test\n002,train\n")
+    panther("prototypes", "feats", "-C", 2, "-o", "p.safetensors", "--table", "t.csv", "--split", "train", "-j", 1)
+    assert load_prototypes(cohort / "p.safetensors").slides == ("000", "002")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        embed("-o", "feats"),
+        embed("-o", "s.csv"),
+        embed("-o", "p.npy/s.h5ad"),
+        embed("-o", "/proc/panther/s.h5ad"),
+        embed("-p", "missing.npy", "-o", "new/s.h5ad"),
+        embed("-p", "feats/000.npy", "--method", "nothing"),
+        embed("--preset", "calibrated"),  # these prototypes carry no variance
+        embed("--preset", "nothing"),
+        embed("--readout", "nothing"),
+        embed("--set", "steps=0"),
+        embed("--set", "steps=many"),
+        embed("--set", "steps"),
+        embed("--method", "ot", "--preset", "paper"),
+        embed("--set", "temperature=0"),
+        embed("--set", "temperature=NaN"),
+        embed("--by", "patient"),
+        embed("--by", "moon"),
+        embed("--split", "train"),
+        embed("--table", "missing.csv"),
+        embed("--device", "moon"),
+        embed("--dtype", "float8"),
+        embed("--format", "csv"),
+        embed("-j", -1),
+        ("embed", "missing", "-p", "p.npy", "-o", "s.h5ad"),
+        ("prototypes", "feats", "-o", "q.safetensors", "-C", 0),
+        ("prototypes", "feats", "-o", "q.safetensors", "-C", 10_000, "-j", 1),
+        ("prototypes", "feats", "-o", "feats"),
+        ("prototypes", "feats", "-o", "/dev/null"),
+        ("prototypes", "feats", "-o", "q.safetensors", "--share", "unfair"),
+        ("convert", "feats", "out", "--mpp", 896),
+        ("inspect",),
+        ("nothing",),
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments)),
+)
+def test_a_request_that_makes_no_sense_is_refused_and_leaves_nothing(panther, cohort, arguments):
+    before = sorted(cohort.rglob("*"))
+    out, err = panther(*arguments, code=2)
+    assert out == ""
+    assert err
+    assert sorted(cohort.rglob("*")) == before
+    assert not os.path.isfile("/dev/null")
+
+
+def test_slide_images_are_told_from_features(panther, shared_data):
+    out, _ = panther("inspect", shared_data / "slides", "-j", 1)
+    assert "slide images" in out
+    assert "extract them first" in out
+    assert "no feature files" in panther("prototypes", shared_data / "slides", "-o", "x.safetensors", code=2)[1]

@@ -1,0 +1,59 @@
+"""Comparing prototypes: sameness up to order, appearance, disappearance, splits."""
+
+import pytest
+import torch
+
+from panther.errors import InputError
+from panther.prototypes.compare import compare
+from panther.types import Projection, Prototypes
+
+A = Prototypes(torch.eye(5)[:4] * 10 + 3, encoder="uni")
+
+
+def test_a_permuted_and_slightly_moved_set_is_the_same():
+    order = [2, 0, 3, 1]
+    b = Prototypes(A.centroids[order] + 0.1, encoder="uni")
+    found = compare(A, b)
+    assert dict(found.same) == {c: order.index(c) for c in range(4)}
+    assert found.appeared == found.vanished == ()
+    assert found.split == found.merged == {}
+    assert found.match.cosine.min() > 0.99
+
+
+def test_what_appeared_vanished_or_split_is_told():
+    shifted = A.centroids[1] + torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])
+    b = Prototypes(
+        torch.stack([A.centroids[0], A.centroids[1] - 0.5, shifted, A.centroids[2], torch.full((5,), 40.0)]),
+        encoder="uni",
+    )
+    found = compare(A, b)
+    assert found.vanished == (3,)
+    assert found.appeared == (4,)
+    assert found.split == {1: (1, 2)}
+    back = compare(b, A)
+    assert back.merged == {1: (1, 2)}
+    assert back.appeared == (3,)
+
+
+def test_the_matching_is_the_cheapest_one():
+    import itertools
+
+    a, b = (Prototypes(torch.randn(5, 3, generator=torch.Generator().manual_seed(s))) for s in (1, 2))
+    found = compare(a, b)
+    cheapest = min(sum(float(found.distance[i, p[i]]) for i in range(5)) for p in itertools.permutations(range(5)))
+    assert float(found.match.distance.sum()) == pytest.approx(cheapest)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Prototypes(A.centroids, encoder="conch"),
+        Prototypes(A.centroids[:, :3]),
+        Prototypes(A.centroids, projection=Projection(normalise=True)),
+        Prototypes(A.centroids, projection=Projection(mean=torch.zeros(8), basis=torch.randn(8, 5))),
+    ],
+    ids=["encoder", "dimension", "normalised", "pca"],
+)
+def test_prototypes_of_different_spaces_are_refused(other):
+    with pytest.raises(InputError):
+        compare(A, other)

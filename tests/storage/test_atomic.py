@@ -1,0 +1,140 @@
+"""Files appear whole or not at all."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from limits import files_no_larger_than
+
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write, check_writable, check_writable_folder
+from panther.storage.prototypes import load_prototypes, save_prototypes
+from panther.storage.writers import writers
+from panther.types import Bag, Prototypes
+
+
+def test_the_file_is_there_when_the_block_ends_and_not_before(tmp_path):
+    path = tmp_path / "new" / "folder" / "a.bin"
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(b"whole")
+        assert not path.exists()
+    assert path.read_bytes() == b"whole"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def half_written():
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(b"half")
+            raise RuntimeError("the work failed")
+
+    with pytest.raises(RuntimeError, match="the work failed"):
+        half_written()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_killed_writer_leaves_no_file_under_the_name_and_the_next_one_cleans_up(tmp_path):
+    path = tmp_path / "a.bin"
+    script = (
+        "import os, sys\nfrom pathlib import Path\nfrom panther.storage.atomic import atomic_write\n"
+        "with atomic_write(Path(sys.argv[1])) as t:\n    t.write_bytes(b'half')\n    os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -9
+    assert not path.exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(b"whole")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_temporary_files_of_running_processes_and_other_machines_are_left_alone(tmp_path):
+    others = [
+        tmp_path / f".a.bin.{socket.gethostname()}.{os.getppid()}.part",
+        tmp_path / ".a.bin.another-machine.999999999.part",
+        tmp_path / f".b.bin.{socket.gethostname()}.999999999.part",
+    ]
+    for other in others:
+        other.touch()
+    with atomic_write(tmp_path / "a.bin") as temporary:
+        temporary.touch()
+    assert set(tmp_path.iterdir()) == {tmp_path / "a.bin", *others}
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".npy", ".safetensors"])
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path, suffix):
+    (write,) = (entry.value for entry in writers if entry.metadata["suffix"] == suffix)
+    bag, path = Bag("s", torch.ones(5000, 64)), tmp_path / f"s{suffix}"
+
+    def write_it():
+        with files_no_larger_than(100_000), atomic_write(path) as temporary:
+            write(bag, temporary, torch.float32)
+
+    with pytest.raises(InputError, match=r"cannot be written \(File too large"):
+        write_it()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_prototypes_on_a_full_disk_keep_the_old_file(tmp_path):
+    path, old = tmp_path / "p.safetensors", Prototypes(torch.ones(2, 3))
+    save_prototypes(old, path)
+    with pytest.raises(InputError, match="cannot be written"), files_no_larger_than(10_000):
+        save_prototypes(Prototypes(torch.ones(200, 300)), path)
+    assert torch.equal(load_prototypes(path).centroids, old.centroids)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_saved_prototypes_are_the_same_bytes_and_come_back(tmp_path):
+    generator = np.random.default_rng(0)
+    prototypes = Prototypes(
+        torch.from_numpy(generator.normal(size=(4, 3)).astype(np.float32)),
+        within_variance=torch.ones(3),
+        encoder="uni_v1",
+        slides=("a", "b"),
+        settings={"seed": 0},
+        diagnostics={"inertia": 1.5},
+        parents="hash",
+        version="0",
+    )
+    paths = [tmp_path / f"{i}.safetensors" for i in range(5)]
+    for path in paths:
+        save_prototypes(prototypes, path)
+    assert len({path.read_bytes() for path in paths}) == 1
+    there = load_prototypes(paths[0])
+    assert torch.equal(there.centroids, prototypes.centroids)
+    assert there.content_hash() == prototypes.content_hash()
+    kept = ("encoder", "slides", "settings", "diagnostics", "parents", "version")
+    assert [getattr(there, name) for name in kept] == [getattr(prototypes, name) for name in kept]
+
+
+def test_a_folder_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
+    with pytest.raises(InputError, match="is a folder"):
+        check_writable(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for check in (check_writable, lambda path: atomic_write(path).__enter__()):
+        with pytest.raises(InputError, match="a device or a pipe"):
+            check(pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="nothing can be written there"):
+        check_writable_folder(tmp_path / "file" / "inner")
+
+
+def test_checking_leaves_nothing_behind(tmp_path):
+    check_writable(tmp_path / "new" / "folder" / "a.h5ad")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_the_system_protects_is_refused():
+    with pytest.raises(InputError, match="nothing can be written there"):
+        check_writable(Path("/proc/panther/a.h5ad"))

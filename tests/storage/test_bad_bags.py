@@ -1,0 +1,212 @@
+"""Bad files: each is refused with a sentence that names it, and none of them is ever run."""
+
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from layouts import LAYOUTS, features, write
+from safetensors.torch import save_file
+
+from panther.errors import InputError, NotABagError
+from panther.statistics import first_bad_row
+from panther.storage.readers import open_bag
+from panther.storage.survey import survey
+
+
+def refusal(path: Path, read=open_bag) -> str:
+    """The sentence with which a file is refused."""
+    with pytest.raises(InputError) as caught:
+        read(path)
+    sentence = str(caught.value)
+    assert str(path) in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    return sentence
+
+
+def sentence_or_rows(path: Path) -> str | np.ndarray:
+    try:
+        bag = open_bag(path)
+        return bag.features[0 : len(bag)].numpy()
+    except InputError as error:
+        return str(error)
+
+
+def h5(path: Path, **datasets) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, data in datasets.items():
+            file[name] = data
+    return path
+
+
+X = np.ones((5, 3), np.float32)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_the_first_row_with_nan_or_infinity_is_named(tmp_path, layout, value):
+    x, coords = features(200, 3)
+    x[[123, 150], 1] = value
+    path = write(tmp_path, layout, x, coords)
+    assert first_bad_row(open_bag(path).features) == 123
+    problem = survey(path, deep=True)["problem"]
+    assert "row 123" in problem
+    assert str(path) in problem
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 5, 3), (1, 1, 5, 3), ()])
+def test_features_of_another_rank_are_refused(tmp_path, shape):
+    x = np.zeros(shape, np.float32)
+    np.save(tmp_path / "a.npy", x)
+    torch.save(torch.from_numpy(x), tmp_path / "a.pt")
+    for path in (
+        tmp_path / "a.npy",
+        tmp_path / "a.pt",
+        h5(tmp_path / "a.h5", features=x),
+        h5(tmp_path / "b.h5", feats=x),
+    ):
+        assert str(shape) in refusal(path)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "complex64", "longdouble"])
+def test_numbers_that_are_not_floating_point_are_refused(tmp_path, dtype):
+    x = np.zeros((5, 3), dtype)
+    np.save(tmp_path / "a.npy", x)
+    for path in (tmp_path / "a.npy", h5(tmp_path / "a.h5", features=x)):
+        assert "floating-point" in refusal(path)
+    if dtype == "longdouble":
+        return
+    torch.save(torch.from_numpy(x), tmp_path / "a.pt")
+    save_file({"features": torch.from_numpy(x)}, tmp_path / "a.safetensors")
+    assert "floating-point" in refusal(tmp_path / "a.pt")
+    assert "floating-point" in refusal(tmp_path / "a.safetensors")
+
+
+def test_features_without_columns_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((5, 0), np.float32))
+    refusal(tmp_path / "a.npy")
+    refusal(h5(tmp_path / "a.h5", features=np.zeros((0, 0), np.float32)))
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (5, 3), (5,), (2, 5), (5, 5, 2)])
+def test_coordinates_that_do_not_match_the_features_are_refused(tmp_path, shape):
+    coords = np.zeros(shape, np.int64)
+    save_file({"features": torch.from_numpy(X), "coords": torch.from_numpy(coords)}, tmp_path / "a.safetensors")
+    torch.save({"features": torch.from_numpy(X), "coords": torch.from_numpy(coords)}, tmp_path / "a.pt")
+    paths = [tmp_path / "a.safetensors", tmp_path / "a.pt"]
+    paths += [h5(tmp_path / f"{name}.h5", **{name: X, "coords": coords}) for name in ("features", "feats")]
+    for path in paths:
+        sentence = refusal(path)
+        assert "5 rows of features" in sentence
+        assert str(shape) in sentence
+
+
+def test_slideflow_locations_that_are_damaged_or_do_not_match_are_refused(tmp_path):
+    path, index = tmp_path / "a.pt", tmp_path / "a.index.npz"
+    torch.save(torch.from_numpy(X), path)
+    np.savez(index, np.zeros((4, 2)))
+    refusal(path)
+    np.savez(index, other=np.zeros((5, 2)))
+    with pytest.raises(InputError, match=re.escape(str(index))):
+        open_bag(path)
+    index.write_bytes(b"PK\x03\x04 broken")
+    with pytest.raises(InputError, match=re.escape(str(index))):
+        open_bag(path)
+
+
+def test_an_empty_file_is_called_empty(tmp_path):
+    for suffix in (".h5", ".pt", ".npy", ".safetensors"):
+        path = tmp_path / f"a{suffix}"
+        path.touch()
+        assert "empty" in refusal(path)
+
+
+def test_what_is_no_bag_is_refused(tmp_path):
+    for name, content in {
+        "a.h5": b"hello, I am text",
+        "a.pt": pickle.dumps({"features": X}),
+        "a.npy": b"\x93NUM",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        refusal(tmp_path / name)
+    refusal(tmp_path)  # a folder
+    refusal(tmp_path / "missing.h5")
+    with h5py.File(tmp_path / "group.h5", "w") as file:
+        file.create_group("features")
+    refusal(tmp_path / "group.h5")
+
+
+def test_a_file_of_coordinates_is_told_from_a_broken_one(tmp_path):
+    path = h5(tmp_path / "slide_patches.h5", coords=np.zeros((5, 2), np.int64))
+    with pytest.raises(NotABagError):
+        open_bag(path)
+    assert survey(path)["kind"] == "coordinates"
+    assert survey(h5(tmp_path / "other.h5", counts=np.zeros(3)))["kind"] == "problem"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_truncated_file_is_refused_or_reads_as_it_was(tmp_path, layout):
+    x, coords = features(60, 8)
+    path = write(tmp_path, layout, x, coords)
+    content, generator = path.read_bytes(), random.Random(0)
+    for length in [*(generator.randrange(1, len(content)) for _ in range(12)), len(content) // 2, len(content) - 1]:
+        path.write_bytes(content[:length])
+        read = sentence_or_rows(path)
+        assert str(path) in read if isinstance(read, str) else np.array_equal(read, x)
+    path.write_bytes(content[: len(content) // 2])
+    refusal(path)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")  # torch says so before it refuses
+@pytest.mark.parametrize("layout", ["npy", "safetensors", "CLAM pt", "CLAM pt, torch < 1.6"])
+def test_flipped_bytes_never_raise_anything_but_a_sentence(tmp_path, layout):
+    x, coords = features(60, 8)
+    path = write(tmp_path, layout, x, coords)
+    content, generator = path.read_bytes(), random.Random(0)
+    for _ in range(100):
+        broken = bytearray(content)
+        for _ in range(generator.choice([1, 3, 20])):
+            broken[generator.randrange(min(len(broken), 1200))] = generator.randrange(256)
+        path.write_bytes(broken)
+        read = sentence_or_rows(path)
+        assert not isinstance(read, str) or str(path) in read
+
+
+def test_a_damaged_compressed_chunk_is_named_when_it_is_read(tmp_path):
+    x, coords = features(100, 64)
+    path = write(tmp_path, "h5, gzip", x, coords)
+    with h5py.File(path) as file:
+        where = file["features"].id.get_chunk_info(3).byte_offset
+    content = bytearray(path.read_bytes())
+    content[where : where + 20] = bytes(20)
+    path.write_bytes(content)
+    bag = open_bag(path)
+    refusal(path, lambda _: bag.features[0:100])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_refused(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    (tmp_path / "a.npy").chmod(0)
+    assert "Permission denied" in refusal(tmp_path / "a.npy")
+
+
+def test_a_file_that_is_still_being_written_is_not_called_damaged(tmp_path):
+    path = tmp_path / "a.h5"
+    script = "import h5py, sys; f = h5py.File(sys.argv[1], 'w'); f['features'] = [[1.0]]; f.flush(); print('ready', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout.readline() == "ready\n"
+        sentence = refusal(path)
+        writer.communicate("\n")
+    assert "another process is writing" in sentence
+    assert len(open_bag(path)) == 1

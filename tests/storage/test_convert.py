@@ -1,0 +1,186 @@
+"""Converting: any readable layout to any written one, whole files, and a second run does only what is missing."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from layouts import GEOMETRY, LAYOUTS, features, write
+
+from panther.errors import InputError
+from panther.storage.bags import BagRef
+from panther.storage.convert import Conversion
+from panther.storage.readers import open_bag
+from panther.storage.writers import writers
+
+
+def converted(source, folder, to, **options):
+    """What the conversion said, and the path it writes."""
+    said = Conversion(folder, to, **options)(BagRef(source.stem, (source,)))
+    return said, folder / f"{source.stem}{writers.entry(to).metadata['suffix']}"
+
+
+@pytest.mark.parametrize("to", writers.names())
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_any_layout_becomes_any_other_and_keeps_its_numbers(tmp_path, layout, to, dtype):
+    x, coords = features(dtype=dtype)
+    source = write(tmp_path, layout, x, coords)
+    said, target = converted(source, tmp_path / "out", to, mpp=1.0)
+    assert said == "written"
+    before, after = open_bag(source), open_bag(target)
+    assert after.features.dtype == before.features.dtype
+    assert isinstance(after.features, torch.Tensor)  # contiguous: memory-mapped when read back
+    np.testing.assert_array_equal(after.features[0:99].numpy(), x)
+    assert after.slide_id == before.slide_id
+    if to != "npy":
+        assert after.encoder == before.encoder
+        assert (after.coords is None) == (before.coords is None)
+        if after.coords is not None:
+            np.testing.assert_array_equal(after.coords().numpy(), coords)
+
+
+@pytest.mark.parametrize("to", writers.names())
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_second_run_writes_nothing_and_a_changed_source_is_written_again(tmp_path, layout, to):
+    x, coords = features(200)
+    source = write(tmp_path, layout, x, coords)
+    _, target = converted(source, tmp_path / "out", to, mpp=1.0)
+    inode = target.stat().st_ino
+    assert converted(source, tmp_path / "out", to, mpp=1.0)[0] == "kept"
+    assert target.stat().st_ino == inode
+    x[113, 2] += 1  # one number, in a row that a fingerprint does not look at
+    write(tmp_path, layout, x, coords)
+    later = target.stat().st_mtime + 2
+    os.utime(source, (later, later))
+    assert converted(source, tmp_path / "out", to, mpp=1.0)[0] == "written"
+    np.testing.assert_array_equal(open_bag(target).features[0:200].numpy(), x)
+
+
+def test_a_changed_source_with_an_old_date_is_noticed_by_its_numbers(tmp_path):
+    x, coords = features(200)
+    source = write(tmp_path, "npy", x, coords)
+    converted(source, tmp_path / "out", "trident")
+    write(tmp_path, "npy", x + 1, coords)
+    os.utime(source, (0, 0))
+    assert converted(source, tmp_path / "out", "trident")[0] == "written"
+
+
+def test_another_type_resolution_or_encoder_is_written_again(tmp_path):
+    source = write(tmp_path, "STAMP h5", *features())
+    for options in ({"mpp": 0.25}, {"mpp": 0.5}, {"mpp": 0.5, "dtype": "float16"}):
+        assert converted(source, tmp_path / "out", "trident", **options)[0] == "written"
+        assert converted(source, tmp_path / "out", "trident", **options)[0] == "kept"
+    with h5py.File(source, "r+") as file:
+        file.attrs["extractor"] = "another"
+    os.utime(source, (0, 0))
+    assert converted(source, tmp_path / "out", "trident", mpp=0.5, dtype="float16")[0] == "written"
+
+
+def test_a_damaged_target_is_written_again(tmp_path):
+    source = write(tmp_path, "CLAM h5", *features())
+    _, target = converted(source, tmp_path / "out", "trident")
+    target.write_bytes(target.read_bytes()[:1000])
+    assert converted(source, tmp_path / "out", "trident")[0] == "written"
+
+
+@pytest.mark.parametrize("to", writers.names())
+def test_slides_without_patches_are_kept(tmp_path, to):
+    source = write(tmp_path, "TRIDENT h5", *features(0))
+    _, target = converted(source, tmp_path / "out", to)
+    assert (len(open_bag(target)), open_bag(target).dim) == (0, 6)
+    assert converted(source, tmp_path / "out", to)[0] == "kept"
+
+
+def test_trident_to_trident_keeps_every_attribute_that_has_a_meaning(tmp_path):
+    source = write(tmp_path, "TRIDENT h5", *features())
+    _, target = converted(source, tmp_path / "out", "trident")
+    with h5py.File(target) as file:
+        for name in ("patch_size", "patch_size_level0", "level0_magnification", "target_magnification", "overlap"):
+            assert file["coords"].attrs[name] == GEOMETRY[name]
+        assert file["features"].attrs["encoder"] == "uni_v1"
+        assert file["features"].chunks is None
+    assert open_bag(target).spec == open_bag(source).spec
+
+
+def test_safetensors_keeps_the_whole_patch_spec(tmp_path):
+    for layout in ("TRIDENT h5", "STAMP h5"):
+        source = write(tmp_path, layout, *features())
+        _, target = converted(source, tmp_path / "out", "safetensors")
+        assert open_bag(target).spec == open_bag(source).spec
+
+
+def test_micrometres_become_level_0_pixels_only_when_the_resolution_is_given(tmp_path):
+    x, coords = features()
+    source = write(tmp_path, "STAMP h5", x, coords)
+    with pytest.raises(InputError, match="--mpp"):
+        converted(source, tmp_path / "out", "trident")
+    assert list((tmp_path / "out").iterdir()) == []
+    _, target = converted(source, tmp_path / "out", "trident", mpp=0.25)
+    bag = open_bag(target)
+    np.testing.assert_array_equal(bag.coords().numpy(), coords * 4)
+    assert bag.spec.size_level0 == 1024  # 256 um
+    assert bag.spec.coords_unit == "px"
+    assert bag.spec.mpp == pytest.approx(256 / 224, rel=1e-3)
+
+
+def test_float16_rounds_and_refuses_what_does_not_fit(tmp_path):
+    x, coords = features()
+    source = write(tmp_path, "npy", x, coords)
+    _, target = converted(source, tmp_path / "out", "npy", dtype="float16")
+    np.testing.assert_array_equal(open_bag(target).features[0:99].numpy(), x.astype(np.float16))
+    x[20, 3] = 1e6
+    write(tmp_path, "npy", x, coords)
+    with pytest.raises(InputError, match=r"slide\.npy: .* do not fit float16"):
+        converted(source, tmp_path / "half", "trident", dtype="float16")
+    assert list((tmp_path / "half").iterdir()) == []
+
+
+def test_bfloat16_goes_where_it_can_be_stored_and_says_so_elsewhere(tmp_path):
+    x = torch.randn(5, 3).bfloat16()
+    source = tmp_path / "slide.pt"
+    torch.save(x, source)
+    for to in ("npy", "trident"):
+        with pytest.raises(InputError, match="--dtype float32"):
+            converted(source, tmp_path / "out", to)
+        _, target = converted(source, tmp_path / "out", to, dtype="float32")
+        assert torch.equal(open_bag(target).features[0:5], x.float())
+    _, target = converted(source, tmp_path / "out", "safetensors")
+    assert torch.equal(open_bag(target).features[0:5], x)
+    assert converted(source, tmp_path / "out", "safetensors")[0] == "kept"
+
+
+def test_a_file_is_never_converted_onto_itself(tmp_path):
+    source = write(tmp_path, "npy", *features())
+    before = source.read_bytes()
+    with pytest.raises(InputError, match="own conversion"):
+        converted(source, tmp_path, "npy", dtype="float16")
+    assert source.read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", [{"to": "zarr"}, {"dtype": "int8"}, {"mpp": 0.005}, {"mpp": 896.0}])
+def test_a_request_that_makes_no_sense_is_refused_at_once(tmp_path, wrong):
+    with pytest.raises(InputError):
+        replace(Conversion(tmp_path, "npy"), **wrong)
+
+
+def test_a_conversion_killed_half_way_leaves_no_half_file_and_goes_on(tmp_path):
+    source = write(tmp_path, "npy", *features(9000, 4))
+    script = (
+        "import os, sys\nfrom pathlib import Path\nfrom panther.storage import writers\n"
+        "from panther.storage.bags import BagRef\nfrom panther.storage.convert import Conversion\n"
+        "cast, calls = writers.cast, []\n"
+        "def dying(*a):\n    calls.append(1)\n    len(calls) > 1 and os.kill(os.getpid(), 9)\n    return cast(*a)\n"
+        "writers.cast = dying\nsource = Path(sys.argv[1])\n"
+        "Conversion(Path(sys.argv[2]), 'npy')(BagRef('slide', (source,)))\n"
+    )
+    out = tmp_path / "out"
+    assert subprocess.run([sys.executable, "-c", script, source, out], check=False).returncode == -9
+    assert not (out / "slide.npy").exists()
+    assert converted(source, out, "npy")[0] == "written"
+    assert [path.name for path in out.iterdir()] == ["slide.npy"]
+    assert (out / "slide.npy").read_bytes() == source.read_bytes()

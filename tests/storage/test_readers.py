@@ -1,0 +1,191 @@
+"""Whatever layout people have: the same numbers come back, lazily, with what the file says about them."""
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layouts import LAYOUTS, clam_h5, clam_pt, features, npy, safetensors, stamp, trident, write
+
+from panther.storage.readers import open_bag, readers
+from panther.types import PatchSpec
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_features_and_coordinates_come_back_as_they_were_stored(tmp_path, layout, dtype):
+    x, coords = features(dtype=dtype)
+    bag = open_bag(write(tmp_path, layout, x, coords))
+    assert (bag.slide_id, len(bag), bag.dim, bag.format) == ("slide", 23, 6, LAYOUTS[layout][2])
+    assert bag.features.dtype == getattr(torch, dtype)
+    read = bag.features[0 : len(bag)]
+    assert read.dtype == bag.features.dtype
+    np.testing.assert_array_equal(read.numpy(), x)
+    if LAYOUTS[layout][3]:
+        assert bag.coords is not None
+        np.testing.assert_array_equal(bag.coords().numpy(), coords)
+    else:
+        assert bag.coords is None
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("n", [1, 7, 8])  # CLAM appends batches of 7
+def test_bags_of_any_length_are_read(tmp_path, layout, n):
+    x, coords = features(n)
+    np.testing.assert_array_equal(open_bag(write(tmp_path, layout, x, coords)).features[0:n].numpy(), x)
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """Every layout opened once, beside the array it was written from."""
+    x, coords = features(41, 5)
+    with tempfile.TemporaryDirectory() as folder:
+        yield x, [open_bag(write(Path(folder), layout, x, coords, layout)) for layout in LAYOUTS if "/" not in layout]
+
+
+bounds = st.one_of(st.none(), st.integers(-50, 60))
+
+
+@settings(deadline=None, max_examples=60)
+@given(start=bounds, stop=bounds)
+def test_any_slice_of_rows_equals_that_slice_of_the_array(opened, start, stop):
+    x, bags = opened
+    for bag in bags:
+        np.testing.assert_array_equal(bag.features[start:stop].numpy(), x[start:stop], err_msg=bag.slide_id)
+
+
+@settings(deadline=None, max_examples=20)
+@given(rows=st.integers(1, 50))
+def test_blocks_put_together_are_the_bag(opened, rows):
+    x, bags = opened
+    for bag in bags:
+        blocks = list(bag.blocks(rows))
+        assert max(map(len, blocks)) <= rows
+        np.testing.assert_array_equal(torch.cat(blocks).numpy(), x, err_msg=bag.slide_id)
+
+
+def test_the_fingerprint_depends_on_the_numbers_and_not_on_the_layout(opened):
+    x, bags = opened
+    assert len({bag.fingerprint() for bag in bags}) == 1
+    other = x.copy()
+    other[-1, -1] += 1
+    assert type(bags[0])("other", torch.from_numpy(other)).fingerprint() != bags[0].fingerprint()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_open_bag_that_was_read_already_can_be_sent_to_another_process(tmp_path, layout):
+    x, coords = features()
+    bag = open_bag(write(tmp_path, layout, x, coords))
+    bag.fingerprint()
+    there = pickle.loads(pickle.dumps(bag))
+    np.testing.assert_array_equal(there.features[2:9].numpy(), x[2:9])
+    if bag.coords is not None:
+        np.testing.assert_array_equal(there.coords().numpy(), coords)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_slide_without_patches_is_a_bag_of_length_zero(tmp_path, layout):
+    x, coords = features(0)
+    if layout == "(1, N, d) h5, chunked":
+        pytest.skip("HDF5 cannot guess chunks for nothing")
+    bag = open_bag(write(tmp_path, layout, x, coords))
+    assert (len(bag), bag.dim) == (0, 6)
+    assert bag.features[0:10].shape == (0, 6)
+    assert list(bag.blocks(4)) == []
+
+
+def test_an_empty_list_of_coordinates_is_no_reason_to_refuse_an_empty_bag(tmp_path):
+    with h5py.File(tmp_path / "empty.h5", "w") as file:
+        file["features"], file["coords"] = np.empty((0, 4), np.float32), np.array([])
+    bag = open_bag(tmp_path / "empty.h5")
+    assert len(bag) == 0
+    assert bag.coords().shape == (0, 2)
+
+
+def test_trident_says_encoder_and_geometry(tmp_path):
+    bag = open_bag(write(tmp_path, "TRIDENT h5", *features()))
+    assert bag.encoder == "uni_v1"
+    assert bag.spec == PatchSpec(mpp=0.5, size=256, size_level0=512, overlap=16)
+    assert bag.coords().dtype == torch.int64
+
+
+def test_stamp_says_micrometres(tmp_path):
+    bag = open_bag(write(tmp_path, "STAMP h5", *features()))
+    assert bag.encoder == "ctranspath"
+    assert bag.spec == PatchSpec(mpp=256 / 224, size=224, coords_unit="um")
+    old = open_bag(write(tmp_path, "STAMP h5, old", *features()))
+    assert old.encoder is None
+    assert old.spec == PatchSpec(coords_unit="um")
+
+
+def test_clam_says_nothing_and_nothing_is_invented(tmp_path):
+    bag = open_bag(write(tmp_path, "CLAM h5", *features()))
+    assert bag.encoder is None
+    assert bag.spec == PatchSpec()
+
+
+def test_attributes_stored_as_bytes_are_text(tmp_path):
+    for writer, attribute in ((trident, "encoder"), (stamp, "extractor")):
+        path = tmp_path / f"{attribute}.h5"
+        writer(path, *features())
+        with h5py.File(path, "r+") as file:
+            (file["features"] if attribute == "encoder" else file).attrs[attribute] = np.bytes_("virchow2")
+        assert open_bag(path).encoder == "virchow2"
+
+
+def test_content_and_not_the_ending_chooses_the_reader(tmp_path):
+    x, coords = features()
+    for index, (writer, name) in enumerate(
+        [(trident, "trident"), (clam_h5, "clam"), (stamp, "stamp"), (clam_pt, "pt"), (safetensors, "safetensors")]
+    ):
+        for suffix in (".h5", ".pt", ".npy", ".bin", ""):
+            path = tmp_path / f"slide{index}{suffix}"
+            writer(path, x, coords)
+            bag = open_bag(path)
+            assert bag.format == name
+            np.testing.assert_array_equal(bag.features[0:23].numpy(), x)
+    npy(tmp_path / "array.npy", x, coords)
+    (tmp_path / "array.npy").rename(tmp_path / "array.h5")
+    assert open_bag(tmp_path / "array.h5").format == "npy"
+
+
+def test_dots_inside_a_name_belong_to_the_slide(tmp_path):
+    path = tmp_path / "TCGA-AS-3777-01Z-00-DX1.3c2ee8f6-91f4.h5"
+    trident(path, *features())
+    assert open_bag(path).slide_id == "TCGA-AS-3777-01Z-00-DX1.3c2ee8f6-91f4"
+
+
+def test_bfloat16_stays_bfloat16(tmp_path):
+    x = torch.randn(5, 3).bfloat16()
+    torch.save(x, tmp_path / "half.pt")
+    bag = open_bag(tmp_path / "half.pt")
+    assert bag.features.dtype == torch.bfloat16
+    assert torch.equal(bag.features[0:5], x)
+    assert bag.fingerprint()
+
+
+def test_rows_of_a_chunked_file_that_were_never_written_are_the_fill_value(tmp_path):
+    with h5py.File(tmp_path / "holes.h5", "w") as file:
+        dataset = file.create_dataset("features", (6, 3), "f4", chunks=(1, 3), fillvalue=2.0)
+        dataset[1] = [7, 8, 9]
+    expected = np.full((6, 3), 2.0)
+    expected[1] = [7, 8, 9]
+    np.testing.assert_array_equal(open_bag(tmp_path / "holes.h5").features[0:6].numpy(), expected)
+
+
+def test_real_bags_read_as_h5py_reads_them(shared_data):
+    for name, key in (("TCGA-AD-6964.stamp.h5", "feats"), ("TCGA-3X-AAVA.no-coords.h5", None)):
+        path = shared_data / "bags" / name
+        bag = open_bag(path)
+        with h5py.File(path) as file:
+            stored = file[key or ("features" if "features" in file else "feats")][...]
+        np.testing.assert_array_equal(bag.features[0 : len(bag)].numpy(), stored.reshape(-1, stored.shape[-1]))
+
+
+def test_every_registered_reader_was_tried_here():
+    assert {reader for _, _, reader, _ in LAYOUTS.values()} == set(readers.names())

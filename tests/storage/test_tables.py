@@ -1,0 +1,177 @@
+"""Clinical tables: ids are strings, columns are found by the field's habits, the slides of a patient belong together."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from layouts import features, write
+
+from panther.errors import InputError
+from panther.storage.bags import list_bags
+from panther.storage.cohort import select_slides
+from panther.storage.tables import read_table
+
+REAL = [
+    "survival/TCGA_KIRC_overall_survival_k=0/train.csv",
+    "survival/TCGA_KIRC_overall_survival_k=0/test_cptac.csv",
+    "survival/TCGA_KIRC_overall_survival_k=4/test.csv",
+    "classification/NSCLC/val.csv",
+    "classification/ebrains/test.csv",
+    "classification/panda/val.csv",
+]
+
+
+def table(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_tables_are_read_as_they_are(shared_data, name):
+    path = shared_data / "tables" / name
+    read, raw = read_table(path), pd.read_csv(path, dtype=str, keep_default_na=False)
+    slides = raw["FILENAME" if "FILENAME" in raw else "slide_id"]
+    patients = raw["PATIENT" if "PATIENT" in raw else "case_id"]
+    assert list(read.index) == list(read["slide_id"]) == list(slides)
+    assert list(read["case_id"]) == list(patients)
+    assert set(raw.columns) <= set(read.columns)
+
+
+def test_a_split_folder_gives_its_parts(shared_data):
+    folder = shared_data / "tables" / "survival" / "TCGA_KIRC_overall_survival_k=0"
+    for split in ("train", "test", "test_cptac"):
+        assert read_table(folder, split).equals(read_table(folder / f"{split}.csv"))
+    with pytest.raises(InputError, match=r"val\.csv: there is no such table"):
+        read_table(folder, "val")
+    with pytest.raises(InputError, match="--split"):
+        read_table(folder)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_ids_stay_strings_even_when_they_look_like_numbers(tmp_path, suffix):
+    content = pd.DataFrame({"slide_id": ["007", "010", "1e5"], "case_id": ["01", "02", "02"], "age": [1, 2, 3]})
+    path = tmp_path / f"cohort{suffix}"
+    if suffix == ".parquet":
+        content.to_parquet(path)
+    else:
+        content.to_csv(path, sep="\t" if suffix == ".tsv" else ",", index=False)
+    read = read_table(path)
+    assert list(read.index) == ["007", "010", "1e5"]
+    assert list(read["case_id"]) == ["01", "02", "02"]
+    assert read["age"].dtype.kind == "i"
+
+
+@pytest.mark.parametrize("slide", ["slide_id", "FILENAME", "slide", "wsi", "image_id"])
+@pytest.mark.parametrize("patient", ["case_id", "PATIENT", "patient_id", "patient"])
+def test_columns_are_found_by_the_habits_of_the_field(tmp_path, slide, patient):
+    read = read_table(table(tmp_path / "t.csv", f"{patient},x,{slide}\n01,a,001\n02,b,002\n"))
+    assert list(read.index) == ["001", "002"]
+    assert list(read["case_id"]) == ["01", "02"]
+
+
+def test_names_of_slide_files_lose_their_ending_and_nothing_else(tmp_path):
+    read = read_table(table(tmp_path / "t.csv", "slide_id\na.svs\nTCGA-AS.3c2ee\nb.NDPI\nc.tar\n"))
+    assert list(read.index) == ["a", "TCGA-AS.3c2ee", "b", "c.tar"]
+
+
+def test_the_patient_is_inferred_from_tcga_barcodes_only_where_all_slides_have_one(tmp_path):
+    barcodes = "slide_id\nTCGA-AS-3777-01Z-00-DX1.3c2e\nTCGA-AS-3777-01Z-00-DX2\nTCGA-B0-5691-01Z\n"
+    read = read_table(table(tmp_path / "t.csv", barcodes))
+    assert list(read["case_id"]) == ["TCGA-AS-3777", "TCGA-AS-3777", "TCGA-B0-5691"]
+    assert "case_id" not in read_table(table(tmp_path / "u.csv", barcodes + "other\n")).columns
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name,age\na,1\n", "no slide column among name, age"),
+        ("slide_id,age\na,1\na,2\nb,3\n", "1 slides have more than one row, e.g. a"),
+        ("slide_id,age\na,1\n,2\n", "the first is line 3"),
+        ("slide_id,age\n", "no rows"),
+        ("", "not a readable table"),
+        ("slide_id\n\xff\n", None),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused_by_name(tmp_path, text, said):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError) as caught:
+        read_table(path)
+    assert str(path) in str(caught.value)
+    assert said is None or said in str(caught.value)
+
+
+def test_a_column_says_which_rows_are_a_split(tmp_path):
+    path = table(tmp_path / "t.csv", "slide_id,split\na,train\nb,test\nc,train\n")
+    assert list(read_table(path, "train").index) == ["a", "c"]
+    with pytest.raises(InputError, match="test, train"):
+        read_table(path, "val")
+    with pytest.raises(InputError, match="needs a column `split`"):
+        read_table(table(tmp_path / "u.csv", "slide_id\na\n"), "train")
+
+
+def test_a_slide_may_stand_in_two_splits_but_not_twice_in_one(tmp_path):
+    path = table(tmp_path / "t.csv", "slide_id,split\na,train\na,test\nb,test\nb,test\n")
+    assert list(read_table(path, "train").index) == ["a"]
+    with pytest.raises(InputError, match="more than one row"):
+        read_table(path, "test")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for index, slide in enumerate(("01", "02", "03", "04")):
+        write(tmp_path, "npy", *features(5 + index, seed=index), name=slide)
+    return tmp_path
+
+
+def test_a_table_chooses_slides_and_says_what_is_missing_and_left_out(folder):
+    path = table(folder / "t.csv", "slide_id,case_id\n03,p\n01,q\n99,q\n")
+    chosen = select_slides(folder, path)
+    assert [ref.sample for ref in chosen.refs] == ["01", "03"]
+    assert any("99" in note for note in chosen.notes)
+    assert any(note.startswith("2 slides") for note in chosen.notes)
+    with pytest.raises(InputError, match="None of the 1 slides"):
+        select_slides(folder, table(folder / "u.csv", "slide_id\nother\n"))
+
+
+def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
+    path = table(folder / "t.csv", "slide_id,case_id,age,stain\n01,7,60,a\n02,7,60,b\n03,08,50,a\n99,08,50,a\n")
+    chosen = select_slides(folder, path, by_patient=True)
+    assert [ref.sample for ref in chosen.refs] == ["08", "7"]
+    bag = {ref.sample: ref for ref in chosen.refs}["7"].open()
+    expected = np.concatenate([np.load(folder / "01.npy"), np.load(folder / "02.npy")])
+    np.testing.assert_array_equal(bag.features[0:99].numpy(), expected)
+    np.testing.assert_array_equal(bag.features[3:8].numpy(), expected[3:8])
+    assert dict(chosen.clinical["age"]) == {"7": 60, "08": 50}
+    assert dict(chosen.clinical["n_slides"]) == {"7": 2, "08": 1}  # those with features
+    assert "stain" not in chosen.clinical  # the slides of a patient disagree
+    with pytest.raises(InputError, match="no patient column"):
+        select_slides(folder, table(folder / "u.csv", "slide_id\n01\n"), by_patient=True)
+
+
+def test_slides_of_a_patient_must_share_the_number_of_features(folder):
+    write(folder, "npy", *features(5, d=9), name="05")
+    path = table(folder / "t.csv", "slide_id,case_id\n01,p\n05,p\n")
+    (ref,) = select_slides(folder, path, by_patient=True).refs
+    with pytest.raises(InputError, match=r"p: .* share one encoder"):
+        ref.open()
+
+
+def test_a_slide_that_is_there_twice_is_left_out_and_reported(folder):
+    (folder / "other").mkdir()
+    write(folder / "other", "npy", *features(), name="02")
+    listing = list_bags(folder)
+    assert [ref.sample for ref in listing.refs] == ["01", "03", "04"]
+    assert list(listing.problems) == ["02"]
+    assert "other" in listing.problems["02"]
+    assert [ref.sample for ref in list_bags(folder, leave_out=folder / "other").refs] == ["01", "02", "03", "04"]
+
+
+def test_hidden_files_and_files_that_are_no_bags_are_not_listed(folder):
+    (folder / ".hidden").mkdir()
+    write(folder / ".hidden", "npy", *features(), name="01")
+    (folder / ".02.npy.host.1.part").touch()
+    (folder / "notes.txt").touch()
+    listing = list_bags(folder)
+    assert (len(listing.refs), listing.ignored, listing.problems) == (4, 1, {})
+    with pytest.raises(InputError, match="no such file or folder"):
+        list_bags(folder / "missing")
