@@ -21,7 +21,8 @@ def machine(*packages: str) -> str:
     found = {name: _version(name) for name in ("torch", "numpy", *packages)}
     gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    hardware = [_processor(), f"{len(os.sched_getaffinity(0))} cores", f"{memory:.0f} GB", *gpu]
+    load = f"load {os.getloadavg()[0]:.1f} at the start"  # OpenMP peers suffer most from a busy core: measure on a quiet machine
+    hardware = [_processor(), f"{len(os.sched_getaffinity(0))} cores", f"{memory:.0f} GB", *gpu, load]
     return f"{', '.join(hardware)}; Python {platform.python_version()}, " + ", ".join(
         f"{name} {version}" for name, version in found.items()
     )

@@ -65,7 +65,10 @@ def main() -> None:
     x, prototypes = slide("soft", PATCHES)
     sides = {m: (lambda m=m: embed(m, x, prototypes, **METHODS[m])) for m in METHODS}
     seconds = harness.interleaved(sides, ROUNDS)
-    rows = [[m, f"{seconds[m] * 1e3:.0f}", f"{harness.peak_extra(prepared, m):.1f}", len(embed(m, x, prototypes))] for m in METHODS]
+    rows = [
+        [m, f"{seconds[m] * 1e3:.0f}", f"{harness.peak_extra(prepared, m):.1f}", len(embed(m, x, prototypes))]
+        for m in METHODS
+    ]
     harness.table("Five methods", ["method", "ms a slide", "peak extra MB", "numbers"], rows)
 
     rows = []

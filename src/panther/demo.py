@@ -17,7 +17,7 @@ def generate(folder: Path, seed: int = 0) -> None:
     tissues = rng.normal(0, 2.0, (TISSUES, DIM))
     rows = []
     for number in range(SLIDES):
-        subtype = number % 2
+        subtype = number // 2 % 2  # two slides a patient
         proportions = rng.dirichlet(1.0 + 8.0 * (np.arange(TISSUES) == subtype) + 2.0 * (np.arange(TISSUES) > 1))
         count = int(rng.integers(300, 900))
         tissue = rng.choice(TISSUES, count, p=proportions)

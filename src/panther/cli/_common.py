@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+SMALL_JOB = 500e6  # bytes of features
+
 FeaturesArgument = Annotated[
     Path, typer.Argument(help="Feature file, or folder of them (searched in depth).", show_default=False)
 ]
@@ -35,6 +37,13 @@ def track(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(items, total=total, description=what)
+
+
+def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> int:
+    """Where the number is left to us, a small job stays in this process: starting workers takes longer than the work."""
+    if workers or device != "cpu":
+        return workers
+    return 1 if sum(path.stat().st_size for ref in refs for path in ref.paths if path.exists()) < SMALL_JOB else 0
 
 
 def checked_device(device: str) -> str:

@@ -60,7 +60,7 @@ def convert(
     conversion, listing = Conversion(folder, to, dtype, mpp), list_bags(source, leave_out=folder)
     check_writable_folder(folder)
     failures, done = dict(listing.problems), Counter[str]()
-    with open_executor(workers if len(listing.refs) > 8 else 1) as executor:
+    with open_executor(common.suitable_workers(workers, listing.refs)) as executor:
         for outcome in common.track(map_slides(conversion, listing.refs, executor), "converting", len(listing.refs)):
             if outcome.reason is not None and not outcome.passed_over:
                 failures[listing.refs[outcome.index].sample] = outcome.reason

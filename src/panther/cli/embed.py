@@ -72,7 +72,8 @@ def embed(
     chosen = select_slides(features, table, split, by_patient=by is By.patient)
     working = output.with_name(f"{output.name}.partial")
     start = time.perf_counter()
-    with open_executor(workers, cluster, threads=common.checked_device(device) != "cpu") as executor:
+    workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
+    with open_executor(workers, cluster, threads=device != "cpu") as executor:
         embedded = embed_cohort(
             chosen.refs,
             load_prototypes(prototypes),

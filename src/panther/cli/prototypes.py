@@ -46,7 +46,8 @@ def prototypes(
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
     check_writable(output)
     chosen = select_slides(features, table, split)
-    with open_executor(workers, cluster, threads=common.checked_device(device) != "cpu") as executor:
+    workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
+    with open_executor(workers, cluster, threads=device != "cpu") as executor:
         if auto:
             coarse = replace(settings, sample=min(sample, 20_000), restarts=3)
             choice = choose_c(chosen.refs, *parse_range(numbers), coarse, executor=executor, track=common.track)

@@ -41,7 +41,7 @@ def choose(
 
     chosen = select_slides(features, table, split)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
-    with open_executor(workers if len(chosen.refs) > 8 else 1) as executor:
+    with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         choice = choose_c(chosen.refs, *parse_range(numbers), settings, executor=executor, track=common.track)
     if plot is not None:
         save_figure(draw_choice(choice), plot)
@@ -158,7 +158,7 @@ def rare(
     from panther.storage.tables import write_csv
 
     chosen = select_slides(features, table, split)
-    with open_executor(workers if len(chosen.refs) > 8 else 1) as executor:
+    with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         found = rare_patches(chosen.refs, load_prototypes(prototypes), count, executor=executor, track=common.track)
     write_csv(output, RarePatch._fields, found.patches)
     lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]

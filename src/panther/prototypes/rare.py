@@ -18,12 +18,12 @@ from panther.types import Openable, Prototypes
 class RarePatch(NamedTuple):
     """A patch and how far it is from the nearest prototype."""
 
-    distance: float  # in units of the within-cluster radius where it is known
     sample: str
     row: int
     x: float | None  # level-0 pixels, or what the file's coordinates count in
     y: float | None
-    nearest: int
+    distance: float  # in units of the within-cluster radius where it is known
+    nearest: int  # prototype
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,8 @@ def _farthest(sample: Openable, *, prototypes: Prototypes, count: int) -> list[R
         raise not_finite(bag.source, int((~torch.isfinite(distance)).nonzero()[0]))
     radius = 1.0 if prototypes.within_variance is None else float(prototypes.within_variance.sum().sqrt()) or 1.0
     values, rows = distance.sqrt().div(radius).topk(min(count, len(bag)))
-    coords = bag.coords() if bag.coords is not None else None
+    places = [[None, None]] * len(bag) if bag.coords is None else bag.coords().tolist()
     return [
-        RarePatch(
-            float(value),
-            bag.slide_id,
-            row,
-            None if coords is None else float(coords[row, 0]),
-            None if coords is None else float(coords[row, 1]),
-            int(nearest[row]),
-        )
+        RarePatch(bag.slide_id, row, places[row][0], places[row][1], round(float(value), 4), int(nearest[row]))
         for value, row in zip(values, rows.tolist(), strict=True)
     ]

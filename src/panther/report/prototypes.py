@@ -31,7 +31,8 @@ def draw_choice(choice: Choice) -> Any:
     ):
         stability.plot(numbers, [getattr(c, name) for c in choice.candidates], style, label=label)
     stability.set_ylim(min(0, *(c.stability_halves for c in choice.candidates)) - 0.05, 1.05)
-    stability.set_title("Stability (adjusted Rand index)", loc="left", fontsize=10)
+    stability.set_ylabel("adjusted Rand index; cosine")
+    stability.set_title("Stability (1: the same every time)", loc="left", fontsize=10)
     stability.legend(frameon=False, fontsize=8)
     for ax in (likelihood, bic, stability):
         ax.set_xlabel("number of prototypes C")
@@ -49,7 +50,7 @@ def draw_comparison(comparison: Comparison, first: str, second: str) -> Any:
 
     rows, columns = comparison.cosine.shape
     figure, ax = new_figure(2.2 + 0.32 * columns, 1.8 + 0.32 * rows)
-    image = ax.imshow(comparison.cosine, cmap="RdBu_r", vmin=-1, vmax=1)
+    image = ax.imshow(comparison.cosine.numpy(), cmap="RdBu_r", vmin=-1, vmax=1)
     same = set(comparison.same)
     for i, j in zip(comparison.match.first.tolist(), comparison.match.second.tolist(), strict=True):
         style = "-" if (i, j) in same else ":"

@@ -1,0 +1,82 @@
+"""Make the pictures of `docs/concepts/prototypes.md` from generated cohorts: `python docs/make_pictures.py`."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from panther.aggregators import build
+from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes.choose import choose_c
+from panther.prototypes.compare import compare
+from panther.report.prototypes import draw_choice, draw_comparison
+from panther.report.style import BLUE, GREY, ORANGE, new_figure, save_figure
+from panther.types import Bag
+
+FOLDER = Path(__file__).parent / "pictures"
+
+
+def cohort(tissues: int = 6, slides: int = 16, dim: int = 32, separation: float = 1.2, shift: float = 0.0) -> list[Bag]:
+    """Slides that mix tissues in their own proportions; with ``shift`` the second half is from another site."""
+    rng = np.random.default_rng(1)
+    centres = rng.normal(0, separation, (tissues, dim))
+    direction = rng.normal(size=dim)
+    bags = []
+    for i in range(slides):
+        tissue = rng.choice(tissues, 500, p=rng.dirichlet(np.ones(tissues)))
+        x = centres[tissue] + rng.normal(size=(500, dim)) + (shift * direction if i >= slides // 2 else 0)
+        bags.append(Bag(f"slide-{i:02d}", torch.tensor(x, dtype=torch.float32)))
+    return bags
+
+
+def what_a_prototype_is() -> None:
+    """Patches of a cohort in two dimensions, the prototypes among them, and one slide's proportions."""
+    bags = cohort(tissues=5, dim=2, separation=5.0)
+    prototypes = fit_prototypes(bags, KMeansSettings(5)).prototypes
+    figure, (left, right) = new_figure(9, 3.8, 2)
+    every = torch.cat([bag.features for bag in bags])
+    left.scatter(*every.T, s=2, color=GREY, alpha=0.2, linewidths=0, label="patches of the cohort")
+    left.scatter(*bags[0].features.T, s=4, color=BLUE, alpha=0.6, linewidths=0, label="patches of one slide")
+    left.scatter(*prototypes.centroids.T, s=90, marker="X", color=ORANGE, edgecolor="white", label="prototypes")
+    for c, (x, y) in enumerate(prototypes.centroids.tolist()):
+        left.annotate(f"C{c}", (x, y), xytext=(7, 5), textcoords="offset points", weight="bold")
+    left.set(xlabel="feature 1", ylabel="feature 2")
+    left.set_ylim(top=left.get_ylim()[1] + 5)
+    left.legend(frameon=False, fontsize=8, loc="upper left", ncols=3, columnspacing=0.8, handletextpad=0.2)
+    weights = build("panther", prototypes)(bags[0].features).aux["weights"]
+    right.bar([f"C{c}" for c in range(5)], weights.tolist(), color=BLUE)
+    right.set_ylabel("share of the slide (pi)")
+    save_figure(figure, FOLDER / "prototype.png")
+
+
+def collapse() -> None:
+    """Effective number of prototypes of slides from the training site and from a site that lies elsewhere."""
+    bags = cohort(shift=40.0)
+    half = len(bags) // 2
+    prototypes = fit_prototypes(bags[:half], KMeansSettings(6)).prototypes
+    figure, ax = new_figure(7, 3.2)
+    for (label, options), offset, colour in zip(
+        {"paper": {}, "temperature 20": {"temperature": 20.0}}.items(), (-0.2, 0.2), (BLUE, ORANGE), strict=True
+    ):
+        module = build("panther", prototypes, options)
+        effective = [float(module(bag.features).aux["effective_prototypes"]) for bag in bags]
+        ax.bar([i + offset for i in range(len(bags))], effective, width=0.4, color=colour, label=label)
+    ax.axvline(half - 0.5, color=GREY, linestyle="--")
+    ax.axhline(1, color=GREY, linewidth=0.8)
+    ax.set(xlabel="slides of the training site | slides of another site", ylabel="effective prototypes", xticks=[])
+    ax.legend(frameon=False, fontsize=8)
+    save_figure(figure, FOLDER / "collapse.png")
+
+
+def main() -> None:
+    what_a_prototype_is()
+    settings = KMeansSettings(sample=8000, restarts=3)
+    bags = cohort()
+    save_figure(draw_choice(choose_c(bags, 2, 16, settings)), FOLDER / "choose-c.png")
+    few, many = (fit_prototypes(bags, KMeansSettings(c)).prototypes for c in (6, 8))
+    save_figure(draw_comparison(compare(few, many), "C = 6", "C = 8"), FOLDER / "compare.png")
+    collapse()
+
+
+if __name__ == "__main__":
+    main()

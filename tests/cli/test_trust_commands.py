@@ -1,0 +1,139 @@
+"""`choose-c`, `prototypes -C auto`, `compare-prototypes`, `shift`, `rare` and every method of `embed`, as a user runs them."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import Runner, strict_json
+
+from panther.aggregators import aggregators
+from panther.demo import generate
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory) -> Path:
+    """The demo's cohort: five tissues, two slides a patient."""
+    folder = tmp_path_factory.mktemp("cohort")
+    generate(folder / "features")
+    return folder
+
+
+@pytest.fixture
+def prototypes(cohort, run):
+    path = cohort / "prototypes.safetensors"
+    if not path.exists():
+        run("prototypes", cohort / "features", "-C", "auto", "--range", "2:12", "--sample", 4000, "-o", path, "-j", 1)
+    return path
+
+
+def test_auto_finds_the_five_tissues_and_says_why(cohort, run, tmp_path):
+    out, err = run(
+        "prototypes",
+        cohort / "features",
+        "-C",
+        "auto",
+        "--range",
+        "2:12",
+        "--sample",
+        4000,
+        "-o",
+        tmp_path / "p.safetensors",
+    )
+    assert out.startswith("5 prototypes")
+    assert "C = 5: the smallest number" in err
+
+
+def test_choose_c_prints_a_table_json_and_a_picture(cohort, run, tmp_path):
+    out, _ = run("choose-c", cohort / "features", "--range", "3:8", "--sample", 3000, "--plot", tmp_path / "c.png")
+    assert "->  5" in out
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    out, _ = run("choose-c", cohort / "features", "--range", "3:8", "--sample", 3000, "--json")
+    assert strict_json(out)["recommended"] == 5
+
+
+def test_compare_prototypes_tells_splits_in_words_json_and_a_picture(cohort, prototypes, run, tmp_path):
+    run("prototypes", cohort / "features", "-C", 6, "--sample", 4000, "-o", tmp_path / "six.safetensors", "-j", 1)
+    out, _ = run("compare-prototypes", prototypes, tmp_path / "six.safetensors", "--plot", tmp_path / "m.svg")
+    assert "5 of 5 pairs are the same" in out
+    assert "split: A C" in out
+    assert "<svg" in (tmp_path / "m.svg").read_text()
+    found = strict_json(run("compare-prototypes", prototypes, tmp_path / "six.safetensors", "--json")[0])
+    assert len(found["split"]) == 1
+    assert found["appeared"] == found["vanished"] == []
+
+
+@pytest.mark.parametrize("method", aggregators.names())
+def test_every_method_embeds_a_cohort(method, cohort, prototypes, run, tmp_path):
+    import anndata
+
+    run("embed", cohort / "features", "-p", prototypes, "-o", tmp_path / "s.h5ad", "--method", method, "-j", 1)
+    table = anndata.read_h5ad(tmp_path / "s.h5ad")
+    assert table.n_obs == 24
+    assert np.isfinite(table.X).all()
+    assert not [name for name in table.var["statistic"].unique() if name not in ("pi", "mu", "sigma", "count")]
+
+
+def test_shift_reads_sites_from_embeddings_of_either_format(cohort, prototypes, run, tmp_path):
+    for name in ("s.h5ad", "s.npz"):
+        run(
+            "embed",
+            cohort / "features",
+            "-p",
+            prototypes,
+            "-o",
+            tmp_path / name,
+            "--table",
+            cohort / "cohort.csv",
+            "-j",
+            1,
+        )
+        found = strict_json(run("shift", tmp_path / name, "--site", "subtype", "--json")[0])
+        assert found["alarm"]  # the two "sites" differ in their tissue by construction
+        assert sum(found["sites"].values()) == 12  # patients
+    out, _ = run("shift", tmp_path / "s.h5ad", "--site", "subtype")
+    assert "tell the 2 sites apart" in out
+
+
+def test_rare_lists_patches_with_their_places(cohort, prototypes, run, tmp_path):
+    run("rare", cohort / "features", "-p", prototypes, "-n", 7, "-o", tmp_path / "rare.csv")
+    rows = list(csv.DictReader((tmp_path / "rare.csv").read_text().splitlines()))
+    assert len(rows) == 7
+    distances = [float(row["distance"]) for row in rows]
+    assert distances == sorted(distances, reverse=True)
+    assert all(int(row["x"]) % 512 == 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("choose-c", "FEATURES", "--range", "8"), "not understood"),
+        (("choose-c", "FEATURES", "--range", "3:5", "--plot", "c.gif"), ".png"),
+        (("prototypes", "FEATURES", "-C", "some", "-o", "p.safetensors"), "auto"),
+        (("compare-prototypes", "PROTOTYPES", "missing"), "missing"),
+        (("shift", "nothing.h5ad"), "cannot be read"),
+        (("shift", "TABLE"), "not an embeddings file"),
+        (("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "mean"), "no method 'mean'"),
+        (
+            ("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "ot", "--set", "steps=2"),
+            "no setting 'steps'",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(arguments, words, cohort, prototypes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"FEATURES": cohort / "features", "PROTOTYPES": prototypes, "TABLE": cohort / "cohort.csv"}
+    _, err = run(*(names.get(a, a) for a in arguments), code=2)
+    assert words in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shift_without_the_column_names_those_there_are(cohort, prototypes, run, tmp_path):
+    run("embed", cohort / "features", "-p", prototypes, "-o", tmp_path / "s.h5ad", "-j", 1)
+    _, err = run("shift", tmp_path / "s.h5ad", "--site", "hospital", code=2)
+    assert "n_patches" in err
