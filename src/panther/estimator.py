@@ -11,14 +11,14 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from panther.aggregators import Aggregator, build
+from panther.aggregators import build
 from panther.aggregators.cohort import embed_sample
 from panther.errors import InputError
 from panther.execution import map_slides, open_executor
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.embeddings import column_name
 from panther.storage.readers import open_bag
-from panther.types import Bag, Prototypes, SlideEmbedding
+from panther.types import Aggregator, Bag, Prototypes, SlideEmbedding
 
 BagLike = Bag | Tensor | np.ndarray | Path | str
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from panther.errors import InputError
 
@@ -251,3 +251,17 @@ class Prototypes:
         """Bag checked and seen through the projection."""
         self.check(bag)
         return replace(bag, features=self.projection.view(bag.features))
+
+
+class Aggregator(nn.Module):
+    """Turns a bag into a slide embedding. Settings live here; the mathematics is in free functions."""
+
+    out_dim: int
+
+    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """Embed ``x``: (N, d), lazily read or in memory, or (B, N, d) with a mask (B, N) that is True for a real patch."""
+        raise NotImplementedError
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """What each number of the vector is: (prototype, statistic, dimension), -1 where it does not apply."""
+        raise NotImplementedError

@@ -3,26 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor, nn
-
 from panther.errors import InputError
 from panther.registry import Registry
-from panther.types import Prototypes, Rows, SlideEmbedding
-
-
-class Aggregator(nn.Module):
-    """Turns a bag into a slide embedding. Settings live here; the mathematics is in free functions."""
-
-    out_dim: int
-
-    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
-        """Embed ``x``: (N, d), lazily read or in memory, or (B, N, d) with a mask (B, N) that is True for a real patch."""
-        raise NotImplementedError
-
-    def columns(self) -> list[tuple[int, str, int]]:
-        """What each number of the vector is: (prototype, statistic, dimension), -1 where it does not apply."""
-        raise NotImplementedError
-
+from panther.types import Aggregator, Prototypes
 
 # Metadata is the contract: `permutation_invariant`, `duplication_invariant`, `differentiable` (a bool, or a function of the
 # module) promise or honestly exempt; `options` names the settings; the contract suite runs over every one of `variants`.

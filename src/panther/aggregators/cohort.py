@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from panther.aggregators._base import Aggregator, build
+from panther.aggregators._base import build
 from panther.errors import InputError, not_finite
 from panther.execution import Track, map_slides, untracked
 from panther.statistics import first_bad_row
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.journal import Journal
-from panther.types import Openable, Prototypes, SlideEmbedding
+from panther.types import Aggregator, Openable, Prototypes, SlideEmbedding
 from panther.version import __version__
 
 

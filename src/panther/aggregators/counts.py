@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from panther.aggregators._base import Aggregator, aggregators
+from panther.aggregators._base import aggregators
 from panther.errors import InputError
 from panther.statistics import accumulate, compute_dtype, nearest
-from panther.types import Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 SCALE: dict[str, Callable[[Tensor], Tensor]] = {
     "raw": lambda mass: mass,  # as the paper's text says

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from panther.aggregators._base import Aggregator, aggregators
+from panther.aggregators._base import aggregators
 from panther.statistics import accumulate, compute_dtype, everything
-from panther.types import Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 
 @aggregators.register(

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from panther.aggregators._base import Aggregator, aggregators, per_prototype_means
+from panther.aggregators._base import aggregators, per_prototype_means
 from panther.statistics import accumulate, compute_dtype, nearest
-from panther.types import Projection, Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Projection, Prototypes, Rows, SlideEmbedding
 
 
 @aggregators.register(

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.aggregators._base import Aggregator, aggregators, per_prototype_means
+from panther.aggregators._base import aggregators, per_prototype_means
 from panther.errors import InputError
 from panther.statistics import NEGLIGIBLE, Assign, accumulate, compute_dtype, squared_distances
-from panther.types import Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 ABSORB = 50.0  # scalings beyond exp(+-50) are moved into the potentials, where they cannot overflow
 CHECK_EVERY = 10  # iterations between looks at convergence

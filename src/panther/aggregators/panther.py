@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from panther.aggregators._base import Aggregator, aggregators
+from panther.aggregators._base import aggregators
 from panther.errors import InputError
 from panther.mixture import PRESETS, EMSettings, effective_number, fit_mixture
-from panther.types import Mixture, Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Mixture, Prototypes, Rows, SlideEmbedding
 
 
 def read_all(mixture: Mixture) -> Tensor:
