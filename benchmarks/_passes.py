@@ -13,6 +13,7 @@ DIM, COMPONENTS = 1024, 16
 KINDS = {"one-hot": 1024.0, "soft": 2.5, "subnormal": 95.0}
 
 
+@torch.no_grad()
 def plain(x: Tensor, prototypes: Tensor, steps: int) -> Mixture:
     """Run the published passes, written plainly: whole-bag products, E[z^2] - mu^2, one more E-step for the posterior."""
     x = x.float()
@@ -32,6 +33,7 @@ def plain(x: Tensor, prototypes: Tensor, steps: int) -> Mixture:
     return Mixture(pi, mu, var)
 
 
+@torch.no_grad()
 def ours(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None) -> Mixture:
     return fit_mixture(x, prototypes, torch.ones_like(prototypes[0]), EMSettings(steps=steps), mask=mask).mixture
 

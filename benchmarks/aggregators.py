@@ -5,15 +5,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-import _harness as harness
 import numpy as np
 import ot as pot
 import torch
-from _passes import COMPONENTS, slide
 from torch import Tensor
 
+import _harness as harness
+from _passes import COMPONENTS, slide
 from panther.aggregators import build
 from panther.types import Prototypes
 
@@ -50,7 +51,7 @@ def prepared(method: str) -> Iterator[Callable[[], Any]]:
     torch.set_num_threads(1)
     x, prototypes = slide("soft", PATCHES)
     embed(method, x[:600], prototypes, **METHODS[method])
-    yield lambda: embed(method, x, prototypes, **METHODS[method])
+    yield partial(embed, method, x, prototypes, **METHODS[method])
 
 
 def error(found: Any, truth: np.ndarray) -> float:
@@ -63,7 +64,7 @@ def main() -> None:
     print(harness.machine("POT", "scipy"))
     print(f"One slide of {PATCHES:,} x 1024 float32, C = {COMPONENTS}, one thread, medians of {ROUNDS}.")
     x, prototypes = slide("soft", PATCHES)
-    sides = {m: (lambda m=m: embed(m, x, prototypes, **METHODS[m])) for m in METHODS}
+    sides = {m: partial(embed, m, x, prototypes, **METHODS[m]) for m in METHODS}
     seconds = harness.interleaved(sides, ROUNDS)
     rows = [
         [m, f"{seconds[m] * 1e3:.0f}", f"{harness.peak_extra(prepared, m):.1f}", len(embed(m, x, prototypes))]
@@ -78,8 +79,8 @@ def main() -> None:
             truth = exact(x, prototypes, epsilon)
             options = {"epsilon": epsilon, "iterations": 1000, "tolerance": 1e-6}
             sides = {
-                "pot": lambda e=epsilon: pot_embed(x, prototypes, e, 1e-6),
-                "ours": lambda o=options: embed("ot", x, prototypes, **o),
+                "pot": partial(pot_embed, x, prototypes, epsilon, 1e-6),
+                "ours": partial(embed, "ot", x, prototypes, **options),
             }
             seconds = harness.interleaved(sides, 3)
             found = build("ot", Prototypes(prototypes), options)(x)

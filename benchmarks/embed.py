@@ -145,7 +145,7 @@ def files(slides: int, patches: int, device: str) -> None:
     torch.set_num_threads(cores)
     workers = min(8, cores) if on_gpu else cores
     ready = Prototypes(prototypes)
-    with tempfile.TemporaryDirectory() as folder, open_executor(workers, threads=on_gpu or workers == 1) as pool:
+    with tempfile.TemporaryDirectory() as folder, open_executor(workers) as pool:
         layouts = write_layouts(Path(folder), slides, patches)
         sides: dict[tuple[str, str], Callable[[], Any]] = {}
         for name, refs in layouts.items():
@@ -156,12 +156,12 @@ def files(slides: int, patches: int, device: str) -> None:
         rate = {key: slides / s for key, s in interleaved(sides, 5, synchronise=_synchronise(device)).items()}
         kept = {key: call() for key, call in sides.items()}
         if on_gpu:
-            by_threads(layouts, ready, device)
+            by_processes(layouts, ready, device)
         stages(layouts, build("panther", ready).to(device), device)
     first = {key: r[0] if isinstance(r, list) else read_back(r.vectors[0]) for key, r in kept.items()}
     rows = [[*key, f"{rate[key]:.1f}", error(first[key], truth)] for key in sides]
     how = (
-        f"{workers} threads feeding {device}"
+        f"{workers} processes feeding {device}"
         if on_gpu
         else f"{workers} processes of one thread, started before the clock"
     )
@@ -183,17 +183,17 @@ def ratios(rate: dict[tuple[str, str], float]) -> None:
     table("Targets (those of the 2-core CPU)", ["what", "target", "measured", ""], rows)
 
 
-def by_threads(layouts: dict[str, list[BagRef]], prototypes: Prototypes, device: str) -> None:
-    """How many threads it takes to feed one GPU."""
-    counts, rows = (1, 2, 4, 8, 16), []
-    for name, refs in layouts.items():
-        seconds = []
-        for count in counts:
-            with open_executor(count, threads=True) as pool:
+def by_processes(layouts: dict[str, list[BagRef]], prototypes: Prototypes, device: str) -> None:
+    """How many processes it takes to feed one GPU."""
+    counts = (1, 2, 4, 8, 12)
+    seconds: dict[str, list[float]] = {name: [] for name in layouts}
+    for count in counts:
+        with open_executor(count) as pool:
+            for name, refs in layouts.items():
                 call = partial(embed_cohort, refs, prototypes, executor=pool, device=device)
-                seconds.append(interleaved({"": call}, 3, synchronise=_synchronise(device))[""])
-        rows.append([name, *(f"{len(refs) / s:.1f}" for s in seconds)])
-    table("Ours, slides/s by number of threads", ["files", *counts], rows)
+                seconds[name].append(interleaved({"": call}, 3, synchronise=_synchronise(device))[""])
+    rows = [[name, *(f"{len(layouts[name]) / s:.1f}" for s in found)] for name, found in seconds.items()]
+    table("Ours, slides/s by number of processes", ["files", *counts], rows)
 
 
 @torch.no_grad()

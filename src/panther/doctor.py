@@ -29,8 +29,8 @@ PACKAGES = {
     "pandas": "pip install pandas",
     "anndata": "pip install anndata (for .h5ad; .npz works without)",
     "distributed": "pip install 'panther-wsi[cluster]' (for --cluster)",
-    "pyarrow": "pip install 'panther-wsi[parquet]' (for parquet tables)",
-    "openslide-python": "pip install openslide-python openslide-bin (to read slide images; features need none)",
+    "openslide-python": "pip install 'panther-wsi[slides]' (to read slide images; features need none)",
+    "timm": "pip install 'panther-wsi[encoders]' (to encode patches; features need none)",
 }
 
 

@@ -76,7 +76,7 @@ class Panther(TransformerMixin, BaseEstimator):
         preset: str = "paper",
         readout: str = "all",
         em_options: Mapping[str, Any] | None = None,
-        sample: int = 50_000,
+        sample: int = 20_000,
         restarts: int = 5,
         passes: int = 3,
         normalise: bool = False,

@@ -1,4 +1,4 @@
-"""Map a function over slides: in this process, in worker processes, in threads, or on a cluster, behind one interface.
+"""Map a function over slides: in this process, in worker processes, or on a cluster, behind one interface.
 
 Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Client.get_executor()`` is one.
 """
@@ -10,7 +10,7 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -78,7 +78,7 @@ def map_slides(
 
 
 @contextmanager
-def open_executor(workers: int = 0, cluster: str | None = None, *, threads: bool = False) -> Iterator[Executor | None]:
+def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Executor | None]:
     """Executor for ``workers`` processes (0: one per core; 1: this process) or for a Dask cluster at ``cluster``."""
     if cluster is not None:
         with _dask_executor(cluster) as executor:
@@ -89,10 +89,10 @@ def open_executor(workers: int = 0, cluster: str | None = None, *, threads: bool
     )
     if workers < 0:
         raise InputError(f"--workers is {workers}; give 0 for one per core, or a number of processes.")
-    if workers == 1 and not threads:
+    if workers == 1:
         yield None
         return
-    pool: Executor = ThreadPoolExecutor(workers) if threads else _process_pool(workers)
+    pool = _process_pool(workers)
     try:
         yield pool
     finally:

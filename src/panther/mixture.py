@@ -150,11 +150,23 @@ def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = t
         if quadratic is not None:
             assert z2 is not None
             joint = joint + z2 @ quadratic
-        evidence = joint.logsumexp(-1)
-        q = (joint - evidence.unsqueeze(-1)).exp() if temperature == 1.0 else (joint / temperature).softmax(-1)
-        return torch.nn.functional.threshold(q, NEGLIGIBLE, 0.0), evidence
+        q, evidence = _softmax(joint)
+        if temperature != 1.0:
+            q, _ = _softmax(joint / temperature)
+        return q, evidence
 
     return assign
+
+
+def _softmax(joint: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax with what is negligible set to zero, and the log of the sum, from one exponential.
+
+    Exponents are cut where the result counts as zero anyway: exp() of what underflows is slow, and so are subnormal numbers.
+    """
+    top = joint.detach().amax(-1, keepdim=True)
+    e = (joint - top).clamp_min(math.log(NEGLIGIBLE) - 1).exp()
+    total = e.sum(-1, keepdim=True)
+    return torch.nn.functional.threshold(e / total, NEGLIGIBLE, 0.0), (top + total.log()).squeeze(-1)
 
 
 def maximise(sums: Statistics, centres: Tensor, variance: Tensor, tau: float) -> Mixture:

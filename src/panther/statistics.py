@@ -66,9 +66,10 @@ def accumulate(
     """
     sums: Statistics | None = None
     kept: list[Tensor] = []
+    work = _Workspace(reuse=not torch.is_grad_enabled())
     for block, real in _blocks(x, mask, origin):
-        z = _centred(block, origin, real)  # (..., n, d)
-        z2 = z * z if squares else None
+        z = work.centred(block, origin, real)  # (..., n, d)
+        z2 = work.squared(z) if squares else None
         a, score = assign(z, z2)  # (..., n, C), (..., n)
         if real is not None:
             a, score = a * real.unsqueeze(-1).to(a), score * real.to(score)
@@ -105,8 +106,9 @@ def squared_distances(x: Rows, points: Tensor, origin: Tensor, mask: Tensor | No
     p = points - origin
     norms = p.square().sum(-1)
     parts = []
+    work = _Workspace(reuse=not torch.is_grad_enabled())
     for block, real in _blocks(x, mask, origin):
-        z = _centred(block, origin, real)
+        z = work.centred(block, origin, real)
         energy = torch.linalg.vector_norm(z, dim=-1, keepdim=True).square()  # reads once, unlike z.square().sum()
         parts.append((energy - 2 * z @ p.T + norms).clamp_min(0))
     return torch.cat(parts, dim=-2)
@@ -150,6 +152,34 @@ def _blocks(x: Rows, mask: Tensor | None, origin: Tensor) -> Iterator[tuple[Tens
         yield block.to(origin.device), None if mask is None else mask[..., rows].to(origin.device)
 
 
-def _centred(block: Tensor, origin: Tensor, real: Tensor | None) -> Tensor:
-    z = block - origin if block.dtype == origin.dtype else block.to(origin.dtype).sub_(origin)
-    return z if real is None else z.masked_fill(~real.unsqueeze(-1), 0.0)  # padding may hold anything, even NaN
+class _Workspace:
+    """Memory for a block and its squares, taken once and used for all blocks where no gradient needs the old ones.
+
+    Fresh memory for every block costs as much as the arithmetic on it: the system hands it out page by page.
+    """
+
+    def __init__(self, *, reuse: bool) -> None:
+        self._reuse = reuse
+        self._held: dict[str, Tensor] = {}
+
+    def centred(self, block: Tensor, origin: Tensor, real: Tensor | None) -> Tensor:
+        """Block minus origin, in the origin's type; zeros where it is padding, which may hold anything, even NaN."""
+        if not self._reuse:
+            z = block - origin if block.dtype == origin.dtype else block.to(origin.dtype).sub_(origin)
+            return z if real is None else z.masked_fill(~real.unsqueeze(-1), 0.0)
+        z = self._memory("centred", block.shape, origin)
+        if block.dtype == origin.dtype:
+            torch.sub(block, origin, out=z)
+        else:
+            z.copy_(block).sub_(origin)
+        return z if real is None else z.masked_fill_(~real.unsqueeze(-1), 0.0)
+
+    def squared(self, z: Tensor) -> Tensor:
+        """Squares of a centred block."""
+        return torch.mul(z, z, out=self._memory("squared", z.shape, z)) if self._reuse else z * z
+
+    def _memory(self, name: str, shape: torch.Size, like: Tensor) -> Tensor:
+        held = self._held.get(name)
+        if held is None or held.shape[0] < shape[0] or held.shape[1:] != shape[1:]:
+            held = self._held[name] = torch.empty(shape, dtype=like.dtype, device=like.device)
+        return held[: shape[0]]

@@ -82,10 +82,17 @@ class Bag:
     def fingerprint(self) -> str:
         """Hash of the shape, the type and up to 64 rows spread over the bag: it knows re-encoded features, without reading them all."""
         digest = hashlib.blake2b(f"{tuple(self.features.shape)} {self.features.dtype}".encode(), digest_size=16)
-        for start in sorted({len(self) * i // 64 for i in range(64)} - {len(self)}):
-            row = self.features[start : start + 1].contiguous().reshape(-1)
-            digest.update(row.view(torch.uint8).numpy().tobytes())
+        starts = sorted({len(self) * i // 64 for i in range(64)} - {len(self)})
+        if isinstance(self.features, Tensor):
+            digest.update(_bytes(self.features[starts]))
+        else:
+            for start in starts:
+                digest.update(_bytes(self.features[start : start + 1]))
         return digest.hexdigest()
+
+
+def _bytes(rows: Tensor) -> bytes:
+    return rows.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 class Openable(Protocol):

@@ -8,7 +8,8 @@ from panther.registry import Registry
 from panther.types import Aggregator, Prototypes
 
 # Metadata is the contract: `permutation_invariant`, `duplication_invariant`, `differentiable` (a bool, or a function of the
-# module) promise or honestly exempt; `options` names the settings; the contract suite runs over every one of `variants`.
+# module) promise or honestly exempt; `options` names the settings, `tokens` says for
+# which of them there is a per-prototype view; the contract suite runs over every one of `variants`.
 aggregators: Registry[Callable[..., Aggregator]] = Registry("method")
 
 

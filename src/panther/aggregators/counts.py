@@ -23,6 +23,7 @@ SCALE: dict[str, Callable[[Tensor], Tensor]] = {
     differentiable=False,
     options=("scale",),
     variants=({}, {"scale": "fraction"}, {"scale": "l2"}),
+    tokens=lambda options: True,
 )
 class ProtoCounts(Aggregator):
     """Hard assignment to the nearest prototype; only the mass is kept.

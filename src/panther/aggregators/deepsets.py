@@ -14,6 +14,7 @@ from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
     differentiable=True,
     options=(),
     variants=({},),
+    tokens=lambda options: False,
 )
 class DeepSets(Aggregator):
     """Everything is assigned to one; the prototypes only serve as the origin that keeps digits."""

@@ -15,6 +15,7 @@ from panther.types import Aggregator, Projection, Prototypes, Rows, SlideEmbeddi
     differentiable=False,
     options=("normalise",),
     variants=({}, {"normalise": False}),
+    tokens=lambda options: True,
 )
 class H2T(Aggregator):
     """Hard assignment, mean per prototype; zeros for a prototype that the slide lacks (its mass in `aux` is 0).

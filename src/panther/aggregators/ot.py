@@ -77,6 +77,7 @@ def plan_rows(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assig
     differentiable=False,
     options=("epsilon", "iterations", "tolerance"),
     variants=({}, {"epsilon": 1.0}),
+    tokens=lambda options: True,
 )
 class OT(Aggregator):
     r"""Return :math:`C \sum_n P_{nc} z_n`, the mean of what is transported to each prototype.

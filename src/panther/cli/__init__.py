@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from panther.cli import bags, doctor, embed, prototypes, trust
+from panther.cli import bags, doctor, embed, encoders, model, prototypes, slides, splits, study, trust
 from panther.errors import InputError
 from panther.version import __version__
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="From patch features of whole-slide images to prototypes and compact slide embeddings (PANTHER, CVPR 2024).",
+    help="From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024).",
     epilog="Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused.",
 )
-for module in (bags, prototypes, embed, trust, doctor):
+for module in (slides, encoders, bags, prototypes, embed, trust, splits, study, model, doctor):
     module.add_to(app)
 
 
@@ -35,7 +35,7 @@ def panther(
         bool, typer.Option("-v", "--verbose", help="Show where an error came from; may stand anywhere.")
     ] = False,
 ) -> None:
-    """From patch features of whole-slide images to prototypes and compact slide embeddings (PANTHER, CVPR 2024)."""
+    """From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024)."""
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """What commands share: options, progress, and the way results and failures are told."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,10 +41,29 @@ def track(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
 
 
 def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> int:
-    """Where the number is left to us, a small job stays in this process: starting workers takes longer than the work."""
-    if workers or device != "cpu":
+    """Where the number is left to us: a small job stays in this process, because starting workers takes longer than the work.
+
+    On a GPU one process is bound by launching kernels, and a few side by side keep the card busy.
+    """
+    if workers:
         return workers
+    if device != "cpu":
+        return min(8, os.cpu_count() or 1)
     return 1 if sum(path.stat().st_size for ref in refs for path in ref.paths if path.exists()) < SMALL_JOB else 0
+
+
+def checked(model: Any, **values: Any) -> Any:
+    """Value of a pydantic model, or its first problem as a sentence."""
+    from pydantic import ValidationError
+
+    from panther.errors import InputError
+
+    try:
+        return model(**values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = f"--{problem['loc'][0]}: " if problem["loc"] else ""
+        raise InputError(f"{where}{problem['msg'].removeprefix('Value error, ')}.") from error
 
 
 def checked_device(device: str) -> str:

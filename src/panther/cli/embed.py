@@ -68,12 +68,14 @@ def embed(
     output = _named(output, format)
     check_embedding_path(output)
     check_writable(output)
-    options = {k: v for k, v in {"preset": preset, "readout": readout}.items() if v is not None} | _settings(setting)
+    options = {k: v for k, v in {"preset": preset, "readout": readout}.items() if v is not None} | parse_settings(
+        setting
+    )
     chosen = select_slides(features, table, split, by_patient=by is By.patient)
     working = output.with_name(f"{output.name}.partial")
     start = time.perf_counter()
     workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
-    with open_executor(workers, cluster, threads=device != "cpu") as executor:
+    with open_executor(workers, cluster) as executor:
         embedded = embed_cohort(
             chosen.refs,
             load_prototypes(prototypes),
@@ -93,7 +95,7 @@ def embed(
     common.report(_result(embedded, output, error), lines, failures, as_json=as_json, notes=notes)
 
 
-def _settings(pairs: list[str] | None) -> dict[str, Any]:
+def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
     """`steps=3` as a number, `normalise=false` as a truth value, other words as they are."""
     from panther.errors import InputError
 

@@ -21,7 +21,7 @@ def prototypes(
     table: common.TableOption = None,
     split: common.SplitOption = None,
     seed: Annotated[int, typer.Option(help="Same seed and input: same bytes.")] = 0,
-    sample: Annotated[int, typer.Option(help="Patches for k-means++ and its restarts.")] = 50_000,
+    sample: Annotated[int, typer.Option(help="Patches for k-means++ and its restarts.")] = 20_000,
     share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
     restarts: Annotated[int, typer.Option(help="Restarts of k-means on the sample.")] = 5,
     passes: Annotated[int, typer.Option(help="Lloyd passes over all patches afterwards.")] = 3,
@@ -47,9 +47,9 @@ def prototypes(
     check_writable(output)
     chosen = select_slides(features, table, split)
     workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
-    with open_executor(workers, cluster, threads=device != "cpu") as executor:
+    with open_executor(workers, cluster) as executor:
         if auto:
-            coarse = replace(settings, sample=min(sample, 20_000), restarts=3)
+            coarse = replace(settings, sample=sample, restarts=3)
             choice = choose_c(chosen.refs, *parse_range(numbers), coarse, executor=executor, track=common.track)
             settings = replace(settings, n_prototypes=choice.recommended)
             chosen.notes.append(choice.sentence)

@@ -46,6 +46,7 @@ class Choice:
     failures: dict[str, str]
 
 
+@torch.no_grad()
 def choose_c(
     samples: Sequence[Openable],
     smallest: int,

@@ -29,6 +29,7 @@ class PrototypeFit:
     empty: list[str]  # samples with zero patches: fine, but worth saying
 
 
+@torch.no_grad()
 def fit_prototypes(
     samples: Sequence[Openable],
     settings: KMeansSettings,
@@ -101,7 +102,14 @@ def _cohort_pass(
 ) -> _Pass:
     """Statistics of all patches, added up in the samples' order so that the sum does not depend on who computed it."""
     origin = centroids.mean(0)
-    function = partial(_sample_statistics, centroids=centroids, origin=origin, projection=projection, squares=squares)
+    function = partial(
+        _sample_statistics,
+        centroids=centroids.cpu(),  # sent from the CPU; each worker moves them to the device itself
+        origin=origin.cpu(),
+        device=str(centroids.device),
+        projection=projection,
+        squares=squares,
+    )
     total: Statistics | None = None
     slide_mass: dict[str, Tensor] = {}
     failures: dict[str, str] = {}
@@ -117,12 +125,14 @@ def _cohort_pass(
     return _Pass(total, origin, slide_mass, failures)
 
 
+@torch.no_grad()
 def _sample_statistics(
-    sample: Openable, *, centroids: Tensor, origin: Tensor, projection: Projection, squares: bool
+    sample: Openable, *, centroids: Tensor, origin: Tensor, device: str, projection: Projection, squares: bool
 ) -> Statistics:
     bag = sample.open()
     rows = projection.view(bag.features)
-    sums = accumulate(rows, nearest(centroids - origin), origin, squares=squares).statistics
+    assign = nearest((centroids - origin).to(device))
+    sums = accumulate(rows, assign, origin.to(device), squares=squares).statistics
     if not bool(torch.isfinite(sums.total).all()):
         bad = first_bad_row(bag.features)
         raise (

@@ -35,8 +35,9 @@ def kmeans(
         raise InputError(
             f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer prototypes (-C), or give more patches."
         )
-    origin = x.mean(0, dtype=torch.float64).to(x)
+    origin = block_mean(x)
 
+    @torch.no_grad()
     def restart(number: int) -> KMeansRun:
         torch.set_num_threads(1)
         generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
@@ -78,23 +79,39 @@ def update(sums: Statistics, centroids: Tensor, origin: Tensor) -> Tensor:
 def plus_plus(x: Tensor, n_clusters: int, origin: Tensor, generator: torch.Generator) -> Tensor:
     """k-means++ seeds: each next one drawn with chance ~ squared distance to the nearest so far, best of a few draws."""
     trials = 2 + n_clusters.bit_length()
-    first = int(torch.randint(len(x), (1,), generator=generator))
-    chosen = [first]
-    closest = squared_distances(x, x[first : first + 1], origin)[:, 0]  # (m,)
+    energy = squared_distances(x, origin.unsqueeze(0), origin)[:, 0]  # |z|^2, (m,)
+    chosen = [int(torch.randint(len(x), (1,), generator=generator))]
+    closest = _distances_to(x, chosen, energy, origin)[:, 0]  # (m,)
     while len(chosen) < n_clusters:
         chance = closest.double().cumsum(0)
         draws = torch.rand(trials, generator=generator, dtype=torch.float64).to(x.device) * chance[-1]
-        candidates = torch.searchsorted(chance, draws).clamp_max(len(x) - 1)  # (trials,)
-        distances = torch.minimum(squared_distances(x, x[candidates], origin), closest.unsqueeze(-1))
+        candidates = torch.searchsorted(chance, draws).clamp_max(len(x) - 1).tolist()
+        distances = torch.minimum(_distances_to(x, candidates, energy, origin), closest.unsqueeze(-1))
         best = int(distances.sum(0, dtype=torch.float64).argmin())
         closest = distances[:, best]
-        chosen.append(int(candidates[best]))
+        chosen.append(candidates[best])
     return x[chosen].clone()
+
+
+def _distances_to(x: Tensor, rows: list[int], energy: Tensor, origin: Tensor) -> Tensor:
+    """(m, k) squared distances to some of the patches, their norms known: |z|^2 - 2 z.p + |p|^2 without a temporary of x's size."""
+    p = x[rows] - origin
+    cross = x @ p.T - origin @ p.T  # (m, k)
+    return (energy.unsqueeze(-1) - 2 * cross + energy[rows]).clamp_min(0)
 
 
 def worst_served(x: Tensor, centroids: Tensor, origin: Tensor, count: int) -> Tensor:
     """Return the patches farthest from their nearest centroid."""
     return x[squared_distances(x, centroids, origin).amin(-1).topk(count).indices]
+
+
+def block_mean(x: Tensor) -> Tensor:
+    """Mean of the rows, summed in float64 block by block: no wide copy of the sample."""
+    step = block_rows(x.shape[1], 4, x.device.type)
+    total = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    for start in range(0, len(x), step):
+        total += x[start : start + step].sum(0, dtype=torch.float64)
+    return (total / len(x)).to(x)
 
 
 def _energy(x: Tensor, origin: Tensor) -> float:

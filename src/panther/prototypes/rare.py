@@ -54,6 +54,7 @@ def rare_patches(
     return RareReport(farthest, failures)
 
 
+@torch.no_grad()
 def _farthest(sample: Openable, *, prototypes: Prototypes, count: int) -> list[RarePatch]:
     bag = prototypes.prepared(sample.open())
     if len(bag) == 0:

@@ -12,7 +12,7 @@ class KMeansSettings:
 
     n_prototypes: int = 16
     seed: int = 0
-    sample: int = 50_000  # patches for k-means++ and its restarts
+    sample: int = 20_000  # patches for k-means++ and its restarts
     share: Literal["proportional", "equal"] = "proportional"  # of the sample, over slides
     restarts: int = 5
     passes: int = 3  # Lloyd passes over all patches of the cohort afterwards

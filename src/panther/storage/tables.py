@@ -66,8 +66,6 @@ def _read(path: Path) -> "pd.DataFrame":
         raise InputError(f"{path}: there is no such table.") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
-    except ImportError as error:
-        raise InputError(f"{path}: reading parquet needs pyarrow; pip install 'panther-wsi[parquet]'.") from error
     except ValueError as error:  # pandas' parser errors are ValueErrors
         raise InputError(
             f"{path}: not a readable table ({error}); expected CSV, TSV or parquet with a header."

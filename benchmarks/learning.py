@@ -1,0 +1,131 @@
+"""Heads and probes on 1,000 x 32,784 embeddings (C = 16, d = 1024): the trainer, and per-prototype networks beside a Python loop.
+
+`python benchmarks/learning.py` needs no arguments; on a machine with a GPU it measures there too.
+"""
+
+import statistics
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import _harness as harness
+from panther.learning.heads import Structured, build_head
+from panther.learning.presets import preset
+from panther.learning.probes import fit_cox, fit_logistic
+from panther.learning.targets import Survival
+from panther.learning.task import fit_task
+from panther.learning.trainer import ArraySource, fit
+
+PATIENTS, PROTOTYPES, TOKEN = 1000, 16, 2049
+SMALL = (64, 257)  # also C = 64 tokens of d = 128, where a loop's overhead shows
+
+
+class Loop(nn.Module):
+    """The same head, one prototype after the other."""
+
+    def __init__(self, head: Structured) -> None:
+        super().__init__()
+        self.shape, self.shared, self.after, self.out = head.shape, head.shared, head.after, head.out
+        own = head.per_prototype[0]
+        self.each = nn.ModuleList()
+        for weight, bias in zip(own.weight.detach(), own.bias.detach(), strict=True):
+            layer = nn.Linear(*weight.shape)
+            layer.weight.data, layer.bias.data = weight.T.contiguous().clone(), bias[0].clone()
+            self.each.append(nn.Sequential(layer, nn.ReLU(), nn.Dropout(0.1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(len(x), *self.shape)
+        each = [network(self.shared(tokens[:, c])) for c, network in enumerate(self.each)]
+        return self.out(self.after(torch.cat(each, 1)))
+
+
+def cohort(shape: tuple[int, int]) -> tuple[Tensor, Survival]:
+    rng = np.random.default_rng(0)
+    x = torch.randn(PATIENTS, shape[0] * shape[1], generator=torch.Generator().manual_seed(0))
+    risk = x[:, :20].sum(1).numpy() / 4
+    return x, Survival(rng.exponential(1000 * np.exp(-risk)) + 1, rng.random(PATIENTS) < 0.4)
+
+
+def steps(model: nn.Module, x: Tensor, batch: dict[str, Tensor], task, number: int) -> None:
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)  # both sides, as the trainer does
+    for _ in range(number):
+        optimiser.zero_grad(set_to_none=True)
+        task.loss(model(x), batch).backward()
+        optimiser.step()
+
+
+def beside_a_loop(device: str) -> None:
+    """Training steps of batch 64, interleaved; and that both compute the same."""
+    rows = []
+    number = 200 if device == "cuda" else 4
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    for title, shape in (("C 16, t 2049", (PROTOTYPES, TOKEN)), ("C 64, t 257", SMALL)):
+        x, target = cohort(shape)
+        task = fit_task("cox", target)
+        batch = {k: v[:64].to(device) for k, v in task.encode(target).items()}
+        for name in ("paper-survival", "paper-classification"):
+            head = build_head(name, shape, 1, seed=0)
+            loop = Loop(head).to(device)
+            head = build_head(name, shape, 1, seed=0).to(device)
+            part = x[:64].to(device)
+            with torch.no_grad():
+                expected = head.eval()(part)
+                error = float((expected - loop.eval()(part)).abs().max() / expected.abs().max())
+            for side in (head, loop):
+                side.train()
+            sides = {
+                "loop": lambda loop=loop, part=part, batch=batch, task=task: steps(loop, part, batch, task, number),
+                "ours": lambda head=head, part=part, batch=batch, task=task: steps(head, part, batch, task, number),
+            }
+            seconds = {k: s / number * 1e3 for k, s in harness.interleaved(sides, 7, synchronise=wait).items()}
+            ratio = f"{seconds['loop'] / seconds['ours']:.2f}x"
+            rows.append([title, name, f"{seconds['loop']:.2f}", f"{seconds['ours']:.2f}", ratio, f"{error:.0e}"])
+    header = ["tokens", "head", "loop ms/step", "ours ms/step", "ratio", "relative difference"]
+    harness.table(f"Structured head beside a per-prototype loop, {device}, batch 64", header, rows)
+
+
+def whole_trainings(device: str) -> None:
+    """The paper's survival training (50 epochs, batch 64), from the array to the fitted head."""
+    x, target = cohort((PROTOTYPES, TOKEN))
+    task = fit_task("cox", target)
+    rows = []
+    for name in ("linear", "paper-survival"):
+        settings = preset("paper-survival").train
+        settings = type(settings)(**{**vars(settings), "device": device, "mixed_precision": device == "cuda"})
+        source = ArraySource(x, task.encode(target), settings.batch_size)
+        model = build_head(name, (PROTOTYPES, TOKEN), 1, seed=1)
+        seconds, fitted = harness.timed(lambda m=model, s=source, t=settings: fit(m, s, task, t))
+        losses = [row["train_loss"] for row in fitted.history]
+        rows.append([name, settings.epochs, f"{seconds:.1f}", f"{losses[0]:.3f} -> {losses[-1]:.3f}"])
+    harness.table(f"1,000 x 32,784, Cox, {device}", ["head", "epochs", "seconds", "training loss"], rows)
+
+
+def probes() -> None:
+    """Probes with five inner folds over the whole grid of penalties."""
+    x, target = cohort((PROTOTYPES, TOKEN))
+    labels = (x[:, :20].sum(1) > 0).long().numpy()
+    array = x.numpy()
+    rows = []
+    for name, call in {
+        "logistic": lambda: fit_logistic(array, labels, 2),
+        "ridge-cox": lambda: fit_cox(array, target.time, target.event),
+    }.items():
+        took = [harness.timed(call) for _ in range(2)]
+        rows.append([name, f"{statistics.median(t for t, _ in took):.1f}", len(took[0][1].scores), took[0][1].strength])
+    harness.table(
+        "Probes on 1,000 x 32,784, one thread", ["probe", "seconds", "penalties tried x 5 folds", "chosen"], rows
+    )
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(harness.machine("scikit-learn", "scipy"))
+    for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+        beside_a_loop(device)
+        whole_trainings(device)
+    probes()
+
+
+if __name__ == "__main__":
+    main()

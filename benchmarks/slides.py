@@ -1,0 +1,200 @@
+"""Patches a second: decoding, and decoding with a cheap encoder, beside a straightforward OpenSlide loop; or an encoder on a GPU.
+
+`python benchmarks/slides.py` needs OpenSlide and, for real tissue, ../shared/data (else noise is compressed, which is harder).
+`python benchmarks/slides.py --device cuda` measures a ViT-L in bfloat16 as a part of the rate of plain matrix products; it needs no
+OpenSlide.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import _harness as harness
+
+SIDE, PATCH, ROUNDS = 6144, 256, 3
+SLIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "slides" / "CMU-1-Small-Region.svs"
+
+
+def mosaic(path: Path) -> None:
+    """A slide larger than any cache: real tissue, shifted and repeated, as JPEG tiles of 256 px, three levels."""
+    import tifffile
+    from openslide import OpenSlide
+
+    if SLIDE.exists():
+        with OpenSlide(SLIDE) as slide:
+            tissue = np.asarray(slide.read_region((0, 0), 0, slide.dimensions).convert("RGB"))
+    else:
+        tissue = np.random.default_rng(0).integers(0, 256, (2048, 2048, 3), dtype=np.uint8)
+    rows = (np.arange(SIDE) * 1) % tissue.shape[0]
+    columns = (np.arange(SIDE) + 97) % tissue.shape[1]
+    full = tissue[rows][:, columns]
+    options = {"tile": (256, 256), "compression": "jpeg", "photometric": "rgb", "compressionargs": {"level": 80}}
+    with tifffile.TiffWriter(path) as file:
+        for level in range(3):
+            step = 2**level
+            file.write(np.ascontiguousarray(full[::step, ::step]), subfiletype=int(level > 0), **options)
+
+
+def plain_loop(path: Path, coords: np.ndarray, side: int) -> list[np.ndarray]:
+    """What one writes first: open, read level 0, drop alpha, resize. It does not look for a better level; panther does."""
+    from openslide import OpenSlide
+    from PIL import Image
+
+    with OpenSlide(path) as slide:
+        patches = (slide.read_region((int(x), int(y)), 0, (side, side)).convert("RGB") for x, y in coords)
+        small = (p if side == PATCH else p.resize((PATCH, PATCH), Image.Resampling.LANCZOS) for p in patches)
+        return [np.asarray(p) for p in small]
+
+
+def plain_features(path: Path, coords: np.ndarray, side: int, encoder: Any) -> torch.Tensor:
+    from PIL import Image
+
+    from panther.encoders.pipeline import BATCH
+
+    size, batch = encoder.about.size, BATCH["cpu"]
+    tiles = [np.asarray(Image.fromarray(p).resize((size, size))) for p in plain_loop(path, coords, side)]
+    return torch.cat([encoder(np.stack(tiles[i : i + batch])) for i in range(0, len(tiles), batch)])
+
+
+def on_this_machine(patches: int) -> None:
+    from panther.encoders import load_encoder
+    from panther.encoders.decode import Decoder, cores
+    from panther.encoders.extract import extract
+    from panther.encoders.images import Fit
+    from panther.encoders.pipeline import ExtractSettings, Pipeline
+    from panther.encoders.sources import SlidePatches
+    from panther.slides import open_slide, patch_spec
+
+    print(harness.machine("openslide-python", "openslide-bin", "timm"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mosaic.tif"
+        mosaic(path)
+        rows, ratios = [], []
+        for mpp0, words in ((0.5, "as scanned"), (0.25, "from 0.25 to 0.5 um/px")):
+            with open_slide(path, mpp0) as slide:
+                spec = patch_spec(slide, PATCH, 0.5)
+            side = spec.size_level0
+            places = range(0, SIDE - side + 1, side)
+            coords = np.array([(x, y) for y in places for x in places])[:patches]
+            source, fit = SlidePatches(path, mpp0, spec), Fit(PATCH, PATCH)
+            with Decoder(fit, 32, 1) as here, Decoder(fit, 32, cores()) as there:
+                sides: dict[str, Callable[[], Any]] = {
+                    "loop": lambda c=coords, s=side: plain_loop(path, c, s),
+                    "one": lambda d=here, s=source, c=coords: [b.index for b in d.batches(s, c)],
+                    "all": lambda d=there, s=source, c=coords: [b.index for b in d.batches(s, c)],
+                }
+                seconds = harness.interleaved(sides, ROUNDS)
+            rates = {name: len(coords) / took for name, took in seconds.items()}
+            ratios.append(harness.verdict(f"decode, {words}", rates["all"] / rates["loop"], 2.0))
+            rows.append([f"decode, {words}", len(coords), *(f"{rates[name]:.0f}" for name in sides)])
+        header = [
+            "256 px, patches/s",
+            "patches",
+            "OpenSlide loop",
+            "panther, one process",
+            f"panther, {cores()} workers",
+        ]
+        harness.table("Decoding", header, rows)
+        harness.table("Ratio to the loop", ["what", "aim", "found", ""], ratios)
+        encoder = load_encoder("lite0")
+        with open_slide(path, 0.5) as slide:
+            spec = patch_spec(slide, PATCH, 0.5)
+            coords = np.array([(x, y) for y in range(0, SIDE, PATCH) for x in range(0, SIDE, PATCH)])[: patches // 4]
+            with Pipeline(encoder, ExtractSettings(workers=1)) as here, Pipeline(encoder) as there:
+                sides = {
+                    "loop": lambda: plain_features(path, coords, PATCH, encoder),
+                    "one": lambda: extract(slide, coords, spec, here, Path(folder) / "one.h5"),
+                    "all": lambda: extract(slide, coords, spec, there, Path(folder) / "all.h5"),
+                }
+                seconds = harness.interleaved(sides, ROUNDS)
+                balance = extract(slide, coords, spec, there, Path(folder) / "all.h5").balance
+        rates = {name: len(coords) / took for name, took in seconds.items()}
+        row = ["decode + lite0", len(coords), *(f"{rates[name]:.0f}" for name in sides)]
+        harness.table("Decoding and encoding", header, [row])
+    print(f"\nBalance with lite0: {balance}")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Patches that cost nothing to decode: what is left is the way to the device."""
+
+    size: int
+
+    def open(self) -> "Noise":
+        return self
+
+    def read(self, item: Any) -> np.ndarray:
+        return np.full((self.size, self.size, 3), int(item) % 256, np.uint8)
+
+    def close(self) -> None:
+        pass
+
+
+def matmul_rate(device: str, n: int = 8192) -> float:
+    """FLOP a second of a large bfloat16 product."""
+    a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
+    return 2 * n**3 / harness.interleaved({"": lambda: a @ b}, 20, 5, torch.cuda.synchronize)[""]
+
+
+def flops(encoder: Any) -> float:
+    """FLOP of one patch, counted."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    size = encoder.about.size
+    with FlopCounterMode(display=False) as counter:
+        encoder(np.zeros((1, size, size, 3), np.uint8))
+    return float(counter.get_total_flops())
+
+
+def on_a_gpu(device: str, name: str) -> None:
+    from panther.encoders import load_encoder
+    from panther.encoders.partial import Partial
+    from panther.encoders.pipeline import ExtractSettings, Pipeline
+
+    print(harness.machine("timm"))
+    encoder = load_encoder(name, device=device, seed=0)
+    rate, each = matmul_rate(device), flops(encoder)
+    print(
+        f"{name}, {encoder.precision.name}: {each / 1e9:.1f} GFLOP a patch; matrix products of 8192: {rate / 1e12:.0f} TFLOP/s"
+    )
+    rows = []
+    for batch in (64, 256, 512):
+        pixels = torch.randint(
+            0, 256, (batch, encoder.about.size, encoder.about.size, 3), dtype=torch.uint8, device=device
+        )
+        took = harness.interleaved({"": lambda p=pixels: encoder.start(p)}, 10, 3, torch.cuda.synchronize)[""]
+        rows.append(["encoder alone", batch, f"{batch / took:.0f}", f"{batch / took * each / rate:.1%}"])
+    count = 16384
+    with tempfile.TemporaryDirectory() as folder, Pipeline(encoder, ExtractSettings(batch=256)) as pipeline:
+        for number in range(2):  # the first starts the workers
+            partial = Partial(Path(folder) / str(number), "", encoder.about.dim, pipeline.dtype)
+            balance = pipeline.run(Noise(encoder.about.size), list(range(count)), partial)
+            partial.remove()
+    speed = balance.patches / balance.seconds
+    rows.append(
+        ["workers, pinned memory, encoder, features to disk", 256, f"{speed:.0f}", f"{speed * each / rate:.1%}"]
+    )
+    harness.table("Encoder on a GPU", ["what", "batch", "patches/s", "of the matmul rate"], rows)
+    print(f"\n{balance}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--encoder", default="uni", help="with --device cuda; random weights")
+    parser.add_argument("--patches", type=int, default=400)
+    options = parser.parse_args()
+    if options.device == "cpu":
+        on_this_machine(options.patches)
+    else:
+        on_a_gpu(options.device, options.encoder)
+
+
+if __name__ == "__main__":
+    main()

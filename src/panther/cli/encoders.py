@@ -1,0 +1,72 @@
+"""`panther encoders` and `panther encode-tiles`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+EncoderOption = Annotated[str, typer.Option(help="Name of `panther encoders`, timm:NAME or module.path:factory.")]
+WeightsOption = Annotated[Path | None, typer.Option(help="File of weights (.safetensors, .pth, .bin).")]
+PrecisionOption = Annotated[str, typer.Option(help="auto (bfloat16 on a GPU), float32, bfloat16 or float16.")]
+BatchOption = Annotated[int, typer.Option(help="Patches a batch; 0: what suits the device.")]
+DtypeOption = Annotated[str, typer.Option(help="Type of the features in the file: float16 or float32.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("encoders")(list_encoders)
+    app.command("encode-tiles")(encode_tiles)
+
+
+def list_encoders(as_json: common.JsonOption = False) -> None:
+    """List the encoders: dimension, input, resolution, licence, and where access to the weights is granted."""
+    from panther.encoders import about, encoders
+
+    known = [about(entry.name) for entry in encoders]
+    lines = [f"{'name':<17} {'dim':>5} {'input':>6}  {'um/px':<6} {'licence':<26} weights", *map(_line, known)]
+    lines.append("Also: timm:NAME for any model of timm, module.path:factory for your own.")
+    common.report({"encoders": [facts.public() for facts in known]}, lines, {}, as_json=as_json)
+
+
+def encode_tiles(
+    folder: Annotated[Path, typer.Argument(help="Folder of tile images (searched in depth).", show_default=False)],
+    output: common.OutputOption,
+    encoder: EncoderOption = "lite0",
+    weights: WeightsOption = None,
+    device: common.DeviceOption = "cpu",
+    precision: PrecisionOption = "auto",
+    batch: BatchOption = 0,
+    dtype: DtypeOption = "float16",
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Encode the tile images of FOLDER into one bag; a killed run goes on where it was."""
+    from panther.encoders import load_encoder
+    from panther.encoders.extract import ExtractSettings
+    from panther.encoders.extract import encode_tiles as encode
+    from panther.encoders.pipeline import Pipeline
+    from panther.encoders.sources import TileFolder
+    from panther.storage.atomic import check_writable
+
+    settings = ExtractSettings(batch, workers, dtype)
+    check_writable(output)
+    TileFolder(folder).names()  # refuses an empty folder before anything is loaded
+    model = load_encoder(encoder, weights, device=common.checked_device(device), precision=precision)
+    with Pipeline(model, settings) as pipeline:
+        made, names = encode(folder, pipeline, output)
+    failures = {names[index]: why for index, why in made.failed.items()}
+    lines = [f"{made.patches} tiles -> {output}, {model.about.dim} numbers each by {encoder}", str(made.balance)]
+    if made.resumed:
+        lines.append(f"{made.resumed} tiles were encoded by an earlier run that did not finish")
+    result = {"output": str(output), "tiles": made.patches, "dim": model.about.dim, "encoder": encoder}
+    result |= {"resumed": made.resumed, "balance": vars(made.balance)}
+    common.report(result, lines, failures, as_json=as_json)
+
+
+def _line(facts: Any) -> str:
+    mpp = "any" if facts.mpp is None else f"{facts.mpp:g}"
+    hub = f"https://huggingface.co/{facts.hub}" if facts.hub else None
+    where = f"gated: {facts.gated}" if facts.gated else hub or facts.page or "embedded"
+    return f"{facts.name:<17} {facts.dim:>5} {facts.size:>6}  {mpp:<6} {facts.licence:<26} {where}"

@@ -1,0 +1,216 @@
+"""`panther slides`."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+from panther.cli.encoders import BatchOption, DtypeOption, PrecisionOption, WeightsOption
+
+SlidesArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="SLIDES...", help="Slide files, or folders of them (searched in depth).", show_default=False
+    ),
+]
+TissueOption = Annotated[str, typer.Option("--tissue", help="How tissue is found.")]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command was asked for; a step is built from it."""
+
+    job: Path
+    mpp: float
+    patch_size: int
+    overlap: int
+    min_tissue: float
+    tissue: str
+
+
+def _tissue(options: Options) -> Any:
+    from panther.slides import TissueSettings, TissueStep, segmenters
+
+    segmenters.entry(options.tissue)
+    return TissueStep(TissueSettings(method=options.tissue))
+
+
+def _patches(options: Options) -> Any:
+    from panther.slides import PatchStep
+
+    return PatchStep(options.patch_size, options.mpp, options.overlap, options.min_tissue)
+
+
+STEPS: dict[str, Callable[[Options], Any]] = {"tissue": _tissue, "patches": _patches}  # in the order of the work
+FEATURES = "features"  # the last step, which needs an encoder
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(slides)
+
+
+def slides(
+    slides: SlidesArgument,
+    job: Annotated[Path, typer.Option("-o", "--output", help="Job folder; run again to go on.", show_default=False)],
+    mpp: Annotated[float | None, typer.Option(help="Resolution of the patches, um/px; 0.5 by default.")] = None,
+    mag: Annotated[float | None, typer.Option(help="The same as a magnification: 20 is 0.5 um/px.")] = None,
+    patch_size: Annotated[int, typer.Option(min=1, help="Pixels at that resolution.")] = 256,
+    overlap: Annotated[int, typer.Option(min=0, help="Pixels that neighbours share.")] = 0,
+    min_tissue: Annotated[float, typer.Option(min=0, max=1, help="Least part of a patch that is tissue.")] = 0.25,
+    tissue: TissueOption = "colour",
+    slide_mpp: Annotated[
+        float | None, typer.Option(help="True resolution of the slides, um/px, if tags are wrong.")
+    ] = None,
+    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Steps to run: tissue,patches,features; the last by default only with --encoder.")
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="Encoder of the patches; `panther encoders` lists them.")] = None,
+    weights: WeightsOption = None,
+    device: Annotated[str, typer.Option(help="Where to encode: cpu, cuda, or several: cuda:0,cuda:1.")] = "cpu",
+    precision: PrecisionOption = "auto",
+    batch: BatchOption = 0,
+    dtype: DtypeOption = "float16",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell patches, bytes and time; write nothing.")] = False,
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
+    from panther.execution import open_executor
+    from panther.slides import Job, run_job
+    from panther.storage.atomic import check_writable_folder
+
+    options = Options(job, _target(mpp, mag), patch_size, overlap, min_tissue, tissue)
+    names = _step_names(steps or ",".join([*STEPS, *([FEATURES] if encoder else [])]))
+    chosen = [STEPS[name](options) for name in names if name in STEPS]
+    features = None
+    if FEATURES in names:
+        features = _features(options, encoder or "lite0", weights, device, (precision, batch, dtype), workers)
+    _check_overlap(patch_size, overlap)
+    listing = _listing(slides, slide_mpp, mpp_table, job)
+    workers = common.suitable_workers(workers, listing.refs)
+    if dry_run:
+        _dry_run(listing, options, workers, as_json)
+        return
+    check_writable_folder(job)
+    start = time.perf_counter()
+    tell = {"track": common.track, "problems": listing.problems}
+    if chosen:
+        with open_executor(workers) as executor:
+            done = run_job(listing.refs, chosen, Job(job), executor=executor, **tell)
+    if features is not None:
+        with features as step, step.executor() or nullcontext() as executor:
+            done = run_job(listing.refs, [*chosen, step], Job(job), executor=executor, **tell)
+    seconds = time.perf_counter() - start
+    result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
+    lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None else [])]
+    common.report(result, lines, done.failures, as_json=as_json, notes=_notes(listing, done))
+
+
+def _features(
+    options: Options, encoder: str, weights: Path | None, device: str, how: tuple[str, int, str], workers: int
+) -> Any:
+    from panther.encoders.pipeline import ExtractSettings
+    from panther.encoders.step import EncoderChoice, FeatureStep
+
+    precision, batch, dtype = how
+    devices = tuple(common.checked_device(name.strip()) for name in device.split(","))
+    choice = EncoderChoice(encoder, weights, devices, precision)
+    return FeatureStep(_patches(options).folder, choice, ExtractSettings(batch, workers, dtype))
+
+
+def _target(mpp: float | None, mag: float | None) -> float:
+    from panther.errors import InputError
+
+    if mpp is not None and mag is not None:
+        raise InputError("--mpp and --mag say the same thing in two ways; give one of them.")
+    value = mpp if mpp is not None else (10 / mag if mag else 0.5 if mag is None else 0.0)
+    if not 0.05 <= value <= 50:
+        raise InputError(f"Patches at {value:g} um/px make no sense; --mpp 0.5 (or --mag 20) is usual.")
+    return value
+
+
+def _check_overlap(size: int, overlap: int) -> None:
+    from panther.errors import InputError
+
+    if overlap >= size:
+        raise InputError(f"--overlap {overlap} is not smaller than --patch-size {size}; the grid would not move.")
+
+
+def _step_names(text: str) -> list[str]:
+    from panther.errors import InputError
+
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    known = [*STEPS, FEATURES]
+    if not asked or any(name not in known for name in asked):
+        raise InputError(f"--steps {text!r}: known steps are {', '.join(known)}.")
+    return [name for name in known if name in asked]
+
+
+def _listing(slides: Sequence[Path], mpp: float | None, table: Path | None, job: Path) -> Any:
+    from panther.slides import list_slides, read_mpp_table, resolve_mpp
+
+    if mpp is not None:
+        resolve_mpp({}, mpp)  # refuses what cannot be true, before the work
+    return list_slides(slides, read_mpp_table(table) if table else None, mpp, leave_out=job)
+
+
+def _lines(done: Any, job: Path, seconds: float) -> list[str]:
+    finished = [row for row in done.rows if row["status"] == "done"]
+    lines = [
+        f"{len(finished)} of {len(done.rows)} slides done, {done.patches:,} patches, {seconds:.1f} s "
+        f"({len(finished) - done.worked} were done already) -> {job}"
+    ]
+    if finished:
+        lines.append(f"Look at the contours in {job / 'contours'}; edited GeoJSON files are honoured by the next run.")
+    return lines
+
+
+def _notes(listing: Any, done: Any) -> list[str]:
+    notes = list(listing.notes)
+    noted = [row for row in done.rows if row.get("note")]
+    notes += [f"{row['slide']}: {row['note']}." for row in noted[:10]]
+    if len(noted) > 10:
+        notes.append(f"... and {len(noted) - 10} more slides with notes; see summary.csv.")
+    notes += [f"{name}: passed over, {reason}." for name, reason in done.busy.items()]
+    return notes
+
+
+def _dry_run(listing: Any, options: Options, workers: int, as_json: bool) -> None:
+    from panther.execution import map_slides, open_executor
+    from panther.slides import Job
+    from panther.slides.plan import Planner, totals
+
+    planner = Planner(Job(options.job), _tissue(options), _patches(options))
+    plans: dict[str, Any] = {}
+    failures = dict(listing.problems)
+    with open_executor(workers) as executor:
+        for outcome in common.track(map_slides(planner, listing.refs, executor), "planning", len(listing.refs)):
+            name = listing.refs[outcome.index].name
+            if outcome.value is None:
+                failures[name] = outcome.reason or ""
+            else:
+                plans[name] = outcome.value
+    sums = totals(plans.values(), workers or os.cpu_count() or 1)
+    result = {"dry_run": True, **sums, "plans": {name: vars(plan) for name, plan in plans.items()}}
+    common.report(result, _plan_lines(plans, sums), failures, as_json=as_json, notes=listing.notes)
+
+
+def _plan_lines(plans: Mapping[str, Any], sums: Mapping[str, float]) -> list[str]:
+    lines = [f"  {name}: {plan.patches:,} patches, {plan.mpp:g} um/px" for name, plan in list(plans.items())[:20]]
+    if len(plans) > 20:
+        lines.append(f"  ... and {len(plans) - 20} more slides; --json lists all")
+    sizes = " or ".join(f"{sums[f'feature_bytes_{dim}'] / 1e6:,.1f} MB (d={dim})" for dim in (1024, 1280))
+    return [
+        *lines,
+        f"{sums['slides']} slides, {sums['patches']:,} patches; features in float16: {sizes}",
+        f"About {sums['tissue_seconds']:.0f} s to find tissue and {sums['decode_seconds']:.0f} s to decode the patches; "
+        "the encoder comes on top. Nothing was written.",
+    ]

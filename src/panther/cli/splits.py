@@ -1,0 +1,208 @@
+"""`panther splits`: make honest splits of a clinical table, or check those that are there."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+if TYPE_CHECKING:
+    from panther.learning.cohort import Cohort
+    from panther.learning.outcomes import Outcome
+    from panther.learning.splits import Balance, Split
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("splits")(splits)
+
+
+def splits(
+    table: Annotated[
+        Path,
+        typer.Argument(help="Clinical table (CSV, TSV, parquet), or splits whose rows are joined.", show_default=False),
+    ],
+    scheme: Annotated[
+        str | None, typer.Option(help="holdout, kfold or site-kfold; without it given splits are checked.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write NAME_k=0 ... to.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the splits; the table's by default.")] = None,
+    given: Annotated[
+        Path | None, typer.Option("--check", help="Splits to check against TABLE, e.g. CLAM's folder of splits_0.csv.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column with the class; found by habit.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Classes in their order, A,B,C; others are left out.")] = None,
+    survival: Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi, pfi.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column with the time.")] = None,
+    event: Annotated[str | None, typer.Option(help="Column that is 1 where the event happened.")] = None,
+    censorship: Annotated[str | None, typer.Option(help="Column that is 1 where the patient is censored.")] = None,
+    level: Annotated[
+        str, typer.Option(help="One sample a patient, or a slide; patients are never divided.")
+    ] = "patient",
+    k: Annotated[int, typer.Option("-k", "--folds", help="Number of folds.")] = 5,
+    shares: Annotated[str, typer.Option(help="Train, val and test of a holdout, e.g. 50:25:25.")] = "80:10:10",
+    val: Annotated[bool, typer.Option("--val", help="The next fold of a k-fold validates.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed and table: same splits.")] = 0,
+    slide_column: Annotated[str | None, typer.Option(help="Column with the slide.")] = None,
+    patient_column: Annotated[str | None, typer.Option(help="Column with the patient.")] = None,
+    site_column: Annotated[str | None, typer.Option(help="Column with the site; TCGA barcodes tell it too.")] = None,
+    seconds: Annotated[float, typer.Option(help="Longest time for the solver of site-kfold.")] = 20.0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Divide a cohort at patient level, or check given splits for leakage."""
+    from panther.errors import InputError
+    from panther.learning.columns import Columns
+    from panther.learning.site_folds import Effort
+    from panther.learning.splits import SplitSettings
+
+    outcome = _outcome(label, classes, (survival, time, event, censorship))
+    columns = Columns(slide_column, patient_column, site_column)
+    if scheme is None:
+        _check(given or table, table if given else None, outcome, (level, columns), as_json=as_json)
+        return
+    if given is not None or output is None:
+        raise InputError(
+            "Give --scheme with -o FOLDER to make splits, or --check SPLITS without --scheme to check them."
+        )
+    settings = SplitSettings(k, seed, _shares(shares), val, Effort(seconds=seconds))
+    _make(table, outcome, (level, columns), (scheme, settings, output, name), as_json=as_json)
+
+
+def _make(table: Path, outcome: "Outcome", how: tuple[Any, Any], request: tuple[Any, ...], *, as_json: bool) -> None:
+    """Make, tell and write splits."""
+    from panther.learning.cohort import load_cohort
+    from panther.learning.split_files import read_splits, write_splits
+    from panther.learning.splits import balanced_splits, check
+    from panther.version import __version__
+
+    scheme, settings, output, name = request
+    level, columns = how
+    source = table if table.suffix in TABLE_SUFFIXES else read_splits(table).table(external=False)
+    cohort = load_cohort(source, outcome, level=level, columns=columns)
+    made, balance = balanced_splits(cohort, scheme, settings)
+    notes = [note for number, split in enumerate(made) for note in check(cohort, split, f"fold {number}")]
+    if balance is not None and balance.by_clock:
+        notes.append("The clock stopped the solver; another machine may find other folds. Raise --seconds.")
+    about = {
+        "scheme": scheme,
+        "settings": asdict(settings),
+        "level": level,
+        "cohort": _digest(cohort),
+        "version": __version__,
+        **_result(cohort, made, balance),
+    }
+    files = write_splits(output, name or _plain_name(table), cohort, made, about)
+    lines = [*cohort.report.sentences(), *_lines(cohort, made, balance), f"Wrote {len(files)} files to {output}."]
+    result = {**about, "files": [str(path) for path in files], "report": cohort.report.to_dict()}
+    common.report(result, lines, {}, as_json=as_json, notes=notes)
+
+
+def _check(given: Path, table: Path | None, outcome: "Outcome", how: tuple[Any, Any], *, as_json: bool) -> None:
+    """Check given splits and tell how alike their test folds are."""
+    from panther.errors import InputError
+    from panther.learning.cohort import load_cohort
+    from panther.learning.split_files import assign, read_splits
+
+    level, columns = how
+    if table is None and given.suffix in TABLE_SUFFIXES and given.suffix != ".tsv":
+        raise InputError(
+            f"{given}: what shall be done with the table? Give --scheme kfold, holdout or site-kfold, or --check SPLITS."
+        )
+    files = read_splits(given)
+    if table is None and not files.has_rows():
+        raise InputError(
+            f"{given}: these splits only name slides; give the clinical table too: panther splits TABLE --check {given}."
+        )
+    cohort = load_cohort(table or files.table(), outcome, level=level, columns=columns)
+    found, report = assign(files, cohort, columns)
+    balance = _balance_of_tests(cohort, found)
+    lines = [*cohort.report.sentences(), *_lines(cohort, found, balance), "No patient is in two parts of a fold."]
+    if report.left_out:
+        lines.append(f"{report.left_out} names in the splits have no usable row in the table and are left out.")
+    shared = {fold: sites for fold, sites in report.shared_sites.items() if sites}
+    some = f"{len(shared)} of {len(found)} folds, e.g. {', '.join(next(iter(shared.values()))[:5])}" if shared else ""
+    lines.append(f"Sites in training and test: {some}." if shared else "No site is in training and test of a fold.")
+    result = {**_result(cohort, found, balance), "left_out": report.left_out, "shared_sites": report.shared_sites}
+    common.report({**result, "report": cohort.report.to_dict()}, lines, {}, as_json=as_json, notes=report.notes)
+
+
+def _outcome(label: str | None, classes: str | None, survival: tuple[str | None, ...]) -> "Outcome":
+    from panther.errors import InputError
+    from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
+
+    if not any(survival):
+        return LabelOutcome(label, tuple(c.strip() for c in classes.split(",")) if classes else None)
+    if label or classes:
+        raise InputError("Give a --label or a --survival endpoint, not both.")
+    return SurvivalOutcome(*survival)
+
+
+def _shares(text: str) -> tuple[float, float, float]:
+    from panther.errors import InputError
+
+    try:
+        train, val, test = map(float, text.split(":"))
+    except ValueError as error:
+        raise InputError(f"--shares {text!r} is not train:val:test; give e.g. 80:10:10.") from error
+    return train, val, test
+
+
+def _plain_name(table: Path) -> str:
+    """Name for splits: the table's, without a fold's ending."""
+    return (table.name if table.is_dir() else table.stem).split("_k=")[0]
+
+
+def _digest(cohort: "Cohort") -> str:
+    """Hash of the rows that are used: it knows a table that has changed."""
+    import hashlib
+
+    return hashlib.blake2b(cohort.rows.to_csv().encode(), digest_size=16).hexdigest()
+
+
+def _balance_of_tests(cohort: "Cohort", splits: "list[Split]") -> "Balance | None":
+    """Balance over folds whose tests do not overlap; external cohorts do not count."""
+    import numpy as np
+
+    from panther.learning.splits import balance_of
+
+    tests = [cohort.positions(split.test.get("test", ())) for split in splits]
+    everybody = np.concatenate(tests)
+    if len(splits) < 2 or len(set(everybody)) < len(everybody):
+        return None
+    fold = np.repeat(np.arange(len(tests)), [len(test) for test in tests])
+    return balance_of(cohort.target.take(everybody), fold, len(splits))
+
+
+def _result(cohort: "Cohort", splits: "list[Split]", balance: "Balance | None") -> dict[str, Any]:
+    from panther.learning.splits import sizes
+
+    return {"folds": [sizes(cohort, split) for split in splits], "balance": asdict(balance) if balance else None}
+
+
+def _lines(cohort: "Cohort", splits: "list[Split]", balance: "Balance | None") -> list[str]:
+    """Parts of every fold, one a line, and the balance."""
+    from panther.learning.cohort import counts_of
+    from panther.learning.splits import sizes
+
+    groups = list(counts_of(cohort.target))
+    shown = groups if len(groups) <= 8 else []  # thirty diagnoses do not fit a line; --json has them
+    lines = [f"fold  {'part':<12} samples  " + "".join(f"{group[:12]:>13}" for group in shown) + "  sites"]
+    for number, split in enumerate(splits):
+        for part, about in sizes(cohort, split).items():
+            sites = about["sites"]
+            named = ", ".join(sites) if len(sites) <= 6 else f"{len(sites)} sites"
+            lines.append(
+                f"{number:<5} {part:<12} {about['samples']:>7}  "
+                + "".join(f"{about['counts'][g]:>13}" for g in shown)
+                + f"  {named}"
+            )
+    if balance is not None:
+        bound = "" if balance.bound is None else f"; no folds of whole sites can have less than {balance.bound:.4f}"
+        lines.append(
+            f"Imbalance {balance.imbalance:.4f} (share that would have to change fold, mean over strata){bound}."
+        )
+    return lines

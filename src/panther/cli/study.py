@@ -1,0 +1,78 @@
+"""`panther run` and `panther study`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(run)
+    group = typer.Typer(no_args_is_help=True, help="Study files: templates of the paper's experiments, and the schema.")
+    group.command("new")(new)
+    group.command("list")(list_templates)
+    group.command("schema")(schema)
+    app.add_typer(group, name="study")
+
+
+def run(
+    study_file: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML).", show_default=False)],
+    folder: Annotated[Path, typer.Option("-o", "--output", help="Folder for results and cache.", show_default=False)],
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
+    from panther.execution import open_executor
+    from panther.learning.experiment import run_study
+    from panther.learning.results import collect
+    from panther.learning.study import load_study
+    from panther.learning.tables import markdown, write_results
+    from panther.storage.atomic import atomic_write, check_writable_folder
+
+    study = load_study(study_file)
+    check_writable_folder(folder)
+    with open_executor(workers) as executor:
+        outcome = run_study(study, folder, executor=executor, track=common.track)
+        results = collect(study, outcome, executor=executor, track=common.track)
+    written = write_results(results, folder, study.shown)
+    with atomic_write(folder / "study.json") as temporary:
+        temporary.write_text(study.model_dump_json(indent=2))
+    lines = [*outcome.population.notes, "", markdown(results, study.shown), f"Tables and predictions: {folder}"]
+    common.report(_result(results, written), lines, outcome.failures, as_json=as_json)
+
+
+def _result(results: Any, written: list[Path]) -> dict[str, Any]:
+    records = results.summary.astype(object).where(results.summary.notna(), None).to_dict("records")
+    return {"summary": records, "files": [str(path) for path in written]}
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Template; `panther study list` shows them.", show_default=False)],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; NAME.yaml by default.")] = None,
+) -> None:
+    """Write a study file to start from."""
+    from panther.learning.templates import write_template
+
+    path = output or Path(f"{name}.yaml")
+    write_template(name, path)
+    typer.echo(f"{path}: fill in the paths, then run: panther run {path} -o {path.stem}/")
+
+
+def list_templates() -> None:
+    """List the templates."""
+    from panther.learning.templates import TEMPLATES
+
+    for name, template in TEMPLATES.items():
+        typer.echo(f"{name:<20} {template.title}")
+
+
+def schema() -> None:
+    """Print the JSON schema of study files, for editors."""
+    import json
+
+    from panther.learning.study import Study
+
+    typer.echo(json.dumps(Study.model_json_schema(), indent=2))

@@ -1,0 +1,104 @@
+"""What an encoder is, and the registry of those that are known by name."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from panther.errors import InputError
+from panther.registry import Registry
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+# The value builds the architecture without weights (also on the meta device): images (B, 3, size, size) -> (B, dim).
+encoders: Registry[Callable[[], nn.Module]] = Registry("encoder")
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of an encoder: the metadata of its entry."""
+
+    name: str
+    dim: int  # numbers a patch
+    size: int  # pixels that it sees
+    mpp: float | None  # resolution it was made for, None: any (natural images)
+    mean: tuple[float, float, float]  # of the normalisation, for pixels in 0 to 1
+    std: tuple[float, float, float]
+    licence: str
+    gated: str | None = None  # page that grants access to the weights
+    hub: str | None = None  # repository on the Hugging Face hub
+    page: str | None = None  # where the weights are, if not on the hub
+    resize: int | None = None  # the patch is brought to this side before the centre of `size` is cut out; None: `size`
+    interpolation: str = "bicubic"
+
+    def public(self) -> dict[str, Any]:
+        """Facts for a table or JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Numbers in which an encoder computes."""
+
+    name: str  # float32, bfloat16, float16
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Context in which matrix products run in this precision."""
+        if self.name == "float32":
+            return nullcontext()
+        return torch.autocast(device.type, getattr(torch, self.name))
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A network with its weights, on its device, ready to see patches."""
+
+    about: About
+    model: nn.Module
+    weights: str  # fingerprint of the weights
+    device: torch.device
+    precision: Precision
+
+    @torch.inference_mode()
+    def __call__(self, patches: np.ndarray | Tensor) -> Tensor:
+        """Features (B, dim), float32 on the CPU, of patches (B, size, size, 3) uint8."""
+        return self.finish(self.start(patches))
+
+    @torch.inference_mode()
+    def start(self, patches: np.ndarray | Tensor) -> Tensor:
+        """Features still on the device; on a GPU this returns before they are computed."""
+        pixels = torch.as_tensor(patches).to(self.device, non_blocking=True)
+        with self.precision.autocast(self.device):
+            features = self.model(normalise(pixels, self.about.mean, self.about.std))
+        if features.shape != (len(pixels), self.about.dim):
+            raise InputError(
+                f"The encoder {self.about.name!r} gave features of shape {tuple(features.shape)} for {len(pixels)} patches; "
+                f"expected ({len(pixels)}, {self.about.dim})."
+            )
+        return features
+
+    @staticmethod
+    def finish(features: Tensor) -> Tensor:
+        """Wait for the features; float32 on the CPU."""
+        return features.float().cpu()
+
+
+def normalise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    r"""Pixels (B, H, W, 3) uint8 to the network's input (B, 3, H, W), in channels-last memory.
+
+    .. math:: x = (p / 255 - \text{mean}) / \text{std}
+    """
+    scale = torch.tensor([1 / (255 * s) for s in std], device=pixels.device)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=pixels.device)
+    return torch.addcmul(shift, pixels.float(), scale).permute(0, 3, 1, 2)
+
+
+def about(name: str) -> About:
+    """Metadata of a registered encoder."""
+    metadata: Mapping[str, Any] = encoders.entry(name).metadata
+    known = {field.name for field in fields(About)}
+    return About(name=name, **{key: value for key, value in metadata.items() if key in known})

@@ -1,0 +1,168 @@
+"""Patches are decoded by worker processes, a few batches ahead, into memory that they share with this process."""
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from panther.encoders.images import Fit
+from panther.encoders.sources import Reading, Source
+from panther.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 16  # patches a task
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Decoded patches. The pixels are overwritten when the second next batch is asked for."""
+
+    index: int
+    pixels: np.ndarray  # (n, size, size, 3) uint8; zero where a patch failed
+    failed: dict[int, str] = field(default_factory=dict)  # position in the batch -> why
+
+
+@dataclass
+class Canvas:
+    """The memory that patches are decoded into, and the source that is open; one a process."""
+
+    pixels: np.ndarray  # (rows, size, size, 3)
+    fit: Fit
+    source: Source | None = None
+    reading: Reading | None = None
+
+    def decode(self, source: Source, items: Sequence[Any], row: int) -> dict[int, str]:
+        """Decode ``items`` into the rows from ``row`` on; the reasons of those that failed."""
+        failed = {}
+        for offset, item in enumerate(items):
+            try:
+                self.pixels[row + offset] = self.fit(self.opened(source).read(item))
+            except InputError as error:
+                self.pixels[row + offset] = 0
+                failed[offset] = str(error)
+        return failed
+
+    def opened(self, source: Source) -> Reading:
+        """Open the source, or use it again."""
+        if self.reading is None or source != self.source:
+            self.close()
+            self.reading, self.source = source.open(), source
+        return self.reading
+
+    def close(self) -> None:
+        """Close the source."""
+        if self.reading is not None:
+            self.reading.close()
+            self.reading = self.source = None
+
+
+class Decoder:
+    """Worker processes and the ring of batches that they fill; used for one slide after the other.
+
+    ``workers``: 0 is one per core, 1 decodes in this process. Batches have fixed boundaries: batch i holds the items
+    i * batch to (i + 1) * batch, whatever was decoded before.
+    """
+
+    def __init__(self, fit: Fit, batch: int, workers: int = 0, ahead: int = 3) -> None:
+        if workers < 0 or batch < 1:
+            raise InputError(f"--workers {workers} and --batch {batch} make no sense; give 0 or more, and 1 or more.")
+        workers = workers or cores()
+        self.batch, self._pool = batch, None
+        self._slots = 2 if workers == 1 else ahead + 2  # two batches are with the encoder
+        rows = self._slots * batch
+        context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+        # an unlinked file in /dev/shm, or in the temporary folder where that is small (containers): gone with the process
+        self._memory = context.RawArray(ctypes.c_uint8, rows * fit.size * fit.size * 3)
+        self._canvas = _canvas(self._memory, fit)
+        if workers > 1:
+            if hasattr(os, "fork"):
+                context.set_forkserver_preload(["panther.encoders.decode", "panther.slides"])
+            self._pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(self._memory, fit))
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """The whole ring (rows, size, size, 3), e.g. to pin it."""
+        return self._canvas.pixels
+
+    def batches(self, source: Source, items: Sequence[Any], first: int = 0) -> Iterator[Batch]:
+        """Decode ``items`` in order, from batch ``first`` on."""
+        numbers = range(first, -(-len(items) // self.batch))
+        waiting: deque[tuple[int, list[tuple[int, Future[dict[int, str]]]]]] = deque()
+        upcoming = iter(numbers)
+        try:
+            for number in numbers:
+                free = 1 if self._pool is None else self._slots - 1
+                while len(waiting) < free and (index := next(upcoming, None)) is not None:
+                    waiting.append((index, self._submit(source, items, index)))
+                index, tasks = waiting.popleft()
+                failed = {start + offset: why for start, task in tasks for offset, why in task.result().items()}
+                count = len(items[number * self.batch : (number + 1) * self.batch])
+                row = self._row(index)
+                yield Batch(index, self.pixels[row : row + count], failed)
+        except BrokenExecutor as error:
+            raise InputError(
+                "A process that decodes patches died (out of memory, or killed); what was finished is kept: run the command again, "
+                "with fewer --workers if memory was short."
+            ) from error
+        finally:
+            for _, tasks in waiting:
+                for _, task in tasks:
+                    task.cancel()
+
+    def _submit(self, source: Source, items: Sequence[Any], index: int) -> list[tuple[int, "Future[dict[int, str]]"]]:
+        part, row = items[index * self.batch : (index + 1) * self.batch], self._row(index)
+        tasks = []
+        for start in range(0, len(part), CHUNK):
+            chunk = part[start : start + CHUNK]
+            if self._pool is not None:
+                tasks.append((start, self._pool.submit(_decode, source, chunk, row + start)))
+                continue
+            done: Future[dict[int, str]] = Future()
+            done.set_result(self._canvas.decode(source, chunk, row + start))
+            tasks.append((start, done))
+        return tasks
+
+    def _row(self, index: int) -> int:
+        return index % self._slots * self.batch
+
+    def close(self) -> None:
+        """End the workers."""
+        self._canvas.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _canvas(memory: Any, fit: Fit) -> Canvas:
+    return Canvas(np.frombuffer(memory, np.uint8).reshape(-1, fit.size, fit.size, 3), fit)
+
+
+_HERE: list[Canvas] = []  # in a worker process: its canvas, made when the process begins
+
+
+def _begin(memory: Any, fit: Fit) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    _HERE[:] = [_canvas(memory, fit)]
+
+
+def _decode(source: Source, items: Sequence[Any], row: int) -> dict[int, str]:
+    return _HERE[0].decode(source, items, row)

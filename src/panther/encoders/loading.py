@@ -1,0 +1,205 @@
+"""From an encoder's name to a network with its weights: registered ones, any of timm, any of the user's own."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from panther.encoders._base import IMAGENET, About, Encoder, Precision, about, encoders
+from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
+from panther.encoders.weights import checked, find_weights, read_weights
+from panther.errors import InputError
+
+PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an encoder is made: its facts, its network, and what is done to the names of its weights."""
+
+    about: About
+    build: Callable[[], nn.Module]
+    clean: Clean | None = None
+    drop: tuple[str, ...] = ()  # weights of these prefixes are not needed
+    under: str = ""  # the published names lie below this name of the network
+    file: Callable[[], str] | None = None  # weights that come with a package
+    package: str = ""
+    own: bool = False  # the user's factory, which may bring its weights itself
+
+
+def load_encoder(
+    name: str, weights: Path | None = None, *, device: str = "cpu", precision: str = "auto", seed: int | None = None
+) -> Encoder:
+    """Encoder of that name (`uni`, `timm:NAME`, `module.path:factory`) with weights of a file, a package or the hub.
+
+    With ``seed`` the weights are random: for tests and measurements of speed.
+    """
+    place = torch.device(device)
+    exact = chosen_precision(precision, place)
+    recipe = find_recipe(name)
+    if seed is not None:
+        torch.manual_seed(seed)
+        model = recipe.build()
+    else:
+        model = _with_weights(recipe, weights)
+    model = model.float().eval().requires_grad_(False).to(place)
+    print_of_weights = fingerprint(model)
+    return Encoder(recipe.about, model.to(memory_format=torch.channels_last), print_of_weights, place, exact)
+
+
+def find_recipe(name: str) -> Recipe:
+    """Recipe of a name; a sentence where there is none."""
+    _need_timm()
+    if name.startswith("timm:"):
+        return _of_timm(name)
+    if name not in encoders and ":" in name:
+        return _of_factory(name)
+    if name not in encoders:
+        raise InputError(
+            f"There is no encoder {name!r}; known are {', '.join(encoders.names())}, any timm:NAME and any module.path:factory."
+        )
+    entry = encoders.entry(name)
+    extra = {key: entry.metadata[key] for key in ("clean", "drop", "under", "file", "package") if key in entry.metadata}
+    return Recipe(about(name), entry.value, **extra)
+
+
+def chosen_precision(name: str, device: torch.device) -> Precision:
+    """Precision by name; auto is bfloat16 (float16 on older cards) on a GPU and float32 elsewhere."""
+    if name not in PRECISIONS:
+        raise InputError(f"--precision is {', '.join(PRECISIONS)}, not {name!r}.")
+    if name != "auto":
+        return Precision(name)
+    if device.type != "cuda":
+        return Precision("float32")
+    return Precision("bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16")
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Hash of all names and shapes and of up to 64 numbers of every tensor: it knows other weights, without reading gigabytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.state_dict().items():
+        flat = tensor.detach().reshape(-1)
+        sample = flat[:: max(1, len(flat) // 64)][:64].cpu()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(sample.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _with_weights(recipe: Recipe, weights: Path | None) -> nn.Module:
+    if recipe.own and weights is None:
+        return recipe.build()
+    path = weights or find_weights(recipe.about, recipe.file, recipe.package)
+    with torch.device("meta"):
+        model = recipe.build()  # a billion parameters in half a second
+    expected = model.state_dict()
+    found = tensors_in(read_weights(path))
+    if recipe.clean is not None:
+        inner = {name.removeprefix(recipe.under): tensor for name, tensor in expected.items()}
+        found = recipe.clean(found, inner)
+    bare = [name.removeprefix(recipe.under) for name in expected]
+    found = {recipe.under + name: tensor for name, tensor in without_prefix(found, bare).items()}
+    found = resampled_places(found, expected)
+    found = checked(path, recipe.about, found, expected, recipe.drop)
+    if _computed_buffers(model, expected):
+        model = recipe.build()  # tables that no file holds are computed when the network is built
+        model.load_state_dict(found)
+    else:
+        model.load_state_dict(found, assign=True)
+    return model
+
+
+def _computed_buffers(model: nn.Module, expected: dict[str, Any]) -> bool:
+    return any(name not in expected for name, _ in model.named_buffers())
+
+
+def _of_timm(name: str) -> Recipe:
+    import timm
+
+    architecture = name.removeprefix("timm:")
+    if not timm.is_model(architecture):
+        close = timm.list_models(f"*{architecture.split('.')[0][:8]}*")[:5]
+        hint = f"; similar are {', '.join(close)}" if close else ""
+        raise InputError(f"timm {timm.__version__} has no model {architecture!r}{hint}.")
+
+    def build() -> nn.Module:
+        return timm.create_model(architecture, pretrained=False, num_classes=0)
+
+    with torch.device("meta"):
+        model: Any = build()
+    cfg = model.pretrained_cfg
+    facts = About(
+        name=name,
+        dim=int(getattr(model, "head_hidden_size", None) or model.num_features),
+        size=int(cfg["input_size"][-1]),
+        mpp=None,
+        mean=tuple(cfg["mean"]),
+        std=tuple(cfg["std"]),
+        licence=str(cfg.get("license") or "see its model card"),
+        hub=cfg.get("hf_hub_id"),
+        interpolation="bilinear" if cfg.get("interpolation") == "bilinear" else "bicubic",
+    )
+    classifier = cfg.get("classifier") or ()
+    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    return Recipe(facts, build, drop=tuple(f"{head}." for head in heads))
+
+
+def _of_factory(name: str) -> Recipe:
+    module_path, _, attribute = name.partition(":")
+    try:
+        with _working_folder_importable():
+            factory = getattr(importlib.import_module(module_path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"The encoder {name!r} cannot be imported ({error}); expected module.path:factory.") from error
+    if not callable(factory):
+        raise InputError(
+            f"The encoder {name!r} is no function; expected one without arguments that gives a torch module."
+        )
+
+    def build() -> nn.Module:
+        model = factory()
+        if not isinstance(model, nn.Module):
+            raise InputError(f"The encoder {name!r} gave {type(model).__name__}; expected a torch module.")
+        return model
+
+    # facts are attributes of the module; what it does not say is ImageNet's habit, and the dimension is tried out
+    model = build().eval()
+    facts = About(name, 0, 224, None, IMAGENET["mean"], IMAGENET["std"], "the user's own")
+    said = {key: getattr(model, key) for key in ("dim", "size", "mpp", "mean", "std", "resize") if hasattr(model, key)}
+    facts = replace(facts, **said)
+    if not facts.dim:
+        with torch.inference_mode():
+            out = model(torch.zeros(1, 3, facts.size, facts.size))
+        if not isinstance(out, torch.Tensor) or out.ndim != 2:
+            raise InputError(
+                f"The encoder {name!r} does not turn images (B, 3, {facts.size}, {facts.size}) into (B, d)."
+            )
+        facts = replace(facts, dim=int(out.shape[1]))
+    return Recipe(facts, build, own=True)
+
+
+@contextmanager
+def _working_folder_importable() -> Iterator[None]:
+    """Modules beside the user are found, as with `python -m`."""
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _need_timm() -> None:
+    try:
+        import timm  # noqa: F401
+    except ImportError as error:
+        raise InputError("Encoders need timm; install it with: pip install 'panther-wsi[encoders]'.") from error

@@ -1,0 +1,155 @@
+"""Decode and encode side by side, batch by batch; the pixels wait in pinned memory and the device is never asked to hurry."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.encoders._base import Encoder
+from panther.encoders.decode import Batch, Decoder
+from panther.encoders.images import Fit
+from panther.encoders.partial import Partial
+from panther.encoders.sources import Source
+from panther.errors import InputError
+
+DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
+BATCH = {"cuda": 256, "cpu": 8}  # what fits the caches of a core is fastest there
+
+
+@dataclass(frozen=True)
+class ExtractSettings:
+    """How patches become features."""
+
+    batch: int = 0  # patches; 0: what suits the device
+    workers: int = 0  # processes that decode; 0: one per core, 1: this process
+    dtype: str = "float16"  # of the features that are written
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise InputError(f"--dtype is {' or '.join(DTYPES)}, not {self.dtype!r}.")
+        if self.batch < 0 or self.workers < 0:
+            raise InputError(f"--batch {self.batch} and --workers {self.workers} must not be negative.")
+
+    def batch_for(self, device: torch.device) -> int:
+        """Patches a batch."""
+        return self.batch or BATCH.get(device.type, BATCH["cuda"])
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Who waited for whom."""
+
+    patches: int = 0  # encoded in this run
+    seconds: float = 0.0
+    decoding: float = 0.0  # seconds that the encoder waited for patches
+    encoding: float = 0.0  # seconds that were spent on, or waiting for, the encoder
+
+    def __add__(self, other: "Balance") -> "Balance":
+        return Balance(
+            self.patches + other.patches,
+            self.seconds + other.seconds,
+            self.decoding + other.decoding,
+            self.encoding + other.encoding,
+        )
+
+    def __str__(self) -> str:
+        if not self.patches:
+            return "nothing to encode"
+        return (
+            f"{self.patches:,} patches in {self.seconds:.1f} s ({self.patches / max(self.seconds, 1e-9):.0f}/s); "
+            f"{self.decoding:.1f} s waiting for patches, {self.encoding:.1f} s for the encoder"
+        )
+
+
+class Pipeline:
+    """One encoder on one device and the processes that decode for it; used for one slide after the other."""
+
+    def __init__(self, encoder: Encoder, settings: ExtractSettings | None = None) -> None:
+        self.encoder, self.settings = encoder, settings or ExtractSettings()
+        self.batch = self.settings.batch_for(encoder.device)
+        self.fit = Fit.of(encoder.about)
+        self._decoder = Decoder(self.fit, self.batch, self.settings.workers)
+        self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the features."""
+        return DTYPES[self.settings.dtype]
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What the bytes of the features depend on, beside the patches."""
+        return {
+            "encoder": self.encoder.about.name,
+            "weights": self.encoder.weights,
+            "precision": self.encoder.precision.name,
+            "device": self.encoder.device.type,
+            "batch": self.batch,
+            "dtype": self.settings.dtype,
+        }
+
+    def run(self, source: Source, items: Sequence[Any], partial: Partial) -> Balance:
+        """Encode the batches that ``partial`` does not have yet. Two are under way: one on the device, one being collected."""
+        begin = time.perf_counter()
+        decoding = encoding = 0.0
+        before: tuple[Batch, Tensor] | None = None
+        batches = self._decoder.batches(source, items, partial.batches)
+        done = partial.batches
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            middle = time.perf_counter()
+            started = None if batch is None else (batch, self.encoder.start(batch.pixels))
+            if before is not None:
+                self._keep(*before, partial)
+            decoding, encoding = decoding + middle - start, encoding + time.perf_counter() - middle
+            if started is None:
+                break
+            before = started
+        patches = max(0, len(items) - done * self.batch)
+        return Balance(patches, time.perf_counter() - begin, decoding, encoding)
+
+    def _keep(self, batch: Batch, features: Tensor, partial: Partial) -> None:
+        rows = self.encoder.finish(features).numpy()
+        good = np.ones(len(rows), bool)
+        good[list(batch.failed)] = False
+        if not np.isfinite(rows[good]).all():
+            raise InputError(
+                f"The encoder {self.encoder.about.name!r} gave NaN or infinite features in {self.encoder.precision.name}; "
+                "try --precision float32."
+            )
+        out = np.zeros(rows.shape, self.dtype)
+        with np.errstate(over="ignore"):
+            out[good] = rows[good].astype(self.dtype)
+        if not np.isfinite(out).all():
+            raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use --dtype float32.")
+        offset = batch.index * self.batch
+        partial.add(out, {offset + row: why for row, why in sorted(batch.failed.items())})
+
+    def close(self) -> None:
+        """End the decoding processes."""
+        if self._pinned:
+            _unpin(self._decoder.pixels, self.encoder.device)
+        self._decoder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _pin(pixels: np.ndarray) -> bool:
+    """Pin the ring, so that copies to the GPU run beside everything else; without it they are slower, not wrong."""
+    cudart: Any = torch.cuda.cudart()
+    return int(cudart.cudaHostRegister(pixels.ctypes.data, pixels.nbytes, 0)) == 0
+
+
+def _unpin(pixels: np.ndarray, device: torch.device) -> None:
+    torch.cuda.synchronize(device)
+    cudart: Any = torch.cuda.cudart()
+    cudart.cudaHostUnregister(pixels.ctypes.data)

@@ -1,0 +1,132 @@
+"""Where patches come from: a slide, or a folder of tile images. Small enough to be sent to worker processes, opened there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.types import PatchSpec
+
+TILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
+COARSEST = 4.0  # times the level of the patch: how much coarser a level may be to stand in for a damaged tile
+
+
+class Reading(Protocol):
+    """An opened source."""
+
+    def read(self, item: Any) -> np.ndarray:
+        """Pixels (h, w, 3) uint8 of one patch; an InputError where it cannot be decoded."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Source(Protocol):
+    """Something with patches; hashable, so that a worker keeps it open."""
+
+    def open(self) -> Reading:
+        """Open it in this process."""
+
+
+@dataclass(frozen=True)
+class SlidePatches:
+    """Patches of one slide; an item is (x, y) at level 0."""
+
+    path: Path
+    mpp: float | None  # override of the slide's resolution
+    spec: PatchSpec
+
+    def open(self) -> "SlideReading":
+        """Open the slide."""
+        return SlideReading(self)
+
+
+class SlideReading:
+    """A slide that stays open; a patch that cannot be decoded is read from the other levels."""
+
+    def __init__(self, source: SlidePatches) -> None:
+        self._source = source
+        self._open()
+
+    def read(self, item: Any) -> np.ndarray:
+        """Pixels (size, size, 3) of the patch at (x, y)."""
+        x, y = int(item[0]), int(item[1])
+        try:
+            return self._patches.read(x, y)
+        except InputError as error:
+            self._reopen()  # OpenSlide answers nothing more once a read has failed
+            for level in self._other_levels():
+                try:
+                    return self._patches.read_at(x, y, level)
+                except InputError:
+                    self._reopen()
+            raise error
+
+    def close(self) -> None:
+        """Close the slide."""
+        self._slide.close()
+
+    def _open(self) -> None:
+        from panther.slides import PatchReader, open_slide
+
+        self._slide = open_slide(self._source.path, self._source.mpp)
+        self._patches = PatchReader(self._slide, self._source.spec)
+
+    def _reopen(self) -> None:
+        self._slide.close()
+        self._open()
+
+    def _other_levels(self) -> list[int]:
+        """Finer levels first, they lose nothing; then coarser ones that are still more than a smear."""
+        here, factors = self._source.spec.level or 0, self._slide.level_downsamples
+        coarser = [level for level in range(here + 1, len(factors)) if factors[level] <= COARSEST * factors[here]]
+        return [*range(here - 1, -1, -1), *coarser]
+
+
+@dataclass(frozen=True)
+class TileFolder:
+    """Tile images of a folder; an item is the name of a file below it."""
+
+    path: Path
+
+    def open(self) -> "TileReading":
+        """Nothing to open before a tile is asked for."""
+        return TileReading(self.path)
+
+    def names(self) -> list[str]:
+        """All tiles, searched in depth, sorted; hidden files are left out."""
+        if not self.path.is_dir():
+            raise InputError(
+                f"{self.path}: there is no such folder; give a folder of tile images ({', '.join(TILE_SUFFIXES)})."
+            )
+        found = [
+            p.relative_to(self.path) for p in self.path.rglob("*") if p.suffix.lower() in TILE_SUFFIXES and p.is_file()
+        ]
+        names = sorted(p.as_posix() for p in found if not any(part.startswith(".") for part in p.parts))
+        if not names:
+            raise InputError(f"{self.path}: no tile images found; expected {', '.join(TILE_SUFFIXES)}.")
+        return names
+
+
+class TileReading:
+    """Tiles, opened one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, item: Any) -> np.ndarray:
+        """Pixels (h, w, 3)."""
+        from PIL import Image
+
+        path = self._folder / str(item)
+        try:
+            with Image.open(path) as image:
+                return np.asarray(image.convert("RGB"))
+        except Exception as error:  # a broken image may raise anything
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(f"{path}: the tile cannot be decoded ({first}); copy it again.") from error
+
+    def close(self) -> None:
+        """Nothing stays open."""

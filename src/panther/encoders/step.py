@@ -1,0 +1,171 @@
+"""The step `features` of a job folder: every slide's patches through one encoder, on as many devices as there are."""
+
+import hashlib
+import json
+import queue
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from panther.encoders.decode import cores
+from panther.encoders.extract import extract, partial_folder
+from panther.encoders.loading import find_recipe, load_encoder
+from panther.encoders.partial import remove_partial
+from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
+from panther.errors import InputError
+
+if TYPE_CHECKING:
+    from panther.slides import Job, SlideRef
+
+FAR = 1.3  # an encoder made for another resolution, by this factor, is worth a note
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """Which encoder, with which weights, where."""
+
+    name: str = "lite0"
+    weights: Path | None = None
+    devices: tuple[str, ...] = ("cpu",)  # slides are dealt to them
+    precision: str = "auto"
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder of its features."""
+        return "features_" + re.sub(r"[^A-Za-z0-9_.-]+", "-", self.name)
+
+
+@dataclass
+class FeatureStep:
+    """Encodes the patches of a slide; the encoder is loaded when the first slide needs it, once a device."""
+
+    patches: str  # the set of patches, e.g. 20x_256px_0px_overlap
+    choice: EncoderChoice = field(default_factory=EncoderChoice)
+    settings: ExtractSettings = field(default_factory=ExtractSettings)
+    name: str = "features"
+    balance: Balance = field(default_factory=Balance)  # over all slides of this run
+
+    def __post_init__(self) -> None:
+        self._facts = find_recipe(self.choice.name).about  # refuses an unknown name before the work
+        self._guard = threading.Lock()
+        self._waiting = queue.SimpleQueue[Pipeline | str]()
+        self._open: list[Pipeline] = []
+        for device in self.choice.devices:
+            self._waiting.put(device)
+
+    def path(self, slide: "SlideRef", job: "Job") -> Path:
+        """Features of that slide."""
+        return job.folder / self.patches / self.choice.folder / f"{slide.name}.h5"
+
+    def done(self, slide: "SlideRef", job: "Job") -> bool:
+        """Whether the features are those of the coordinates that are there now, by this encoder and these settings."""
+        target, coords = self.path(slide, job), job.coords(slide.name, self.patches)
+        if not coords.exists() or _attribute(target, "key") != self._key(coords):
+            return False
+        remove_partial(partial_folder(target))  # left where a run was killed between the last two moments
+        return True
+
+    def run(self, slide: "SlideRef", job: "Job") -> None:
+        """Encode the slide on the next device that is free."""
+        from panther.slides import read_coords
+
+        path = job.coords(slide.name, self.patches)
+        if not path.exists():
+            raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
+        coords = read_coords(path)
+        with slide.open() as image, self._pipeline() as pipeline:
+            made = extract(
+                image, coords.coords, coords.spec, pipeline, self.path(slide, job), _attributes(path), self._key(path)
+            )
+        with self._guard:
+            self.balance = self.balance + made.balance
+
+    def about(self, slide: "SlideRef", job: "Job") -> Mapping[str, Any]:
+        """Features written and left out, for the summary."""
+        from panther.slides import read_coords
+
+        coords = read_coords(job.coords(slide.name, self.patches))
+        masked = int(_attribute(self.path(slide, job), "masked") or 0)
+        notes = [str(coords.about.get("note", ""))]
+        if not len(coords.coords):
+            notes.append("no patch has enough tissue")
+        if masked:
+            notes.append(f"{masked} of {len(coords.coords)} patches could not be decoded and were left out")
+        made_for, mpp = self._facts.mpp, coords.spec.mpp
+        if made_for and mpp and not 1 / FAR < mpp / made_for < FAR:
+            notes.append(f"{self.choice.name} was made for {made_for:g} um/px and the patches have {mpp:g}")
+        found = {"features": len(coords.coords) - masked, "masked": masked, "encoder": self.choice.name}
+        return {**found, "note": "; ".join(filter(None, notes))}
+
+    def executor(self) -> Executor | None:
+        """One thread a device; a single device needs none."""
+        return ThreadPoolExecutor(len(self.choice.devices)) if len(self.choice.devices) > 1 else None
+
+    def close(self) -> None:
+        """End the decoding processes."""
+        for pipeline in self._open:
+            pipeline.close()
+        self._open.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _pipeline(self) -> Iterator[Pipeline]:
+        """Lend a device: a pipeline, made on first use. All cores work on the slide, where they are not a GPU's servants."""
+        lent = self._waiting.get()
+        try:
+            if isinstance(lent, str):
+                choice = self.choice
+                encoder = load_encoder(choice.name, choice.weights, device=lent, precision=choice.precision)
+                lent = Pipeline(encoder, self.settings)
+                with self._guard:
+                    self._open.append(lent)
+            before = torch.get_num_threads()
+            torch.set_num_threads(cores())
+            try:
+                yield lent
+            finally:
+                torch.set_num_threads(before)
+        finally:
+            self._waiting.put(lent)
+
+    def _key(self, coords: Path) -> str:
+        """Hash of what the features depend on, known without loading the encoder."""
+        weights = self.choice.weights
+        if weights is not None and not weights.exists():
+            raise InputError(f"{weights}: there is no such file of weights; check --weights.")
+        parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
+        settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
+        digest = hashlib.blake2b(json.dumps([parts, settings]).encode(), digest_size=16)
+        digest.update(coords.read_bytes())
+        return digest.hexdigest()
+
+
+def _attributes(path: Path) -> dict[str, Any]:
+    """All attributes of the coordinates; they travel with the features."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return dict(file["coords"].attrs)
+
+
+def _attribute(path: Path, name: str) -> Any:
+    """Attribute of the features of a bag, None where there is no such bag."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            return file["features"].attrs.get(name)
+    except (OSError, KeyError):
+        return None

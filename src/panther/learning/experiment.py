@@ -1,0 +1,200 @@
+"""Run a study: plan the jobs, run what is missing in parallel, collect predictions into one tidy table."""
+
+import json
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.execution import Track, map_slides, untracked
+from panther.learning.jobs import EmbeddingJob, HeadJob, NetworkJob, Parts, PrototypeJob, cache_key, run_job
+from panther.learning.population import Population, gather, subset
+from panther.learning.presets import TrainSettings, preset
+from panther.learning.study import PROBE, Cell, Study
+from panther.mil import networks
+from panther.prototypes import KMeansSettings
+from panther.prototypes.patches import Look, look_at_all
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One cell in one fold, and where its predictions are."""
+
+    cell: Cell
+    fold: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study came to."""
+
+    population: Population
+    trained: list[Trained]
+    failures: dict[str, str]  # what could not be done -> sentence
+
+
+def run_study(study: Study, folder: Path, *, executor: Executor | None = None, track: Track = untracked) -> Outcome:
+    """Run everything that is not in the cache of ``folder`` yet."""
+    population = gather(study)
+    failures: dict[str, str] = {}
+    looks = {
+        encoder: _looks(encoder, bags.values(), executor, track, failures) for encoder, bags in population.bags.items()
+    }
+    population = _readable(population, looks)
+    plan = _Plan(study, population, looks, folder / "cache")
+    cells = [(cell, fold) for cell in study.cells() for fold in range(len(population.splits))]
+    jobs: dict[str, dict[Path, Any]] = {"prototypes": {}, "embeddings": {}, "models": {}}
+    trained = []
+    for cell, fold in cells:
+        made = plan.jobs(cell, fold)
+        for stage, job in made.items():
+            jobs[stage].setdefault(job.path, job)
+        trained.append(Trained(cell, fold, made["models"].path))
+    broken: set[Path] = set()
+    for stage, todo in jobs.items():
+        broken |= _run_stage(stage, list(todo.values()), broken, failures, executor, track)
+    done = [t for t in trained if t.path.exists() and t.path not in broken]
+    if not done:
+        raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
+    return Outcome(population, done, failures)
+
+
+def _looks(
+    encoder: str, bags: Iterable[Any], executor: Executor | None, track: Track, failures: dict[str, str]
+) -> dict[str, Look]:
+    """Fingerprint, size and dimension of every sample; those that cannot be read are told and left out."""
+    looks, failed = look_at_all(list(bags), executor, track)
+    empty = [name for name, look in looks.items() if look.patches == 0]
+    failures |= {f"{encoder}: {name}": reason for name, reason in failed.items()}
+    failures |= {f"{encoder}: {name}": f"{name}: zero patches; it is left out." for name in empty}
+    return {name: look for name, look in looks.items() if look.patches}
+
+
+def _readable(population: Population, looks: dict[str, dict[str, Look]]) -> Population:
+    """Samples that every encoder could read, in every part of every split."""
+    there = set.intersection(*(set(found) for found in looks.values()))
+
+    def keep(ids: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in ids if name in there)
+
+    splits = tuple(
+        replace(
+            s, train=keep(s.train), val=keep(s.val), test={part: keep(ids) for part, ids in s.test.items() if keep(ids)}
+        )
+        for s in population.splits
+    )
+    return replace(population, splits=splits)
+
+
+def _run_stage(
+    stage: str, jobs: list[Any], broken: set[Path], failures: dict[str, str], executor: Executor | None, track: Track
+) -> set[Path]:
+    """Run the jobs of one stage whose inputs exist; returns the paths that will never be."""
+    ready = [job for job in jobs if not broken & set(job.inputs())]
+    lost = {job.path for job in jobs if broken & set(job.inputs())}
+    missing = [job for job in ready if not job.path.exists()]
+    for outcome in track(map_slides(run_job, missing, executor), stage, len(missing)):
+        if outcome.reason is not None:
+            job = missing[outcome.index]
+            failures[f"{stage}: {job}"] = f"{job}: {outcome.reason}"
+            lost.add(job.path)
+    return lost
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Jobs of cells, named by the hash of what they depend on."""
+
+    study: Study
+    population: Population
+    looks: dict[str, dict[str, Look]]
+    cache: Path
+
+    def jobs(self, cell: Cell, fold: int) -> dict[str, Any]:
+        """Prototypes, embeddings and model of one cell in one fold, as far as it needs them."""
+        split = self.population.splits[fold]
+        train = subset(split.train, self.population, cell.train_size, cell.seed)
+        made: dict[str, Any] = {}
+        if cell.n_prototypes:
+            made["prototypes"] = self._prototypes(cell, train)
+        if cell.method.name not in networks:
+            made["embeddings"] = self._embeddings(cell, made["prototypes"])
+        ids = {"train": train, "val": split.val, **split.test}
+        ids = {part: names for part, names in ids.items() if names}
+        parts = Parts(
+            ids, {part: self.population.target.take(self.population.rows(names)) for part, names in ids.items()}
+        )
+        made["models"] = self._model(cell, fold, parts, made)
+        return made
+
+    def _prototypes(self, cell: Cell, train: Sequence[str]) -> PrototypeJob:
+        settings = replace(
+            KMeansSettings(**{"n_prototypes": cell.n_prototypes, "seed": cell.seed, **self.study.prototypes}),
+            n_prototypes=cell.n_prototypes,
+        )
+        key = cache_key("prototypes", asdict(settings), self._contents(cell.encoder, train))
+        bags = tuple(self.population.bags[cell.encoder][name] for name in train)
+        return PrototypeJob(bags, settings, self.cache / f"prototypes-{key}.safetensors")
+
+    def _embeddings(self, cell: Cell, prototypes: PrototypeJob) -> EmbeddingJob:
+        names = list(self.looks[cell.encoder])
+        key = cache_key("embeddings", prototypes.path.name, cell.method.key(), self._contents(cell.encoder, names))
+        bags = tuple(self.population.bags[cell.encoder][name] for name in names)
+        return EmbeddingJob(bags, prototypes.path, cell.method, self.cache / f"embeddings-{key}.npy")
+
+    def _model(self, cell: Cell, fold: int, parts: Parts, made: dict[str, Any]) -> Any:
+        settings = self._training(cell)
+        supervised = cell.method.name in networks
+        inputs = [job.path.name for job in made.values()]
+        spec = [cell.method.key(), cell.head.key(), cell.loss.key(), self.study.scaling.key(), asdict(settings)]
+        bags = self._contents(cell.encoder, [n for ids in parts.ids.values() for n in ids]) if supervised else ""
+        key = cache_key("model", inputs, spec, parts.signature(), bags)
+        path = self.cache / f"model-{key}.npz"
+        label = f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}"
+        if supervised:
+            refs = {name: self.population.bags[cell.encoder][name] for ids in parts.ids.values() for name in ids}
+            prototypes = made["prototypes"].path if "prototypes" in made else None
+            return NetworkJob(refs, prototypes, cell.method, cell.loss, parts, settings, path, label)
+        return HeadJob(
+            made["embeddings"].path,
+            made["prototypes"].path,
+            cell.method,
+            cell.head,
+            cell.loss,
+            self.study.scaling,
+            parts,
+            settings,
+            path,
+            label,
+        )
+
+    def _training(self, cell: Cell) -> TrainSettings:
+        kind = "survival" if self.study.is_survival else "classification"
+        supervised = cell.method.name in networks
+        base = preset(f"paper-mil-{kind}" if supervised else f"paper-{kind}").train
+        return replace(base, **{"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
+
+    def _contents(self, encoder: str, names: Sequence[str]) -> str:
+        return cache_key(
+            [(name, self.looks[encoder][name].fingerprint) for name in sorted(names) if name in self.looks[encoder]]
+        )
+
+
+def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """What a model was, and its predictions of each part: ids and arrays."""
+    with np.load(path, allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        parts: dict[str, dict[str, np.ndarray]] = {}
+        for name in arrays.files:
+            if "/" in name:
+                part, field = name.rsplit("/", 1)
+                parts.setdefault(part, {})[field] = arrays[name]
+    return about, parts
+
+
+__all__ = ["PROBE", "Outcome", "Trained", "load_predictions", "run_study"]

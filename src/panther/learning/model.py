@@ -1,0 +1,266 @@
+"""One trained model as one portable file: prototypes, scaling, head or network, settings, and what it was trained on."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from panther.aggregators import build, embed_cohort
+from panther.errors import InputError
+from panther.execution import Track, untracked
+from panther.learning.heads import build_head
+from panther.learning.jobs import cache_key, fit_probe, token_shape
+from panther.learning.presets import TrainSettings
+from panther.learning.scaling import Scaler, build_scaler
+from panther.learning.sources import ArraySource
+from panther.learning.study import PROBE, Named
+from panther.learning.targets import Target
+from panther.learning.task import Task, fit_task, load_task
+from panther.learning.trainer import fit, predict_logits
+from panther.mil import BagSource, LoadSettings, build_model, networks
+from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.storage.atomic import atomic_write
+from panther.storage.bags import BagRef
+from panther.types import Projection, Prototypes
+from panther.version import __version__
+
+FORMAT = 1
+_KEY = "panther_model"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train."""
+
+    method: Named
+    head: Named
+    loss: Named
+    prototypes: KMeansSettings
+    training: TrainSettings
+    scaling: Named = field(default_factory=lambda: Named(name="block"))
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the method is a network of its own."""
+        return self.method.name in networks
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained model."""
+
+    method: Named
+    head: Named
+    task: Task[Any]
+    network: nn.Module  # the head on scaled embeddings, or a supervised network on bags
+    dim: int  # features a patch
+    encoder: str | None
+    prototypes: Prototypes | None
+    scaler: Scaler | None
+    about: Mapping[str, Any]  # training samples, settings, fingerprint, version
+
+
+def train_model(
+    bags: Sequence[BagRef],
+    target: Target,
+    recipe: Recipe,
+    *,
+    executor: Executor | None = None,
+    track: Track = untracked,
+) -> tuple[Model, dict[str, str]]:
+    """Train on all samples given; those that cannot be read are left out and listed."""
+    task = fit_task(recipe.loss.name, target, **recipe.loss.options)
+    needs = not recipe.supervised or networks.entry(recipe.method.name).metadata["needs_prototypes"]
+    first = bags[0].open()
+    prototypes, failures = None, {}
+    if needs:
+        fitted = fit_prototypes(bags, recipe.prototypes, executor=executor, track=track)
+        prototypes, failures = fitted.prototypes, dict(fitted.failures)
+    train = _train_network if recipe.supervised else _train_head
+    network, scaler, used, failed = train(bags, target, task, recipe, prototypes, executor, track)
+    fingerprint = cache_key([(b.sample, b.open().fingerprint()) for b in bags if b.sample in used])
+    about = {
+        "version": __version__,
+        "samples": sorted(used),
+        "fingerprint": fingerprint,
+        "loss": recipe.loss.model_dump(),
+        "training": {k: v for k, v in vars(recipe.training).items() if k != "device"},
+    }
+    encoder = prototypes.encoder if prototypes is not None else first.encoder
+    return Model(recipe.method, recipe.head, task, network, first.dim, encoder, prototypes, scaler, about), {
+        **failures,
+        **failed,
+    }
+
+
+def _train_head(
+    bags: Sequence[BagRef],
+    target: Target,
+    task: Task[Any],
+    recipe: Recipe,
+    prototypes: Prototypes | None,
+    executor: Any,
+    track: Track,
+) -> tuple[nn.Module, Scaler | None, set[str], dict[str, str]]:
+    assert prototypes is not None
+    table = embed_cohort(bags, prototypes, recipe.method.name, recipe.method.options, executor=executor, track=track)
+    where = {bag.sample: row for row, bag in enumerate(bags)}
+    own = target.take(np.array([where[name] for name in table.samples], np.int64))
+    scaler = build_scaler(recipe.scaling.name, recipe.scaling.options).fit(table.vectors, table.columns)
+    if recipe.head.name == PROBE:
+        scaled = scaler(torch.from_numpy(np.array(table.vectors)))
+        probe = fit_probe(scaled.numpy(), own, recipe.training.seed)
+        head = build_head("linear", (scaled.shape[1],), probe.weight.shape[1])
+        head.load_state_dict(
+            {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}
+        )
+        return head.eval(), scaler, set(table.samples), dict(table.failures)
+    shape = token_shape(table.columns)
+    head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=recipe.training.seed)
+    source = ArraySource(np.asarray(table.vectors), task.encode(own), recipe.training.batch_size, scaler=scaler)
+    fitted = fit(head, source, task, recipe.training, track=track)
+    return fitted.model, scaler, set(table.samples), dict(table.failures)
+
+
+def _train_network(
+    bags: Sequence[BagRef],
+    target: Target,
+    task: Task[Any],
+    recipe: Recipe,
+    prototypes: Prototypes | None,
+    executor: Any,
+    track: Track,
+) -> tuple[nn.Module, Scaler | None, set[str], dict[str, str]]:
+    dim = bags[0].open().dim
+    model = build_model(
+        recipe.method.name, dim, task.n_outputs, prototypes, recipe.method.options, seed=recipe.training.seed
+    )
+    source = BagSource(list(bags), task.encode(target), LoadSettings(batch_size=recipe.training.batch_size))
+    fitted = fit(model, source, task, recipe.training, track=track)
+    return fitted.model, None, {bag.sample for bag in bags}, {}
+
+
+def predict_bags(
+    model: Model, bags: Sequence[BagRef], *, executor: Executor | None = None, track: Track = untracked
+) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
+    """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
+    if model.prototypes is not None and model.scaler is not None:
+        table = embed_cohort(
+            bags, model.prototypes, model.method.name, model.method.options, executor=executor, track=track
+        )
+        with torch.no_grad():
+            blocks = [
+                model.network(model.scaler(torch.from_numpy(np.array(table.vectors[i : i + 64]))))
+                for i in range(0, len(table.samples), 64)
+            ]
+        return table.samples, model.task.predict(torch.cat(blocks)), dict(table.failures)
+    samples, logits, failures = [], [], {}
+    for bag in track(bags, "predicting", len(bags)):
+        try:
+            _check(model, bag)
+            source = BagSource([bag], {"none": torch.zeros(1)}, LoadSettings().for_evaluation())
+            logits.append(predict_logits(model.network, source, TrainSettings())[0])
+            samples.append(bag.sample)
+        except InputError as error:
+            failures[bag.sample] = str(error)
+    if not samples:
+        raise InputError(f"None of the {len(bags)} samples could be predicted. {next(iter(failures.values()), '')}")
+    return samples, model.task.predict(torch.cat(logits)), failures
+
+
+def _check(model: Model, ref: BagRef) -> None:
+    bag = ref.open()
+    if bag.dim != model.dim or (bag.encoder and model.encoder and bag.encoder != model.encoder):
+        raise InputError(
+            f"{bag.source}: has {bag.dim} features of encoder {bag.encoder!r}, but the model was trained on {model.dim} of {model.encoder!r}; "
+            "encode the slides with the same encoder."
+        )
+
+
+def save_model(model: Model, path: Path) -> None:
+    """Write one .safetensors file."""
+    from safetensors.torch import save_file
+
+    tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
+    p = model.prototypes
+    if p is not None:
+        optional = {"within_variance": p.within_variance, "mean": p.projection.mean, "basis": p.projection.basis}
+        tensors |= {
+            "prototypes.centroids": p.centroids,
+            **{f"prototypes.{k}": v for k, v in optional.items() if v is not None},
+        }
+    if model.scaler is not None:
+        tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
+    about = {
+        "format": FORMAT,
+        "method": model.method.model_dump(),
+        "head": model.head.model_dump(),
+        "task": model.task.settings(),
+        "dim": model.dim,
+        "encoder": model.encoder,
+        "normalise": p.projection.normalise if p is not None else False,
+        "about": dict(model.about),
+    }
+    with atomic_write(path) as temporary:
+        save_file(
+            {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
+            temporary,
+            {_KEY: json.dumps(about, sort_keys=True)},
+        )
+
+
+def load_model(path: Path) -> Model:
+    """Read a model file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as handle:
+            metadata = handle.metadata() or {}
+            tensors = {name: handle.get_tensor(name).clone() for name in handle.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: cannot be read as a model ({error}); write it with `panther train`.") from error
+    if _KEY not in metadata:
+        raise InputError(f"{path}: a safetensors file, but not of a model; write one with `panther train`.")
+    about = json.loads(metadata[_KEY])
+    if about["format"] > FORMAT:
+        raise InputError(f"{path}: written by a newer panther-wsi; update this one.")
+    method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
+    prototypes = _prototypes(tensors, about)
+    network = _network(method, head, task, about["dim"], prototypes)
+    network.load_state_dict({n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")})
+    scaler = {n.removeprefix("scaler."): t for n, t in tensors.items() if n.startswith("scaler.")}
+    return Model(
+        method,
+        head,
+        task,
+        network.eval(),
+        about["dim"],
+        about["encoder"],
+        prototypes,
+        Scaler.from_state(scaler) if scaler else None,
+        about["about"],
+    )
+
+
+def _prototypes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
+    if "prototypes.centroids" not in tensors:
+        return None
+    projection = Projection(about["normalise"], tensors.get("prototypes.mean"), tensors.get("prototypes.basis"))
+    variance = tensors.get("prototypes.within_variance")
+    return Prototypes(tensors["prototypes.centroids"], variance, None, projection, about["encoder"])
+
+
+def _network(method: Named, head: Named, task: Task[Any], dim: int, prototypes: Prototypes | None) -> nn.Module:
+    if method.name in networks:
+        return build_model(method.name, dim, task.n_outputs, prototypes, method.options)
+    assert prototypes is not None
+    columns = build(method.name, prototypes, method.options).columns()
+    if head.name == PROBE:
+        return build_head("linear", (len(columns),), task.n_outputs)
+    return build_head(head.name, token_shape(columns), task.n_outputs, head.options)

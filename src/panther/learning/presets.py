@@ -1,0 +1,80 @@
+"""Settings of training, and those of the paper by name (section 4 and the supplement's training details)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from panther.errors import InputError
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a network is trained."""
+
+    epochs: int = 20
+    batch_size: int = 32
+    accumulate: int = 1  # batches whose gradients are averaged for one step
+    learning_rate: float = 1e-4
+    weight_decay: float = 1e-5
+    warmup_epochs: int = 1  # linear from 0; then cosine to 0
+    patience: int | None = None  # epochs without a better validation value before stopping; None trains to the end
+    keep: str = "last"  # or "best": the epoch of the best validation value
+    seed: int = 1
+    device: str = "cpu"
+    mixed_precision: bool = False  # bfloat16 where that is safe; on a GPU only
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "accumulate"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:
+            raise InputError(
+                f"Training needs learning_rate > 0 and weight_decay >= 0, not {self.learning_rate} and {self.weight_decay}."
+            )
+        if not 0 <= self.warmup_epochs <= self.epochs:
+            raise InputError(f"warmup_epochs is {self.warmup_epochs}; it lies between 0 and epochs ({self.epochs}).")
+        if self.patience is not None and self.patience < 1:
+            raise InputError(f"patience is {self.patience}; give a number of epochs, or leave it out.")
+        if self.keep not in ("last", "best"):
+            raise InputError(f"keep is {self.keep!r}; give last or best.")
+
+    def rate(self, progress: float) -> float:
+        """Learning rate after that many epochs (a fraction counts): linear warm-up, then half a cosine down to 0."""
+        if progress < self.warmup_epochs:
+            return self.learning_rate * progress / self.warmup_epochs
+        rest = max(self.epochs - self.warmup_epochs, 1e-12)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min((progress - self.warmup_epochs) / rest, 1.0)))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A whole recipe: how to train, which loss with which settings, which structured head."""
+
+    train: TrainSettings
+    loss: str
+    loss_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    head: str = "linear"
+
+
+_CLASSIFICATION = TrainSettings(epochs=20, batch_size=32, patience=10, keep="best")
+_SURVIVAL = TrainSettings(epochs=50, batch_size=64)
+_BAGS: dict[str, Any] = {"batch_size": 1, "accumulate": 32, "epochs": 20}
+_BINS = MappingProxyType({"n_bins": 4, "alpha": 0.5})
+
+PRESETS: dict[str, Preset] = {
+    "paper-classification": Preset(_CLASSIFICATION, "cross-entropy", head="paper-classification"),
+    "paper-survival": Preset(_SURVIVAL, "cox", head="paper-survival"),
+    "paper-survival-nll": Preset(_SURVIVAL, "nll", _BINS, head="paper-survival"),
+    "paper-survival-ranking": Preset(_SURVIVAL, "ranking", head="paper-survival"),
+    "paper-mil-classification": Preset(replace(_CLASSIFICATION, **_BAGS), "cross-entropy"),
+    "paper-mil-survival": Preset(replace(_SURVIVAL, **_BAGS), "nll", _BINS),
+}
+
+
+def preset(name: str) -> Preset:
+    """Preset of that name, or a sentence that lists the known ones."""
+    if name not in PRESETS:
+        raise InputError(f"There is no training preset {name!r}; known are {', '.join(PRESETS)}.")
+    return PRESETS[name]

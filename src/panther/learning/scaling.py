@@ -1,0 +1,163 @@
+r"""Scaling embeddings before a head sees them. By default one number per kind of statistic (pi, mu, Sigma).
+
+The danger in standardising every coordinate: a prototype that is nearly absent from the training slides has a mean and a
+variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The price of
+scaling by block: rare prototypes, whose statistics vary most, dominate a penalised linear probe. On the generated bags of
+`benchmarks/scaling.py` the price was usually the larger of the two; look at both on your own data.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.registry import Registry
+
+Columns = Sequence[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number, as aggregators name them
+ROWS = 64  # read at a time: embeddings may be memory maps
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """A fitted scaling, x -> (x - shift) / scale; the same two tensors for every kind."""
+
+    shift: Tensor  # (D,)
+    scale: Tensor  # (D,)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Scale rows (..., D), as float32."""
+        if x.shape[-1] != len(self.shift):
+            raise InputError(
+                f"The embedding has {x.shape[-1]} numbers but the scaling was fitted to {len(self.shift)}; embed with the same method and prototypes."
+            )
+        return (x.float() - self.shift.to(x.device)) / self.scale.to(x.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """Plain tensors to save."""
+        return {"shift": self.shift, "scale": self.scale}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> "Scaler":
+        """Scaling from saved tensors."""
+        return cls(state["shift"].float(), state["scale"].float())
+
+
+class Fits(Protocol):
+    """Settings of a scaling, and how it is fitted."""
+
+    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
+        """Fit on training rows (n, D), and on nothing else."""
+
+
+scalers: Registry[Callable[..., Fits]] = Registry("scaling")
+
+
+@scalers.register("block")
+@dataclass(frozen=True)
+class BlockScaler:
+    r"""One number per statistic: the root mean square deviation over all columns of that statistic.
+
+    .. math:: s_b^2 = \frac{1}{|b|} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
+
+    Relations within a block, between prototypes and between dimensions, stay as they are. Without columns (embeddings
+    of unknown make) the whole vector is one block.
+    """
+
+    centre: bool = True  # subtract the training mean: a shift, which harms nothing
+
+    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
+        """Fit on training rows (n, D)."""
+        mean, variance = moments(x)
+        return _finished(mean if self.centre else torch.zeros_like(mean), _block_variance(variance, columns))
+
+
+@scalers.register("coordinate")
+@dataclass(frozen=True)
+class CoordinateScaler:
+    r"""Every coordinate by its own deviation, shrunk towards its block's: :math:`s_j^2 = (1-\lambda) \mathrm{Var}(x_j) + \lambda s_b^2`."""
+
+    shrinkage: float = 0.5  # lambda: 0 is plain standardisation, 1 is `block`
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shrinkage <= 1:
+            raise InputError(
+                f"shrinkage is {self.shrinkage}; it lies between 0 (plain standardisation) and 1 (by block)."
+            )
+
+    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
+        """Fit on training rows (n, D); warns."""
+        warnings.warn(
+            "Scaling every coordinate by its own deviation can let nearly absent prototypes explode on slides that have them; "
+            "compare with the scaling 'block'.",
+            stacklevel=2,
+        )
+        mean, variance = moments(x)
+        block = _block_variance(variance, columns)
+        return _finished(mean, (1 - self.shrinkage) * variance + self.shrinkage * block)
+
+
+@scalers.register("none")
+@dataclass(frozen=True)
+class NoScaler:
+    """Embeddings as they are."""
+
+    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
+        """Nothing to fit."""
+        return Scaler(torch.zeros(x.shape[1]), torch.ones(x.shape[1]))
+
+
+def moments(x: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each column, float64, in two passes over blocks of rows; NaN is refused."""
+    if len(x) == 0:
+        raise InputError("There are no training rows to fit the scaling on.")
+    total = torch.zeros(x.shape[1], dtype=torch.float64)
+    for block in _blocks(x):
+        total += block.sum(0)
+    mean = total / len(x)
+    if not bool(torch.isfinite(mean).all()):
+        raise InputError(f"Training row {_bad_row(x)} holds NaN or an infinite number; embed this sample again.")
+    square = torch.zeros_like(mean)
+    for block in _blocks(x):
+        square += (block - mean).square().sum(0)
+    return mean, square / len(x)
+
+
+def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
+    """Scaling of that name."""
+    try:
+        return scalers[name](**(options or {}))
+    except TypeError as error:
+        raise InputError(f"The scaling {name!r} does not take these settings ({error}).") from error
+
+
+def _block_variance(variance: Tensor, columns: Columns | None) -> Tensor:
+    if columns is None:
+        return variance.mean().expand_as(variance)
+    if len(columns) != len(variance):
+        raise InputError(f"The embedding has {len(variance)} numbers but {len(columns)} names for them.")
+    _, member = np.unique([statistic for _, statistic, _ in columns], return_inverse=True)
+    index = torch.as_tensor(member)
+    size = torch.bincount(index)
+    return (torch.zeros(len(size), dtype=torch.float64).index_add(0, index, variance) / size)[index]
+
+
+def _finished(shift: Tensor, variance: Tensor) -> Scaler:
+    scale = variance.sqrt()
+    return Scaler(shift.float(), torch.where(scale > 1e-12, scale, 1.0).float())  # a constant stays what it is
+
+
+def _blocks(x: Tensor | np.ndarray) -> Iterator[Tensor]:
+    for start in range(0, len(x), ROWS):
+        yield torch.as_tensor(
+            np.array(x[start : start + ROWS]) if isinstance(x, np.ndarray) else x[start : start + ROWS]
+        ).double()
+
+
+def _bad_row(x: Tensor | np.ndarray) -> int:
+    finite = torch.cat([torch.isfinite(block).all(1) for block in _blocks(x)])
+    return int((~finite).nonzero()[0]) if not bool(finite.all()) else 0

@@ -1,0 +1,210 @@
+r"""Metrics of survival, in plain numpy: c-index, time-dependent AUC, Brier score, Kaplan-Meier and the log-rank test.
+
+`time` (n,) is follow-up, `event` (n,) is True where it ended with the endpoint, `risk` (n,) is larger for those who are
+expected to have it sooner. Inverse-probability-of-censoring weights come from a reference (the training patients), never
+from the patients under test. What is not defined is NaN.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+from panther.errors import InputError
+
+
+def concordance(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> float:
+    r"""Harrell's c-index: share of comparable pairs whose risks have the right order.
+
+    A pair is comparable when the shorter follow-up ended with an event, or both are equal and exactly one did. Equal
+    risks count half.
+    """
+    right, pairs = 0.0, 0
+    index = np.flatnonzero(event)
+    for i in np.array_split(index, max(1, len(index) * len(time) // 4_000_000)):  # a few MB at a time
+        later = (time[i, None] < time) | ((time[i, None] == time) & ~event)  # (b, n)
+        pairs += int(later.sum())
+        right += float((later & (risk[i, None] > risk)).sum() + 0.5 * (later & (risk[i, None] == risk)).sum())
+    return right / pairs if pairs else np.nan
+
+
+@dataclass(frozen=True)
+class KaplanMeier:
+    """Survival curve; a step function that changes at `time`."""
+
+    time: np.ndarray  # (m,), distinct follow-up times, increasing
+    at_risk: np.ndarray  # (m,)
+    events: np.ndarray  # (m,)
+    survival: np.ndarray  # (m,)
+    low: np.ndarray  # (m,), pointwise confidence limits (log-log Greenwood)
+    high: np.ndarray  # (m,)
+
+    def at(self, time: np.ndarray) -> np.ndarray:
+        """Survival at any time."""
+        return step(self.time, self.survival, time)
+
+    @property
+    def median(self) -> float:
+        """First time at which half are gone; infinite where that was not seen."""
+        below = np.flatnonzero(self.survival <= 0.5)
+        return float(self.time[below[0]]) if len(below) else np.inf
+
+
+def kaplan_meier(time: np.ndarray, event: np.ndarray, level: float = 0.95) -> KaplanMeier:
+    r"""Product-limit estimate :math:`S(t) = \prod_{t_k \le t} (1 - d_k / n_k)` with Greenwood's log-log limits."""
+    distinct, at_risk, events, _ = _life_table(time, event)
+    survival = np.cumprod(1 - events / at_risk)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = np.cumsum(events / (at_risk * (at_risk - events)))
+        spread = norm.ppf((1 + level) / 2) * np.sqrt(variance) / np.log(survival)
+        inside = (survival > 0) & (survival < 1)
+        low = np.where(inside, survival ** np.exp(-spread), survival)
+        high = np.where(inside, survival ** np.exp(spread), survival)
+    return KaplanMeier(distinct, at_risk, events, survival, low, high)
+
+
+def censoring_survival(time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times and probability G of not being censored yet; at equal times events come before censorings."""
+    distinct, at_risk, events, censored = _life_table(time, event)
+    return distinct, np.cumprod(1 - censored / np.maximum(at_risk - events, 1))
+
+
+def step(knots: np.ndarray, values: np.ndarray, at: np.ndarray, before: float = 1.0) -> np.ndarray:
+    """Right-continuous step function through (knots, values); `before` the first knot."""
+    return np.concatenate([[before], values])[np.searchsorted(knots, at, side="right")]
+
+
+def time_dependent_auc(
+    outcome: tuple[np.ndarray, np.ndarray],
+    risk: np.ndarray,
+    times: np.ndarray,
+    reference: tuple[np.ndarray, np.ndarray],
+) -> tuple[np.ndarray, float]:
+    r"""Cumulative/dynamic AUC at each time, and its mean weighted by the drop of survival.
+
+    .. math:: \frac{\sum_{i: t_i \le t, \delta_i = 1} \sum_{j: t_j > t} \omega_i [r_i > r_j]}{\sum_i \omega_i \; |\{t_j > t\}|},
+              \quad \omega_i = 1 / G(t_i)
+
+    Parameters
+    ----------
+    outcome, reference : tuple of arrays
+        (time, event) of the patients under test and of those that tell how censoring goes.
+    """
+    time, event = outcome
+    free = step(*censoring_survival(*reference), time)
+    weight = np.where(event & (free > 0), 1 / np.where(free > 0, free, 1), 0.0)
+    auc = np.array([_auc_at(time, event, risk, weight, t) for t in times])
+    drop = -np.diff(kaplan_meier(time, event).at(np.asarray(times)), prepend=1.0)
+    known = ~np.isnan(auc)
+    total = drop[known].sum()
+    return auc, float((auc[known] * drop[known]).sum() / total) if total > 0 else np.nan
+
+
+def _auc_at(time: np.ndarray, event: np.ndarray, risk: np.ndarray, weight: np.ndarray, at: float) -> float:
+    case, control = (time <= at) & event, np.sort(risk[time > at])
+    mass = weight[case].sum()
+    if mass == 0 or len(control) == 0:
+        return np.nan
+    below = np.searchsorted(control, risk[case], "left") + np.searchsorted(control, risk[case], "right")
+    return float((weight[case] * below / 2).sum() / (mass * len(control)))
+
+
+def brier(
+    outcome: tuple[np.ndarray, np.ndarray],
+    survival: np.ndarray,
+    times: np.ndarray,
+    reference: tuple[np.ndarray, np.ndarray],
+) -> np.ndarray:
+    r"""Brier score at each time, of predicted survival (n, T) at these times.
+
+    .. math:: \frac{1}{n} \sum_i \frac{[t_i \le t, \delta_i = 1]\, S_i(t)^2}{G(t_i)} + \frac{[t_i > t]\,(1 - S_i(t))^2}{G(t)}
+    """
+    time, event = outcome[0][:, None], outcome[1][:, None]
+    knots, free = censoring_survival(*reference)
+    own, then = step(knots, free, time), step(knots, free, np.asarray(times))
+    own, then = np.where(own > 0, own, np.inf), np.where(then > 0, then, np.inf)
+    died = ((time <= times) & event) * survival**2 / own
+    alive = (time > times) * (1 - survival) ** 2 / then
+    return (died + alive).mean(0)
+
+
+def integrated_brier(
+    outcome: tuple[np.ndarray, np.ndarray],
+    survival: np.ndarray,
+    times: np.ndarray,
+    reference: tuple[np.ndarray, np.ndarray],
+) -> float:
+    """Mean Brier score over the span of `times` (trapezoids); 0.25 is what a coin gives, smaller is better."""
+    if len(times) < 2:
+        return np.nan
+    return float(np.trapezoid(brier(outcome, survival, times, reference), times) / (times[-1] - times[0]))
+
+
+def breslow_baseline(time: np.ndarray, event: np.ndarray, log_risk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Times and cumulative baseline hazard of Cox's model: :math:`H_0(t) = \sum_{t_k \le t} d_k / \sum_{j: t_j \ge t_k} e^{\eta_j}`."""
+    distinct, _, events, _ = _life_table(time, event)
+    order = np.argsort(time, kind="stable")
+    at_risk = np.cumsum(np.exp(log_risk[order])[::-1])[::-1]  # sum over t_j >= own, in the order of time
+    return distinct, np.cumsum(events / at_risk[np.searchsorted(time[order], distinct)])
+
+
+def evaluation_times(
+    outcome: tuple[np.ndarray, np.ndarray], reference: tuple[np.ndarray, np.ndarray], number: int = 20
+) -> np.ndarray:
+    """Times at which curves are compared: between the 10th and 90th percentile of the events, inside both follow-ups.
+
+    Weights exist only where the reference still has patients under observation.
+    """
+    time, event = outcome
+    if not event.any():
+        return np.empty(0)
+    low, high = np.quantile(time[event], [0.1, 0.9])
+    knots, free = censoring_survival(*reference)
+    end = min(time.max(), next(iter(knots[free <= 0]), knots[-1]))
+    times = np.linspace(low, high, number) if high > low else np.array([low])
+    return times[times < end]
+
+
+@dataclass(frozen=True)
+class LogRank:
+    """Test of equal survival between groups."""
+
+    statistic: float  # chi-squared
+    degrees: int
+    p_value: float
+
+
+def log_rank(time: np.ndarray, event: np.ndarray, group: np.ndarray) -> LogRank:
+    r"""Log-rank test between any number of groups: observed against expected events, hypergeometric covariance."""
+    names, member = np.unique(group, return_inverse=True)
+    if len(names) < 2:
+        raise InputError("A log-rank test compares at least two groups; all patients are in one.")
+    distinct, total, events, _ = _life_table(time, event)
+    inside = member[:, None] == np.arange(len(names))  # (n, K)
+    begins = np.searchsorted(distinct, time)
+    observed = np.zeros((len(distinct), len(names)))
+    leaving = np.zeros_like(observed)
+    np.add.at(observed, begins, inside * event[:, None])
+    np.add.at(leaving, begins, inside)
+    at_risk = leaving[::-1].cumsum(0)[::-1]  # (m, K)
+    share = at_risk / total[:, None]
+    difference = (observed - events[:, None] * share).sum(0)[:-1]
+    factor = events * (total - events) / np.maximum(total - 1, 1)
+    covariance = np.diag((factor[:, None] * share).sum(0)) - share.T @ (factor[:, None] * share)
+    statistic = float(difference @ np.linalg.pinv(covariance[:-1, :-1]) @ difference)
+    return LogRank(statistic, len(names) - 1, float(chi2.sf(statistic, len(names) - 1)))
+
+
+def risk_groups(risk: np.ndarray, reference: np.ndarray, number: int = 2) -> np.ndarray:
+    """Group 0 (low) ... number-1 (high) of each patient; the cut points are quantiles of the reference (training) risks."""
+    return np.searchsorted(np.quantile(reference, np.linspace(0, 1, number + 1)[1:-1]), risk, side="left")
+
+
+def _life_table(time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct times, and at each: patients at risk, events, censorings."""
+    if len(time) == 0:
+        raise InputError("There are no patients, so there is no survival curve; check the table and the split.")
+    distinct, position = np.unique(time, return_inverse=True)
+    leaving = np.bincount(position, minlength=len(distinct))
+    events = np.bincount(position, weights=np.asarray(event, float), minlength=len(distinct)).astype(int)
+    return distinct, len(time) - np.concatenate([[0], np.cumsum(leaving)[:-1]]), events, leaving - events

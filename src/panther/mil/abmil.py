@@ -1,0 +1,54 @@
+"""ABMIL: a weighted mean of the patches, the weights learned by (gated) attention."""
+
+from torch import Tensor
+
+from panther.mil._attention import AttentionScore, masked_softmax
+from panther.mil._base import Given, Network, check_sizes, networks, reduction
+from panther.types import SlideEmbedding
+
+
+@networks.register(
+    "abmil",
+    permutation_invariant=True,
+    duplication_invariant=True,
+    differentiable=True,
+    needs_prototypes=False,
+    options=("hidden", "attention", "gated", "dropout"),
+    variants=({"hidden": 16, "attention": 12}, {"hidden": 16, "attention": 12, "gated": False}),
+)
+class ABMIL(Network):
+    r"""Attention-based multiple instance learning.
+
+    .. math:: h_n = \mathrm{ReLU}(W x_n),\quad
+              a = \mathrm{softmax}_n\big(w^\top (\tanh(V h_n) \odot \sigma(U h_n))\big),\quad
+              z = \sum_n a_n h_n
+
+    Ilse, Tomczak, Welling: Attention-based deep multiple instance learning, ICML 2018, eq. 7 to 9.
+
+    Parameters
+    ----------
+    given : Given
+        Features before it.
+    hidden, attention : int
+        Width of h, and of the attention's hidden layer.
+    gated : bool
+        False leaves out the gate U (eq. 8).
+    dropout : float
+        After h and inside the attention.
+    """
+
+    def __init__(
+        self, given: Given, hidden: int = 512, attention: int = 384, gated: bool = True, dropout: float = 0.25
+    ) -> None:
+        super().__init__()
+        check_sizes("abmil", dropout, hidden=hidden, attention=attention)
+        self.dim_in, self.out_dim = given.dim_in, hidden
+        self.reduce = reduction(given.dim_in, hidden, dropout)
+        self.attention = AttentionScore(hidden, attention, gated, dropout)
+
+    def embed(self, x: Tensor, mask: Tensor | None, with_assignment: bool) -> SlideEmbedding:
+        """Average the patches by their attention."""
+        h = self.reduce(x)  # (B, N, h)
+        weights = masked_softmax(self.attention(h), mask)  # (B, N)
+        vector = (weights.unsqueeze(-2) @ h).squeeze(-2)  # (B, h)
+        return SlideEmbedding(vector, None, weights.detach().unsqueeze(-1) if with_assignment else None)

@@ -1,0 +1,49 @@
+"""Slides: reading images of any scanner, their resolution, tissue and patches. No torch is used in here.
+
+What the rest of the package may rely on:
+
+- ``open_slide(path, mpp=None)`` gives a `Slide`: sizes, levels, validated ``mpp``, ``read_region``; pickles by path.
+- ``patch_spec(slide, size, mpp, overlap)`` gives a `PatchSpec`; ``PatchReader(slide, spec).read(x0, y0)`` the pixels.
+- ``find_tissue(slide, settings)`` gives `Tissue`: polygons with holes at level 0.
+- ``grid(slide, spec, tissue, min_tissue)`` gives coordinates (N, 2) at level 0; ``write_coords`` and ``read_coords`` are
+  TRIDENT's file of them.
+- ``Job``, ``Step``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
+"""
+
+from panther.slides.coords import Coords, read_coords, write_coords
+from panther.slides.job import Job, JobReport, Step, run_job
+from panther.slides.listing import SlideRef, list_slides
+from panther.slides.patches import PatchReader, grid, patch_spec
+from panther.slides.polygons import Polygon, Tissue
+from panther.slides.resolution import Resolution, read_mpp_table, resolve_mpp
+from panther.slides.slide import Slide, open_slide, slide_readers
+from panther.slides.steps import PatchStep, TissueStep
+from panther.slides.tissue import TissueSettings, find_tissue, segmenters
+
+__all__ = [
+    "Coords",
+    "Job",
+    "JobReport",
+    "PatchReader",
+    "PatchStep",
+    "Polygon",
+    "Resolution",
+    "Slide",
+    "SlideRef",
+    "Step",
+    "Tissue",
+    "TissueSettings",
+    "TissueStep",
+    "find_tissue",
+    "grid",
+    "list_slides",
+    "open_slide",
+    "patch_spec",
+    "read_coords",
+    "read_mpp_table",
+    "resolve_mpp",
+    "run_job",
+    "segmenters",
+    "slide_readers",
+    "write_coords",
+]

@@ -1,0 +1,123 @@
+"""Which slides are meant: files, folders searched in depth, folders of DICOM files."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from panther.errors import InputError
+from panther.slides.slide import Slide, open_slide, slide_name
+
+SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
+DICOM = ".dcm"
+SERIES = b"\x20\x00\x0e\x00UI"  # tag and type of a DICOM file's SeriesInstanceUID; a two-byte length follows
+
+
+@dataclass(frozen=True)
+class SlideRef:
+    """Where a slide is and what the user says of its resolution; small enough to send anywhere."""
+
+    path: Path
+    name: str
+    mpp: float | None = None  # override
+
+    @property
+    def sample(self) -> str:
+        """Name, as messages call it."""
+        return self.name
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Files whose size tells how much work it is."""
+        return tuple(sorted(self.path.glob("*.dcm"))) if self.path.is_dir() else (self.path,)
+
+    def open(self) -> Slide:
+        """Open the slide."""
+        return open_slide(self.path, self.mpp)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class SlideListing:
+    """What was found."""
+
+    refs: tuple[SlideRef, ...]
+    problems: Mapping[str, str]  # name -> sentence
+    notes: tuple[str, ...] = ()
+
+
+def list_slides(
+    places: Iterable[Path],
+    table: Mapping[str, float] | None = None,
+    mpp: float | None = None,
+    leave_out: Path | None = None,
+) -> SlideListing:
+    """Slides of these files and folders, sorted by name; ``table`` (file or slide name -> mpp) goes before ``mpp``.
+
+    Plain images count where they are named, not where they merely lie in a folder (they are mostly thumbnails).
+    """
+    by_name: dict[str, list[Path]] = defaultdict(list)
+    problems: dict[str, str] = {}
+    for place in places:
+        if not place.exists():
+            problems[str(place)] = f"{place}: there is no such file or folder."
+            continue
+        found = list(_slides_in(place, leave_out)) if place.is_dir() else [place]
+        if not found:
+            raise InputError(
+                f"{place}: no slides found; expected are {', '.join((*SUFFIXES, DICOM))}, or images named one by one."
+            )
+        for path in found:
+            if path.resolve() not in [other.resolve() for other in by_name[slide_name(path)]]:
+                by_name[slide_name(path)].append(path)
+    refs, used, table = [], set(), table or {}
+    for name, paths in sorted(by_name.items()):
+        if len(paths) > 1:
+            problems[name] = (
+                f"{name}: two slides have this name ({' and '.join(map(str, paths))}); rename one, or give each a job folder."
+            )
+            continue
+        key = next((key for key in (str(paths[0]), paths[0].name, name) if key in table), None)
+        used.add(key)
+        refs.append(SlideRef(paths[0], name, mpp if key is None else table[key]))
+    unused = [name for name in table if name not in used]
+    notes = [f"{len(unused)} rows of the mpp table name no slide here, e.g. {unused[0]}."] if unused else []
+    return SlideListing(tuple(refs), problems, tuple(notes))
+
+
+def _slides_in(folder: Path, leave_out: Path | None) -> Iterator[Path]:
+    """Slides below a folder; hidden files and the job folder itself are left out."""
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        skip = {leave_out.resolve()} if leave_out else set()
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and (here / f).resolve() not in skip)
+        dicom = sorted(here / f for f in files if f.lower().endswith(DICOM) and not f.startswith("."))
+        yield from _dicom_slides(here, dicom)
+        for file in sorted(files):
+            if file.lower().endswith(SUFFIXES) and not file.startswith("."):
+                yield here / file
+
+
+def _dicom_slides(folder: Path, files: list[Path]) -> Iterator[Path]:
+    """Return the folder itself where all its files are one series, else the first file of each series."""
+    series: dict[bytes, Path] = {}
+    for file in files:
+        series.setdefault(_series(file), file)
+    if len(series) == 1:
+        yield folder
+    else:
+        yield from series.values()
+
+
+def _series(file: Path) -> bytes:
+    """Identifier of the series a DICOM file belongs to; of a file that has none, its name."""
+    with file.open("rb") as handle:
+        head = handle.read(2**16)
+    place = head.find(SERIES)
+    if place < 0:
+        return file.name.encode()
+    start = place + len(SERIES) + 2
+    return head[start : start + int.from_bytes(head[start - 2 : start], "little")]

@@ -1,0 +1,133 @@
+"""Locks between processes, on one machine or several that share a folder: a file with pid and host that expires.
+
+A lock only saves double work: results are written whole and are the same whoever computes them, so two owners would do no harm.
+"""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+HEARTBEAT = 30.0  # seconds
+EXPIRES = 600.0  # seconds without a sign of life, for owners on other machines
+
+
+@contextmanager
+def lock(path: Path, expires: float = EXPIRES) -> Iterator[bool]:
+    """Yield True where the lock was got, False where somebody alive has it; it is given back at the end."""
+    mine = _take(path, expires)
+    if mine is None:
+        yield False
+        return
+    stop = threading.Event()
+    beat = threading.Thread(target=_beat, args=(path, stop), daemon=True)
+    beat.start()
+    try:
+        yield True
+    finally:
+        stop.set()
+        beat.join()
+        with suppress(OSError):
+            if path.read_text() == mine:  # an expired lock may be another's by now
+                path.unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left in the folder of locks, and the folder when it is empty."""
+    for file in folder.glob("*") if folder.is_dir() else ():
+        parts = file.name.rsplit(".", 3)  # NAME.HOST.PID.part
+        dead = len(parts) == 4 and parts[3] == "part" and parts[2].isdigit() and not psutil.pid_exists(int(parts[2]))
+        if (dead and parts[1] == _host()) or (file.suffix == ".lock" and _stale(file, EXPIRES)):
+            file.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def owner(path: Path) -> str:
+    """Who has the lock, in words."""
+    with suppress(OSError, ValueError, KeyError):
+        about = json.loads(path.read_text())
+        return f"process {about['pid']} on {about['host']}"
+    return "another process"
+
+
+def _take(path: Path, expires: float) -> str | None:
+    content = json.dumps({"pid": os.getpid(), "host": _host(), "started": psutil.Process().create_time()})
+    for _ in range(3):
+        if _create(path, content):
+            return content
+        if not _stale(path, expires):
+            return None
+        _break(path, expires)
+    return None
+
+
+def _create(path: Path, content: str) -> bool:
+    """Make the lock with its content in one step: a process killed in between must not leave an empty one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{_host()}.{os.getpid()}.part")
+    try:
+        temporary.write_text(content)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:  # another process has just swept the folder away
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _break(path: Path, expires: float) -> None:
+    """Take a stale lock away. Renaming succeeds for one process only; a fresh lock that came in between is put back."""
+    aside = path.with_name(f"{path.name}.stale.{_host()}.{os.getpid()}.part")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return
+    if not _stale(aside, expires):
+        with suppress(FileExistsError):
+            os.link(aside, path)
+    aside.unlink(missing_ok=True)
+
+
+def _stale(path: Path, expires: float) -> bool:
+    """Whether the owner is dead (on this machine) or has given no sign of life for long."""
+    import time
+
+    try:
+        about = json.loads(path.read_text())
+        age = time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    if about.get("host") == _host():
+        return not _alive(about.get("pid"), about.get("started"))
+    return age > expires
+
+
+def _alive(pid: int | None, started: float | None) -> bool:
+    """Whether that process runs; the same number may have been given to a new one, and a zombie only waits to be counted."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() == started and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
+def _beat(path: Path, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT):
+        with suppress(OSError):
+            os.utime(path)
+
+
+def _host() -> str:
+    return socket.gethostname().replace(".", "-")

@@ -1,0 +1,116 @@
+"""Patches: their size in three units, where they lie, their pixels."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from panther.errors import InputError
+from panther.slides.polygons import Tissue, rasterise
+from panther.slides.slide import Slide
+from panther.types import PatchSpec
+
+MIN_TISSUE = 0.25  # of a patch; see docs/how-to/slides.md for what other values do
+ENLARGE = 1.25  # scanners' "20x" lies between 0.46 and 0.6 um/px; more would be invented detail
+CELLS = 32  # per patch side, for the fraction of tissue
+
+
+def patch_spec(slide: Slide, size: int = 256, mpp: float = 0.5, overlap: int = 0) -> PatchSpec:
+    r"""Sizes of a patch of ``size`` pixels at ``mpp`` on this slide.
+
+    .. math:: s_0 = \mathrm{round}(s \cdot mpp / mpp_0), \quad s_\mathrm{read} = \mathrm{round}(s_0 / f_\mathrm{level})
+
+    A patch covers whole level-0 pixels; the resolution that results differs from the one asked for by at most 1 / (2 s_0),
+    0.2 % for 256 pixels. The level is the coarsest one that is still as fine as asked for.
+    """
+    if size < 1 or not 0 <= overlap < size:
+        raise InputError(
+            f"A patch of {size} pixels with an overlap of {overlap} makes no sense; the overlap must be smaller."
+        )
+    if not (math.isfinite(mpp) and mpp > 0):
+        raise InputError(f"The target resolution is {mpp:g} um/px; a positive number is expected.")
+    factor = mpp / slide.mpp
+    if factor * ENLARGE < 1:
+        raise InputError(
+            f"{slide.name}: the slide has {slide.mpp:g} um/px, patches at {mpp:g} um/px would be enlarged {1 / factor:.2g} times; "
+            f"ask for --mpp {slide.mpp:.3g} or coarser, or leave the slide out."
+        )
+    size_level0 = max(1, _half_up(size * factor))
+    level = slide.best_level(size_level0 / size)
+    size_read = max(1, _half_up(size_level0 / slide.level_downsamples[level]))
+    return PatchSpec(mpp, size, size_read, size_level0, level, overlap)
+
+
+@dataclass(frozen=True)
+class PatchReader:
+    """Reads patches of one size; pickles with its slide's path."""
+
+    slide: Slide
+    spec: PatchSpec
+
+    def read(self, x0: int, y0: int) -> np.ndarray:
+        """Pixels (size, size, 3) of the patch whose upper left corner is (x0, y0) at level 0.
+
+        Where no resizing is needed they are the file's own. Else they are resampled once, antialiased (bicubic, its
+        support scaled with the factor), from exactly the box that the patch covers, in fractions of the level's pixels.
+        """
+        return self.read_at(x0, y0, self.spec.level or 0)
+
+    def read_at(self, x0: int, y0: int, level: int) -> np.ndarray:
+        """Read the same patch from another level, e.g. where a tile of the best one is damaged."""
+        size, side = self.spec.size, self.spec.size_level0
+        assert size is not None
+        assert side is not None
+        factor = self.slide.level_downsamples[level]
+        box = (x0 / factor, y0 / factor, (x0 + side) / factor, (y0 + side) / factor)
+        return self.slide.resampled(level, box, (size, size), Image.Resampling.BICUBIC)
+
+
+def grid(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_TISSUE) -> np.ndarray:
+    """Coordinates (N, 2) at level 0 of the patches with enough tissue, row by row.
+
+    The grid starts at the slide's corner and not at the tissue's, so that editing the tissue leaves the other patches
+    where they were. A patch lies inside the slide.
+    """
+    if not 0 <= min_tissue <= 1:
+        raise InputError(f"The least fraction of tissue is {min_tissue:g}; a number between 0 and 1 is expected.")
+    side = spec.size_level0
+    assert side is not None
+    assert spec.size is not None
+    step = max(1, side - _half_up(spec.overlap * side / spec.size))
+    width, height = slide.dimensions
+    xs, ys = np.arange(0, width - side + 1, step), np.arange(0, height - side + 1, step)
+    if not len(xs) or not len(ys) or not tissue.regions:
+        return np.empty((0, 2), np.int64)
+    cell = max(1.0, side / CELLS)
+    mask = rasterise(tissue, (math.ceil(width / cell), math.ceil(height / cell)), cell)
+    fraction = box_fraction(mask, xs / cell, ys / cell, side / cell)  # (len(ys), len(xs))
+    # a patch of no tissue at all is none even where any amount will do
+    rows, columns = np.nonzero((fraction >= min_tissue - 1e-9) & (fraction > 1e-9))
+    return np.stack([xs[columns], ys[rows]], 1).astype(np.int64)
+
+
+def box_fraction(mask: np.ndarray, xs: np.ndarray, ys: np.ndarray, side: float) -> np.ndarray:
+    """Part of each square [x, x + side) x [y, y + side) that the mask covers, exact also between pixels: (len(ys), len(xs))."""
+    rows = _between(np.cumsum(mask, 0, dtype=np.int32), ys, ys + side)  # (len(ys), w)
+    boxes = _between(np.cumsum(rows, 1).T, xs, xs + side)  # (len(xs), len(ys))
+    return boxes.T / (side * side)
+
+
+def _between(total: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Integral between positions along the first axis, from the running total: linear within a pixel."""
+
+    def at(position: np.ndarray) -> np.ndarray:
+        position = np.clip(position, 0, len(total))
+        whole = np.minimum(position.astype(np.int64), len(total) - 1)
+        part = (position - whole)[:, None]  # 0 <= part <= 1
+        before = np.where(whole[:, None] > 0, total[np.maximum(whole - 1, 0)], 0)
+        return before + part * (total[whole] - before)
+
+    return at(high) - at(low)
+
+
+def _half_up(value: float) -> int:
+    """Nearest integer, halves up (Python rounds them to even); 1e-9 guards against 256.49999999 from a division."""
+    return math.floor(value + 0.5 + 1e-9)

@@ -1,0 +1,64 @@
+"""What a job would come to, without writing anything."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from panther.slides.job import Job
+from panther.slides.listing import SlideRef
+from panther.slides.patches import PatchReader, grid, patch_spec
+from panther.slides.steps import PatchStep, TissueStep, contours_of
+from panther.slides.tissue import segment
+
+SAMPLE = 16  # patches read per slide to see how fast it decodes
+
+
+@dataclass(frozen=True)
+class SlidePlan:
+    """Estimate for one slide."""
+
+    mpp: float
+    patches: int
+    tissue_seconds: float
+    decode_seconds: float  # for all its patches, one process
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Finds tissue and patches as the job would, in memory, and reads a few patches with a watch in hand."""
+
+    job: Job
+    tissue: TissueStep
+    patches: PatchStep
+
+    def __call__(self, slide: SlideRef) -> SlidePlan:
+        """Plan of one slide."""
+        with slide.open() as image:
+            spec = patch_spec(image, self.patches.size, self.patches.mpp, self.patches.overlap)
+            start = time.perf_counter()
+            known = contours_of(slide, self.job)
+            tissue = known.tissue if known and known.edited else segment(image, self.tissue.settings)[0]
+            coords = grid(image, spec, tissue, self.patches.min_tissue)
+            found = time.perf_counter()
+            # neighbours, as the job reads them: they share tiles
+            sample = coords[len(coords) // 2 :][:SAMPLE]
+            reader = PatchReader(image, spec)
+            for x, y in sample:
+                reader.read(int(x), int(y))
+            each = (time.perf_counter() - found) / max(len(sample), 1)
+            return SlidePlan(image.mpp, len(coords), found - start, each * len(coords))
+
+
+def totals(plans: Iterable[SlidePlan], workers: int) -> dict[str, float]:
+    """Sums over the slides: patches, seconds, bytes of float16 features for two usual widths."""
+    plans = list(plans)
+    patches = int(np.sum([plan.patches for plan in plans], dtype=int))
+    return {
+        "slides": len(plans),
+        "patches": patches,
+        "tissue_seconds": sum(plan.tissue_seconds for plan in plans) / workers,
+        "decode_seconds": sum(plan.decode_seconds for plan in plans) / workers,
+        **{f"feature_bytes_{dim}": patches * (2 * dim + 16) for dim in (1024, 1280)},  # 16: the coordinates
+    }

@@ -1,0 +1,64 @@
+"""Plain images (png, jpg, bmp) as slides of one level; they do not know their resolution, so it must be given."""
+
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+from PIL import Image
+
+from panther.errors import InputError
+from panther.slides.slide import slide_readers
+
+FORMATS = ("PNG", "JPEG", "BMP")
+LARGEST = 30_000 * 30_000  # pixels, held in memory (2.7 GB)
+
+
+class ImagePixels:
+    """An image in memory."""
+
+    properties: MappingProxyType[str, str] = MappingProxyType({})
+    vendor = "image"
+
+    def __init__(self, path: Path) -> None:
+        with _opened(path) as image:
+            if image.width * image.height > LARGEST:
+                raise InputError(
+                    f"{path.name}: {image.width} x {image.height} pixels are too many for a plain image; convert it to a pyramidal TIFF."
+                )
+            try:
+                self._array = _on_white(image)
+            except (OSError, SyntaxError) as error:  # Pillow's errors for a file that is cut short
+                raise InputError(f"{path.name}: the image is damaged ({error}); copy it again.") from error
+        self.level_dimensions = ((self._array.shape[1], self._array.shape[0]),)
+
+    def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
+        """Pixels (height, width, 3)."""
+        return self._array[y : y + height, x : x + width]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@slide_readers.register("image")
+def open_image(path: Path) -> ImagePixels:
+    """Open with Pillow, or raise its error."""
+    return ImagePixels(path)
+
+
+def _opened(path: Path) -> Image.Image:
+    """Image whose size was not compared with Pillow's limit, which warns where ours refuses."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        return Image.open(path, formats=FORMATS)
+
+
+def _on_white(image: Image.Image) -> np.ndarray:
+    if image.mode in ("RGBA", "LA", "P", "PA"):
+        rgba = image.convert("RGBA")
+        canvas = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        return np.asarray(Image.alpha_composite(canvas, rgba).convert("RGB"))
+    if image.mode not in ("RGB", "L", "CMYK", "YCbCr"):
+        raise ValueError(f"pixels are of the kind {image.mode}, 8-bit colours are expected")
+    return np.asarray(image.convert("RGB"))

@@ -1,0 +1,83 @@
+"""OpenSlide: svs, ndpi, mrxs, scn, bif, DICOM, tiled TIFF and more."""
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.slides.slide import slide_readers
+
+CACHE = (
+    128 * 2**20
+)  # bytes of decoded tiles: about two rows of patches of a wide slide, so that no tile is decoded twice
+
+
+class OpenSlidePixels:
+    """A slide in OpenSlide; its origin is that of the scanned bounds (MRXS), not of the empty canvas around them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._slide = _opened(path)
+        self.properties = MappingProxyType(dict(self._slide.properties))
+        self.vendor = self.properties.get("openslide.vendor", "unknown")
+        self._factors = self._slide.level_downsamples
+        self._origin, self.level_dimensions = _bounds(self._slide)
+
+    def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
+        """Pixels (height, width, 3) on white."""
+        factor = self._factors[level]
+        corner = (round(x * factor) + self._origin[0], round(y * factor) + self._origin[1])
+        try:
+            picture = self._slide.read_region(corner, level, (width, height))  # RGBA
+        except Exception:
+            # after one bad tile OpenSlide refuses to read any other; a fresh one will
+            self._slide.close()
+            self._slide = _opened(self._path)
+            raise
+        if picture.getchannel("A").getextrema()[0] == 255:
+            return np.asarray(picture.convert("RGB"))
+        # The scan's last pixels are half transparent where OpenSlide reads between pixels; their colour is right, mixing
+        # it with white would draw a line along the edge.
+        rgba = np.asarray(picture)
+        return np.where(rgba[..., 3:] >= 128, rgba[..., :3], np.uint8(255))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._slide.close()
+
+
+def _opened(path: Path) -> Any:
+    import openslide
+
+    slide = openslide.OpenSlide(path)
+    slide.set_cache(openslide.OpenSlideCache(CACHE))
+    return slide
+
+
+@slide_readers.register("openslide")
+def open_openslide(path: Path) -> OpenSlidePixels:
+    """Open with OpenSlide, or raise its error."""
+    try:
+        import openslide  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            "Reading slides needs OpenSlide; install it with: pip install 'panther-wsi[slides]'."
+        ) from error
+    return OpenSlidePixels(path)
+
+
+def _bounds(slide: Any) -> tuple[tuple[int, int], tuple[tuple[int, int], ...]]:
+    """Origin of the scanned part at level 0, and each level's size counted from there."""
+    properties, levels = slide.properties, slide.level_dimensions
+    names = ("bounds-x", "bounds-y", "bounds-width", "bounds-height")
+    try:
+        x, y, width, height = (int(properties[f"openslide.{name}"]) for name in names)
+    except (KeyError, ValueError):
+        return (0, 0), tuple(levels)
+    if width <= 0 or height <= 0 or x < 0 or y < 0 or x + width > levels[0][0] or y + height > levels[0][1]:
+        return (0, 0), tuple(levels)
+    factors = slide.level_downsamples
+    sizes = ((max(1, int(width / f)), max(1, int(height / f))) for f in factors)
+    return (x, y), tuple(sizes)

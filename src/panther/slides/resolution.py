@@ -1,0 +1,169 @@
+"""How many micrometres a pixel is: what the file says, checked; what the user says; never a silent guess."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from panther.errors import InputError
+
+LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
+ANISOTROPY = 0.02  # largest relative difference of the two axes
+OVERRIDE = "give the true value with --slide-mpp 0.25, or a table with the columns wsi,mpp with --mpp-table"
+
+_MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
+_TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Resolution of level 0, and where it is known from."""
+
+    mpp: float  # micrometres per pixel
+    source: str  # the tag, or "override"
+    note: str = ""  # what a careful user should know
+
+
+def resolve_mpp(properties: Mapping[str, str], override: float | None = None) -> Resolution:
+    """Resolution of a slide with these properties (OpenSlide's names); the first tag that is there decides.
+
+    A tag that is there but cannot be true refuses the slide: a file that is wrong about one thing is not asked about the next.
+    """
+    if override is not None:
+        if not _plausible(override):
+            raise InputError(
+                f"the given resolution of {override:g} um/px is not plausible ({LOWEST:g} to {HIGHEST:g} are); correct it."
+            )
+        return Resolution(float(override), "override")
+    for source, read in SOURCES.items():
+        pair = read(properties)
+        if pair is not None:
+            return _checked(source, pair, _power(properties))
+    power = _power(properties)
+    if power is not None:
+        note = f"resolution 10/{power:g} = {10 / power:g} um/px was taken from the objective's power, the file names no other"
+        return _checked("objective power", (10 / power, 10 / power), None, note)
+    raise InputError(f"the file does not say how many micrometres a pixel is; {OVERRIDE}.")
+
+
+def read_mpp_table(path: Path) -> dict[str, float]:
+    """Read a table with the columns `wsi` (file name) and `mpp`; rows without mpp are left out."""
+    import csv
+
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such table.")
+    table: dict[str, float] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as handle:
+            rows = csv.DictReader(handle)
+            if not {"wsi", "mpp"} <= set(rows.fieldnames or ()):
+                raise InputError(
+                    f"{path}: the columns wsi and mpp are expected, found are {', '.join(rows.fieldnames or ['none'])}."
+                )
+            for row in rows:
+                name, text = (row["wsi"] or "").strip(), (row["mpp"] or "").strip()
+                if name and text:
+                    _add(table, path, name, text)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: this is not a CSV table ({error}).") from error
+    return table
+
+
+def _add(table: dict[str, float], path: Path, name: str, text: str) -> None:
+    try:
+        value = float(text)
+    except ValueError:
+        raise InputError(f"{path}: mpp of {name} is {text!r}; a number of micrometres per pixel is expected.") from None
+    if not _plausible(value):
+        raise InputError(
+            f"{path}: mpp of {name} is {text}, which is not plausible ({LOWEST:g} to {HIGHEST:g} um/px are); correct it."
+        )
+    if table.setdefault(name, value) != value:
+        raise InputError(
+            f"{path}: {name} is there twice with different mpp ({table[name]:g} and {value:g}); keep one row."
+        )
+
+
+def _checked(source: str, pair: tuple[float, float], power: float | None, note: str = "") -> Resolution:
+    x, y = pair
+    if not (_plausible(x) and _plausible(y)):
+        raise InputError(
+            f"{source} says {x:g} x {y:g} um/px, which is not plausible ({LOWEST:g} to {HIGHEST:g} are); {OVERRIDE}."
+        )
+    if abs(x - y) > ANISOTROPY * min(x, y):
+        raise InputError(
+            f"{source} says that pixels are not square ({x:g} x {y:g} um); resample the slide, or {OVERRIDE}."
+        )
+    mpp = (x + y) / 2
+    if power is not None and not 0.5 <= mpp * power / 10 <= 2:
+        note = (
+            f"{source} says {mpp:g} um/px but the objective's power {power:g}x would be about {10 / power:g}; check it"
+        )
+    return Resolution(mpp, source, note)
+
+
+def _plausible(mpp: float) -> bool:
+    return math.isfinite(mpp) and LOWEST <= mpp <= HIGHEST
+
+
+def _number(text: str | None) -> float | None:
+    """Number of a tag; 0 or a word is as good as no tag (scanners write both for "unknown")."""
+    try:
+        value = float((text or "").replace(",", "."))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _pair(x: str, y: str | None = None) -> Callable[[Mapping[str, str]], tuple[float, float] | None]:
+    def read(properties: Mapping[str, str]) -> tuple[float, float] | None:
+        first, second = _number(properties.get(x)), _number(properties.get(y or x))
+        return None if first is None or second is None else (first, second)
+
+    return read
+
+
+def _philips(properties: Mapping[str, str]) -> tuple[float, float] | None:
+    """Two quoted numbers in millimetres, rows first."""
+    found = re.findall(r"[-+.\deE]+", properties.get("philips.DICOM_PIXEL_SPACING", ""))
+    values = [_number(text) for text in found[:2]]
+    if len(values) < 2 or values[0] is None or values[1] is None:
+        return None
+    return values[1] * 1000, values[0] * 1000
+
+
+def _ome(properties: Mapping[str, str]) -> tuple[float, float] | None:
+    pair = _pair("ome.PhysicalSizeX", "ome.PhysicalSizeY")(properties)
+    scale = _TO_MICROMETRES.get(properties.get("ome.PhysicalSizeXUnit", ""))
+    return None if pair is None or scale is None else (pair[0] * scale, pair[1] * scale)
+
+
+def _tiff(properties: Mapping[str, str]) -> tuple[float, float] | None:
+    """TIFF's pixels per unit; without a unit (a mere aspect ratio) they say nothing."""
+    unit = _MICROMETRES.get(properties.get("tiff.ResolutionUnit", ""))
+    pair = _pair("tiff.XResolution", "tiff.YResolution")(properties)
+    return None if unit is None or pair is None else (unit / pair[0], unit / pair[1])
+
+
+def _power(properties: Mapping[str, str]) -> float | None:
+    names = (
+        "openslide.objective-power",
+        "aperio.AppMag",
+        "hamamatsu.SourceLens",
+        "mirax.GENERAL.OBJECTIVE_MAGNIFICATION",
+    )
+    return next((value for name in names if (value := _number(properties.get(name))) is not None), None)
+
+
+SOURCES: dict[str, Callable[[Mapping[str, str]], tuple[float, float] | None]] = {
+    "openslide.mpp": _pair("openslide.mpp-x", "openslide.mpp-y"),
+    "aperio.MPP": _pair("aperio.MPP"),
+    "mirax.MICROMETER_PER_PIXEL": _pair(
+        "mirax.LAYER_0_LEVEL_0_SECTION.MICROMETER_PER_PIXEL_X", "mirax.LAYER_0_LEVEL_0_SECTION.MICROMETER_PER_PIXEL_Y"
+    ),
+    "philips.DICOM_PIXEL_SPACING": _philips,
+    "ventana.ScanRes": _pair("ventana.ScanRes"),
+    "OME PhysicalSize": _ome,
+    "TIFF resolution": _tiff,
+}

@@ -1,0 +1,192 @@
+"""The two steps that need no network: tissue, then patches."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, PngImagePlugin
+
+from panther.errors import InputError
+from panther.slides.coords import Coords, folder_name, read_coords, write_coords
+from panther.slides.geojson import Contours, read_contours, write_contours
+from panther.slides.job import Job
+from panther.slides.listing import SlideRef
+from panther.slides.overlay import draw_contours
+from panther.slides.patches import MIN_TISSUE, grid, patch_spec
+from panther.slides.slide import Slide
+from panther.slides.tissue import TissueSettings, segment
+from panther.storage.atomic import atomic_write
+
+THUMBNAIL = 1024  # pixels, the longer side
+METHOD = 1  # raise it when the same settings give other results
+
+
+@dataclass(frozen=True)
+class TissueStep:
+    """Finds tissue and draws it. A GeoJSON that the user has edited or put there is kept and drawn."""
+
+    settings: TissueSettings = field(default_factory=TissueSettings)
+    name: str = "tissue"
+
+    def done(self, slide: SlideRef, job: Job) -> bool:
+        """Whether the contours are the user's or made with these settings, and the picture shows them."""
+        contours = contours_of(slide, job)
+        if contours is None:
+            return False
+        current = contours.edited or contours.about.get("key") == self._key(slide)
+        return current and _drawn(job, slide) == contours.digest
+
+    def run(self, slide: SlideRef, job: Job) -> None:
+        """Contours first, the pictures after them."""
+        with slide.open() as image:
+            contours, small = contours_of(slide, job), None
+            if contours is None or not (contours.edited or contours.about.get("key") == self._key(slide)):
+                tissue, small = segment(image, self.settings)
+                about = {
+                    "key": self._key(slide),
+                    **_resolution(image),
+                    "tissue_um2": round(tissue.area * image.mpp**2, 1),
+                    "settings": asdict(self.settings),
+                }
+                write_contours(job.geojson(slide.name), tissue, about)
+                contours = contours_of(slide, job)
+                assert contours is not None
+            _draw(job, slide, _picture(image, small), contours, image.dimensions)
+
+    def about(self, slide: SlideRef, job: Job) -> Mapping[str, Any]:
+        """Resolution and area of the tissue."""
+        contours = contours_of(slide, job)
+        if contours is None:
+            return {}
+        if contours.edited:
+            return {"tissue": "edited"}
+        known = contours.about
+        return {
+            "tissue": self.settings.method,
+            "tissue_mm2": round(known["tissue_um2"] / 1e6, 4),
+            **{key: known[key] for key in ("mpp", "mpp_source", "note")},
+        }
+
+    def _key(self, slide: SlideRef) -> str:
+        return _hash(METHOD, asdict(self.settings), slide.mpp, _bytes(slide))
+
+
+@dataclass(frozen=True)
+class PatchStep:
+    """Lays a grid over the tissue."""
+
+    size: int = 256
+    mpp: float = 0.5
+    overlap: int = 0
+    min_tissue: float = MIN_TISSUE
+    name: str = "patches"
+
+    @property
+    def folder(self) -> str:
+        """Name of this set of patches inside the job folder."""
+        return folder_name(self.size, self.mpp, self.overlap)
+
+    def path(self, slide: SlideRef, job: Job) -> Path:
+        """Coordinates of that slide."""
+        return job.coords(slide.name, self.folder)
+
+    def done(self, slide: SlideRef, job: Job) -> bool:
+        """Whether the coordinates were made from the contours that are there now, with these settings."""
+        with suppress(InputError):
+            contours = contours_of(slide, job)
+            if contours is not None and self.path(slide, job).exists():
+                return read_coords(self.path(slide, job)).about.get("key") == self._key(slide, contours)
+        return False
+
+    def run(self, slide: SlideRef, job: Job) -> None:
+        """Write TRIDENT's file; a slide without tissue gets one with no rows."""
+        contours = contours_of(slide, job)
+        if contours is None:
+            raise InputError(f"{slide.name}: there are no contours of its tissue; run the step tissue first.")
+        with slide.open() as image:
+            spec = patch_spec(image, self.size, self.mpp, self.overlap)
+            coords = grid(image, spec, contours.tissue, self.min_tissue)
+            about = {
+                "key": self._key(slide, contours),
+                "tissue": contours.digest,
+                "min_tissue": self.min_tissue,
+                **_resolution(image),
+            }
+            about.pop("mpp")  # the slide's; stored as level0_mpp, unrounded
+            value = Coords(slide.name, coords, spec, image.mpp, image.dimensions, about)
+        write_coords(self.path(slide, job), value, f"{self.folder}/patches")
+
+    def about(self, slide: SlideRef, job: Job) -> Mapping[str, Any]:
+        """Number of patches, and the resolution."""
+        value = read_coords(self.path(slide, job))
+        note = value.about.get("note", "")
+        if not len(value.coords):
+            note = "; ".join(filter(None, (note, "no patch has enough tissue")))
+        return {
+            "mpp": value.mpp,
+            "mpp_source": value.about.get("mpp_source", ""),
+            "patches": len(value.coords),
+            "note": note,
+        }
+
+    def _key(self, slide: SlideRef, contours: Contours) -> str:
+        settings = (self.size, self.mpp, self.overlap, self.min_tissue)
+        return _hash(METHOD, settings, contours.digest, slide.mpp, _bytes(slide))
+
+
+def contours_of(slide: SlideRef, job: Job) -> Contours | None:
+    """Contours of a slide: `SLIDE.geojson`, or, before it, one named after the whole file name, `SLIDE.svs.geojson`."""
+    own = job.geojson(slide.name)
+    for path in (own.with_name(f"{slide.path.name}.geojson"), own):
+        if path.exists():
+            return read_contours(path)
+    return None
+
+
+def _resolution(image: Slide) -> dict[str, Any]:
+    return {"mpp": image.mpp, "mpp_source": image.resolution.source, "note": image.resolution.note}
+
+
+def _picture(image: Slide, small: np.ndarray | None) -> np.ndarray:
+    """Thumbnail; made from the image of the segmentation where that is large enough, so that the slide is read once."""
+    if small is None or max(small.shape[:2]) < THUMBNAIL:
+        return image.thumbnail(THUMBNAIL)
+    scale = THUMBNAIL / max(small.shape[:2])
+    size = (max(1, round(small.shape[1] * scale)), max(1, round(small.shape[0] * scale)))
+    return np.asarray(Image.fromarray(small).resize(size, Image.Resampling.BOX))
+
+
+def _draw(job: Job, slide: SlideRef, picture: np.ndarray, contours: Contours, size: tuple[int, int]) -> None:
+    scale = picture.shape[1] / size[0], picture.shape[0] / size[1]
+    text = PngImagePlugin.PngInfo()
+    text.add_text("contours", contours.digest)
+    drawn = draw_contours(picture, contours.tissue, scale)
+    for path, pixels, info in ((job.thumbnail(slide.name), picture, None), (job.overlay(slide.name), drawn, text)):
+        with atomic_write(path) as temporary:
+            # level 1: noise compresses badly however long one tries
+            Image.fromarray(pixels).save(temporary, format="png", pnginfo=info, compress_level=1)
+
+
+def _drawn(job: Job, slide: SlideRef) -> str | None:
+    """Hash of the contours that the picture shows."""
+    if not job.thumbnail(slide.name).exists():
+        return None
+    try:
+        with Image.open(job.overlay(slide.name)) as picture:
+            return str(picture.info.get("contours"))
+    except OSError:
+        return None
+
+
+def _bytes(slide: SlideRef) -> int:
+    """Size of the slide's files: a slide that was replaced is most often of another size. Hashing gigabytes would take longer than the work."""
+    return sum(path.stat().st_size for path in slide.paths if path.exists())
+
+
+def _hash(*parts: Any) -> str:
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()

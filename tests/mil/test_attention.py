@@ -1,0 +1,129 @@
+"""Attention against its definition, written out with the matrices that the networks never hold."""
+
+import pytest
+import torch
+
+from panther.errors import InputError
+from panther.mil import MILModel, build, build_model, networks
+from panther.mil._attention import attend, nystroem, nystroem_row, pseudo_inverse, segment_means
+from panther.mil.transmil import PositionEncoding
+from panther.types import Projection, Prototypes
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Small tensors on busy cores: one thread is faster than two that wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def qkv(n: int, dim: int = 8, seed: int = 0) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(1, 2, n, dim, generator=generator, dtype=torch.float64) for _ in range(3))
+
+
+def softmax_of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a @ b.transpose(-1, -2) / a.shape[-1] ** 0.5).softmax(-1)
+
+
+@pytest.mark.parametrize(("n", "count"), [(10, 5), (11, 5), (17, 16), (7, 7)])
+def test_segments_cover_every_token_once_in_equal_shares(n, count):
+    x = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+    means = segment_means(x, count).squeeze(-1)
+    sizes = torch.tensor([n // count + (i < n % count) for i in range(count)])
+    torch.testing.assert_close((means * sizes).sum(), x.sum())
+    assert (means.diff() > 0).all()
+
+
+def test_the_iteration_finds_the_pseudo_inverse():
+    q, k, _ = qkv(12)
+    a = softmax_of(q, k)
+    torch.testing.assert_close(pseudo_inverse(a, 40), torch.linalg.pinv(a), rtol=1e-6, atol=1e-6)
+
+
+def test_nystroem_is_its_three_factors():
+    q, k, v = qkv(101)
+    few_q, few_k = segment_means(q, 10), segment_means(k, 10)
+    inner = pseudo_inverse(softmax_of(few_q, few_k), 6)
+    dense = softmax_of(q, few_k) @ inner @ softmax_of(few_q, k)
+    torch.testing.assert_close(nystroem(q, k, v, 10, 6), dense @ v)
+    row = dense[:, :, 0].mean(1).clamp_min(0)
+    torch.testing.assert_close(nystroem_row(q, k, 10, 6), row / row.sum())
+
+
+def test_nystroem_with_enough_landmarks_is_exact():
+    q, k, v = qkv(30)
+    torch.testing.assert_close(nystroem(q, k, v, 30, 6), softmax_of(q, k) @ v)
+    torch.testing.assert_close(attend(q, k, v), softmax_of(q, k) @ v)
+
+
+def test_nystroem_comes_near_to_exact_attention_for_smooth_tokens():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 1, 256, 8, generator=generator, dtype=torch.float64).cumsum(-2) * 0.05
+    exact = softmax_of(x, x) @ x
+    errors = [float((nystroem(x, x, x, m, 20) - exact).abs().max()) for m in (4, 16, 64)]
+    assert errors[2] < errors[1] < errors[0]
+    assert errors[2] < 0.01 * float(exact.abs().max())
+
+
+def test_one_convolution_equals_three_and_the_identity():
+    torch.manual_seed(0)
+    positions = PositionEncoding(6).double()
+    x = torch.randn(1, 49, 6, dtype=torch.float64)
+    square = x.transpose(1, 2).reshape(1, 6, 7, 7)
+    separate = square + sum(c(square) for c in positions.children())
+    torch.testing.assert_close(positions(x, 7), separate.flatten(2).transpose(1, 2))
+
+
+def test_attnmisl_ignores_empty_groups_and_follows_the_projection():
+    torch.manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(6, 2)).Q
+    near = Projection(mean=torch.zeros(6), basis=basis)
+    prototypes = Prototypes(torch.tensor([[5.0, 0.0], [0.0, 5.0], [-900.0, 0.0]]), projection=near)
+    network = build("attnmisl", 6, 1, prototypes, {"hidden": 8, "attention": 4}).eval()
+    x = (
+        torch.cat([torch.randn(20, 2) + torch.tensor([5.0, 0.0]), torch.randn(4, 2) + torch.tensor([0.0, 5.0])])
+        @ basis.T
+    )
+    embedding = network(x, with_assignment=True)
+    assert embedding.aux["mass"].tolist() == [20, 4, 0]
+    assert embedding.aux["group_attention"][2] == 0
+    without = build(
+        "attnmisl", 6, 1, Prototypes(prototypes.centroids[:2], projection=near), {"hidden": 8, "attention": 4}
+    )
+    torch.testing.assert_close(without.eval()(x).vector, embedding.vector)
+    with pytest.raises(InputError, match="prototype"):
+        build("attnmisl", 6)
+
+
+def test_dsmil_predicts_the_mean_of_two_streams_and_trains_both():
+    model = build_model("dsmil", 6, 3, options={"hidden": 8, "attention": 4}).eval()
+    x = torch.randn(30, 6)
+    outputs = model(x)
+    bag, instance = outputs.streams
+    torch.testing.assert_close(outputs.logits, (bag + instance) / 2)
+    h = model.network.reduce(x)
+    every = model.network.instance(h / h.square().mean().sqrt())
+    torch.testing.assert_close(instance[0], every.amax(0))
+    task = type("Squares", (), {"loss": staticmethod(lambda logits, batch: logits.square().mean())})
+    torch.testing.assert_close(model.loss(outputs, {}, task), (bag.square().mean() + instance.square().mean()) / 2)
+    with pytest.raises(InputError, match="same task"):
+        MILModel(model.network, torch.nn.Linear(24, 2))(x)
+
+
+@pytest.mark.parametrize("name", networks.names())
+def test_a_batch_of_padded_bags_gives_what_they_give_alone_also_to_the_gradients(name):
+    from mil.training import small_model
+    from panther.mil.loading import padded
+
+    bags = [torch.randn(n, 6, generator=torch.Generator().manual_seed(n)) for n in (3, 40, 17, 1)]
+    model = small_model(name, 6, 2, bags).double().eval()
+    bags = [bag.double() for bag in bags]
+    together = model(**padded(bags)).logits
+    alone = torch.cat([model(bag).logits for bag in bags])
+    torch.testing.assert_close(together, alone)
+    gradients = [torch.autograd.grad(z.square().sum(), list(model.parameters())) for z in (together, alone)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)

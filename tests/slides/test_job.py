@@ -1,0 +1,186 @@
+"""Job folders: resumed, edited, locked, killed."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from phantoms import GLASS, glass, tissue_slide, write_pyramid
+from PIL import Image
+
+from panther.slides import Job, PatchStep, TissueSettings, TissueStep, list_slides, read_coords, run_job
+from panther.slides.job import JobReport, read_summary
+
+STEPS = (TissueStep(), PatchStep(64))
+
+
+@pytest.fixture(scope="module")
+def slides(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three slides with tissue and one of glass only."""
+    folder = tmp_path_factory.mktemp("slides")
+    image, _ = tissue_slide()
+    for index in range(3):
+        part = image[100 + 50 * index : 600, 100:500]
+        write_pyramid(folder / f"s{index}.tif", part, 0.5)
+    write_pyramid(folder / "empty.tif", glass(300, 400), 0.5)
+    return folder
+
+
+def run(slides: Path, folder: Path, steps: tuple = STEPS) -> JobReport:
+    return run_job(list_slides([slides]).refs, steps, Job(folder))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_job_has_tridents_layout_and_keeps_slides_without_tissue(slides: Path, tmp_path: Path) -> None:
+    import h5py
+
+    report = run(slides, tmp_path)
+    assert not report.failures
+    patches = tmp_path / "20x_64px_0px_overlap" / "patches"
+    for name in ("s0", "s1", "s2", "empty"):
+        for path in (f"thumbnails/{name}.png", f"contours/{name}.png", f"contours_geojson/{name}.geojson"):
+            assert (tmp_path / path).is_file()
+        with h5py.File(patches / f"{name}_patches.h5") as file:
+            attrs = dict(file["coords"].attrs)
+            assert file["coords"].dtype == np.int64
+            assert (len(file["coords"]) == 0) == (name == "empty")
+            assert file["coords"].shape[1] == 2
+        assert attrs.pop("panther")
+        height = {"empty": 300, "s0": 500, "s1": 450, "s2": 400}[name]
+        expected = {
+            "patch_size": 64, "patch_size_level0": 64, "level0_magnification": 20, "target_magnification": 20, "overlap": 0,
+            "name": name, "savetodir": "20x_64px_0px_overlap/patches", "level0_width": 400, "level0_height": height,
+        }  # fmt: skip
+        assert attrs == expected
+    rows = {row["slide"]: row for row in read_summary(Job(tmp_path))}
+    assert rows["empty"]["status"] == "done"
+    assert rows["empty"]["patches"] == "0"
+    assert "tissue" in rows["empty"]["note"]
+    assert float(rows["s0"]["tissue_mm2"]) > 0.01
+
+
+def test_a_second_run_does_nothing_and_changes_no_byte(slides: Path, tmp_path: Path) -> None:
+    run(slides, tmp_path)
+    before, times = content(tmp_path), {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.*") if p.suffix != ".csv"}
+    report = run(slides, tmp_path)
+    assert report.worked == 0
+    assert content(tmp_path) == before
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+
+
+def test_other_settings_are_worked_out_anew(slides: Path, tmp_path: Path) -> None:
+    run(slides, tmp_path)
+    report = run(slides, tmp_path, (TissueStep(TissueSettings(min_area=1e9)), PatchStep(64)))
+    assert report.worked == 4
+    assert report.patches == 0
+
+
+def test_a_missing_or_damaged_file_is_made_again(slides: Path, tmp_path: Path) -> None:
+    run(slides, tmp_path)
+    before = content(tmp_path)
+    (tmp_path / "contours" / "s0.png").unlink()
+    (tmp_path / "20x_64px_0px_overlap" / "patches" / "s1_patches.h5").write_bytes(b"half a file")
+    assert run(slides, tmp_path).worked == 2
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["s0.geojson", "s0.tif.geojson"])
+def test_an_edited_or_added_annotation_is_honoured_and_never_overwritten(
+    slides: Path, tmp_path: Path, name: str
+) -> None:
+    run(slides, tmp_path)
+    square = [[64, 64], [256, 64], [256, 128], [64, 128], [64, 64]]
+    edited = {"type": "FeatureCollection", "features": [
+        {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [square]}, "properties": {"classification": {"name": "Tumor"}}}
+    ]}  # fmt: skip
+    path = tmp_path / "contours_geojson" / name
+    path.write_text(json.dumps(edited))
+    picture = (tmp_path / "contours" / "s0.png").read_bytes()
+    report = run(slides, tmp_path, (TissueStep(TissueSettings(min_area=20_000.0)), PatchStep(64)))
+    coords = read_coords(tmp_path / "20x_64px_0px_overlap" / "patches" / "s0_patches.h5").coords
+    assert coords.tolist() == [[64, 64], [128, 64], [192, 64]]
+    assert json.loads(path.read_text()) == edited
+    assert (tmp_path / "contours" / "s0.png").read_bytes() != picture
+    assert next(row for row in report.rows if row["slide"] == "s0")["tissue"] == "edited"
+    assert run(slides, tmp_path, (TissueStep(TissueSettings(min_area=20_000.0)), PatchStep(64))).worked == 0
+
+
+def test_the_picture_shows_the_contours(slides: Path, tmp_path: Path) -> None:
+    run(slides, tmp_path)
+    plain, drawn = (np.asarray(Image.open(tmp_path / d / "s0.png")).astype(int) for d in ("thumbnails", "contours"))
+    assert plain.shape == drawn.shape == (500, 400, 3)
+    changed = np.abs(plain - drawn).max(-1) > 0
+    assert 0.002 < changed.mean() < 0.1
+    assert np.abs(plain[0, 0] - GLASS).max() < 10
+
+
+def lock_file(folder: Path, slide: str, pid: int, host: str, started: float, age: float = 0.0) -> Path:
+    path = folder / ".locks" / f"{slide}.lock"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"pid": pid, "host": host.replace(".", "-"), "started": started}))
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_a_lock_of_a_living_process_is_respected(slides: Path, tmp_path: Path) -> None:
+    me = psutil.Process()
+    path = lock_file(tmp_path, "s1", me.pid, socket.gethostname(), me.create_time())
+    report = run(slides, tmp_path)
+    assert list(report.busy) == ["s1"]
+    assert str(me.pid) in report.busy["s1"]
+    assert not report.failures
+    assert not (tmp_path / "contours" / "s1.png").exists()
+    path.unlink()
+    assert run(slides, tmp_path).worked == 1
+
+
+@pytest.mark.parametrize(
+    ("pid", "host", "started", "age"),
+    [(2**22 - 3, None, 0.0, 0.0), (os.getpid(), None, 1.0, 0.0), (1, "another-machine", 0.0, 3600.0)],
+    ids=["dead", "number given to another process", "other machine, silent for an hour"],
+)
+def test_a_lock_left_behind_does_not_block(
+    slides: Path, tmp_path: Path, pid: int, host: str | None, started: float, age: float
+) -> None:
+    lock_file(tmp_path, "s1", pid, host or socket.gethostname(), started, age)
+    report = run(slides, tmp_path)
+    assert not report.busy
+    assert report.worked == 4
+    assert not (tmp_path / ".locks").exists()
+
+
+def test_a_lock_of_another_machine_that_gives_signs_of_life_is_respected(slides: Path, tmp_path: Path) -> None:
+    lock_file(tmp_path, "s1", 1, "another-machine", 0.0, age=100.0)
+    assert list(run(slides, tmp_path).busy) == ["s1"]
+
+
+def test_killed_jobs_resume_to_the_same_bytes(slides: Path, tmp_path: Path) -> None:
+    """Twenty times signal 9, two per folder, at random moments; hidden files count too."""
+    program = Path(__file__).with_name("killing.py")
+    done = subprocess.run(
+        [sys.executable, program, slides, tmp_path, "10", "2", "7"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 15  # most were hit while they worked
+    whole = content(tmp_path / "whole")
+    assert len(whole) == 4 * 4 + 1
+    for number in range(10):
+        assert content(tmp_path / f"killed-{number}") == whole
+
+
+def test_two_processes_share_a_job(slides: Path, tmp_path: Path) -> None:
+    program = Path(__file__).with_name("killing.py")
+    arguments = [sys.executable, program, slides, tmp_path / "shared", "0", "0", "0"]
+    processes = [subprocess.Popen(arguments) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    run(slides, tmp_path / "alone")
+    assert content(tmp_path / "shared" / "whole") == content(tmp_path / "alone")

@@ -1,0 +1,89 @@
+"""Resolution: tags in their order, the gate, the override; never a silent guess."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from phantoms import write_pyramid
+
+from panther.errors import InputError
+from panther.slides import open_slide, read_mpp_table, resolve_mpp
+
+KNOWN = [
+    ({"openslide.mpp-x": "0.25", "openslide.mpp-y": "0.2502"}, 0.2501, "openslide.mpp"),
+    ({"aperio.MPP": "0.4990"}, 0.499, "aperio.MPP"),
+    ({"aperio.MPP": "0,2527"}, 0.2527, "aperio.MPP"),
+    ({"philips.DICOM_PIXEL_SPACING": '"0.000226891" "0.000226907"'}, 0.226899, "philips.DICOM_PIXEL_SPACING"),
+    ({"ome.PhysicalSizeX": "250", "ome.PhysicalSizeY": "250", "ome.PhysicalSizeXUnit": "nm"}, 0.25, "OME PhysicalSize"),
+    (
+        {"tiff.XResolution": "20000", "tiff.YResolution": "20000", "tiff.ResolutionUnit": "centimeter"},
+        0.5,
+        "TIFF resolution",
+    ),
+    ({"tiff.XResolution": "50800", "tiff.YResolution": "50800", "tiff.ResolutionUnit": "inch"}, 0.5, "TIFF resolution"),
+    ({"openslide.mpp-x": "0", "openslide.mpp-y": "0", "aperio.MPP": "0.25"}, 0.25, "aperio.MPP"),
+]
+
+
+@pytest.mark.parametrize(("properties", "mpp", "source"), KNOWN)
+def test_tags_are_understood(properties: dict[str, str], mpp: float, source: str) -> None:
+    found = resolve_mpp(properties)
+    assert found.mpp == pytest.approx(mpp)
+    assert found.source == source
+    assert not found.note
+
+
+@pytest.mark.parametrize("value", ["0.00499", "896.05", "5.01", "1e9"])
+def test_a_tag_that_cannot_be_true_is_refused_even_if_another_could(value: str) -> None:
+    properties = {"openslide.mpp-x": value, "openslide.mpp-y": value, "openslide.objective-power": "20"}
+    with pytest.raises(InputError, match=r"not plausible.*--slide-mpp.*--mpp-table"):
+        resolve_mpp(properties)
+    assert resolve_mpp(properties, 0.5).mpp == 0.5
+
+
+@pytest.mark.parametrize("properties", [{}, {"tiff.ResolutionUnit": "inch"}, {"aperio.MPP": "unknown"},
+                                        {"tiff.XResolution": "1", "tiff.YResolution": "1", "tiff.ResolutionUnit": "none"}])  # fmt: skip
+def test_a_slide_that_says_nothing_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=r"does not say.*--slide-mpp"):
+        resolve_mpp(properties)
+
+
+def test_the_objectives_power_is_used_only_with_a_note() -> None:
+    found = resolve_mpp({"openslide.objective-power": "40"})
+    assert found.mpp == 0.25
+    assert "objective" in found.note
+
+
+def test_a_resolution_that_contradicts_the_objective_is_noted() -> None:
+    assert "40x" in resolve_mpp({"aperio.MPP": "1.0", "aperio.AppMag": "40"}).note
+
+
+def test_pixels_that_are_not_square_are_refused(tmp_path: Path) -> None:
+    write_pyramid(tmp_path / "a.tif", np.zeros((200, 200, 3), np.uint8), (0.5, 0.52), levels=1)
+    with pytest.raises(InputError, match=r"a\.tif.*not square"):
+        open_slide(tmp_path / "a.tif")
+    write_pyramid(tmp_path / "b.tif", np.zeros((200, 200, 3), np.uint8), (0.5, 0.505), levels=1)
+    assert open_slide(tmp_path / "b.tif").mpp == pytest.approx(0.5025)
+
+
+@pytest.mark.parametrize("override", [0.0, -1.0, 0.04, 6.0, float("nan"), float("inf")])
+def test_an_override_must_be_plausible_too(override: float) -> None:
+    with pytest.raises(InputError, match="not plausible"):
+        resolve_mpp({"aperio.MPP": "0.5"}, override)
+
+
+def test_the_table_of_overrides_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("\ufeffwsi,mpp,site\na.svs,0.25,x\n b.svs , 0.5 ,y\nc.svs,,z\n", encoding="utf-8")
+    assert read_mpp_table(path) == {"a.svs": 0.25, "b.svs": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("slide,mpp\na,1\n", "columns wsi and mpp"), ("wsi,mpp\na,fine\n", "'fine'"), ("wsi,mpp\na,896\n", "not plausible"),
+     ("wsi,mpp\na,0.5\na,0.25\n", "twice"), ("", "columns wsi and mpp")],
+)  # fmt: skip
+def test_a_wrong_table_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "list.csv").write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_mpp_table(tmp_path / "list.csv")

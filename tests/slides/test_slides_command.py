@@ -1,0 +1,155 @@
+"""The command, on real slides where they are there."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from phantoms import tissue_slide, write_pyramid
+from typer.testing import CliRunner
+
+from panther.cli import slides as command
+from panther.errors import InputError
+from panther.slides import open_slide, read_coords
+from panther.slides.geojson import read_contours
+from panther.slides.polygons import rasterise
+
+PATCHES = "20x_256px_0px_overlap/patches"
+
+
+def invoke(*arguments: object, code: int = 0) -> Any:
+    """Run the command alone; a refused request raises, as in the real one, where main() turns it into exit code 2."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    command.add_to(app)
+    result = CliRunner().invoke(app, [*map(str, arguments), "-j", "1"], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def rows_of(job: Path) -> dict[str, dict[str, str]]:
+    with (job / "summary.csv").open(newline="") as handle:
+        return {row["slide"]: row for row in csv.DictReader(handle)}
+
+
+@pytest.fixture
+def slide(tmp_path: Path) -> Path:
+    image, _ = tissue_slide()
+    (tmp_path / "in").mkdir()
+    write_pyramid(tmp_path / "in" / "a.tif", image, 0.5, levels=1)
+    return tmp_path / "in" / "a.tif"
+
+
+def test_broken_and_foreign_files_are_listed_and_the_rest_is_done(shared_data: Path, tmp_path: Path) -> None:
+    result = invoke(shared_data / "slides", "-o", tmp_path / "job", "--json", code=1)
+    told = json.loads(result.stdout)
+    assert set(told["failures"]) == {
+        "CMU-1-wrong-mpp", "TCGA-CR-7395-01A-01-TS1", "broken", "not-a-slide-kidney", "pyramid-bogus-mpp"
+    }  # fmt: skip
+    rows = rows_of(tmp_path / "job")
+    assert {name for name, row in rows.items() if row["status"] == "done"} == {"CMU-1-Small-Region", "CMU-1-dicom"}
+    assert "0.00499" in rows["CMU-1-wrong-mpp"]["reason"]
+    assert "896" in rows["pyramid-bogus-mpp"]["reason"]
+    assert "--slide-mpp" in rows["TCGA-CR-7395-01A-01-TS1"]["reason"]
+
+
+def test_one_slide_in_three_formats_gives_the_same_patches(shared_data: Path, tmp_path: Path) -> None:
+    """SVS, DICOM (recompressed) and a TIFF whose wrong resolution is overridden."""
+    (tmp_path / "list.csv").write_text("wsi,mpp\nCMU-1-wrong-mpp.tiff,0.499\n")
+    names = ("CMU-1-Small-Region.svs", "CMU-1-dicom", "CMU-1-wrong-mpp.tiff")
+    places = [shared_data / "slides" / name for name in names]
+    invoke(*places, "-o", tmp_path / "job", "--mpp-table", tmp_path / "list.csv")
+    first, *others = (read_coords(tmp_path / "job" / PATCHES / f"{p.stem}_patches.h5") for p in places)
+    # LazySlide finds 31 with its least fraction of 0.7; ours keep patches of the tissue's edge too
+    assert 30 <= len(first.coords) <= 50
+    assert first.spec.size_level0 == 257
+    for other in others:
+        np.testing.assert_array_equal(other.coords, first.coords)
+
+
+def test_the_grey_frame_of_a_stitched_scan_is_not_tissue(shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "slides" / "TCGA-CR-7395-01A-01-TS1.svs"
+    invoke(path, "-o", tmp_path, "--slide-mpp", 0.5)
+    tissue = read_contours(tmp_path / "contours_geojson" / f"{path.stem}.geojson").tissue
+    with open_slide(path, 0.5) as slide:
+        image = slide.scaled(8)
+    mask = rasterise(tissue, (image.shape[1], image.shape[0]), 8)
+    spread = image.max(-1).astype(int) - image.min(-1)
+    frame = (image.min(-1) > 225) & (image.min(-1) < 252) & (spread < 10)  # light grey, no colour
+    pink = spread > 60
+    assert frame.mean() > 0.1
+    assert mask[frame].mean() < 0.06  # gaps within the tissue have the frame's colour
+    assert not mask[:20, :80].any()
+    assert mask[pink].mean() > 0.99
+    assert 140 <= len(read_coords(tmp_path / PATCHES / f"{path.stem}_patches.h5").coords) <= 180
+
+
+def test_magnification_says_the_same_as_resolution(slide: Path, tmp_path: Path) -> None:
+    invoke(slide.parent, "-o", tmp_path / "job", "--mag", 10, "--patch-size", 64, "--overlap", 16)
+    value = read_coords(tmp_path / "job" / "10x_64px_16px_overlap" / "patches" / "a_patches.h5")
+    assert (value.spec.mpp, value.spec.size_level0, value.spec.overlap) == (1.0, 128, 16)
+    assert len(np.unique(np.diff(np.unique(value.coords[:, 0])))) == 1
+    assert np.diff(np.unique(value.coords[:, 0]))[0] == 96
+
+
+def test_a_dry_run_tells_and_writes_nothing(slide: Path, tmp_path: Path) -> None:
+    told = json.loads(invoke(slide, "-o", tmp_path / "job", "--patch-size", 64, "--dry-run", "--json").stdout)
+    assert not (tmp_path / "job").exists()
+    invoke(slide, "-o", tmp_path / "job", "--patch-size", 64)
+    count = len(read_coords(tmp_path / "job" / "20x_64px_0px_overlap" / "patches" / "a_patches.h5").coords)
+    assert told["patches"] == count > 0
+    assert told["feature_bytes_1024"] == count * (2048 + 16)
+    assert told["decode_seconds"] > 0
+
+
+def test_steps_can_be_run_one_after_the_other(slide: Path, tmp_path: Path) -> None:
+    result = invoke(slide, "-o", tmp_path / "job", "--steps", "patches", code=1)
+    assert "run the step tissue first" in result.output
+    invoke(slide, "-o", tmp_path / "job", "--steps", "tissue")
+    assert not (tmp_path / "job" / PATCHES).exists()
+    invoke(slide, "-o", tmp_path / "job", "--steps", "patches")
+    assert (tmp_path / "job" / PATCHES / "a_patches.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--mpp", "0.5", "--mag", "20"], "give one of them"),
+        (["--mag", "0"], "make no sense"),
+        (["--overlap", "256"], "not smaller"),
+        (["--steps", "tissue,colour"], "known steps are"),
+        (["--slide-mpp", "896"], "not plausible"),
+        (["--mpp-table", "none.csv"], "no such table"),
+        (["--tissue", "magic"], "known are colour"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(slide: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        invoke(slide, "-o", tmp_path / "job", *arguments)
+    assert not (tmp_path / "job").exists()
+
+
+def test_two_slides_of_one_name_and_missing_files_are_listed(slide: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.tif").write_bytes(slide.read_bytes())
+    (tmp_path / "other" / "b.tif").write_bytes(slide.read_bytes())
+    result = invoke(slide.parent, tmp_path / "other", tmp_path / "gone.svs", "-o", tmp_path / "job", code=1)
+    assert "two slides have this name" in result.output
+    assert "gone.svs" in result.output
+    rows = rows_of(tmp_path / "job")
+    assert (rows["a"]["status"], rows["b"]["status"]) == ("failed", "done")
+
+
+def test_a_folder_without_slides_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thumbnail.png").write_bytes(b"x")
+    with pytest.raises(InputError, match="no slides found"):
+        invoke(tmp_path, "-o", tmp_path / "job")
+
+
+def test_help_is_light() -> None:
+    code = "import sys, panther.cli.slides; assert not {'numpy', 'torch', 'PIL', 'openslide'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
