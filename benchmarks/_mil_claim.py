@@ -17,10 +17,11 @@ from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.types import Bag, Prototypes
 
 DIM, TISSUES, TRAIN, TEST, PATCHES = 32, 5, 160, 200, 300
-EPOCHS, RATE = 40, 3e-3  # at 20 epochs and 1e-3 DSMIL and TransMIL have not begun to learn
+EPOCHS, RATE = 60, 1e-3  # after 20 epochs DSMIL has not begun to learn the needle (0.51), after 60 it has (1.00)
 OPTIONS = {
     "abmil": {"hidden": 64, "attention": 48},
     "transmil": {"hidden": 64, "heads": 4, "landmarks": 32},
+    "transmil, exact": {"hidden": 64, "heads": 4, "exact": True},
     "dsmil": {"hidden": 64, "attention": 32},
     "attnmisl": {"hidden": 64, "attention": 48},
     "ilra": {"hidden": 64, "heads": 4, "latents": 8},
@@ -98,7 +99,7 @@ def named(bags: Sequence[Tensor]) -> list[Bag]:
 
 
 def supervised(name: str, train: Cohort, test: Cohort, prototypes: Prototypes, seed: int, device: str) -> float:
-    model: MILModel = build_model(name, DIM, 2, prototypes, OPTIONS[name], seed=seed).to(device)
+    model: MILModel = build_model(name.split(",")[0], DIM, 2, prototypes, OPTIONS[name], seed=seed).to(device)
     batches = BagSource(named(train[0]), {"label": train[1]}, LoadSettings(batch_size=8))
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-5)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, EPOCHS * len(batches))
@@ -130,6 +131,7 @@ def claim(seeds: int, names: Sequence[str], device: str) -> None:
     """Print balanced accuracy on unseen bags, mean and range over worlds (tissues, bags, start of the networks)."""
     print(f"{TRAIN} training and {TEST} test bags of about {PATCHES} patches x {DIM}, {EPOCHS} epochs, {seeds} seeds.")
     found: dict[tuple[str, str], list[float]] = {}
+    names = [label for label in OPTIONS if label.split(",")[0] in names]
     for task, make in TASKS.items():
         for seed in range(seeds):
             train, test = make(TRAIN, 100 + seed, seed), make(TEST, 200 + seed, seed)

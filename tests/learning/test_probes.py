@@ -10,7 +10,7 @@ from sksurv.util import Surv
 from panther.errors import InputError
 from panther.learning.losses import cox
 from panther.learning.metrics import auroc
-from panther.learning.probes import PROBES, cox_loss, fit_cox, fit_logistic, fit_probe, inner_folds, ridge_cox, rotate
+from panther.learning.probes import cox_loss, fit_cox, fit_logistic, fit_suitable, inner_folds, ridge_cox, rotate
 from panther.learning.survival_metrics import concordance
 from panther.learning.targets import Classes, Survival
 from panther.learning.task import fit_task
@@ -120,27 +120,23 @@ def test_inner_folds_keep_patients_together_and_strata_even():
     assert max(shares) - min(shares) <= 2
 
 
-def test_probes_by_name_and_bad_input():
+def test_the_probe_suits_the_target_and_bad_input_is_refused():
     x, time, event = survival_data(30, 4)
     survival, classes = Survival(time, event), Classes(("a", "b"), np.arange(30) % 2)
-    assert fit_probe("ridge-cox", x, survival).weight.shape == (4, 1)
-    assert fit_probe("logistic", x, classes, folds=3).weight.shape == (4, 2)
-    assert set(PROBES) == {"logistic", "ridge-cox"}
-    for name, target, options, sentence in [
-        ("ridge-cox", classes, {}, "use logistic"),
-        ("svm", classes, {}, "There is no probe 'svm'"),
-        ("logistic", Classes(("a", "b"), np.zeros(30, int)), {}, "one class"),
-        ("ridge-cox", Survival(time, np.zeros(30, bool)), {}, "None of the 30"),
-        ("ridge-cox", survival, {"strengths": [0.0]}, "must be above 0"),
-        ("ridge-cox", survival, {"depth": 3}, "does not take these settings"),
+    assert fit_suitable(x, survival).weight.shape == (4, 1)
+    assert fit_suitable(x, classes, folds=3).weight.shape == (4, 2)
+    for target, options, sentence in [
+        (Classes(("a", "b"), np.zeros(30, int)), {}, "one class"),
+        (Survival(time, np.zeros(30, bool)), {}, "None of the 30"),
+        (survival, {"strengths": [0.0]}, "must be above 0"),
     ]:
         with pytest.raises(InputError, match=sentence):
-            fit_probe(name, x, target, **options)
+            fit_suitable(x, target, **options)
     x[3, 2] = np.nan
     with pytest.raises(InputError, match="Row 3 of the embeddings holds NaN"):
-        fit_probe("ridge-cox", x, survival)
+        fit_suitable(x, survival)
     with pytest.raises(InputError, match="All training embeddings are equal"):
-        fit_probe("ridge-cox", np.ones((30, 40)), survival)
+        fit_suitable(np.ones((30, 40)), survival)
 
 
 def test_a_class_with_one_sample_does_not_break_the_inner_folds():

@@ -5,16 +5,11 @@ import os
 import shutil
 import zlib
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
 from panther.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # not a Unix
-    fcntl = None  # type: ignore[assignment]
+from panther.storage.locking import lock_folder
 
 
 class Partial:
@@ -30,7 +25,7 @@ class Partial:
         header = json.dumps({"key": key}) + "\n"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = self._locked()
+            self._lock = lock_folder(self._folder, "extracting this slide")
             if not self._starts_with(header):
                 (folder / "rows").write_bytes(b"")
                 (folder / "batches.jsonl").write_text(header)
@@ -94,21 +89,6 @@ class Partial:
         os.truncate(self._folder / "batches.jsonl", whole)
         os.truncate(self._folder / "rows", end)
         return count
-
-    def _locked(self) -> IO[Any]:
-        """Lock that the system takes away when the process dies, however it dies."""
-        lock = (self._folder / "lock").open("wb")
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                lock.close()
-                raise InputError(
-                    f"{self._folder}: another run is extracting this slide; wait until it has finished."
-                ) from error
-            except OSError:  # a file system without locks
-                pass
-        return lock
 
     def _refused(self, error: OSError) -> InputError:
         return InputError(

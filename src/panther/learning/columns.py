@@ -67,8 +67,6 @@ def read_rows(path: Path) -> pd.DataFrame:
         raise InputError(f"{path}: there is no such table.") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except ImportError as error:
-        raise InputError(f"{path}: reading parquet needs pyarrow; pip install 'panther-wsi[parquet]'.") from error
     except (ValueError, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
         reason = str(error).strip().splitlines()[0]
         raise InputError(

@@ -16,11 +16,11 @@ from panther.aggregators import build, embed_cohort
 from panther.errors import InputError
 from panther.learning.heads import build_head
 from panther.learning.presets import TrainSettings
-from panther.learning.probes import Probe, fit_cox, fit_logistic
+from panther.learning.probes import fit_suitable
 from panther.learning.scaling import build_scaler
 from panther.learning.sources import ArraySource
 from panther.learning.study import PROBE, Named
-from panther.learning.targets import Classes, Target
+from panther.learning.targets import Target
 from panther.learning.task import fit_task
 from panther.learning.trainer import fit, predict_logits
 from panther.mil import BagSource, LoadSettings, build_model
@@ -151,7 +151,7 @@ class HeadJob:
         history: list[dict[str, float]] = []
         if self.head.name == PROBE:
             scaled = {part: scaler(torch.from_numpy(np.array(x[r]))).numpy() for part, r in rows.items()}
-            probe = fit_probe(scaled["train"], parts.targets["train"], self.settings.seed)
+            probe = fit_suitable(scaled["train"], parts.targets["train"], seed=self.settings.seed)
             predictions = {
                 part: task.predict(torch.from_numpy(probe.logits(values))) for part, values in scaled.items()
             }
@@ -224,13 +224,6 @@ class NetworkJob:
         }
         write_predictions(self.path, self.parts, predictions, task.settings(), fitted.history)
         checkpoint.unlink(missing_ok=True)
-
-
-def fit_probe(x: np.ndarray, target: Target, seed: int) -> Probe:
-    """Fit the fast probe that suits the target."""
-    if isinstance(target, Classes):
-        return fit_logistic(x, target.labels, len(target.names), seed=seed)
-    return fit_cox(x, target.time, target.event, seed=seed)
 
 
 def token_shape(columns: Sequence[tuple[int, str, int]]) -> tuple[int, ...]:

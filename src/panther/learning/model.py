@@ -15,8 +15,9 @@ from panther.aggregators import build, embed_cohort
 from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.learning.heads import build_head
-from panther.learning.jobs import cache_key, fit_probe, token_shape
+from panther.learning.jobs import cache_key, token_shape
 from panther.learning.presets import TrainSettings
+from panther.learning.probes import fit_suitable
 from panther.learning.scaling import Scaler, build_scaler
 from panther.learning.sources import ArraySource
 from panther.learning.study import PROBE, Named
@@ -115,7 +116,7 @@ def _train_head(
     scaler = build_scaler(recipe.scaling.name, recipe.scaling.options).fit(table.vectors, table.columns)
     if recipe.head.name == PROBE:
         scaled = scaler(torch.from_numpy(np.array(table.vectors)))
-        probe = fit_probe(scaled.numpy(), own, recipe.training.seed)
+        probe = fit_suitable(scaled.numpy(), own, seed=recipe.training.seed)
         head = build_head("linear", (scaled.shape[1],), probe.weight.shape[1])
         head.load_state_dict(
             {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}

@@ -280,29 +280,8 @@ def inner_folds(strata: np.ndarray, folds: int, groups: np.ndarray | None, seed:
     return [np.flatnonzero(fold[member] == k) for k in range(folds)]
 
 
-def _logistic_probe(x: np.ndarray, target: Classes, **options: Any) -> Probe:
-    return fit_logistic(x, target.labels, len(target.names), **options)
-
-
-def _cox_probe(x: np.ndarray, target: Survival, **options: Any) -> Probe:
+def fit_suitable(x: np.ndarray, target: Classes | Survival, **options: Any) -> Probe:
+    """Fit the probe that suits the target, on training embeddings (n, D), scaled; options as of the two above."""
+    if isinstance(target, Classes):
+        return fit_logistic(x, target.labels, len(target.names), **options)
     return fit_cox(x, target.time, target.event, **options)
-
-
-PROBES: dict[str, tuple[type, Callable[..., Probe]]] = {
-    "logistic": (Classes, _logistic_probe),
-    "ridge-cox": (Survival, _cox_probe),
-}
-
-
-def fit_probe(name: str, x: np.ndarray, target: Classes | Survival, **options: Any) -> Probe:
-    """Probe of that name on training embeddings (n, D), scaled; options as of :func:`fit_logistic` and :func:`fit_cox`."""
-    if name not in PROBES:
-        raise InputError(f"There is no probe {name!r}; known are {', '.join(PROBES)}.")
-    kind, fit = PROBES[name]
-    if not isinstance(target, kind):
-        suitable = next(n for n, (k, _) in PROBES.items() if isinstance(target, k))
-        raise InputError(f"The probe {name!r} does not fit this target; use {suitable}.")
-    try:
-        return fit(x, target, **options)
-    except TypeError as error:
-        raise InputError(f"The probe {name!r} does not take these settings ({error}).") from error

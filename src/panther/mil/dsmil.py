@@ -15,7 +15,7 @@ def inverse_scale(h: Tensor, mask: Tensor | None = None) -> Tensor:
     r"""One over the root mean square of each bag h (B, N, h): :math:`1 / \sqrt{\operatorname{mean}_{n,j} h_{nj}^2}`, (B,).
 
     One number a bag: patches keep their sizes relative to each other (a LayerNorm of each patch would take them away, and with
-    them most needles). With it neither the scale of the features nor the number of patches is left in a result.
+    them most needles). With it logits no longer grow with the scale of the features.
     """
     square = torch.linalg.vector_norm(h, dim=-1).square()  # (B, N)
     mean = square.mean(-1) if mask is None else (square * mask).sum(-1) / mask.sum(-1)
@@ -61,7 +61,7 @@ class DSMIL(Network):
     hidden, attention : int
         Width of h and v, and of q.
     normalise : bool
-        False leaves out the scale: the paper's equations to the letter.
+        False leaves out the scale, as the paper does.
     dropout : float
         After the first layer and before v.
     """

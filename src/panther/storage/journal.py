@@ -8,16 +8,12 @@ import zlib
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from panther.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # not a Unix
-    fcntl = None  # type: ignore[assignment]
+from panther.storage.locking import lock_folder
 
 
 class Journal:
@@ -35,7 +31,7 @@ class Journal:
         header = json.dumps({"key": key, "samples": samples, "width": width})
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = self._locked()
+            self._lock = lock_folder(self._folder, "writing there")
             if not self._path("header.json").exists() or self._path("header.json").read_text() != header:
                 for name in ("done.jsonl", "rows.f32"):
                     self._path(name).unlink(missing_ok=True)
@@ -91,21 +87,6 @@ class Journal:
             self._temporary.cleanup()
         elif not self._about:
             shutil.rmtree(self._folder, ignore_errors=True)  # nothing to go on from
-
-    def _locked(self) -> IO[bytes]:
-        """File that is locked as long as it is open; the system unlocks it when the process dies, however it dies."""
-        lock = self._path("lock").open("wb")
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                lock.close()
-                raise InputError(
-                    f"{self._folder}: another run is writing there; wait until it has finished, or give another output."
-                ) from error
-            except OSError:  # a file system without locks
-                pass
-        return lock
 
     def _path(self, name: str) -> Path:
         return self._folder / name

@@ -1,0 +1,38 @@
+"""Explanations: where each prototype lies on a slide, as pictures and as regions that QuPath opens.
+
+- ``assignment(bag, module)`` gives (N, C), rows adding up to 1: the posterior that made the embedding.
+- ``grid(coords, spec)`` gives the patches' integer cells; ``regions(grid, labels)`` polygons of contiguous patches.
+- ``raster(grid, view)`` gives the patch under every pixel of a picture; ``draw_*`` return matplotlib figures.
+- ``make_map`` and ``write_map`` do all of it for one slide.
+"""
+
+from panther.explain.assign import Assigned, assign, assignment
+from panther.explain.draw import draw_heatmap, draw_heatmaps, draw_map, draw_side_by_side
+from panther.explain.geometry import Grid, View, grid, raster
+from panther.explain.maps import MapSettings, SlideMap, make_map, write_map
+from panther.explain.names import read_names
+from panther.explain.palette import PALETTE
+from panther.explain.regions import Region, regions, write_regions
+
+__all__ = [
+    "PALETTE",
+    "Assigned",
+    "Grid",
+    "MapSettings",
+    "Region",
+    "SlideMap",
+    "View",
+    "assign",
+    "assignment",
+    "draw_heatmap",
+    "draw_heatmaps",
+    "draw_map",
+    "draw_side_by_side",
+    "grid",
+    "make_map",
+    "raster",
+    "read_names",
+    "regions",
+    "write_map",
+    "write_regions",
+]

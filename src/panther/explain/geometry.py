@@ -1,0 +1,165 @@
+"""Where patches lie: on integer grids, and on the pixels of a picture. Units are level-0 pixels unless a file only knows um."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.types import PatchSpec
+
+TOLERANCE = 2.0  # level-0 pixels: tools round a step with overlap in different ways
+BLOCK = 1 << 22  # pixels painted at a time
+
+
+class Grid(NamedTuple):
+    """Patches as cells. CLAM starts a new grid at every piece of tissue, so there may be several, each exact."""
+
+    cells: np.ndarray  # (N, 2) int64, column and row within its grid
+    layer: np.ndarray  # (N,) int64, which grid
+    origins: np.ndarray  # (layers, 2), upper left corner of cell (0, 0)
+    pitch: float  # side of a cell: the patch, or what it does not share with its neighbours where patches overlap
+    inferred: bool = False  # the file does not tell the patches' size; the distance of neighbours was taken
+
+    @property
+    def corners(self) -> np.ndarray:
+        """Upper left corners of the cells, (N, 2)."""
+        return self.origins[self.layer] + self.cells * self.pitch
+
+
+@dataclass(frozen=True)
+class View:
+    """A picture of the slide: which part, how large its pixels are, and what is behind the map."""
+
+    background: np.ndarray  # (h, w, 3) uint8
+    scale: tuple[float, float]  # pixels per unit of the coordinates, across and down
+    origin: tuple[float, float] = (0.0, 0.0)  # coordinates of the upper left corner
+    mpp: float | None = None  # micrometres per unit of the coordinates; None: not known, no scale bar
+
+    def __post_init__(self) -> None:
+        assert self.background.ndim == 3
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        return self.background.shape[1], self.background.shape[0]
+
+    def pixels(self, points: np.ndarray) -> np.ndarray:
+        """Points (n, 2) in pixels of the picture, (0, 0) being the corner of the first."""
+        return (np.asarray(points, float) - self.origin) * self.scale
+
+
+def grid(coords: Tensor | np.ndarray, spec: PatchSpec, mpp: float | None = None) -> Grid:
+    """Cells of patches with upper left corners ``coords`` (N, 2).
+
+    With ``mpp`` of the slide's level 0, coordinates in micrometres (STAMP) become level-0 pixels. Where patches overlap a cell is the
+    middle of its patch, so that cells never do.
+    """
+    points = np.asarray(coords, dtype=np.float64).reshape(-1, 2)
+    if not np.isfinite(points).all():
+        raise InputError("The coordinates hold NaN or infinite numbers; extract the patches again.")
+    in_um = spec.coords_unit == "um"
+    side = _side_um(spec) if in_um else spec.size_level0
+    step = None if side is None else _step(spec, side)
+    if in_um and mpp is not None:
+        points, side, step = points / mpp, _over(side, mpp), _over(step, mpp)
+    pitch = _pitch(points, step)
+    # a corner plus half of what is shared on both sides; nothing where patches do not overlap
+    shift = 0.0 if side is None else max(0.0, (side - pitch) / 2)
+    index = np.round((points - points.min(0)) / pitch) if in_um else np.floor((points - points.min(0)) / pitch)
+    # micrometres are rounded numbers: there one grid is assumed, in pixels every remainder is a grid of its own
+    rest = np.zeros_like(points) if in_um else points - points.min(0) - index * pitch
+    origins, layer = np.unique(rest, axis=0, return_inverse=True)
+    origins = origins + points.min(0) + shift
+    return Grid(index.astype(np.int64), layer.reshape(-1).astype(np.int64), origins, pitch, side is None)
+
+
+def raster(found: Grid, view: View) -> np.ndarray:
+    """Index of the patch under the centre of every pixel, (h, w) int32; -1 where there is none."""
+    width, height = view.size
+    out = np.full((height, width), -1, np.int32)
+    corners = found.corners
+    # pixels whose centre lies in [left, right): neighbours share no pixel and leave none
+    first = np.ceil(view.pixels(corners) - 0.5).astype(np.int64)
+    last = np.ceil(view.pixels(corners + found.pitch) - 0.5).astype(np.int64)
+    first, last = np.clip(first, 0, (width, height)), np.clip(last, 0, (width, height))
+    extent = last - first
+    for across, down in np.unique(extent, axis=0).tolist():  # rounding makes a handful of sizes
+        if across == 0 or down == 0:
+            continue
+        same = np.flatnonzero((extent == (across, down)).all(1))
+        at_once = max(1, BLOCK // (across * down))
+        for start in range(0, len(same), at_once):
+            part = same[start : start + at_once]
+            columns = first[part, 0, None, None] + np.arange(across)[None, None, :]
+            rows = first[part, 1, None, None] + np.arange(down)[None, :, None]
+            out[rows, columns] = part[:, None, None]
+    return out
+
+
+def blank_view(found: Grid, max_side: int, mpp: float | None) -> View:
+    """White picture around the patches with a margin of one, for slides whose image is not at hand."""
+    low, high = found.corners.min(0) - found.pitch, found.corners.max(0) + 2 * found.pitch
+    extent = high - low
+    scale = min(max_side / float(extent.max()), 64 / found.pitch)  # few patches: no need for large squares
+    width, height = (max(1, math.ceil(side * scale - 1e-9)) for side in extent.tolist())
+    background = np.full((height, width, 3), 255, np.uint8)
+    return View(background, (scale, scale), (float(low[0]), float(low[1])), mpp)
+
+
+def level0_mpp(spec: PatchSpec) -> float | None:
+    """Micrometres per unit of the coordinates, as far as the feature file knows."""
+    if spec.coords_unit == "um":
+        return 1.0
+    if not spec.mpp or not spec.size or not spec.size_level0:
+        return None
+    return spec.mpp * spec.size / spec.size_level0
+
+
+def _side_um(spec: PatchSpec) -> float | None:
+    return spec.mpp * spec.size if spec.mpp and spec.size else None
+
+
+def _over(value: float | None, mpp: float) -> float | None:
+    return None if value is None else value / mpp
+
+
+def _step(spec: PatchSpec, side: float) -> float:
+    if not spec.overlap or not spec.size:
+        return float(side)
+    step = side - spec.overlap * side / spec.size
+    return max(step, 1e-9) if spec.coords_unit == "um" else float(max(1, side - math.floor(side - step + 0.5)))
+
+
+def _pitch(points: np.ndarray, step: float | None) -> float:
+    """Step of the grid: the one the file tells, corrected by what neighbours show; without it, the commonest distance."""
+    gaps = np.concatenate([np.diff(np.unique(points[:, axis])) for axis in (0, 1)])
+    gaps = gaps[gaps > 0]
+    if step is not None:
+        close = gaps[np.abs(gaps - step) <= TOLERANCE]
+        return _commonest(close) if len(close) and not (close == step).any() else float(step)
+    neighbours = _row_gaps(points)
+    if not len(neighbours):
+        raise InputError(
+            "The file does not tell the patches' size and no two patches lie in one row, so it cannot be inferred; "
+            "extract the patches again with `panther slides`."
+        )
+    return _commonest(neighbours)
+
+
+def _row_gaps(points: np.ndarray) -> np.ndarray:
+    """Distances of neighbours within the same row or the same column."""
+    parts = []
+    for along, across in ((0, 1), (1, 0)):
+        ordered = points[np.lexsort((points[:, along], points[:, across]))]
+        same = ordered[1:, across] == ordered[:-1, across]
+        parts.append((ordered[1:, along] - ordered[:-1, along])[same])
+    gaps = np.concatenate(parts)
+    return gaps[gaps > 0]
+
+
+def _commonest(values: np.ndarray) -> float:
+    found, counts = np.unique(values, return_counts=True)
+    return float(found[counts.argmax()])

@@ -1,0 +1,85 @@
+"""Contiguous patches of one prototype as polygons, and as GeoJSON that QuPath opens."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+
+from panther.explain.geometry import Grid
+from panther.explain.names import label
+from panther.explain.palette import rgb
+from panther.slides.polygons import Polygon, trace
+from panther.storage.atomic import atomic_write
+
+
+@dataclass(frozen=True)
+class Region:
+    """Patches of one prototype that touch along an edge."""
+
+    prototype: int
+    polygon: Polygon  # in the units of the coordinates
+    patches: int
+
+
+def regions(found: Grid, labels: np.ndarray) -> list[Region]:
+    """Regions of the grid's cells by their label (N,), ordered by prototype, then grid, then from top to bottom.
+
+    A polygon's area is its number of distinct cells times the area of one, holes excluded.
+    """
+    out: list[Region] = []
+    order = np.lexsort((found.layer, labels))
+    keys = np.stack([labels[order], found.layer[order]], 1)
+    starts = np.flatnonzero(np.r_[True, (np.diff(keys, axis=0) != 0).any(1)])
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        members = order[start:stop]
+        prototype, layer = (int(key) for key in keys[start])
+        out += _of_cells(found.cells[members], prototype, found.origins[layer], found.pitch)
+    return out
+
+
+def _of_cells(cells: np.ndarray, prototype: int, origin: np.ndarray, pitch: float) -> list[Region]:
+    low = cells.min(0)
+    width, height = (cells.max(0) - low + 1).tolist()
+    mask = np.zeros((height, width), bool)
+    mask[tuple((cells - low).T[::-1])] = True
+    sizes = np.bincount(ndimage.label(mask)[0].ravel())[1:]  # trace numbers its regions in the same order
+
+    def placed(ring: np.ndarray) -> np.ndarray:
+        return (ring + low) * pitch + origin
+
+    return [
+        Region(prototype, Polygon(placed(polygon.outer), tuple(map(placed, polygon.holes))), int(size))
+        for polygon, size in zip(trace(mask), sizes, strict=True)
+    ]
+
+
+def write_regions(path: Path, found: list[Region], names: dict[int, str], mpp: float | None) -> None:
+    """Write a FeatureCollection of locked annotations, classified and coloured by prototype, in level-0 pixels."""
+    document = {"type": "FeatureCollection", "features": [_feature(region, names, mpp) for region in found]}
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(document, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+
+
+def _feature(region: Region, names: dict[int, str], mpp: float | None) -> dict[str, Any]:
+    area = {} if mpp is None else {"Area mm^2": region.polygon.area * mpp**2 / 1e6}
+    name = label(region.prototype, names)
+    return {
+        "type": "Feature",
+        "geometry": {"type": "Polygon", "coordinates": [_closed(ring) for ring in region.polygon.rings]},
+        "properties": {
+            "objectType": "annotation",
+            "name": name,
+            "classification": {"name": name, "color": list(rgb(region.prototype))},
+            "isLocked": True,
+            "measurements": {"Patches": region.patches, **area},
+        },
+    }
+
+
+def _closed(ring: np.ndarray) -> list[list[float]]:
+    whole = ring.round()
+    points = (whole.astype(int) if (whole == ring).all() else ring).tolist()
+    return [*points, points[0]]
