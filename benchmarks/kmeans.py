@@ -107,7 +107,7 @@ def inertia(x: np.ndarray, centroids: np.ndarray) -> float:
 
 @contextmanager
 def panther_call(cohort: Cohort, times: int) -> Iterator[Callable[[], Any]]:
-    with open_executor(2, threads=False) as pool:
+    with open_executor(2) as pool:
         by_panther(cohort.refs()[:4], pool, 0)
         yield partial(by_panther, cohort.refs(times), pool, 0)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from panther.cli import bags, doctor, embed, encoders, model, prototypes, slides, splits, study, trust
+from panther.cli import map as maps
 from panther.errors import InputError
 from panther.version import __version__
 
@@ -16,7 +17,7 @@ app = typer.Typer(
     help="From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024).",
     epilog="Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused.",
 )
-for module in (slides, encoders, bags, prototypes, embed, trust, splits, study, model, doctor):
+for module in (slides, encoders, bags, prototypes, embed, maps, trust, splits, study, model, doctor):
     module.add_to(app)
 
 

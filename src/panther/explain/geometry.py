@@ -1,7 +1,7 @@
 """Where patches lie: on integer grids, and on the pixels of a picture. Units are level-0 pixels unless a file only knows um."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -37,9 +37,8 @@ class View:
     scale: tuple[float, float]  # pixels per unit of the coordinates, across and down
     origin: tuple[float, float] = (0.0, 0.0)  # coordinates of the upper left corner
     mpp: float | None = None  # micrometres per unit of the coordinates; None: not known, no scale bar
-
-    def __post_init__(self) -> None:
-        assert self.background.ndim == 3
+    blank: bool = False  # there is no image of the slide
+    unit: str = "px"  # of the coordinates: "px" at level 0, or "um"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -49,6 +48,16 @@ class View:
     def pixels(self, points: np.ndarray) -> np.ndarray:
         """Points (n, 2) in pixels of the picture, (0, 0) being the corner of the first."""
         return (np.asarray(points, float) - self.origin) * self.scale
+
+    def within(self, max_side: int) -> "View":
+        """Same part in a smaller picture, reduced by a whole factor so that pixels are averages of pixels."""
+        from PIL import Image
+
+        factor = math.ceil(max(self.size) / max_side)
+        if factor <= 1:
+            return self
+        small = np.asarray(Image.fromarray(self.background).reduce(factor))
+        return replace(self, background=small, scale=(self.scale[0] / factor, self.scale[1] / factor))
 
 
 def grid(coords: Tensor | np.ndarray, spec: PatchSpec, mpp: float | None = None) -> Grid:
@@ -99,14 +108,15 @@ def raster(found: Grid, view: View) -> np.ndarray:
     return out
 
 
-def blank_view(found: Grid, max_side: int, mpp: float | None) -> View:
+def blank_view(found: Grid, max_side: int, spec: PatchSpec) -> View:
     """White picture around the patches with a margin of one, for slides whose image is not at hand."""
     low, high = found.corners.min(0) - found.pitch, found.corners.max(0) + 2 * found.pitch
     extent = high - low
     scale = min(max_side / float(extent.max()), 64 / found.pitch)  # few patches: no need for large squares
     width, height = (max(1, math.ceil(side * scale - 1e-9)) for side in extent.tolist())
     background = np.full((height, width, 3), 255, np.uint8)
-    return View(background, (scale, scale), (float(low[0]), float(low[1])), mpp)
+    origin = (float(low[0]), float(low[1]))
+    return View(background, (scale, scale), origin, level0_mpp(spec), blank=True, unit=spec.coords_unit)
 
 
 def level0_mpp(spec: PatchSpec) -> float | None:
@@ -135,18 +145,16 @@ def _step(spec: PatchSpec, side: float) -> float:
 
 def _pitch(points: np.ndarray, step: float | None) -> float:
     """Step of the grid: the one the file tells, corrected by what neighbours show; without it, the commonest distance."""
-    gaps = np.concatenate([np.diff(np.unique(points[:, axis])) for axis in (0, 1)])
-    gaps = gaps[gaps > 0]
+    gaps = _row_gaps(points)
     if step is not None:
         close = gaps[np.abs(gaps - step) <= TOLERANCE]
         return _commonest(close) if len(close) and not (close == step).any() else float(step)
-    neighbours = _row_gaps(points)
-    if not len(neighbours):
+    if not len(gaps):
         raise InputError(
             "The file does not tell the patches' size and no two patches lie in one row, so it cannot be inferred; "
             "extract the patches again with `panther slides`."
         )
-    return _commonest(neighbours)
+    return _commonest(gaps)
 
 
 def _row_gaps(points: np.ndarray) -> np.ndarray:

@@ -1,0 +1,137 @@
+"""`panther map`."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+from panther.cli.embed import parse_settings
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("map")(map_slides)
+
+
+def map_slides(
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FEATURES|SLIDE", help="Feature file or folder; or a slide, with --features.", show_default=False
+        ),
+    ],
+    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)],
+    slide: Annotated[
+        Path | None, typer.Option(help="The slide's image, or the folder of the slides' images; else a blank grid.")
+    ] = None,
+    features: Annotated[Path | None, typer.Option(help="Features of the slide given first: a file or folder.")] = None,
+    method: Annotated[str | None, typer.Option(help="panther (default), ot, h2t or protocounts.")] = None,
+    preset: Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("-s", "--set", help="Any setting of the method as name=value; repeatable.")
+    ] = None,
+    assignment: Annotated[
+        str | None, typer.Option(help="argmax: the nearest prototype, instead of a method's shares.")
+    ] = None,
+    prototype: Annotated[
+        str | None, typer.Option(help="Heatmap of one prototype (C3) or all; the largest beside the map by default.")
+    ] = None,
+    names: Annotated[
+        Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")
+    ] = None,
+    contours: Annotated[
+        Path | None, typer.Option(help="GeoJSON of the tissue's outline, or the folder of them.")
+    ] = None,
+    max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of the picture, pixels.")] = 2048,
+    slide_mpp: Annotated[
+        float | None, typer.Option(help="True resolution of the image, um/px, if tags are wrong.")
+    ] = None,
+    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
+    formats: Annotated[str, typer.Option("--format", help="Any of png,svg,tiff,geojson.")] = "png,geojson",
+    as_json: common.JsonOption = False,
+) -> None:
+    """Draw which prototype each patch of a slide belongs to, over the slide; regions as GeoJSON for QuPath."""
+    from panther.aggregators import build
+    from panther.explain.maps import MapSettings
+    from panther.explain.names import prototype_number, read_names
+    from panther.explain.requests import find_jobs
+    from panther.slides import read_mpp_table
+    from panther.storage.atomic import check_writable_folder
+    from panther.storage.prototypes import load_prototypes
+
+    kinds = _formats(formats)
+    centroids = load_prototypes(prototypes)
+    count = len(centroids)
+    method, options = _method(method, preset, setting, assignment)
+    build(method, centroids, options)  # refuses a setting that is not there before the work
+    named = read_names(names, count) if names else {}
+    chosen = None if prototype is None else list(range(count))
+    if prototype not in (None, "all"):
+        chosen = [prototype_number(str(prototype), count, where="--prototype: ")]
+    settings = MapSettings(method, options, named, max_side, slide_mpp, read_mpp_table(mpp_table) if mpp_table else {})
+    jobs, problems = find_jobs(place, features, slide, contours)
+    check_writable_folder(output)
+    _run(jobs, problems, (centroids, settings, output, chosen, kinds), as_json)
+
+
+def _run(jobs: Sequence[Any], problems: dict[str, str], what: tuple[Any, ...], as_json: bool) -> None:
+    from panther.errors import InputError
+    from panther.execution import map_slides as over_slides
+    from panther.explain.requests import run_one
+
+    start = time.perf_counter()
+    done, failures, notes = [], dict(problems), []
+    outcomes = over_slides(lambda job: run_one(job, *what), jobs)
+    for outcome in common.track(outcomes, "mapping", len(jobs)):
+        name = jobs[outcome.index].name
+        if outcome.value is not None:
+            done.append(outcome.value)
+            notes += outcome.value.notes
+        elif not outcome.passed_over or len(jobs) == 1:
+            failures[name] = outcome.reason or ""
+    if not done:
+        reason = next(iter(failures.values()), "No file holds features.")
+        raise InputError(
+            reason if len(failures) == 1 else f"None of the {len(failures)} slides could be mapped. {reason}"
+        )
+    seconds = time.perf_counter() - start
+    files = sum(len(one.files) for one in done)
+    lines = [
+        f"{len(done)} slide{'s' if len(done) > 1 else ''} mapped in {seconds:.1f} s -> {what[2]} ({files} files)",
+        *(f"  {one.slide}: {one.patches:,} patches, {one.summary}" for one in done[:20]),
+    ]
+    result = {"output": str(what[2]), "seconds": seconds, "slides": [one.told() for one in done]}
+    common.report(result, lines, failures, as_json=as_json, notes=notes)
+
+
+def _method(
+    method: str | None, preset: str | None, setting: list[str] | None, assignment: str | None
+) -> tuple[str, dict[str, Any]]:
+    from panther.errors import InputError
+
+    options = ({} if preset is None else {"preset": preset}) | parse_settings(setting)
+    if assignment is None:
+        return method or "panther", options
+    if assignment != "argmax":
+        raise InputError(
+            f"--assignment {assignment!r} is not known; argmax is (the nearest prototype), or use --method."
+        )
+    if method or options:
+        raise InputError(
+            "--assignment argmax takes the nearest prototype and has no method or settings; give one or the other."
+        )
+    return "protocounts", {}
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    from panther.errors import InputError
+    from panther.explain.maps import FORMATS
+
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    if not asked or any(name not in FORMATS for name in asked):
+        raise InputError(f"--format {text!r}: known are {', '.join(FORMATS)}.")
+    return tuple(asked)

@@ -1,0 +1,231 @@
+"""Maps as matplotlib figures. One pixel of the picture is one pixel of the PNG, so nothing moves when it is saved."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.explain.palette import PALETTE
+from panther.explain.slide_map import HEAT, SlideMap, heat_pixels, map_pixels
+from panther.storage.atomic import atomic_write
+
+DPI = 100  # figures are laid out in pixels; SVG scales them
+INK = "#222222"
+PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
+LONGEST_NAME = 36  # letters of a name in the legend
+SAVE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # metadata left out: same input, same bytes
+
+
+class Sheet:
+    """A figure of pictures in a row, each at its own pixels, with a title above and room on the right."""
+
+    def __init__(
+        self, pictures: Sequence[np.ndarray], right: float, unit: float, rows: int = 1, least: float = 0
+    ) -> None:
+        from matplotlib.figure import Figure
+
+        self.unit = unit  # fonts and gaps grow with the picture
+        self.gap, self.head = round(14 * unit), round(30 * unit)
+        self.height, self.width = pictures[0].shape[:2]
+        self.columns = -(-len(pictures) // rows)
+        self.full = (
+            self.gap + self.columns * (self.width + self.gap) + round(right),
+            self.gap + max(rows * (self.height + self.head), round(least)),
+        )
+        self.figure = Figure(figsize=(self.full[0] / DPI, self.full[1] / DPI), dpi=DPI, facecolor="white")
+        self.axes = [self._picture(number, picture) for number, picture in enumerate(pictures)]
+
+    def _picture(self, number: int, picture: np.ndarray) -> Any:
+        row, column = divmod(number, self.columns)
+        left = self.gap + column * (self.width + self.gap)
+        top = self.head + row * (self.height + self.head)
+        ax = self.figure.add_axes(self.box(left, top, self.width, self.height))
+        ax.imshow(picture, extent=(0, self.width, self.height, 0), interpolation="nearest", aspect="auto")
+        ax.set_axis_off()
+        return ax
+
+    def box(self, left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
+        """Pixels from the upper left as matplotlib's fractions from the lower left."""
+        return left / self.full[0], 1 - (top + height) / self.full[1], width / self.full[0], height / self.full[1]
+
+    def write(self, left: float, top: float, text: str, size: float = 9, **more: Any) -> None:
+        """Text whose middle line is ``top`` pixels below the upper edge."""
+        x, y, _, _ = self.box(left, top, 0, 0)
+        options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK, "parse_math": False} | more
+        self.figure.text(x, y, text, fontsize=size * self.unit, **options)
+
+    def title(self, number: int, text: str) -> None:
+        """Text above a picture."""
+        row, column = divmod(number, self.columns)
+        left = self.gap + column * (self.width + self.gap)
+        self.write(left, row * (self.height + self.head) + self.head / 2, _short(text, self.width / (7.5 * self.unit)))
+
+
+def draw_map(found: SlideMap) -> Any:
+    """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
+    unit = _unit(found)
+    width, height = _legend_size(found, unit)
+    sheet = Sheet([map_pixels(found)], width, unit, least=height)
+    sheet.title(0, found.slide)
+    _legend(sheet, found)
+    _furnish(sheet, found)
+    return sheet.figure
+
+
+def draw_heatmap(found: SlideMap, prototype: int) -> Any:
+    """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
+    unit = _unit(found)
+    sheet = Sheet([heat_pixels(found, prototype)], 80 * unit, unit)
+    sheet.title(0, f"{found.slide}: {_with_weight(found, prototype)}")
+    _colour_bar(sheet)
+    _furnish(sheet, found)
+    return sheet.figure
+
+
+def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> Any:
+    """Heatmaps of all (or these) prototypes as small pictures; returns a matplotlib figure."""
+    chosen = list(range(found.prototypes)) if prototypes is None else list(prototypes)
+    found = found.within(SMALL_PANEL)
+    rows = max(1, round((len(chosen) * found.view.size[0] / found.view.size[1] / 1.6) ** 0.5))
+    sheet = Sheet([heat_pixels(found, c) for c in chosen], 80, 1.0, rows)
+    for number, c in enumerate(chosen):
+        sheet.title(number, _with_weight(found, c))
+    _colour_bar(sheet)
+    _furnish(sheet, found)
+    return sheet.figure
+
+
+def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
+    """Original (where there is an image), map and heatmap of one prototype; returns a matplotlib figure."""
+    found = found.within(PANEL)
+    unit = _unit(found)
+    width, height = _legend_size(found, unit)
+    panels = {
+        found.slide: found.view.background,
+        f"{found.slide}: prototypes": map_pixels(found),
+        f"share of {_with_weight(found, prototype)}: dark 0, yellow 1": heat_pixels(found, prototype),
+    }
+    if found.view.blank:
+        del panels[found.slide]
+    sheet = Sheet(list(panels.values()), width, unit, least=height)
+    for number, text in enumerate(panels):
+        sheet.title(number, text)
+    _legend(sheet, found)
+    _furnish(sheet, found)
+    return sheet.figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a picture whole or not at all; its ending (.png, .svg) says how, and the same figure gives the same bytes."""
+    import matplotlib
+
+    kind = path.suffix[1:]
+    with atomic_write(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "panther", "svg.fonttype": "none"}):
+        figure.savefig(temporary, format=kind, dpi=DPI, metadata=SAVE[kind])
+
+
+def bar_length(width_um: float) -> float:
+    """Length of a scale bar: the largest of 1, 2, 5, 10, ... um that is at most a quarter of the width."""
+    power = 10.0 ** np.floor(np.log10(width_um / 4))
+    return float(power * max(step for step in (1, 2, 5) if power * step <= width_um / 4 or step == 1))
+
+
+def _furnish(sheet: Sheet, found: SlideMap) -> None:
+    """Tissue outline and scale bar on every picture."""
+    for ax in sheet.axes:
+        _outline(ax, found, sheet.unit)
+        if found.view.mpp is not None:
+            _scale_bar(ax, found, sheet.unit)
+        ax.set_xlim(0, sheet.width)
+        ax.set_ylim(sheet.height, 0)
+
+
+def _outline(ax: Any, found: SlideMap, unit: float) -> None:
+    from matplotlib.collections import LineCollection
+
+    rings = [found.view.pixels(ring) for polygon in found.outline for ring in polygon.rings]
+    closed = [np.concatenate([ring, ring[:1]]) for ring in rings]
+    if closed:
+        ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * unit), autolim=False)
+
+
+def _scale_bar(ax: Any, found: SlideMap, unit: float) -> None:
+    from matplotlib import patheffects
+
+    assert found.view.mpp is not None
+    width, height = found.view.size
+    across = found.view.scale[0] / found.view.mpp  # pixels per micrometre
+    length = bar_length(width / across)
+    left, base = 10 * unit, height - 12 * unit
+    halo = [patheffects.withStroke(linewidth=4.5 * unit, foreground="white")]
+    ax.plot(
+        [left, left + length * across],
+        [base, base],
+        color=INK,
+        linewidth=2 * unit,
+        path_effects=halo,
+        solid_capstyle="butt",
+    )
+    text = f"{length / 1000:g} mm" if length >= 1000 else f"{length:g} µm"
+    ax.text(left, base - 5 * unit, text, fontsize=8 * unit, color=INK, va="bottom", path_effects=halo)
+
+
+def _colour_bar(sheet: Sheet) -> None:
+    from matplotlib.cm import ScalarMappable
+
+    left = sheet.full[0] - 76 * sheet.unit
+    ax = sheet.figure.add_axes(sheet.box(left, sheet.head, 14 * sheet.unit, min(sheet.height, 260 * sheet.unit)))
+    bar = sheet.figure.colorbar(ScalarMappable(cmap=HEAT), cax=ax, ticks=(0, 0.5, 1))
+    bar.ax.tick_params(labelsize=8 * sheet.unit, length=3 * sheet.unit)
+    bar.set_label("share of the patch", fontsize=8 * sheet.unit)
+
+
+def _legend_size(found: SlideMap, unit: float) -> tuple[float, float]:
+    """Width and height; as many columns as the picture's height asks for."""
+    letters = max(len(_short(found.title(c))) for c in range(found.prototypes))
+    column = (74 + 6.6 * letters) * unit
+    per_column = _per_column(found, unit)
+    return column * -(-found.prototypes // per_column), (per_column + 1) * ROW * unit + 30 * unit
+
+
+ROW = 17  # pixels a line of the legend
+
+
+def _per_column(found: SlideMap, unit: float) -> int:
+    return min(found.prototypes, max(16, int(found.view.size[1] / (ROW * unit)) - 1))
+
+
+def _legend(sheet: Sheet, found: SlideMap) -> None:
+    from matplotlib.patches import Rectangle
+
+    unit, row = sheet.unit, ROW * sheet.unit
+    per_column = _per_column(found, unit)
+    width = _legend_size(found, unit)[0] / -(-found.prototypes // per_column)
+    start = sheet.gap + sheet.columns * (sheet.width + sheet.gap)
+    for c in range(found.prototypes):
+        column, line = divmod(c, per_column)
+        left, top = start + column * width, sheet.head + (line + 1.5) * row
+        if line == 0:
+            sheet.write(left + 14 * unit, top - row, "π", ha="left", size=8)
+        x, y, w, h = sheet.box(left, top - 5.5 * unit, 11 * unit, 11 * unit)
+        swatch = Rectangle((x, y), w, h, transform=sheet.figure.transFigure, linewidth=0.4 * unit, edgecolor=INK)
+        swatch.set_facecolor(PALETTE[c % len(PALETTE)])
+        sheet.figure.add_artist(swatch)
+        sheet.write(left + 14 * unit, top, f"{found.weights[c]:.3f}", size=8, color="#555555")
+        sheet.write(left + 50 * unit, top, _short(found.title(c)), size=8)
+
+
+def _with_weight(found: SlideMap, prototype: int) -> str:
+    """Number and weight before the name, which is what a narrow picture cuts off."""
+    number, _, name = found.title(prototype).partition(" ")
+    return f"{number} (π {found.weights[prototype]:.3f}) {name}".rstrip()
+
+
+def _short(text: str, letters: float = LONGEST_NAME) -> str:
+    return text if len(text) <= letters else text[: max(1, int(letters) - 1)] + "…"
+
+
+def _unit(found: SlideMap) -> float:
+    """Fonts for a picture of about a thousand pixels, and in proportion for larger ones."""
+    return max(1.0, max(found.view.size) / 1000)

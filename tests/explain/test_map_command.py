@@ -1,0 +1,164 @@
+"""The command, from files to files; a request that makes no sense is one sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import typer
+from known_regions import SIDE, write_bag, write_slide
+from PIL import Image
+from typer.testing import CliRunner
+
+from panther.cli import map as command
+from panther.errors import InputError
+from panther.slides import Polygon, Tissue
+from panther.slides.geojson import write_contours
+from panther.storage.prototypes import save_prototypes
+from panther.types import Prototypes
+
+
+def invoke(*arguments: object, code: int = 0) -> Any:
+    """Run the command alone; a refused request raises, as in the real one, where main() turns it into exit code 2."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    command.add_to(app)
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_slide(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder: Path) -> None:
+    (folder / "n.yaml").write_text("C1: nest, 1 & <2>\n")
+    ring = np.array([[100, 100], [1000, 100], [1000, 1000]])
+    write_contours(folder / "c.geojson", Tissue((Polygon(ring),)), {})
+    arguments = ("s.h5", "-p", "p.safetensors", "--slide", "s.tif", "--names", "n.yaml", "--contours", "c.geojson")
+    arguments = (*arguments, "--max-side", 300, "--format", "png,svg,tiff,geojson", "--prototype", "C1")
+    invoke(*arguments, "-o", "a")
+    invoke(*arguments, "-o", "b")
+    first = written(folder / "a")
+    assert list(first) == [
+        "s.geojson", "s.heatmap.C1.png", "s.heatmap.C1.svg", "s.map.png", "s.map.svg", "s.overlay.png", "s.overlay.tif",
+        "s.side_by_side.png", "s.side_by_side.svg",
+    ]  # fmt: skip
+    assert first == written(folder / "b")
+    with Image.open(folder / "a" / "s.overlay.png") as overlay:
+        assert overlay.size == (300, 226)
+    assert b"nest, 1 &amp; &lt;2&gt;" in first["s.map.svg"]
+    classes = {f["properties"]["classification"]["name"] for f in json.loads(first["s.geojson"])["features"]}
+    assert classes == {"C0", "C1 nest, 1 & <2>", "C2"}
+
+
+def test_a_slide_finds_its_features_and_gives_the_same_map(folder: Path) -> None:
+    common = ("-p", "p.safetensors", "--max-side", 200)
+    invoke("s.h5", *common, "--slide", "s.tif", "-o", "a")
+    (folder / "feats").mkdir()
+    (folder / "s.h5").rename(folder / "feats" / "s.h5")
+    invoke("s.tif", *common, "--features", "feats", "-o", "b")
+    assert written(folder / "a") == written(folder / "b")
+
+
+def test_prototypes_keep_their_colours_across_slides(folder: Path) -> None:
+    write_bag(folder / "t.h5", np.array([[6, 9, 20], [8, 17, 6]]), np.array([[0, 0], [SIDE, 0]]))
+    colours: dict[str, Any] = {}
+    for name in ("s", "t"):
+        invoke(f"{name}.h5", "-p", "p.safetensors", "-o", "m", "--format", "geojson")
+        for feature in json.loads((folder / "m" / f"{name}.geojson").read_text())["features"]:
+            about = feature["properties"]["classification"]
+            assert colours.setdefault(about["name"], about["color"]) == about["color"]
+    assert len(colours) == 3
+
+
+@pytest.mark.parametrize("how", [("--method", "ot"), ("--method", "h2t"), ("--assignment", "argmax"), ("--preset", "published-code")])  # fmt: skip
+def test_other_assignments_are_mapped_too(folder: Path, how: tuple[str, str]) -> None:
+    told = json.loads(invoke("s.h5", "-p", "p.safetensors", "-o", "m", *how, "--json", "--max-side", 100).stdout)
+    assert sum(told["slides"][0]["weights"].values()) == pytest.approx(1, abs=1e-5)
+    assert not any("tif" in file for file in told["slides"][0]["files"])
+
+
+def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder: Path) -> None:
+    (folder / "f").mkdir()
+    (folder / "s.h5").rename(folder / "f" / "s.h5")
+    write_bag(folder / "f" / "zero.h5", np.zeros((0, 3)), np.zeros((0, 2), int))
+    write_bag(folder / "f" / "other.h5", np.ones((2, 3)), np.array([[0, 0], [SIDE, 0]]))
+    (folder / "slides").mkdir()
+    (folder / "s.tif").rename(folder / "slides" / "s.tif")
+    result = invoke("f", "-p", "p.safetensors", "-o", "m", "--slide", "slides", "--json", "--max-side", 100, code=1)
+    told = json.loads(result.stdout)
+    assert [one["slide"] for one in told["slides"]] == ["other", "s"]
+    assert "zero patches" in told["failures"]["zero"]
+    assert any(note.startswith("other: no slide image") for note in told["notes"])
+
+
+def test_a_table_of_resolutions_goes_before_the_tags(folder: Path) -> None:
+    (folder / "mpp.csv").write_text("wsi,mpp\ns.tif,0.25\n")
+    invoke("s.h5", "-p", "p.safetensors", "-o", "m", "--slide", "s.tif", "--mpp-table", "mpp.csv")
+    about = json.loads((folder / "m" / "s.geojson").read_text())["features"][0]["properties"]["measurements"]
+    assert about["Area mm^2"] == pytest.approx(about["Patches"] * (SIDE * 0.25e-3) ** 2)
+
+
+def refused(told: str, *arguments: object) -> None:
+    with pytest.raises(InputError, match=told) as error:
+        invoke(*arguments, "-o", "m")
+    assert "\n" not in str(error.value)
+    assert not Path("m").exists()
+
+
+def test_requests_that_make_no_sense_are_one_sentence(folder: Path) -> None:
+    usual = ("s.h5", "-p", "p.safetensors")
+    (folder / "n.yaml").write_text("C7: tumour\n")
+    refused("n.yaml: there is no prototype 'C7'", *usual, "--names", "n.yaml")
+    refused("no such slide image", *usual, "--slide", "missing.svs")
+    refused("--prototype: there is no prototype 'C3'", *usual, "--prototype", "C3")
+    refused("known are png, svg, tiff, geojson", *usual, "--format", "gif")
+    refused("nearest prototype", *usual, "--assignment", "argmax", "--method", "ot")
+    refused("has no setting 'preset'", *usual, "--method", "ot", "--preset", "paper")
+    refused("does not assign", *usual, "--method", "deepsets")
+    refused("no such file of contours", *usual, "--contours", "none.geojson")
+    refused("no features by itself", "s.tif", "-p", "p.safetensors")
+    other = Prototypes(torch.zeros(2, 3), encoder="uni")
+    save_prototypes(other, folder / "q.safetensors")
+    refused("different encoders", "s.h5", "-p", "q.safetensors")
+    save_prototypes(Prototypes(torch.zeros(2, 4), encoder="mean"), folder / "q.safetensors")
+    refused("3-dimensional but the prototypes expect 4", "s.h5", "-p", "q.safetensors")
+
+
+def test_bags_that_cannot_be_mapped_are_one_sentence(folder: Path) -> None:
+    grid = np.array([[0, 0], [SIDE, 0]])
+    prototypes = ("-p", "p.safetensors")
+    refused("zero patches", write_bag(folder / "a.h5", np.zeros((0, 3)), np.zeros((0, 2), int)), *prototypes)
+    refused("no coordinates", write_bag(folder / "b.h5", np.ones((2, 3)), None), *prototypes)
+    np.save(folder / "c.npy", np.ones((2, 3), np.float32))
+    refused("no coordinates", "c.npy", *prototypes)
+    bad = np.array([[1, 2, 3], [1, np.nan, 3]])
+    refused("row 1", write_bag(folder / "d.h5", bad, grid), *prototypes)
+    away = write_bag(folder / "e.h5", np.ones((2, 3)), grid + 5000)
+    refused("2 of 2 patches lie outside s.tif", away, *prototypes, "--slide", "s.tif")
+    (folder / "t.h5").write_bytes((folder / "s.h5").read_bytes()[:3000])
+    refused("t.h5", "t.h5", *prototypes)
+
+
+def test_micrometres_without_the_image_give_a_picture_and_a_note(folder: Path) -> None:
+    with h5py.File(folder / "u.h5", "w") as file:
+        file["feats"] = np.ones((3, 3), np.float32)
+        file["coords"] = np.array([[0.0, 0.0], [30.0, 0.0], [0.0, 30.0]])
+        file.attrs.update({"tile_size_um": 30.0, "tile_size_px": 60})
+    result = invoke("u.h5", "-p", "p.safetensors", "-o", "m", "--json")
+    assert any("no GeoJSON" in note for note in json.loads(result.stdout)["notes"])
+    assert not (folder / "m" / "u.geojson").exists()
+    invoke("u.h5", "-p", "p.safetensors", "-o", "m", "--slide", "s.tif")
+    (feature,) = json.loads((folder / "m" / "u.geojson").read_text())["features"]
+    assert sorted(map(tuple, feature["geometry"]["coordinates"][0]))[-1] == (120, 60)  # 30 um are 60 pixels

@@ -1,0 +1,162 @@
+"""Assignments, colours, names and drawings."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import mixture_bag
+from panther.aggregators import build
+from panther.errors import InputError
+from panther.explain import PALETTE, SlideMap, assign, assignment, draw_heatmaps, draw_side_by_side, grid, read_names
+from panther.explain.draw import bar_length, draw_map
+from panther.explain.geometry import blank_view
+from panther.explain.palette import OKABE_ITO, difference, generate, oklab, table
+from panther.explain.slide_map import overlay_pixels
+from panther.types import Bag, PatchSpec, Prototypes
+
+
+def bag_and_prototypes() -> tuple[Bag, Prototypes]:
+    x, centres = mixture_bag(n=200, separation=1.0)
+    return Bag("s", x), Prototypes(centres, torch.ones(12))
+
+
+@pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
+def test_rows_of_every_method_add_up_to_one(method: str) -> None:
+    bag, prototypes = bag_and_prototypes()
+    rows = assignment(bag, build(method, prototypes))
+    assert rows.shape == (200, 4)
+    assert torch.allclose(rows.sum(1), torch.ones(200))
+    assert (rows >= 0).all()
+
+
+def test_the_posterior_is_bayes_rule_about_the_prototypes() -> None:
+    bag, prototypes = bag_and_prototypes()
+    found = assign(bag, prototypes, build("panther", prototypes, {"preset": "paper", "steps": 1}))
+    logits = -0.5 * torch.cdist(bag.features.double(), prototypes.centroids.double()).square()
+    assert torch.allclose(found.assignment.double(), logits.softmax(1), atol=1e-4)
+    assert torch.allclose(found.weights, found.assignment.double().mean(0), atol=1e-5)
+
+
+def test_optimal_transport_gives_every_prototype_the_same_weight() -> None:
+    bag, prototypes = bag_and_prototypes()
+    found = assign(bag, prototypes, build("ot", prototypes))
+    assert torch.allclose(found.weights, torch.full((4,), 0.25, dtype=torch.float64), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["h2t", "protocounts"])
+def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method: str) -> None:
+    bag, prototypes = bag_and_prototypes()
+    options = {"normalise": False} if method == "h2t" else {}
+    module = build(method, prototypes, options)
+    assert (assignment(bag, module).argmax(1) == torch.cdist(bag.features, prototypes.centroids).argmin(1)).all()
+    bag.features[17, 3] = float("nan")
+    with pytest.raises(InputError, match="row 17"):
+        assignment(bag, module)
+
+
+def test_a_method_without_prototypes_has_no_map() -> None:
+    bag, prototypes = bag_and_prototypes()
+    with pytest.raises(InputError, match="does not assign"):
+        assignment(bag, build("deepsets", prototypes))
+
+
+def test_the_palette_is_what_its_rule_gives_and_a_shorter_one_is_its_beginning() -> None:
+    assert generate(64) == PALETTE
+    assert generate(20) == PALETTE[:20]
+    assert PALETTE[:7] == OKABE_ITO
+    assert len(set(PALETTE)) == 64
+
+
+@pytest.mark.parametrize(("count", "least"), [(16, 0.07), (32, 0.05), (64, 0.035)])
+def test_no_two_colours_look_alike_to_any_eye(count: int, least: float) -> None:
+    lab = oklab(table(count))
+    between = difference(lab[:, :, None], lab[:, None])  # about 0.02 is just noticed
+    assert between[~np.eye(count, dtype=bool)].min() > least
+
+
+def test_greys_look_the_same_to_every_eye() -> None:
+    lab = oklab(np.array([[0, 0, 0], [128, 128, 128], [255, 255, 255]], np.uint8))
+    assert np.allclose(lab, lab[0], atol=1e-3)
+    assert np.allclose(lab[0, :, 0], [0, 0.6, 1], atol=2e-3)  # lightness of black, middle grey and white
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("n.yaml", "C2: tumour, solid\nC0: no\n3:\n"),
+        ("n.yml", '{"c2": "tumour, solid", "0": "no"}'),
+        ("n.csv", "prototype,name\nC2,tumour, solid\nC0,no\n"),
+        ("n.tsv", "C2\ttumour, solid\nC0\tno\n"),
+    ],
+)
+def test_names_are_read_from_yaml_and_csv(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_names(tmp_path / name, 4) == {2: "tumour, solid", 0: "no"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("C9: tumour", "no prototype 'C9'.*C0 to C3"),
+        ("tumour: C2", "no prototype 'tumour'"),
+        ("C1: a\nc1: b", "C1 is named twice"),
+        ("- a\n- b", "no names found"),
+        ("C1: [a, b]", "one line of text"),
+        ("C1: 'a", "not YAML"),
+        ("", "no names found"),
+    ],
+)
+def test_names_that_make_no_sense_are_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "n.yaml").write_text(text)
+    with pytest.raises(InputError, match=told):
+        read_names(tmp_path / "n.yaml", 4)
+
+
+def test_scale_bars_are_round_and_at_most_a_quarter() -> None:
+    assert [bar_length(width) for width in (1000, 799, 100_000, 4.0, 3.9)] == [200, 100, 20_000, 1, 0.5]
+
+
+def small_map(prototypes: int = 5, mpp: float | None = 0.5) -> SlideMap:
+    rng = np.random.default_rng(0)
+    cells = np.stack(np.meshgrid(np.arange(12), np.arange(8)), -1).reshape(-1, 2)
+    shares = rng.dirichlet(np.ones(prototypes), len(cells)).astype(np.float32)
+    spec = PatchSpec(mpp=mpp, size=256, size_level0=512)
+    placed = grid(cells * 512, spec)
+    names = {0: "tumour, solid & $x_1$", 1: "a very long name that goes on and on without an end in sight"}
+    return SlideMap("s", placed, shares, shares.mean(0), blank_view(placed, 600, spec), names)
+
+
+@pytest.mark.parametrize("prototypes", [1, 5, 64, 70])
+def test_every_prototype_is_in_the_legend_inside_the_figure(prototypes: int) -> None:
+    figure = draw_map(small_map(prototypes))
+    words = [text.get_text() for text in figure.texts]
+    assert sum(word.startswith("C") for word in words) == prototypes
+    assert any(word.startswith("C0 tumour, solid & $x_1$") for word in words)
+    box = figure.bbox
+    for text in figure.texts:
+        place = text.get_window_extent()
+        assert place.x0 >= 0
+        assert place.x1 <= box.x1 + 1
+        assert place.y0 >= 0
+
+
+def test_without_a_resolution_there_is_no_scale_bar() -> None:
+    assert len(draw_map(small_map()).axes[0].lines) == 1
+    assert len(draw_map(small_map(mpp=None)).axes[0].lines) == 0
+
+
+def test_there_is_a_heatmap_for_each_prototype_and_no_original_without_an_image() -> None:
+    assert len(draw_heatmaps(small_map(5)).axes) == 5 + 1  # and the colour bar
+    assert len(draw_heatmaps(small_map(5), [1, 3]).axes) == 2 + 1
+    assert len(draw_side_by_side(small_map(5), 0).axes) == 2
+
+
+def test_the_overlay_is_transparent_where_no_patch_lies() -> None:
+    found = small_map()
+    pixels = overlay_pixels(found)
+    assert ((pixels[..., 3] == 255) == (found.index >= 0)).all()
+    assert set(np.unique(pixels[..., 3])) == {0, 255}
+    row, column = np.argwhere(found.index == 17)[0]
+    assert pixels[row, column, :3].tolist() == table(5)[found.labels[17]].tolist()
