@@ -33,7 +33,7 @@ def pot_embed(x: Tensor, prototypes: Tensor, epsilon: float, tolerance: float) -
     z, h = x.double().numpy(), prototypes.double().numpy()
     cost = pot.dist(z, h)
     a, b = np.full(len(z), 1 / len(z)), np.full(len(h), 1 / len(h))
-    plan = pot.sinkhorn(a, b, cost / cost.mean(), epsilon, numItermax=1000, stopThr=tolerance)
+    plan = pot.sinkhorn(a, b, cost / cost.mean(), epsilon, numItermax=1000, stopThr=tolerance, warn=False)
     return len(h) * plan.T @ z
 
 
@@ -42,7 +42,9 @@ def exact(x: Tensor, prototypes: Tensor, epsilon: float) -> np.ndarray:
     z, h = x.double().numpy(), prototypes.double().numpy()
     cost = pot.dist(z, h)
     a, b = np.full(len(z), 1 / len(z)), np.full(len(h), 1 / len(h))
-    plan = pot.sinkhorn(a, b, cost / cost.mean(), epsilon, method="sinkhorn_log", numItermax=20_000, stopThr=1e-10)
+    plan = pot.sinkhorn(
+        a, b, cost / cost.mean(), epsilon, method="sinkhorn_log", numItermax=20_000, stopThr=1e-10, warn=False
+    )
     return len(h) * plan.T @ z
 
 
