@@ -1,0 +1,66 @@
+"""From an image to an embedding with the commands of the README, offline, with the embedded encoder."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from running import Runner, strict_json
+
+FEATURES = "job/20x_256px_0px_overlap/features_lite0"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture
+def slide(tmp_path, monkeypatch):
+    """White glass with two tissues side by side: pink with fine grain, violet with coarse."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    image = np.full((1100, 1400, 3), 243, np.uint8)
+    pink = rng.normal((215, 120, 170), 18, (768, 512, 3))
+    violet = np.kron(rng.normal((110, 70, 140), 30, (96, 64, 3)), np.ones((8, 8, 1)))
+    image[150:918, 180:692] = pink.clip(0, 255)
+    image[150:918, 692:1204] = violet.clip(0, 255)
+    Image.fromarray(image).save("slide.png")
+    return tmp_path
+
+
+def test_the_commands_of_the_readme_lead_from_a_slide_to_an_embedding(slide, run):
+    out, _ = run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
+    assert "1 of 1 slides done" in out
+    about = strict_json(run("inspect", FEATURES, "--json")[0])["files"][f"{FEATURES}/slide.h5"]
+    assert (about["encoder"], about["dim"], about["format"]) == ("lite0", 1280, "trident")
+    assert about["patches"] >= 9
+    run("prototypes", FEATURES, "-C", 2, "-o", "p.safetensors", "-j", 1)
+    run("embed", FEATURES, "-p", "p.safetensors", "-o", "s.h5ad", "-j", 1)
+    run(
+        "map",
+        "slide.png",
+        "--slide-mpp",
+        0.5,
+        "--features",
+        f"{FEATURES}/slide.h5",
+        "-p",
+        "p.safetensors",
+        "-o",
+        "maps",
+    )
+    assert (slide / "maps/slide.map.png").read_bytes().startswith(b"\x89PNG")
+    import anndata
+
+    shares = anndata.read_h5ad("s.h5ad").obsm["pi"][0]
+    assert 0.25 < shares.min() < shares.max() < 0.75  # the two tissues cover about the same area
+
+
+def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_the_work(slide, run):
+    run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
+    before = (slide / FEATURES / "slide.h5").stat().st_mtime_ns
+    out, _ = run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
+    assert "(1 were done already)" in out
+    assert (slide / FEATURES / "slide.h5").stat().st_mtime_ns == before
+    _, err = run("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--encoder", "nonesuch", code=2)
+    assert "nonesuch" in err
+    assert not (slide / "other").exists()
+    run("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
