@@ -8,6 +8,7 @@ worker process a core (started before the clock) and its default settings. Seeds
 
 import os
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -175,10 +176,27 @@ def compare(cohort: Cohort) -> list[list[str]]:
     ]
 
 
+COHORTS = ((40, 256), (20, 1024))  # slides, dimensions
+
+
+def memory_by_size() -> None:
+    """Our extra memory over the size of the cohort; every cell is one reading, so their spread is part of the answer."""
+    times, rows = (1, 2, 4, 8, 16), []
+    for slides, dim in COHORTS:
+        with tempfile.TemporaryDirectory() as folder:
+            cohort = Cohort(Path(folder), slides, 5_000, dim)
+            cohort.write()
+            rows.append([f"{slides} x 5,000 x {dim}", *(f"{peak_extra(panther_call, cohort, n):.0f}" for n in times)])
+    table("Extra MB over the size of the cohort", ["cohort", *(f"{n} x" for n in times)], rows)
+
+
 def main() -> None:
     print(machine("scikit-learn", "faiss-cpu", "panther-wsi"))
+    if "--memory" in sys.argv[1:]:
+        memory_by_size()
+        return
     targets = []
-    for slides, dim in ((40, 256), (20, 1024)):
+    for slides, dim in COHORTS:
         with tempfile.TemporaryDirectory() as folder:
             targets += compare(Cohort(Path(folder), slides, 5_000, dim))
     table("Targets", ["what", "target", "measured", ""], targets)
