@@ -1,13 +1,19 @@
 """Patches a second: decoding, and decoding with a cheap encoder, beside a straightforward OpenSlide loop; or an encoder on a GPU.
 
 `python benchmarks/slides.py` needs OpenSlide and, for real tissue, ../shared/data (else noise is compressed, which is harder).
+`python benchmarks/slides.py --peer lazy/bin/python` puts LazySlide beside it, in an environment of its own (it pins other versions):
+`python3 -m venv lazy && lazy/bin/pip install lazyslide`.
 `python benchmarks/slides.py --device cuda` measures a ViT-L in bfloat16 as a part of the rate of plain matrix products; it needs no
 OpenSlide.
 """
 
 import argparse
+import itertools
+import json
+import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,62 +68,138 @@ def plain_features(path: Path, coords: np.ndarray, side: int, encoder: Any) -> t
     return torch.cat([encoder(np.stack(tiles[i : i + batch])) for i in range(0, len(tiles), batch)])
 
 
-def on_this_machine(patches: int) -> None:
-    from panther.encoders import load_encoder
-    from panther.encoders.decode import Decoder, cores
-    from panther.encoders.extract import extract
-    from panther.encoders.images import Fit
-    from panther.encoders.pipeline import ExtractSettings, Pipeline
+Ask = Callable[..., dict[str, Any]]
+
+
+@contextmanager
+def peer_process(python: str) -> Iterator[Ask]:
+    """LazySlide in a process of its own Python, asked line by line, so that its rounds and ours alternate."""
+    program = Path(__file__).with_name("_slides_peer.py")
+    with subprocess.Popen([python, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def ask(do: str, **about: Any) -> dict[str, Any]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(json.dumps({"do": do, **about}), file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+            if not answer:
+                raise SystemExit(
+                    f"{python}: LazySlide gave up, see above; `{python} -m pip install lazyslide` may help."
+                )
+            return json.loads(answer)
+
+        yield ask
+
+
+def patches_found(ask: Ask) -> None:
+    """Which patches each finds on one real slide."""
+    from panther.slides import find_tissue, grid, open_slide, patch_spec
+    from panther.slides.polygons import rasterise
+
+    theirs = ask("find", slide=str(SLIDE))
+    print(f"LazySlide's environment: {theirs['versions']}")
+    with open_slide(SLIDE) as slide:
+        tissue, spec = find_tissue(slide), patch_spec(slide, PATCH, 0.5)
+        ours = {least: len(grid(slide, spec, tissue, least)) for least in (0.25, 0.5, 0.7)}
+        mask = rasterise(tissue, slide.dimensions, 1.0)
+    corners = np.array(theirs["coords"])
+    part = {(x, y): mask[y : y + PATCH, x : x + PATCH].mean() for x, y in corners}
+    starts = [
+        range(first % PATCH, side - PATCH + 1, PATCH) for first, side in zip(corners[0], mask.shape[::-1], strict=True)
+    ]
+    moved = sum(mask[y : y + PATCH, x : x + PATCH].mean() >= 0.7 for x in starts[0] for y in starts[1])
+    rows = [[f"panther, least tissue {least}", count] for least, count in ours.items()]
+    rows += [
+        ["panther's tissue at 0.7 on LazySlide's grid", moved],
+        ["LazySlide, its defaults (0.7)", theirs["patches"]],
+    ]
+    rows += [["... of them below 0.7 by panther's contours", sum(value < 0.7 for value in part.values())]]
+    harness.table("Patches of 256 px at 0.5 um/px on CMU-1-Small-Region", ["what", "patches"], rows)
+
+
+def cold_rounds(decoder: Any, path: Path, mpp: float, spec: Any, coords: np.ndarray) -> Callable[[], int]:
+    """Decode all patches under two names of the file in turn: another name is opened anew, so no round finds the tiles of the last."""
     from panther.encoders.sources import SlidePatches
+
+    sources = itertools.cycle([SlidePatches(name, mpp, spec) for name in (path, path.with_name("again.tif"))])
+    return lambda: sum(len(batch.pixels) for batch in decoder.batches(next(sources), coords))
+
+
+def decoding(path: Path, patches: int, ask: Ask | None) -> None:
+    """Decode alone: a plain loop, ours, and LazySlide's two ways where it is there."""
+    from panther.encoders.decode import Decoder, cores
+    from panther.encoders.images import Fit
     from panther.slides import open_slide, patch_spec
 
+    header = ["256 px, patches/s", "patches", "OpenSlide loop", "panther, one process", f"panther, {cores()} workers"]
+    header += ["LazySlide, iterator", f"LazySlide, {cores()} workers"] if ask else []
+    rows, ratios = [], []
+    for mpp0, words in ((0.5, "as scanned"), (0.25, "from 0.25 to 0.5 um/px")):
+        with open_slide(path, mpp0) as slide:
+            spec = patch_spec(slide, PATCH, 0.5)
+        side = spec.size_level0
+        places = range(0, SIDE - side + 1, side)
+        coords = np.array([(x, y) for y in places for x in places])[:patches]
+        with Decoder(Fit(PATCH, PATCH), 32, 1) as here, Decoder(Fit(PATCH, PATCH), 32, cores()) as there:
+            sides: dict[str, Callable[[], Any]] = {
+                "loop": lambda c=coords, s=side: plain_loop(path, c, s),
+                "one": cold_rounds(here, path, mpp0, spec, coords),
+                "all": cold_rounds(there, path, mpp0, spec, coords),
+            }
+            if ask is not None:
+                ask("open", slide=str(path), mpp=mpp0)
+                for way in ("iterate", "load"):
+                    sides[way] = lambda w=way, n=len(coords): ask(w, patches=n, workers=cores())
+            seconds = harness.interleaved(sides, ROUNDS)
+        rates = {name: len(coords) / took for name, took in seconds.items()}
+        ratios.append(harness.verdict(f"decode, {words}: the loop", rates["all"] / rates["loop"], 2.0))
+        if ask is not None:
+            pairs = (
+                ("LazySlide's iterator, one process each", "one", "iterate"),
+                ("LazySlide's workers", "all", "load"),
+            )
+            ratios += [harness.verdict(f"decode, {words}: {name}", rates[a] / rates[b], 2.0) for name, a, b in pairs]
+        rows.append([f"decode, {words}", len(coords), *(f"{rates[name]:.0f}" for name in sides)])
+    harness.table("Decoding", header, rows)
+    harness.table("Ratio to the others", ["what", "aim", "found", ""], ratios)
+
+
+def encoding(path: Path, patches: int) -> None:
+    """Decode and encode with the embedded encoder."""
+    from panther.encoders import load_encoder
+    from panther.encoders.decode import cores
+    from panther.encoders.extract import extract
+    from panther.encoders.pipeline import ExtractSettings, Pipeline
+    from panther.slides import open_slide, patch_spec
+
+    encoder, folder = load_encoder("lite0"), path.parent
+    with open_slide(path, 0.5) as slide:
+        spec = patch_spec(slide, PATCH, 0.5)
+        coords = np.array([(x, y) for y in range(0, SIDE, PATCH) for x in range(0, SIDE, PATCH)])[:patches]
+        with Pipeline(encoder, ExtractSettings(workers=1)) as here, Pipeline(encoder) as there:
+            sides = {
+                "loop": lambda: plain_features(path, coords, PATCH, encoder),
+                "one": lambda: extract(slide, coords, spec, here, folder / "one.h5"),
+                "all": lambda: extract(slide, coords, spec, there, folder / "all.h5"),
+            }
+            seconds = harness.interleaved(sides, ROUNDS)
+            balance = extract(slide, coords, spec, there, folder / "all.h5").balance
+    row = ["decode + lite0", len(coords), *(f"{len(coords) / seconds[name]:.0f}" for name in sides)]
+    header = ["256 px, patches/s", "patches", "OpenSlide loop", "panther, one process", f"panther, {cores()} workers"]
+    harness.table("Decoding and encoding", header, [row])
+    print(f"\nBalance with lite0: {balance}")
+
+
+def on_this_machine(patches: int, peer: str | None) -> None:
     print(harness.machine("openslide-python", "openslide-bin", "timm"))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, peer_process(peer) if peer else nullcontext() as ask:
         path = Path(folder) / "mosaic.tif"
         mosaic(path)
-        rows, ratios = [], []
-        for mpp0, words in ((0.5, "as scanned"), (0.25, "from 0.25 to 0.5 um/px")):
-            with open_slide(path, mpp0) as slide:
-                spec = patch_spec(slide, PATCH, 0.5)
-            side = spec.size_level0
-            places = range(0, SIDE - side + 1, side)
-            coords = np.array([(x, y) for y in places for x in places])[:patches]
-            source, fit = SlidePatches(path, mpp0, spec), Fit(PATCH, PATCH)
-            with Decoder(fit, 32, 1) as here, Decoder(fit, 32, cores()) as there:
-                sides: dict[str, Callable[[], Any]] = {
-                    "loop": lambda c=coords, s=side: plain_loop(path, c, s),
-                    "one": lambda d=here, s=source, c=coords: [b.index for b in d.batches(s, c)],
-                    "all": lambda d=there, s=source, c=coords: [b.index for b in d.batches(s, c)],
-                }
-                seconds = harness.interleaved(sides, ROUNDS)
-            rates = {name: len(coords) / took for name, took in seconds.items()}
-            ratios.append(harness.verdict(f"decode, {words}", rates["all"] / rates["loop"], 2.0))
-            rows.append([f"decode, {words}", len(coords), *(f"{rates[name]:.0f}" for name in sides)])
-        header = [
-            "256 px, patches/s",
-            "patches",
-            "OpenSlide loop",
-            "panther, one process",
-            f"panther, {cores()} workers",
-        ]
-        harness.table("Decoding", header, rows)
-        harness.table("Ratio to the loop", ["what", "aim", "found", ""], ratios)
-        encoder = load_encoder("lite0")
-        with open_slide(path, 0.5) as slide:
-            spec = patch_spec(slide, PATCH, 0.5)
-            coords = np.array([(x, y) for y in range(0, SIDE, PATCH) for x in range(0, SIDE, PATCH)])[: patches // 4]
-            with Pipeline(encoder, ExtractSettings(workers=1)) as here, Pipeline(encoder) as there:
-                sides = {
-                    "loop": lambda: plain_features(path, coords, PATCH, encoder),
-                    "one": lambda: extract(slide, coords, spec, here, Path(folder) / "one.h5"),
-                    "all": lambda: extract(slide, coords, spec, there, Path(folder) / "all.h5"),
-                }
-                seconds = harness.interleaved(sides, ROUNDS)
-                balance = extract(slide, coords, spec, there, Path(folder) / "all.h5").balance
-        rates = {name: len(coords) / took for name, took in seconds.items()}
-        row = ["decode + lite0", len(coords), *(f"{rates[name]:.0f}" for name in sides)]
-        harness.table("Decoding and encoding", header, [row])
-    print(f"\nBalance with lite0: {balance}")
+        path.with_name("again.tif").symlink_to(path)
+        if ask is not None and SLIDE.exists():
+            patches_found(ask)
+        decoding(path, patches, ask)
+        encoding(path, patches // 4)
 
 
 @dataclass(frozen=True)
@@ -189,9 +271,10 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--encoder", default="uni", help="with --device cuda; random weights")
     parser.add_argument("--patches", type=int, default=400)
+    parser.add_argument("--peer", metavar="PYTHON", help="the Python of an environment with LazySlide")
     options = parser.parse_args()
     if options.device == "cpu":
-        on_this_machine(options.patches)
+        on_this_machine(options.patches, options.peer)
     else:
         on_a_gpu(options.device, options.encoder)
 

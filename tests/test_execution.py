@@ -2,12 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -149,3 +152,25 @@ def test_work_is_shared_by_the_cluster(tmp_path, cluster):
         outcomes = list(map_slides(partial(slow_row, log=log), map(str, range(20)), executor))
     assert [o.value for o in outcomes] == [str(i) for i in range(20)]
     assert len(set(Path(log).read_text().split())) == 2
+
+
+PARENT = """
+import os, signal
+from panther.execution import map_slides, open_executor
+
+if __name__ == "__main__":
+    with open_executor(2) as executor:
+        print(*{executor.submit(os.getpid).result() for _ in range(8)}, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT)
+    done = subprocess.run([sys.executable, tmp_path / "parent.py"], capture_output=True, text=True, check=False)
+    workers = [int(pid) for pid in done.stdout.split()]
+    assert workers, done.stderr
+    end = time.monotonic() + 30
+    while any(psutil.pid_exists(pid) for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not [pid for pid in workers if psutil.pid_exists(pid)]

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -106,10 +107,21 @@ def _process_pool(workers: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["panther.execution", "h5py"])
-    # Ctrl-C is the parent's to answer; workers would only add their tracebacks
-    return ProcessPoolExecutor(
-        workers, mp_context=context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=begin_worker)
+
+
+def begin_worker() -> None:
+    """What a worker process does first: it leaves Ctrl-C to its parent, and ends when that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers would only add their tracebacks
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot end its workers, which would wait for work, and hold their memory, for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager

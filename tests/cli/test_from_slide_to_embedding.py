@@ -64,3 +64,49 @@ def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_th
     assert "nonesuch" in err
     assert not (slide / "other").exists()
     run("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
+
+
+def test_a_dry_run_with_an_encoder_tells_bytes_and_time_of_that_encoder(slide, run):
+    command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1, "--dry-run")
+    told = strict_json(run(*command, "--json")[0])
+    assert told["feature_bytes_1280"] == told["patches"] * (2 * 1280 + 16)
+    assert "feature_bytes_1024" not in told
+    assert told["encode_seconds"] > 0
+    assert "to encode them" in run(*command)[0]
+    assert not (slide / "job").exists()
+
+
+def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_before(slide, run, monkeypatch):
+    """One slide of one is no progress; what an earlier run has encoded counts when its slide is finished."""
+    advanced = []
+
+    class Bar:
+        def __init__(self, *columns, **options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def add_task(self, what, total):
+            advanced.append(-total)
+
+        def advance(self, task, patches):
+            advanced.append(patches)
+
+        def update(self, task, advance, description):
+            advanced.append(advance)
+            assert description == "features, 1 of 1 slides"
+
+    monkeypatch.setattr("rich.progress.Progress", Bar)
+    command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
+    monkeypatch.setattr("panther.cli._common.track", lambda items, what, total: items)
+    run(*command)
+    total, *steps, rest = advanced
+    assert -total == sum(steps) >= 9
+    assert (len(steps), rest) == (-(-sum(steps) // 8), 0)  # in batches of 8
+    advanced.clear()
+    run(*command)
+    assert advanced == [total, -total]

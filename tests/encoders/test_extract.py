@@ -10,6 +10,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -152,9 +153,12 @@ def test_a_killed_process_leaves_what_the_next_one_needs(tmp_path):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and (not lines.exists() or lines.read_bytes().count(b"\n") < 6):
         time.sleep(0.01)
+    family = psutil.Process(child.pid).children(recursive=True)
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not target.exists()
+    assert len(family) >= 2  # at least the two that decode
+    assert not psutil.wait_procs(family, timeout=30)[1]  # nobody waits for work for ever
     settings = ExtractSettings(batch=4, workers=1)
     made, _ = run(tmp_path / "tiles", target, settings)
     assert 20 <= made.resumed < 200

@@ -163,24 +163,27 @@ def test_a_lock_of_another_machine_that_gives_signs_of_life_is_respected(slides:
     assert list(run(slides, tmp_path).busy) == ["s1"]
 
 
-def test_killed_jobs_resume_to_the_same_bytes(slides: Path, tmp_path: Path) -> None:
-    """Twenty times signal 9, two per folder, at random moments; hidden files count too."""
-    program = Path(__file__).with_name("killing.py")
-    done = subprocess.run(
-        [sys.executable, program, slides, tmp_path, "10", "2", "7"], capture_output=True, text=True, check=False
-    )
+@pytest.fixture(scope="module")
+def killed(slides: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    """Ten job folders in each of which two runs were killed, one for two processes, one left alone, and what the program tells."""
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, Path(__file__).with_name("killing.py"), slides, folder, "10", "2", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 15  # most were hit while they worked
-    whole = content(tmp_path / "whole")
-    assert len(whole) == 4 * 4 + 1
+    return folder, json.loads(done.stdout)
+
+
+def test_jobs_killed_twenty_times_resume_to_the_same_bytes(killed: tuple[Path, dict[str, int]]) -> None:
+    """Signal 9 at random moments of tissue, patches and features; hidden files count too."""
+    folder, told = killed
+    assert told["killed"] >= 15  # most were hit while they worked
+    assert {"locks", "rows", "before features"} <= set(told)  # in every part of the work, holding a lock
+    whole = content(folder / "whole")
+    assert len(whole) == 4 * 5 + 1
+    assert sum("features_killing" in name for name in whole) == 4
     for number in range(10):
-        assert content(tmp_path / f"killed-{number}") == whole
+        assert content(folder / f"killed-{number}") == whole
 
 
-def test_two_processes_share_a_job(slides: Path, tmp_path: Path) -> None:
-    program = Path(__file__).with_name("killing.py")
-    arguments = [sys.executable, program, slides, tmp_path / "shared", "0", "0", "0"]
-    processes = [subprocess.Popen(arguments) for _ in range(2)]
-    assert [process.wait(60) for process in processes] == [0, 0]
-    run(slides, tmp_path / "alone")
-    assert content(tmp_path / "shared" / "whole") == content(tmp_path / "alone")
+def test_two_processes_share_a_job(killed: tuple[Path, dict[str, int]]) -> None:
+    assert content(killed[0] / "shared") == content(killed[0] / "whole")

@@ -106,6 +106,30 @@ def test_a_dry_run_tells_and_writes_nothing(slide: Path, tmp_path: Path) -> None
     assert told["decode_seconds"] > 0
 
 
+def test_settings_of_the_tissue_are_honoured_recorded_and_worked_out_anew(slide: Path, tmp_path: Path) -> None:
+    """The drawing at 0.5 um/px: two pieces of 0.0235 and 0.0095 mm2."""
+    found = {}
+    for settings in (
+        (),
+        ("-s", "min_area=5000"),
+        ("-s", "min_area=5000.0"),
+        ("-s", "min_area=5000", "-s", "max_hole=100", "-s", "close=4"),
+    ):
+        told = json.loads(invoke(slide, "-o", tmp_path / "job", "--patch-size", 64, *settings, "--json").stdout)
+        contours = read_contours(tmp_path / "job" / "contours_geojson" / "a.geojson")
+        found[settings] = (len(contours.tissue.regions), told["worked"], rows_of(tmp_path / "job")["a"]["tissue"])
+    assert list(found.values()) == [
+        (1, 1, "colour"),
+        (2, 1, "colour min_area=5000"),
+        (2, 0, "colour min_area=5000"),  # the same number, nothing to do
+        (2, 1, "colour close=4 min_area=5000 max_hole=100"),
+    ]
+    assert contours.about["settings"]["min_area"] == 5000.0
+    assert sum(len(region.holes) for region in contours.tissue.regions) == 1
+    dry = json.loads(invoke(slide, "-o", tmp_path / "new", "--patch-size", 64, *settings, "--dry-run", "--json").stdout)
+    assert dry["patches"] == told["patches"]
+
+
 def test_steps_can_be_run_one_after_the_other(slide: Path, tmp_path: Path) -> None:
     result = invoke(slide, "-o", tmp_path / "job", "--steps", "patches", code=1)
     assert "run the step tissue first" in result.output
@@ -125,6 +149,16 @@ def test_steps_can_be_run_one_after_the_other(slide: Path, tmp_path: Path) -> No
         (["--slide-mpp", "896"], "not plausible"),
         (["--mpp-table", "none.csv"], "no such table"),
         (["--tissue", "magic"], "known are colour"),
+        (["-s", "min_size=5"], "no tissue setting 'min_size'; known are, with their defaults, mpp=8.0, smooth=4.0"),
+        (["-s", "method=colour"], "no tissue setting 'method'"),
+        (["-s", "min_area"], "name and a value"),
+        (["-s", "min_area=-5"], "min_area is -5; expected is a number of um"),
+        (["-s", "min_area=NaN"], "min_area is nan"),
+        (["-s", "min_area=large"], "min_area is 'large'"),
+        (["-s", "close=true"], "close is True; expected is a number"),
+        (["-s", "mpp=0.1"], "mpp is 0.1; expected is a resolution of 1 to 64"),
+        (["-s", "pen=0"], "pen is 0; expected is true or false"),
+        (["-s", "lowest=0.2"], "lowest must not exceed highest"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused(slide: Path, tmp_path: Path, arguments: list[str], words: str) -> None:

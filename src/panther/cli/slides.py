@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli._patches import PatchProgress
+from panther.cli.embed import parse_settings
 from panther.cli.encoders import BatchOption, DtypeOption, PrecisionOption, WeightsOption
 
 SlidesArgument = Annotated[
@@ -20,6 +22,14 @@ SlidesArgument = Annotated[
     ),
 ]
 TissueOption = Annotated[str, typer.Option("--tissue", help="How tissue is found.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-s",
+        "--set",
+        help="A setting of --tissue as name=value, in um or um2: min_area=5000, max_hole=50000, highest=0.06, pen=false ...; repeatable.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -31,14 +41,13 @@ class Options:
     patch_size: int
     overlap: int
     min_tissue: float
-    tissue: str
+    tissue: Any  # TissueSettings
 
 
 def _tissue(options: Options) -> Any:
-    from panther.slides import TissueSettings, TissueStep, segmenters
+    from panther.slides import TissueStep
 
-    segmenters.entry(options.tissue)
-    return TissueStep(TissueSettings(method=options.tissue))
+    return TissueStep(options.tissue)
 
 
 def _patches(options: Options) -> Any:
@@ -65,6 +74,7 @@ def slides(
     overlap: Annotated[int, typer.Option(min=0, help="Pixels that neighbours share.")] = 0,
     min_tissue: Annotated[float, typer.Option(min=0, max=1, help="Least part of a patch that is tissue.")] = 0.25,
     tissue: TissueOption = "colour",
+    setting: SetOption = None,
     slide_mpp: Annotated[
         float | None, typer.Option(help="True resolution of the slides, um/px, if tags are wrong.")
     ] = None,
@@ -87,7 +97,7 @@ def slides(
     from panther.slides import Job, run_job
     from panther.storage.atomic import check_writable_folder
 
-    options = Options(job, _target(mpp, mag), patch_size, overlap, min_tissue, tissue)
+    options = Options(job, _target(mpp, mag), patch_size, overlap, min_tissue, _tissue_settings(tissue, setting))
     names = _step_names(steps or ",".join([*STEPS, *([FEATURES] if encoder else [])]))
     chosen = [STEPS[name](options) for name in names if name in STEPS]
     features = None
@@ -97,7 +107,7 @@ def slides(
     listing = _listing(slides, slide_mpp, mpp_table, job)
     workers = common.suitable_workers(workers, listing.refs)
     if dry_run:
-        _dry_run(listing, options, workers, as_json)
+        _dry_run(listing, options, features, workers, as_json)
         return
     check_writable_folder(job)
     start = time.perf_counter()
@@ -106,6 +116,9 @@ def slides(
         with open_executor(workers) as executor:
             done = run_job(listing.refs, chosen, Job(job), executor=executor, **tell)
     if features is not None:
+        if chosen:  # the patches are counted
+            progress = PatchProgress([ref.name for ref in listing.refs], done.patches)
+            features.tell, tell["track"] = progress.tell, progress.track
         with features as step, step.executor() or nullcontext() as executor:
             done = run_job(listing.refs, [*chosen, step], Job(job), executor=executor, **tell)
     seconds = time.perf_counter() - start
@@ -135,6 +148,13 @@ def _target(mpp: float | None, mag: float | None) -> float:
     if not 0.05 <= value <= 50:
         raise InputError(f"Patches at {value:g} um/px make no sense; --mpp 0.5 (or --mag 20) is usual.")
     return value
+
+
+def _tissue_settings(method: str, pairs: list[str] | None) -> Any:
+    from panther.slides import TissueSettings, segmenters
+
+    segmenters.entry(method)
+    return TissueSettings.of(method, parse_settings(pairs))
 
 
 def _check_overlap(size: int, overlap: int) -> None:
@@ -183,7 +203,7 @@ def _notes(listing: Any, done: Any) -> list[str]:
     return notes
 
 
-def _dry_run(listing: Any, options: Options, workers: int, as_json: bool) -> None:
+def _dry_run(listing: Any, options: Options, features: Any, workers: int, as_json: bool) -> None:
     from panther.execution import map_slides, open_executor
     from panther.slides import Job
     from panther.slides.plan import Planner, totals
@@ -198,7 +218,10 @@ def _dry_run(listing: Any, options: Options, workers: int, as_json: bool) -> Non
                 failures[name] = outcome.reason or ""
             else:
                 plans[name] = outcome.value
-    sums = totals(plans.values(), workers or os.cpu_count() or 1)
+    dims = (1024, 1280) if features is None else (features.dim,)
+    sums = totals(plans.values(), workers or os.cpu_count() or 1, dims)
+    if features is not None and sums["patches"]:
+        sums["encode_seconds"] = sums["patches"] / features.rate()
     result = {"dry_run": True, **sums, "plans": {name: vars(plan) for name, plan in plans.items()}}
     common.report(result, _plan_lines(plans, sums), failures, as_json=as_json, notes=listing.notes)
 
@@ -207,10 +230,20 @@ def _plan_lines(plans: Mapping[str, Any], sums: Mapping[str, float]) -> list[str
     lines = [f"  {name}: {plan.patches:,} patches, {plan.mpp:g} um/px" for name, plan in list(plans.items())[:20]]
     if len(plans) > 20:
         lines.append(f"  ... and {len(plans) - 20} more slides; --json lists all")
-    sizes = " or ".join(f"{sums[f'feature_bytes_{dim}'] / 1e6:,.1f} MB (d={dim})" for dim in (1024, 1280))
+    sizes = " or ".join(f"{v / 1e6:,.1f} MB (d={k.rpartition('_')[2]})" for k, v in sums.items() if "bytes" in k)
+    encoder = (
+        f"{_duration(sums['encode_seconds'])} to encode them" if "encode_seconds" in sums else "the encoder on top"
+    )
     return [
         *lines,
         f"{sums['slides']} slides, {sums['patches']:,} patches; features in float16: {sizes}",
-        f"About {sums['tissue_seconds']:.0f} s to find tissue and {sums['decode_seconds']:.0f} s to decode the patches; "
-        "the encoder comes on top. Nothing was written.",
+        f"About {_duration(sums['tissue_seconds'])} to find tissue, {_duration(sums['decode_seconds'])} to decode the patches, "
+        f"{encoder}. Nothing was written.",
     ]
+
+
+def _duration(seconds: float) -> str:
+    """One number a person can use."""
+    units = ((86400 * 2, 86400, "days"), (5400, 3600, "h"), (90, 60, "min"))
+    size, name = next(((size, name) for least, size, name in units if seconds >= least), (1, "s"))
+    return f"{seconds / size:.1f} {name}"

@@ -4,7 +4,6 @@ import ctypes
 import logging
 import multiprocessing
 import os
-import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -16,6 +15,7 @@ import numpy as np
 from panther.encoders.images import Fit
 from panther.encoders.sources import Reading, Source
 from panther.errors import InputError
+from panther.execution import begin_worker
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ _HERE: list[Canvas] = []  # in a worker process: its canvas, made when the proce
 
 
 def _begin(memory: Any, fit: Fit) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    begin_worker()
     _HERE[:] = [_canvas(memory, fit)]
 
 

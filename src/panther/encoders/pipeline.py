@@ -1,7 +1,7 @@
 """Decode and encode side by side, batch by batch; the pixels wait in pinned memory and the device is never asked to hurry."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -73,6 +73,7 @@ class Pipeline:
         self.batch = self.settings.batch_for(encoder.device)
         self.fit = Fit.of(encoder.about)
         self._decoder = Decoder(self.fit, self.batch, self.settings.workers)
+        self.tell: Callable[[int], None] = lambda patches: None  # called with the patches of every batch that is kept
         self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)
 
     @property
@@ -129,6 +130,7 @@ class Pipeline:
             raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use --dtype float32.")
         offset = batch.index * self.batch
         partial.add(out, {offset + row: why for row, why in sorted(batch.failed.items())})
+        self.tell(len(out))
 
     def close(self) -> None:
         """End the decoding processes."""

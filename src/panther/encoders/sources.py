@@ -10,7 +10,6 @@ from panther.errors import InputError
 from panther.types import PatchSpec
 
 TILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
-COARSEST = 4.0  # times the level of the patch: how much coarser a level may be to stand in for a damaged tile
 
 
 class Reading(Protocol):
@@ -52,12 +51,14 @@ class SlideReading:
 
     def read(self, item: Any) -> np.ndarray:
         """Pixels (size, size, 3) of the patch at (x, y)."""
+        from panther.slides.overview import stand_ins
+
         x, y = int(item[0]), int(item[1])
         try:
             return self._patches.read(x, y)
         except InputError as error:
             self._reopen()  # OpenSlide answers nothing more once a read has failed
-            for level in self._other_levels():
+            for level in stand_ins(self._slide, self._source.spec.level or 0):
                 try:
                     return self._patches.read_at(x, y, level)
                 except InputError:
@@ -77,12 +78,6 @@ class SlideReading:
     def _reopen(self) -> None:
         self._slide.close()
         self._open()
-
-    def _other_levels(self) -> list[int]:
-        """Finer levels first, they lose nothing; then coarser ones that are still more than a smear."""
-        here, factors = self._source.spec.level or 0, self._slide.level_downsamples
-        coarser = [level for level in range(here + 1, len(factors)) if factors[level] <= COARSEST * factors[here]]
-        return [*range(here - 1, -1, -1), *coarser]
 
 
 @dataclass(frozen=True)

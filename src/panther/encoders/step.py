@@ -5,13 +5,15 @@ import json
 import queue
 import re
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 
 from panther.encoders.decode import cores
@@ -51,6 +53,7 @@ class FeatureStep:
     settings: ExtractSettings = field(default_factory=ExtractSettings)
     name: str = "features"
     balance: Balance = field(default_factory=Balance)  # over all slides of this run
+    tell: Callable[[str, int], None] = lambda slide, patches: None  # called as patches are done, for a progress bar
 
     def __post_init__(self) -> None:
         self._facts = find_recipe(self.choice.name).about  # refuses an unknown name before the work
@@ -81,6 +84,7 @@ class FeatureStep:
             raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
         coords = read_coords(path)
         with slide.open() as image, self._pipeline() as pipeline:
+            pipeline.tell = lambda patches: self.tell(slide.name, patches)
             made = extract(
                 image, coords.coords, coords.spec, pipeline, self.path(slide, job), _attributes(path), self._key(path)
             )
@@ -103,6 +107,22 @@ class FeatureStep:
             notes.append(f"{self.choice.name} was made for {made_for:g} um/px and the patches have {mpp:g}")
         found = {"features": len(coords.coords) - masked, "masked": masked, "encoder": self.choice.name}
         return {**found, "note": "; ".join(filter(None, notes))}
+
+    @property
+    def dim(self) -> int:
+        """Numbers a patch."""
+        return self._facts.dim
+
+    def rate(self) -> float:
+        """Patches a second on all devices, measured on one batch; with random weights, so that nothing is fetched."""
+        choice = self.choice
+        encoder = load_encoder(choice.name, device=choice.devices[0], precision=choice.precision, seed=0)
+        batch = self.settings.batch_for(encoder.device)
+        pixels = np.zeros((batch, encoder.about.size, encoder.about.size, 3), np.uint8)
+        encoder(pixels)
+        start = time.perf_counter()
+        encoder(pixels)
+        return batch * len(choice.devices) / (time.perf_counter() - start)
 
     def executor(self) -> Executor | None:
         """One thread a device; a single device needs none."""

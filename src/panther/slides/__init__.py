@@ -18,7 +18,8 @@ from panther.slides.polygons import Polygon, Tissue
 from panther.slides.resolution import Resolution, read_mpp_table, resolve_mpp
 from panther.slides.slide import Slide, open_slide, slide_readers
 from panther.slides.steps import PatchStep, TissueStep
-from panther.slides.tissue import TissueSettings, find_tissue, segmenters
+from panther.slides.tissue import find_tissue, segmenters
+from panther.slides.tissue_settings import TissueSettings
 
 __all__ = [
     "Coords",

@@ -22,7 +22,19 @@ from panther.slides.listing import SlideRef
 from panther.slides.locks import lock, owner, sweep
 from panther.storage.atomic import atomic_write
 
-COLUMNS = ("slide", "path", "status", "mpp", "mpp_source", "tissue", "tissue_mm2", "patches", "reason", "note")
+COLUMNS = (
+    "slide",
+    "path",
+    "status",
+    "mpp",
+    "mpp_source",
+    "tissue",
+    "tissue_mm2",
+    "unread",
+    "patches",
+    "reason",
+    "note",
+)
 
 
 @dataclass(frozen=True)
@@ -101,10 +113,9 @@ class Worker:
                 ran = tuple(step.name for step in self.steps if self._ran(step, slide))
         else:
             ran = ()
-        about: dict[str, Any] = {}
-        for step in self.steps:
-            about |= step.about(slide, self.job)
-        return Visit(ran, about=about)
+        told = [step.about(slide, self.job) for step in self.steps]
+        about = {key: value for columns in told for key, value in columns.items()}
+        return Visit(ran, about=about | {"note": _joined(str(columns.get("note", "")) for columns in told)})
 
     def _ran(self, step: Step, slide: SlideRef) -> bool:
         if step.done(slide, self.job):
@@ -193,6 +204,11 @@ def read_summary(job: Job) -> list[dict[str, str]]:
             return [row for row in csv.DictReader(handle) if row.get("slide") and None not in row]
     except (OSError, UnicodeDecodeError, csv.Error):
         return []
+
+
+def _joined(notes: Iterable[str]) -> str:
+    """Notes of all steps; what two of them say (the resolution's) stands once."""
+    return "; ".join(dict.fromkeys(part for note in notes for part in note.split("; ") if part))
 
 
 def _row(slide: SlideRef, outcome: Outcome[Visit]) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from panther.errors import InputError
 from panther.slides.job import Job
 from panther.slides.listing import SlideRef
 from panther.slides.patches import PatchReader, grid, patch_spec
@@ -46,13 +48,14 @@ class Planner:
             sample = coords[len(coords) // 2 :][:SAMPLE]
             reader = PatchReader(image, spec)
             for x, y in sample:
-                reader.read(int(x), int(y))
+                with suppress(InputError):  # a damaged tile: the job reads another level, or leaves the patch out
+                    reader.read(int(x), int(y))
             each = (time.perf_counter() - found) / max(len(sample), 1)
             return SlidePlan(image.mpp, len(coords), found - start, each * len(coords))
 
 
-def totals(plans: Iterable[SlidePlan], workers: int) -> dict[str, float]:
-    """Sums over the slides: patches, seconds, bytes of float16 features for two usual widths."""
+def totals(plans: Iterable[SlidePlan], workers: int, dims: Iterable[int] = (1024, 1280)) -> dict[str, float]:
+    """Sums over the slides: patches, seconds, bytes of float16 features of these widths (two usual ones)."""
     plans = list(plans)
     patches = int(np.sum([plan.patches for plan in plans], dtype=int))
     return {
@@ -60,5 +63,5 @@ def totals(plans: Iterable[SlidePlan], workers: int) -> dict[str, float]:
         "patches": patches,
         "tissue_seconds": sum(plan.tissue_seconds for plan in plans) / workers,
         "decode_seconds": sum(plan.decode_seconds for plan in plans) / workers,
-        **{f"feature_bytes_{dim}": patches * (2 * dim + 16) for dim in (1024, 1280)},  # 16: the coordinates
+        **{f"feature_bytes_{dim}": patches * (2 * dim + 16) for dim in dims},  # 16: the coordinates
     }

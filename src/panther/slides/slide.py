@@ -10,10 +10,8 @@ from PIL import Image
 
 from panther.errors import InputError
 from panther.registry import Registry
+from panther.slides.overview import WHITE, overview
 from panther.slides.resolution import resolve_mpp
-
-WHITE = 255
-BLOCK = 2048  # pixels read at a time for a thumbnail: a slide without a pyramid must not fill the memory
 
 Size = tuple[int, int]  # width, height
 
@@ -100,20 +98,8 @@ class Slide:
         return self.scaled(max(1.0, max(self.dimensions) / max_side))
 
     def scaled(self, downsample: float) -> np.ndarray:
-        """Whole slide (h, w, 3) made smaller by averaging areas, read block by block."""
-        width, height = (max(1, math.ceil(side / downsample - 1e-9)) for side in self.dimensions)
-        level = self.best_level(downsample)
-        columns, rows = self.level_dimensions[level]
-        out = np.empty((height, width, 3), np.uint8)
-        across, down = columns / width, rows / height  # level pixels per pixel of the result
-        step_x, step_y = max(1, int(BLOCK / across)), max(1, int(BLOCK / down))
-        for top in range(0, height, step_y):
-            bottom = min(top + step_y, height)
-            for left in range(0, width, step_x):
-                right = min(left + step_x, width)
-                box = (left * across, top * down, right * across, bottom * down)
-                out[top:bottom, left:right] = self.resampled(level, box, (right - left, bottom - top))
-        return out
+        """Whole slide (h, w, 3) made smaller by averaging areas; what the file cannot give is white."""
+        return overview(self, downsample).image
 
     def resampled(
         self,

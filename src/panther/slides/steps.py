@@ -19,7 +19,8 @@ from panther.slides.listing import SlideRef
 from panther.slides.overlay import draw_contours
 from panther.slides.patches import MIN_TISSUE, grid, patch_spec
 from panther.slides.slide import Slide
-from panther.slides.tissue import TissueSettings, segment
+from panther.slides.tissue import segment
+from panther.slides.tissue_settings import TissueSettings
 from panther.storage.atomic import atomic_write
 
 THUMBNAIL = 1024  # pixels, the longer side
@@ -46,12 +47,14 @@ class TissueStep:
         with slide.open() as image:
             contours, small = contours_of(slide, job), None
             if contours is None or not (contours.edited or contours.about.get("key") == self._key(slide)):
-                tissue, small = segment(image, self.settings)
+                tissue, seen = segment(image, self.settings)
+                small = seen.image
                 about = {
                     "key": self._key(slide),
                     **_resolution(image),
                     "tissue_um2": round(tissue.area * image.mpp**2, 1),
                     "settings": asdict(self.settings),
+                    "unread": float(seen.unread.mean()),  # part of the slide
                 }
                 write_contours(job.geojson(slide.name), tissue, about)
                 contours = contours_of(slide, job)
@@ -66,10 +69,14 @@ class TissueStep:
         if contours.edited:
             return {"tissue": "edited"}
         known = contours.about
+        unread = known.get("unread", 0.0)
+        lost = f"{unread:.2%} of the slide could not be decoded and counts as glass" if unread else ""
         return {
-            "tissue": self.settings.method,
+            "tissue": self.settings.words,
             "tissue_mm2": round(known["tissue_um2"] / 1e6, 4),
-            **{key: known[key] for key in ("mpp", "mpp_source", "note")},
+            "unread": round(unread, 6),
+            **{key: known[key] for key in ("mpp", "mpp_source")},
+            "note": "; ".join(filter(None, (known["note"], lost))),
         }
 
     def _key(self, slide: SlideRef) -> str:

@@ -5,7 +5,6 @@ dust and shadows absorb all alike. Otsu's threshold on that, kept within limits,
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
@@ -13,26 +12,10 @@ from scipy import ndimage
 from panther.registry import Registry
 from panther.slides.artefacts import black, pen_marks
 from panther.slides.morphology import closed, drop_small, fill_small_holes, opened
+from panther.slides.overview import Overview, overview
 from panther.slides.polygons import Polygon, Tissue, trace
 from panther.slides.slide import Slide
-
-
-@dataclass(frozen=True)
-class TissueSettings:
-    """How tissue is found; lengths in micrometres, areas in square micrometres."""
-
-    method: str = "colour"
-    mpp: float = 8.0  # resolution of the segmentation
-    smooth: float = 4.0  # standard deviation of the blur that removes noise of the camera and of JPEG
-    lowest: float = 0.04  # limits of Otsu's threshold, in optical density (chroma)
-    highest: float = 0.10
-    close: float = 24.0  # gaps up to twice this are bridged
-    open: float = 6.0  # threads thinner than twice this are dropped
-    min_area: float = 10_000.0  # smaller regions are dropped
-    max_hole: float = 10_000.0  # smaller holes are filled: lumina, fat cells (about 8,000)
-    min_artefact: float = 500_000.0  # black regions from this size on are ink or border, smaller ones pigment
-    pen: bool = True  # look for ink; turn it off for green or blue stains
-
+from panther.slides.tissue_settings import TissueSettings
 
 Segmenter = Callable[[np.ndarray, float, TissueSettings], np.ndarray]  # rgb (h, w, 3), um per pixel -> mask (h, w)
 segmenters: Registry[Segmenter] = Registry("tissue segmenter")
@@ -43,13 +26,14 @@ def find_tissue(slide: Slide, settings: TissueSettings | None = None) -> Tissue:
     return segment(slide, settings or TissueSettings())[0]
 
 
-def segment(slide: Slide, settings: TissueSettings) -> tuple[Tissue, np.ndarray]:
-    """Tissue and the small image (h, w, 3) that it was found on."""
-    image = slide.scaled(max(1.0, settings.mpp / slide.mpp))
-    scale = slide.dimensions[0] / image.shape[1], slide.dimensions[1] / image.shape[0]
-    mask = segmenters[settings.method](image, slide.mpp * scale[0], settings)
+def segment(slide: Slide, settings: TissueSettings) -> tuple[Tissue, Overview]:
+    """Tissue and the small picture that it was found on; what the file could not give is no tissue."""
+    seen = overview(slide, max(1.0, settings.mpp / slide.mpp))
+    height, width = seen.unread.shape
+    scale = slide.dimensions[0] / width, slide.dimensions[1] / height
+    mask = segmenters[settings.method](seen.image, slide.mpp * scale[0], settings) & ~seen.unread
     regions = (Polygon(*_scaled(polygon, scale)) for polygon in trace(mask))
-    return Tissue(tuple(regions)), image
+    return Tissue(tuple(regions)), seen
 
 
 @segmenters.register("colour")

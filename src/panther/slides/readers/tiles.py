@@ -1,0 +1,83 @@
+"""Tiles (or strips) of TIFF pages, decoded one by one and put together: no whole page is ever in memory."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+WHITE = 255
+
+
+class TiledPages:
+    """RGB pages of an open TIFF as levels; decoded tiles are kept up to ``cache`` bytes."""
+
+    def __init__(self, file: Any, pages: Sequence[Any], cache: int) -> None:
+        self._file, self._pages, self._cache = file, list(pages), cache
+        self._tiles: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
+        self._held = 0
+
+    def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
+        """Pixels (height, width, 3); tiles that the file left out are white."""
+        page = self._pages[level]
+        tile_w = page.tilewidth if page.is_tiled else page.imagewidth
+        tile_h = page.tilelength if page.is_tiled else min(page.rowsperstrip, page.imagelength)
+        across = -(-page.imagewidth // tile_w)
+        out = np.full((height, width, 3), WHITE, np.uint8)
+        for row in range(y // tile_h, (y + height - 1) // tile_h + 1):
+            for column in range(x // tile_w, (x + width - 1) // tile_w + 1):
+                tile = self._tile(level, row * across + column)
+                if tile is None:
+                    continue
+                top, left = row * tile_h, column * tile_w
+                y0, x0 = max(y, top), max(x, left)
+                y1, x1 = min(y + height, top + tile.shape[0]), min(x + width, left + tile.shape[1])
+                out[y0 - y : y1 - y, x0 - x : x1 - x] = tile[y0 - top : y1 - top, x0 - left : x1 - left]
+        return out
+
+    def close(self) -> None:
+        """Close the file."""
+        self._tiles.clear()
+        self._file.close()
+
+    def _tile(self, level: int, index: int) -> np.ndarray | None:
+        key = (level, index)
+        if key in self._tiles:
+            self._tiles.move_to_end(key)
+            return self._tiles[key]
+        page = self._pages[level]
+        count = page.databytecounts[index]
+        if count == 0:
+            return None
+        handle = self._file.filehandle
+        handle.seek(page.dataoffsets[index])
+        data = handle.read(count)
+        if len(data) < count:
+            raise ValueError("the file ends too early")
+        decoded = page.decode(data, index, jpegtables=page.jpegtables)[0]
+        if decoded is None:
+            return None
+        tile = _on_white(decoded[0])  # (h, w, samples)
+        self._tiles[key] = tile
+        self._held += tile.nbytes
+        while self._held > self._cache and len(self._tiles) > 1:
+            self._held -= self._tiles.popitem(last=False)[1].nbytes
+        return tile
+
+
+def is_rgb(page: Any) -> bool:
+    """Whether the page holds 8-bit colours, pixel by pixel."""
+    return bool(
+        page.dtype == np.uint8
+        and page.samplesperpixel in (3, 4)
+        and page.planarconfig == 1
+        and page.imagedepth == 1
+        and page.photometric in (2, 6)  # RGB, YCbCr
+    )
+
+
+def _on_white(tile: np.ndarray) -> np.ndarray:
+    if tile.shape[-1] == 3:
+        return tile
+    weight = tile[..., 3:].astype(np.uint16)
+    return ((tile[..., :3] * weight + 255 * (255 - weight) + 127) // 255).astype(np.uint8)

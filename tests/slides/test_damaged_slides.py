@@ -1,0 +1,105 @@
+"""Slides with tiles that cannot be decoded: read from another level, else masked, counted and reported."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from phantoms import disc, iou, tissue_slide, write_pyramid
+
+from encoders.making import damage
+from panther.errors import InputError
+from panther.slides import (
+    Job,
+    PatchStep,
+    Slide,
+    TissueStep,
+    find_tissue,
+    list_slides,
+    open_slide,
+    run_job,
+    slide_readers,
+)
+from panther.slides.overview import overview
+from panther.slides.plan import Planner
+from panther.slides.polygons import rasterise
+
+MPP = 4.0  # of the drawing; tissue is looked for at 8, which is level 1
+# the square 256 <= x, y < 512 of level 0 lies in these tiles of 128 pixels
+TILES = {0: (18, 19, 26, 27), 1: (5,), 2: (0,)}
+HIT = np.s_[256:512, 256:512]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    write_pyramid(tmp_path / "in" / "a.tif", tissue_slide()[0], MPP, compression="jpeg")
+    return tmp_path / "in" / "a.tif"
+
+
+def spoil(path: Path, *levels: int) -> None:
+    for level in levels:
+        for tile in TILES[level]:
+            damage(path, level, tile)
+
+
+def tissue_mask(slide: Slide) -> np.ndarray:
+    return rasterise(find_tissue(slide), slide.dimensions, 1.0)
+
+
+@pytest.mark.parametrize("reader", ["openslide", "tifffile"])
+@pytest.mark.parametrize("levels", [(1,), (1, 0)], ids=["a finer level is left", "only a coarser level is left"])
+def test_a_damaged_tile_is_looked_at_on_another_level(path: Path, reader: str, levels: tuple[int, ...]) -> None:
+    with open_slide(path) as slide:
+        whole = tissue_mask(slide)
+    spoil(path, *levels)
+    with Slide(path, slide_readers[reader](path), MPP) as slide:
+        assert not overview(slide, 2.0).unread.any()
+        assert iou(tissue_mask(slide), whole) > 0.98
+
+
+@pytest.mark.parametrize("reader", ["openslide", "tifffile"])
+def test_what_no_level_can_give_is_masked_and_the_rest_is_found(path: Path, reader: str) -> None:
+    with open_slide(path) as slide:
+        whole = tissue_mask(slide)
+    spoil(path, 0, 1, 2)
+    with Slide(path, slide_readers[reader](path), MPP) as slide:
+        seen = overview(slide, 2.0)
+        mask = tissue_mask(slide)
+    lost = seen.unread.repeat(2, 0).repeat(2, 1)
+    assert lost[HIT].all()
+    assert lost.mean() < 2 * 256 * 256 / lost.size  # not much more than what is damaged
+    assert (seen.image[seen.unread] == 255).all()
+    assert not mask[lost].any()
+    # a scar's rim is closed and opened a little differently
+    assert iou(mask & ~lost, whole & ~lost) > 0.97
+    assert mask[disc(whole.shape, (680, 380), 90)].all()
+
+
+def test_a_job_goes_on_over_damage_and_says_how_much_is_lost(path: Path, tmp_path: Path) -> None:
+    spoil(path, 0, 1, 2)
+    refs = list_slides([path]).refs
+    report = run_job(refs, [TissueStep(), PatchStep(32, MPP)], Job(tmp_path / "job"))
+    assert not report.failures
+    (row,) = report.rows
+    assert 0.10 < row["unread"] < 0.21  # 65,536 of 630,000 pixels, and the rim of their tiles
+    assert "could not be decoded and counts as glass" in row["note"]
+    assert report.patches > 50
+    assert run_job(refs, [TissueStep(), PatchStep(32, MPP)], Job(tmp_path / "job")).worked == 0
+    plan = Planner(Job(tmp_path / "other"), TissueStep(), PatchStep(32, MPP))(refs[0])
+    assert plan.patches == report.patches
+
+
+def test_a_sound_slide_has_nothing_lost(path: Path, tmp_path: Path) -> None:
+    (row,) = run_job(list_slides([path]).refs, [TissueStep()], Job(tmp_path / "job")).rows
+    assert (row["unread"], row["note"]) == (0.0, "")
+
+
+def test_a_slide_of_which_nothing_can_be_read_is_refused(path: Path) -> None:
+    with tifffile.TiffFile(path) as file:
+        counts = [len(page.databytecounts) for page in file.pages]
+    for level, count in enumerate(counts):
+        for tile in range(count):
+            damage(path, level, tile)
+    with open_slide(path) as slide, pytest.raises(InputError, match=r"a\.tif: the pixels .* cannot be decoded"):
+        find_tissue(slide)
