@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from limits import files_no_larger_than
+from safetensors.numpy import save_file
 
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write, check_writable, check_writable_folder
@@ -138,3 +139,10 @@ def test_checking_leaves_nothing_behind(tmp_path):
 def test_a_place_that_the_system_protects_is_refused():
     with pytest.raises(InputError, match="nothing can be written there"):
         check_writable(Path("/proc/panther/a.h5ad"))
+
+
+def test_a_file_has_the_rights_that_other_files_of_the_user_have(tmp_path):
+    (tmp_path / "plain").touch()
+    with atomic_write(tmp_path / "model.safetensors") as temporary:
+        save_file({"x": np.zeros(3, np.float32)}, temporary)
+    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode

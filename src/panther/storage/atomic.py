@@ -27,7 +27,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     _remove_leftovers(path)
     temporary = path.parent / f".{path.name}.{socket.gethostname()}.{os.getpid()}.part"
     try:
+        temporary.touch()
+        mode = (
+            temporary.stat().st_mode
+        )  # as the user's umask has it; safetensors would make files that colleagues cannot read
         yield temporary
+        temporary.chmod(mode)
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
         temporary.replace(path)
