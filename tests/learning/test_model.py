@@ -13,8 +13,9 @@ from panther.learning.model import Recipe, load_model, predict_bags, save_model,
 from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
 from panther.learning.presets import TrainSettings
 from panther.learning.study import Named
-from panther.prototypes import KMeansSettings
+from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.bags import BagRef, list_bags
+from panther.storage.prototypes import load_prototypes, save_prototypes
 
 RECIPE = Recipe(
     Named(name="panther", options={"preset": "calibrated"}),
@@ -101,3 +102,15 @@ def test_what_is_no_model_is_refused(tmp_path):
     save_file({"x": np.zeros(3)}, tmp_path / "t.safetensors")
     with pytest.raises(InputError, match="not of a model"):
         load_model(tmp_path / "t.safetensors")
+
+
+def test_given_prototypes_are_used_and_known_again_in_the_file(cohort, tmp_path):
+    bags, loaded, _ = cohort
+    given = fit_prototypes(bags, KMeansSettings(5, restarts=1, passes=1, seed=3)).prototypes
+    save_prototypes(given, tmp_path / "p.safetensors")
+    given = load_prototypes(tmp_path / "p.safetensors")
+    model, _ = train_model(bags, loaded.target, RECIPE, given)
+    save_model(model, tmp_path / "m.safetensors")
+    back = load_model(tmp_path / "m.safetensors")
+    assert back.prototypes.centroids.equal(given.centroids)
+    assert back.prototypes.content_hash() == given.content_hash()

@@ -3,12 +3,21 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 SMALL_JOB = 500e6  # bytes of features
+
+
+class By(StrEnum):
+    """What one embedding stands for."""
+
+    slide = "slide"
+    patient = "patient"
+
 
 FeaturesArgument = Annotated[
     Path, typer.Argument(help="Feature file, or folder of them (searched in depth).", show_default=False)
@@ -26,6 +35,7 @@ TableOption = Annotated[
     Path | None,
     typer.Option(help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables."),
 ]
+ByOption = Annotated[By, typer.Option(help="One sample a slide, or a patient (needs --table).")]
 SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
 
 

@@ -20,13 +20,6 @@ class Dtype(StrEnum):
     float16 = "float16"
 
 
-class By(StrEnum):
-    """What one embedding stands for."""
-
-    slide = "slide"
-    patient = "patient"
-
-
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(embed)
@@ -49,7 +42,7 @@ def embed(
     ] = None,
     table: common.TableOption = None,
     split: common.SplitOption = None,
-    by: Annotated[By, typer.Option(help="One embedding per slide, or per patient (needs --table).")] = By.slide,
+    by: common.ByOption = common.By.slide,
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored numbers.")] = Dtype.float32,
     format: Annotated[str | None, typer.Option(help="h5ad or npz; the output's ending by default.")] = None,
     workers: common.WorkersOption = 0,
@@ -71,7 +64,7 @@ def embed(
     options = {k: v for k, v in {"preset": preset, "readout": readout}.items() if v is not None} | parse_settings(
         setting
     )
-    chosen = select_slides(features, table, split, by_patient=by is By.patient)
+    chosen = select_slides(features, table, split, by_patient=by is common.By.patient)
     working = output.with_name(f"{output.name}.partial")
     start = time.perf_counter()
     workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))

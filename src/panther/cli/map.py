@@ -1,9 +1,10 @@
 """`panther map`."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,8 +24,12 @@ def map_slides(
             metavar="FEATURES|SLIDE", help="Feature file or folder; or a slide, with --features.", show_default=False
         ),
     ],
-    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)],
+    prototypes: Annotated[Path | None, typer.Option("-p", "--prototypes", help="Prototype file.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Instead of -p, a model of `panther train`: its prototypes, or its network's attention."),
+    ] = None,
     slide: Annotated[
         Path | None, typer.Option(help="The slide's image, or the folder of the slides' images; else a blank grid.")
     ] = None,
@@ -40,6 +45,9 @@ def map_slides(
     prototype: Annotated[
         str | None, typer.Option(help="Heatmap of one prototype (C3) or all; the largest beside the map by default.")
     ] = None,
+    attention: Annotated[
+        str | None, typer.Option(help="Networks: rank of the attention within the slide (default), or linear.")
+    ] = None,
     names: Annotated[
         Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")
     ] = None,
@@ -51,41 +59,118 @@ def map_slides(
         float | None, typer.Option(help="True resolution of the image, um/px, if tags are wrong.")
     ] = None,
     mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
-    formats: Annotated[str, typer.Option("--format", help="Any of png,svg,tiff,geojson.")] = "png,geojson",
+    formats: Annotated[
+        str | None,
+        typer.Option("--format", help="Any of png,svg,tiff,geojson; png,geojson where there are prototypes."),
+    ] = None,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Draw which prototype each patch of a slide belongs to, over the slide; regions as GeoJSON for QuPath."""
-    from panther.aggregators import build
+    """Draw which prototype each patch of a slide belongs to, over the slide; regions as GeoJSON for QuPath.
+
+    With a supervised network (--model): where its attention lies.
+    """
     from panther.explain.maps import MapSettings
-    from panther.explain.names import prototype_number, read_names
     from panther.explain.requests import find_jobs
     from panther.slides import read_mpp_table
     from panther.storage.atomic import check_writable_folder
-    from panther.storage.prototypes import load_prototypes
 
-    kinds = _formats(formats)
-    centroids = load_prototypes(prototypes)
-    count = len(centroids)
-    method, options = _method(method, preset, setting, assignment)
-    build(method, centroids, options)  # refuses a setting that is not there before the work
-    named = read_names(names, count) if names else {}
-    chosen = None if prototype is None else list(range(count))
-    if prototype not in (None, "all"):
-        chosen = [prototype_number(str(prototype), count, where="--prototype: ")]
-    settings = MapSettings(method, options, named, max_side, slide_mpp, read_mpp_table(mpp_table) if mpp_table else {})
+    asked = {"--method": method, "--preset": preset, "--set": setting, "--assignment": assignment}
+    source = _source(prototypes, model, asked)
+    table = read_mpp_table(mpp_table) if mpp_table else {}
+    settings = MapSettings(max_side=max_side, slide_mpp=slide_mpp, mpp_table=table)
+    if source.network is not None:
+        _refuse({"--prototype": prototype, "--names": names}, "show prototypes, but the model is a network")
+        what = _attention(source.network, settings, output, attention, formats)
+    else:
+        _refuse({"--attention": attention}, "belongs to networks, but prototypes are mapped")
+        what = _prototypes(source, settings, output, (prototype, names), formats)
     jobs, problems = find_jobs(place, features, slide, contours)
     check_writable_folder(output)
-    _run(jobs, problems, (centroids, settings, output, chosen, kinds), as_json)
+    _run(jobs, problems, what, output, as_json)
 
 
-def _run(jobs: Sequence[Any], problems: dict[str, str], what: tuple[Any, ...], as_json: bool) -> None:
+class _Source(NamedTuple):
+    """What is mapped: prototypes by a method, or a network's attention."""
+
+    network: Any = None  # a panther.learning.model.Model
+    prototypes: Any = None
+    method: str = "panther"
+    options: Mapping[str, Any] | None = None
+
+
+def _source(prototypes: Path | None, model: Path | None, asked: dict[str, Any]) -> _Source:
+    from panther.aggregators import build
+    from panther.errors import InputError
+    from panther.storage.prototypes import load_prototypes
+
+    if (prototypes is None) == (model is None):
+        found = "both were given" if prototypes else "neither was given"
+        raise InputError(f"A map shows prototypes (-p FILE) or a trained model (--model FILE), but {found}; give one.")
+    if model is None:
+        method, options = _method(*asked.values())
+        source = _Source(None, load_prototypes(Path(str(prototypes))), method, options)
+    else:
+        from panther.learning.model import load_model
+
+        _refuse(asked, "say how to assign patches, which the model of --model tells already")
+        loaded = load_model(model)
+        if loaded.scaler is None:
+            return _Source(loaded)
+        source = _Source(None, loaded.prototypes, loaded.method.name, dict(loaded.method.options))
+    build(source.method, source.prototypes, source.options)  # refuses a setting that is not there before the work
+    return source
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    from panther.errors import InputError
+
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise InputError(f"{' and '.join(given)} {why}; leave it out.")
+
+
+def _prototypes(
+    source: _Source, settings: Any, output: Path, chosen: tuple[str | None, Path | None], formats: str | None
+) -> Callable[[Any], Any]:
+    """Function that maps one slide's prototypes."""
+    from panther.explain.names import prototype_number, read_names
+    from panther.explain.requests import run_one
+
+    prototype, names = chosen
+    count = len(source.prototypes)
+    numbers = None if prototype is None else list(range(count))
+    if prototype not in (None, "all"):
+        numbers = [prototype_number(str(prototype), count, where="--prototype: ")]
+    named = read_names(names, count) if names else {}
+    settings = replace(settings, method=source.method, options=source.options or {}, names=named)
+    kinds = _formats(formats or "png,geojson")
+    return lambda job: run_one(job, source.prototypes, settings, output, numbers, kinds)
+
+
+def _attention(
+    network: Any, settings: Any, output: Path, scale: str | None, formats: str | None
+) -> Callable[[Any], Any]:
+    """Function that maps the attention on one slide."""
+    from panther.errors import InputError
+    from panther.explain.attention import SCALES, run_attention
+
+    kinds = _formats(formats or "png")
+    if "geojson" in kinds:
+        raise InputError("--format geojson: attention has no regions; use png, svg or tiff.")
+    if scale is not None and scale not in SCALES:
+        raise InputError(f"--attention {scale!r} is not known; known are {', '.join(SCALES)}.")
+    return lambda job: run_attention(job, network, settings, output, scale or "rank", kinds)
+
+
+def _run(
+    jobs: Sequence[Any], problems: dict[str, str], what: Callable[[Any], Any], output: Path, as_json: bool
+) -> None:
     from panther.errors import InputError
     from panther.execution import map_slides as over_slides
-    from panther.explain.requests import run_one
 
     start = time.perf_counter()
     done, failures, notes = [], dict(problems), []
-    outcomes = over_slides(lambda job: run_one(job, *what), jobs)
+    outcomes = over_slides(what, jobs)
     for outcome in common.track(outcomes, "mapping", len(jobs)):
         name = jobs[outcome.index].name
         if outcome.value is not None:
@@ -101,10 +186,10 @@ def _run(jobs: Sequence[Any], problems: dict[str, str], what: tuple[Any, ...], a
     seconds = time.perf_counter() - start
     files = sum(len(one.files) for one in done)
     lines = [
-        f"{len(done)} slide{'s' if len(done) > 1 else ''} mapped in {seconds:.1f} s -> {what[2]} ({files} files)",
+        f"{len(done)} slide{'s' if len(done) > 1 else ''} mapped in {seconds:.1f} s -> {output} ({files} files)",
         *(f"  {one.slide}: {one.patches:,} patches, {one.summary}" for one in done[:20]),
     ]
-    result = {"output": str(what[2]), "seconds": seconds, "slides": [one.told() for one in done]}
+    result = {"output": str(output), "seconds": seconds, "slides": [one.told() for one in done]}
     common.report(result, lines, failures, as_json=as_json, notes=notes)
 
 

@@ -32,6 +32,9 @@ def train(
     ] = "probe",
     loss: Annotated[str | None, typer.Option(help="cross-entropy; cox, nll, ranking.")] = None,
     n_prototypes: Annotated[int, typer.Option("-C", "--n-prototypes", help="Number of prototypes.")] = 16,
+    prototypes: Annotated[
+        Path | None, typer.Option("-p", "--prototypes", help="Prototype file to use instead of fitting new ones.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the paper's.")] = None,
     seed: Annotated[int, typer.Option(help="Same seed and input: same model.")] = 1,
     workers: common.WorkersOption = 0,
@@ -45,8 +48,10 @@ def train(
     from panther.learning.study import TaskSpec
     from panther.storage.atomic import check_writable
     from panther.storage.bags import BagRef, list_bags
+    from panther.storage.prototypes import load_prototypes
 
     check_writable(output)
+    given = None if prototypes is None else load_prototypes(prototypes)
     listing = list_bags(features)
     spec = common.checked(TaskSpec, label=label, survival=survival, level=level)
     cohort = load_cohort(table, spec.outcome(), listing, spec.level)
@@ -56,7 +61,7 @@ def train(
     paths = {ref.sample: ref.paths for ref in listing.refs}
     bags = [BagRef(s.id, tuple(p for slide in s.slides for p in paths[slide])) for s in cohort.samples]
     with open_executor(common.suitable_workers(workers, bags)) as executor:
-        model, failures = train_model(bags, cohort.target, recipe, executor=executor, track=common.track)
+        model, failures = train_model(bags, cohort.target, recipe, given, executor=executor, track=common.track)
     save_model(model, output)
     result = {
         "output": str(output),
@@ -97,7 +102,7 @@ def predict(
     output: common.OutputOption,
     table: common.TableOption = None,
     split: common.SplitOption = None,
-    by: Annotated[str, typer.Option(help="slide, or patient (needs --table).")] = "slide",
+    by: common.ByOption = common.By.slide,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -110,7 +115,7 @@ def predict(
 
     check_writable(output)
     model = load_model(model_file)
-    chosen = select_slides(features, table, split, by_patient=by == "patient")
+    chosen = select_slides(features, table, split, by_patient=by is common.By.patient)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         samples, predictions, failures = predict_bags(model, chosen.refs, executor=executor, track=common.track)
     header, rows = _columns(model, samples, predictions)

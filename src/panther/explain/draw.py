@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,27 +59,27 @@ class Sheet:
         """Text above a picture."""
         row, column = divmod(number, self.columns)
         left = self.gap + column * (self.width + self.gap)
-        self.write(left, row * (self.height + self.head) + self.head / 2, _short(text, self.width / (7.5 * self.unit)))
+        self.write(left, row * (self.height + self.head) + self.head / 2, short(text, self.width / (7.5 * self.unit)))
 
 
 def draw_map(found: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
-    unit = _unit(found)
+    unit = unit_of(found)
     width, height = _legend_size(found, unit)
     sheet = Sheet([map_pixels(found)], width, unit, least=height)
     sheet.title(0, found.slide)
     _legend(sheet, found)
-    _furnish(sheet, found)
+    furnish(sheet, found)
     return sheet.figure
 
 
 def draw_heatmap(found: SlideMap, prototype: int) -> Any:
     """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
-    unit = _unit(found)
+    unit = unit_of(found)
     sheet = Sheet([heat_pixels(found, prototype)], 80 * unit, unit)
     sheet.title(0, f"{found.slide}: {_with_weight(found, prototype)}")
-    _colour_bar(sheet)
-    _furnish(sheet, found)
+    colour_bar(sheet)
+    furnish(sheet, found)
     return sheet.figure
 
 
@@ -91,15 +91,15 @@ def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> A
     sheet = Sheet([heat_pixels(found, c) for c in chosen], 80, 1.0, rows)
     for number, c in enumerate(chosen):
         sheet.title(number, _with_weight(found, c))
-    _colour_bar(sheet)
-    _furnish(sheet, found)
+    colour_bar(sheet)
+    furnish(sheet, found)
     return sheet.figure
 
 
 def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
     """Original (where there is an image), map and heatmap of one prototype; returns a matplotlib figure."""
     found = found.within(PANEL)
-    unit = _unit(found)
+    unit = unit_of(found)
     width, height = _legend_size(found, unit)
     panels = {
         found.slide: found.view.background,
@@ -112,17 +112,17 @@ def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
     for number, text in enumerate(panels):
         sheet.title(number, text)
     _legend(sheet, found)
-    _furnish(sheet, found)
+    furnish(sheet, found)
     return sheet.figure
 
 
-def save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path, dpi: int = DPI) -> None:
     """Write a picture whole or not at all; its ending (.png, .svg) says how, and the same figure gives the same bytes."""
     import matplotlib
 
     kind = path.suffix[1:]
     with atomic_write(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "panther", "svg.fonttype": "none"}):
-        figure.savefig(temporary, format=kind, dpi=DPI, metadata=SAVE[kind])
+        figure.savefig(temporary, format=kind, dpi=dpi, metadata=SAVE[kind])
 
 
 def bar_length(width_um: float) -> float:
@@ -131,7 +131,7 @@ def bar_length(width_um: float) -> float:
     return float(power * max(step for step in (1, 2, 5) if power * step <= width_um / 4 or step == 1))
 
 
-def _furnish(sheet: Sheet, found: SlideMap) -> None:
+def furnish(sheet: Sheet, found: SlideMap) -> None:
     """Tissue outline and scale bar on every picture."""
     for ax in sheet.axes:
         _outline(ax, found, sheet.unit)
@@ -171,19 +171,32 @@ def _scale_bar(ax: Any, found: SlideMap, unit: float) -> None:
     ax.text(left, base - 5 * unit, text, fontsize=8 * unit, color=INK, va="bottom", path_effects=halo)
 
 
-def _colour_bar(sheet: Sheet) -> None:
-    from matplotlib.cm import ScalarMappable
+class Bar(NamedTuple):
+    """A colour bar: what it says, which colours, from where to where."""
 
-    left = sheet.full[0] - 76 * sheet.unit
+    label: str = "share of the patch"
+    colours: str = HEAT
+    limits: tuple[float, float] = (0.0, 1.0)
+    room: int = 76  # from the right edge: wider where the numbers are
+
+
+def colour_bar(sheet: Sheet, told: Bar = Bar()) -> None:
+    """Colour bar at the right edge."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    left = sheet.full[0] - told.room * sheet.unit
     ax = sheet.figure.add_axes(sheet.box(left, sheet.head, 14 * sheet.unit, min(sheet.height, 260 * sheet.unit)))
-    bar = sheet.figure.colorbar(ScalarMappable(cmap=HEAT), cax=ax, ticks=(0, 0.5, 1))
+    low, high = told.limits
+    mapped = ScalarMappable(Normalize(low, high), told.colours)
+    bar = sheet.figure.colorbar(mapped, cax=ax, ticks=(low, (low + high) / 2, high), format="%.3g")
     bar.ax.tick_params(labelsize=8 * sheet.unit, length=3 * sheet.unit)
-    bar.set_label("share of the patch", fontsize=8 * sheet.unit)
+    bar.set_label(told.label, fontsize=8 * sheet.unit)
 
 
 def _legend_size(found: SlideMap, unit: float) -> tuple[float, float]:
     """Width and height; as many columns as the picture's height asks for."""
-    letters = max(len(_short(found.title(c))) for c in range(found.prototypes))
+    letters = max(len(short(found.title(c))) for c in range(found.prototypes))
     column = (74 + 6.6 * letters) * unit
     per_column = _per_column(found, unit)
     return column * -(-found.prototypes // per_column), (per_column + 1) * ROW * unit + 30 * unit
@@ -213,7 +226,7 @@ def _legend(sheet: Sheet, found: SlideMap) -> None:
         swatch.set_facecolor(PALETTE[c % len(PALETTE)])
         sheet.figure.add_artist(swatch)
         sheet.write(left + 14 * unit, top, f"{found.weights[c]:.3f}", size=8, color="#555555")
-        sheet.write(left + 50 * unit, top, _short(found.title(c)), size=8)
+        sheet.write(left + 50 * unit, top, short(found.title(c)), size=8)
 
 
 def _with_weight(found: SlideMap, prototype: int) -> str:
@@ -222,10 +235,11 @@ def _with_weight(found: SlideMap, prototype: int) -> str:
     return f"{number} (π {found.weights[prototype]:.3f}) {name}".rstrip()
 
 
-def _short(text: str, letters: float = LONGEST_NAME) -> str:
+def short(text: str, letters: float = LONGEST_NAME) -> str:
+    """Text of at most so many letters."""
     return text if len(text) <= letters else text[: max(1, int(letters) - 1)] + "…"
 
 
-def _unit(found: SlideMap) -> float:
+def unit_of(found: SlideMap) -> float:
     """Fonts for a picture of about a thousand pixels, and in proportion for larger ones."""
     return max(1.0, max(found.view.size) / 1000)

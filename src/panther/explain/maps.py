@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.explain import draw
-from panther.explain.assign import Assigned, assign
+from panther.explain.assign import assign
 from panther.explain.geometry import Grid, View, blank_view, grid
 from panther.explain.pyramid import write_pyramid
 from panther.explain.regions import regions, write_regions
@@ -54,21 +54,43 @@ def make_map(
     settings = settings or MapSettings()
     module = build(settings.method, prototypes, settings.options)
     prototypes.check(bag)
+    check_coordinates(bag)
+    assigned = assign(bag, prototypes, module)
+    found = place(bag, settings, image, contours)
+    shares = assigned.assignment.float().numpy()
+    return SlideMap(
+        bag.slide_id, found.grid, shares, assigned.weights.numpy(), found.view, settings.names, found.outline
+    )
+
+
+class Place(NamedTuple):
+    """Where a bag's patches lie, and the picture they lie on."""
+
+    grid: Grid
+    view: View
+    outline: tuple[Polygon, ...]
+
+
+def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: Path | None = None) -> Place:
+    """Place of a bag's patches on their slide, or without an image on the grid of their coordinates."""
+    check_coordinates(bag)
+    if image is None:
+        placed = _grid(bag, None)
+        return Place(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
+    with open_slide(image, settings.resolution(image)) as slide:
+        placed = _grid(bag, slide.mpp)
+        _check_inside(bag, placed, slide)
+        view = _slide_view(slide, settings.max_side)
+    return Place(placed, view, _outline(bag, contours, True))
+
+
+def check_coordinates(bag: Bag) -> None:
+    """Refuse patches without a place."""
     if len(bag) and bag.coords is None:
         raise InputError(
             f"{bag.source}: the file has no coordinates, so its patches have no place on a slide; "
             "give a feature file with `coords` (h5 of TRIDENT, CLAM, STAMP or `panther slides`)."
         )
-    assigned = assign(bag, prototypes, module)
-    if image is None:
-        placed = _grid(bag, None)
-        view = blank_view(placed, settings.max_side, bag.spec)
-        return _slide_map(bag, assigned, placed, view, settings, _outline(bag, contours, False))
-    with open_slide(image, settings.resolution(image)) as slide:
-        placed = _grid(bag, slide.mpp)
-        _check_inside(bag, placed, slide)
-        view = _slide_view(slide, settings.max_side)
-    return _slide_map(bag, assigned, placed, view, settings, _outline(bag, contours, True))
 
 
 def write_map(
@@ -79,7 +101,6 @@ def write_map(
     `SLIDE.map`, `SLIDE.side_by_side` and `SLIDE.heatmap.C3` (or `SLIDE.heatmaps`, where several are asked for) as pictures,
     `SLIDE.overlay.png` (transparent, pixel for pixel the thumbnail), `SLIDE.overlay.tif` (a pyramid) and `SLIDE.geojson`.
     """
-    written: list[Path] = []
     single = prototypes is not None and len(prototypes) == 1
     main = prototypes[0] if prototypes and single else int(found.weights.argmax())
     figures: dict[str, Callable[[], Any]] = {
@@ -90,6 +111,20 @@ def write_map(
         figures[f"heatmap.C{main}"] = lambda: draw.draw_heatmap(found, main)
     elif prototypes:
         figures["heatmaps"] = lambda: draw.draw_heatmaps(found, prototypes)
+    written = write_pictures(found, folder, figures, formats)
+    if (
+        "geojson" in formats and found.view.unit == "px"
+    ):  # QuPath counts pixels; micrometres need the image to become such
+        written.append(folder / f"{found.slide}.geojson")
+        write_regions(written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp)
+    return written
+
+
+def write_pictures(
+    found: SlideMap, folder: Path, figures: Mapping[str, Callable[[], Any]], formats: tuple[str, ...]
+) -> list[Path]:
+    """Write figures by name (`SLIDE.NAME.png`, made only where a picture is asked for) and the overlays."""
+    written: list[Path] = []
     kinds = [kind for kind in PICTURES if kind in formats]
     for name, make in figures.items() if kinds else ():
         figure = make()
@@ -102,19 +137,7 @@ def write_map(
     if "tiff" in formats:
         written.append(folder / f"{found.slide}.overlay.tif")
         write_pyramid(written[-1], found)
-    if (
-        "geojson" in formats and found.view.unit == "px"
-    ):  # QuPath counts pixels; micrometres need the image to become such
-        written.append(folder / f"{found.slide}.geojson")
-        write_regions(written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp)
     return written
-
-
-def _slide_map(
-    bag: Bag, assigned: Assigned, placed: Grid, view: View, settings: MapSettings, outline: tuple[Polygon, ...]
-) -> SlideMap:
-    shares = assigned.assignment.float().numpy()
-    return SlideMap(bag.slide_id, placed, shares, assigned.weights.numpy(), view, settings.names, outline)
 
 
 def _grid(bag: Bag, mpp: float | None) -> Grid:

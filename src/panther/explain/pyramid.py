@@ -8,7 +8,6 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.explain.geometry import View, raster
-from panther.explain.palette import table
 from panther.explain.slide_map import SlideMap
 from panther.storage.atomic import atomic_write
 
@@ -24,7 +23,7 @@ def levels(found: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
     """
     extent = np.array(found.view.size) / found.view.scale  # of the picture, in level-0 pixels
     factor = max(found.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
-    colours = np.concatenate([table(found.prototypes)[found.labels], np.zeros((1, 3), np.uint8)])
+    colours = np.concatenate([found.patch_colours, np.zeros((1, 3), np.uint8)])
     while True:
         width, height = (max(1, math.ceil(side / factor - 1e-9)) for side in extent.tolist())
         shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its size is asked for

@@ -96,10 +96,11 @@ def run_one(
     files = write_map(found, folder, chosen, formats)
     order = np.argsort(-found.weights, kind="stable").tolist()
     weights = {found.title(c): float(found.weights[c]) for c in order}
-    return MapDone(found.slide, len(bag), weights, tuple(files), (*job.notes, *_notes(found, formats)))
+    return MapDone(found.slide, len(bag), weights, tuple(files), (*job.notes, *notes_of(found, formats)))
 
 
-def _notes(found: SlideMap, formats: tuple[str, ...]) -> list[str]:
+def notes_of(found: SlideMap, formats: tuple[str, ...]) -> list[str]:
+    """What a map lacks, in sentences."""
     notes = []
     if found.grid.inferred:
         notes.append(
@@ -127,10 +128,12 @@ def _images(slide: Path | None, samples: list[str]) -> dict[str, Path]:
     if slide is None:
         return {}
     if not slide.exists():
-        raise InputError(f"{slide}: there is no such slide image; without --slide the map is drawn on the coordinates.")
+        raise InputError(f"{slide}: there is no such slide image; leave it out to draw on the coordinates.")
     if slide.is_file() or _is_slide(slide):
         if len(samples) > 1:
-            raise InputError(f"--slide {slide} is one slide but there are {len(samples)} feature files; give a folder.")
+            raise InputError(
+                f"{slide} is one slide but there are {len(samples)} feature files; give the folder of images."
+            )
         return dict.fromkeys(samples, slide)
     return {ref.name: ref.path for ref in list_slides([slide]).refs}
 

@@ -23,6 +23,14 @@ class SlideMap:
     view: View
     names: Mapping[int, str] = field(default_factory=dict)
     outline: tuple[Polygon, ...] = ()  # tissue, in the units of the coordinates
+    colours: np.ndarray | None = (
+        None  # (N, 3) uint8 of maps that show a quantity (attention); None: the prototypes' own
+    )
+
+    @property
+    def patch_colours(self) -> np.ndarray:
+        """Colour of each patch, (N, 3) uint8."""
+        return table(self.prototypes)[self.labels] if self.colours is None else self.colours
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -48,29 +56,46 @@ class SlideMap:
         view = self.view.within(max_side)
         return self if view is self.view else replace(self, view=view)
 
+    def on_grey(self) -> "SlideMap":
+        """Same map on a pale grey slide, whose own red and blue are not read as values."""
+        grey = self.view.background @ np.array([0.299, 0.587, 0.114])  # (h, w), luma
+        pale = np.repeat((255 - 0.6 * (255 - grey))[..., None], 3, -1).astype(np.uint8)
+        return replace(self, view=replace(self.view, background=pale))
+
 
 def map_pixels(found: SlideMap) -> np.ndarray:
     """Picture (h, w, 3) with every patch in its prototype's colour."""
-    return _blended(found, table(found.prototypes)[found.labels])
+    return _blended(found, found.patch_colours)
 
 
 def heat_pixels(found: SlideMap, prototype: int) -> np.ndarray:
     """Picture (h, w, 3) with every patch in the colour of its share of one prototype, from 0 to 1."""
+    return _blended(found, heat_colours(found.assignment[:, prototype]))
+
+
+def value_pixels(found: SlideMap, values: np.ndarray, limit: float) -> np.ndarray:
+    """Picture (h, w, 3) with every patch in the colour of its signed value (N,): white at 0, full at +-``limit``."""
+    part = np.full(len(values), 0.5) if limit == 0 else (values / limit + 1) / 2
+    return _blended(found.on_grey(), heat_colours(part, DIVERGING))
+
+
+def heat_colours(values: np.ndarray, scale: str = "") -> np.ndarray:
+    """Colours (N, 3) uint8 of values from 0 to 1."""
     from matplotlib import colormaps
 
-    colours = colormaps[HEAT](found.assignment[:, prototype], bytes=True)[:, :3]
-    return _blended(found, colours)
+    return np.asarray(colormaps[scale or HEAT](np.asarray(values, float), bytes=True)[:, :3])
 
 
 def overlay_pixels(found: SlideMap) -> np.ndarray:
     """Map alone (h, w, 4): a patch is opaque, the rest transparent; pixel for pixel the thumbnail's size."""
-    colours = np.concatenate([table(found.prototypes)[found.labels], np.zeros((1, 3), np.uint8)])
+    colours = np.concatenate([found.patch_colours, np.zeros((1, 3), np.uint8)])
     covered = (found.index >= 0)[..., None]
     return np.concatenate([colours[found.index], covered.astype(np.uint8) * 255], -1)  # -1 is the last row
 
 
 OPACITY = 0.55  # of colours over the image
 HEAT = "viridis"  # even steps of lightness, and the same order to colour-blind eyes
+DIVERGING = "RdBu_r"  # red adds, blue takes away; told apart by colour-blind eyes too
 
 
 def _blended(found: SlideMap, colours: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from panther.learning.heads import build_head
 from panther.learning.jobs import cache_key, token_shape
 from panther.learning.presets import TrainSettings
 from panther.learning.probes import fit_suitable
-from panther.learning.scaling import Scaler, build_scaler
+from panther.learning.scaling import Scaler, build_scaler, moments
 from panther.learning.sources import ArraySource
 from panther.learning.study import PROBE, Named
 from panther.learning.targets import Target
@@ -28,7 +28,7 @@ from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.atomic import atomic_write
 from panther.storage.bags import BagRef
-from panther.types import Projection, Prototypes
+from panther.types import Openable, Projection, Prototypes
 from panther.version import __version__
 
 FORMAT = 1
@@ -65,26 +65,32 @@ class Model:
     prototypes: Prototypes | None
     scaler: Scaler | None
     about: Mapping[str, Any]  # training samples, settings, fingerprint, version
+    baseline: Tensor | None = (
+        None  # (D,), mean training embedding, what attributions are measured from; None for networks
+    )
 
 
 def train_model(
     bags: Sequence[BagRef],
     target: Target,
     recipe: Recipe,
+    prototypes: Prototypes | None = None,
     *,
     executor: Executor | None = None,
     track: Track = untracked,
 ) -> tuple[Model, dict[str, str]]:
-    """Train on all samples given; those that cannot be read are left out and listed."""
+    """Train on all samples given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed."""
     task = fit_task(recipe.loss.name, target, **recipe.loss.options)
     needs = not recipe.supervised or networks.entry(recipe.method.name).metadata["needs_prototypes"]
     first = bags[0].open()
-    prototypes, failures = None, {}
-    if needs:
+    failures: dict[str, str] = {}
+    if not needs:
+        prototypes = None
+    elif prototypes is None:
         fitted = fit_prototypes(bags, recipe.prototypes, executor=executor, track=track)
         prototypes, failures = fitted.prototypes, dict(fitted.failures)
     train = _train_network if recipe.supervised else _train_head
-    network, scaler, used, failed = train(bags, target, task, recipe, prototypes, executor, track)
+    network, scaler, baseline, used, failed = train(bags, target, task, recipe, prototypes, executor, track)
     fingerprint = cache_key([(b.sample, b.open().fingerprint()) for b in bags if b.sample in used])
     about = {
         "version": __version__,
@@ -94,10 +100,8 @@ def train_model(
         "training": {k: v for k, v in vars(recipe.training).items() if k != "device"},
     }
     encoder = prototypes.encoder if prototypes is not None else first.encoder
-    return Model(recipe.method, recipe.head, task, network, first.dim, encoder, prototypes, scaler, about), {
-        **failures,
-        **failed,
-    }
+    model = Model(recipe.method, recipe.head, task, network, first.dim, encoder, prototypes, scaler, about, baseline)
+    return model, {**failures, **failed}
 
 
 def _train_head(
@@ -108,12 +112,13 @@ def _train_head(
     prototypes: Prototypes | None,
     executor: Any,
     track: Track,
-) -> tuple[nn.Module, Scaler | None, set[str], dict[str, str]]:
+) -> tuple[nn.Module, Scaler | None, Tensor | None, set[str], dict[str, str]]:
     assert prototypes is not None
     table = embed_cohort(bags, prototypes, recipe.method.name, recipe.method.options, executor=executor, track=track)
     where = {bag.sample: row for row, bag in enumerate(bags)}
     own = target.take(np.array([where[name] for name in table.samples], np.int64))
     scaler = build_scaler(recipe.scaling.name, recipe.scaling.options).fit(table.vectors, table.columns)
+    baseline = moments(table.vectors)[0].float()
     if recipe.head.name == PROBE:
         scaled = scaler(torch.from_numpy(np.array(table.vectors)))
         probe = fit_suitable(scaled.numpy(), own, seed=recipe.training.seed)
@@ -121,12 +126,12 @@ def _train_head(
         head.load_state_dict(
             {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}
         )
-        return head.eval(), scaler, set(table.samples), dict(table.failures)
+        return head.eval(), scaler, baseline, set(table.samples), dict(table.failures)
     shape = token_shape(table.columns)
     head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=recipe.training.seed)
     source = ArraySource(np.asarray(table.vectors), task.encode(own), recipe.training.batch_size, scaler=scaler)
     fitted = fit(head, source, task, recipe.training, track=track)
-    return fitted.model, scaler, set(table.samples), dict(table.failures)
+    return fitted.model, scaler, baseline, set(table.samples), dict(table.failures)
 
 
 def _train_network(
@@ -137,14 +142,14 @@ def _train_network(
     prototypes: Prototypes | None,
     executor: Any,
     track: Track,
-) -> tuple[nn.Module, Scaler | None, set[str], dict[str, str]]:
+) -> tuple[nn.Module, Scaler | None, Tensor | None, set[str], dict[str, str]]:
     dim = bags[0].open().dim
     model = build_model(
         recipe.method.name, dim, task.n_outputs, prototypes, recipe.method.options, seed=recipe.training.seed
     )
     source = BagSource(list(bags), task.encode(target), LoadSettings(batch_size=recipe.training.batch_size))
     fitted = fit(model, source, task, recipe.training, track=track)
-    return fitted.model, None, {bag.sample for bag in bags}, {}
+    return fitted.model, None, None, {bag.sample for bag in bags}, {}
 
 
 def predict_bags(
@@ -164,7 +169,7 @@ def predict_bags(
     samples, logits, failures = [], [], {}
     for bag in track(bags, "predicting", len(bags)):
         try:
-            _check(model, bag)
+            check_bag(model, bag)
             source = BagSource([bag], {"none": torch.zeros(1)}, LoadSettings().for_evaluation())
             logits.append(predict_logits(model.network, source, TrainSettings())[0])
             samples.append(bag.sample)
@@ -175,7 +180,8 @@ def predict_bags(
     return samples, model.task.predict(torch.cat(logits)), failures
 
 
-def _check(model: Model, ref: BagRef) -> None:
+def check_bag(model: Model, ref: Openable) -> None:
+    """Refuse features that the model was not trained on."""
     bag = ref.open()
     if bag.dim != model.dim or (bag.encoder and model.encoder and bag.encoder != model.encoder):
         raise InputError(
@@ -198,6 +204,8 @@ def save_model(model: Model, path: Path) -> None:
         }
     if model.scaler is not None:
         tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
+    if model.baseline is not None:
+        tensors["baseline.mean"] = model.baseline
     about = {
         "format": FORMAT,
         "method": model.method.model_dump(),
@@ -246,6 +254,7 @@ def load_model(path: Path) -> Model:
         prototypes,
         Scaler.from_state(scaler) if scaler else None,
         about["about"],
+        tensors.get("baseline.mean"),  # earlier files have none
     )
 
 

@@ -1,0 +1,115 @@
+"""`panther atlas`."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+from panther.cli.embed import parse_settings
+
+if TYPE_CHECKING:
+    from panther.explain.atlas.make import Atlas
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(atlas)
+
+
+def atlas(
+    features: common.FeaturesArgument,
+    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)],
+    slides: Annotated[
+        Path | None, typer.Option(help="Folder of the slides' images, for pictures of patches; matched by name.")
+    ] = None,
+    table: common.TableOption = None,
+    split: common.SplitOption = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to compare shares by; text: groups, numbers: Spearman; repeatable."),
+    ] = None,
+    site: Annotated[str | None, typer.Option(help="Column of the site; its values are names, never numbers.")] = None,
+    names: Annotated[
+        Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")
+    ] = None,
+    method: Annotated[str, typer.Option(help="panther, ot, h2t or protocounts.")] = "panther",
+    preset: Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("-s", "--set", help="Any setting of the method as name=value; repeatable.")
+    ] = None,
+    exemplars: Annotated[
+        int, typer.Option(min=1, max=64, help="Nearest patches a prototype, and as many random ones.")
+    ] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed and input: same bytes.")] = 0,
+    slide_mpp: Annotated[
+        float | None, typer.Option(help="True resolution of the images, um/px, if tags are wrong.")
+    ] = None,
+    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Show what each prototype looks like, how much there is of it, in whom, and beside what."""
+    from panther.execution import open_executor
+    from panther.explain.atlas.files import write_atlas
+    from panther.explain.atlas.make import AtlasSettings, make_atlas
+    from panther.explain.atlas.request import find_cohort
+    from panther.explain.maps import MapSettings
+    from panther.explain.names import read_names
+    from panther.slides import read_mpp_table
+    from panther.storage.atomic import check_writable_folder
+    from panther.storage.prototypes import load_prototypes
+
+    start = time.perf_counter()
+    centroids = load_prototypes(prototypes)
+    options = ({} if preset is None else {"preset": preset}) | parse_settings(setting)
+    named = read_names(names, len(centroids)) if names else {}
+    resolutions = read_mpp_table(mpp_table) if mpp_table else {}
+    maps = MapSettings(method, options, named, slide_mpp=slide_mpp, mpp_table=resolutions)
+    cohort = find_cohort(features, slides, table, split, group or [], site)
+    check_writable_folder(output)
+    with open_executor(common.suitable_workers(workers, [job.ref for job in cohort.jobs])) as executor:
+        found = make_atlas(
+            cohort.jobs,
+            centroids,
+            AtlasSettings(maps, exemplars, seed),
+            cohort.factors,
+            executor=executor,
+            track=common.track,
+        )
+    found = found.told_also(cohort.notes, cohort.problems)
+    files = write_atlas(found, output)
+    _report(found, output, files, time.perf_counter() - start, as_json)
+
+
+def _report(found: "Atlas", output: Path, files: Sequence[Path], seconds: float, as_json: bool) -> None:
+    count, slides = found.prototypes, len(found.slides)
+    lines = [
+        f"{count} prototypes over {slides} slide{'s' if slides > 1 else ''} in {seconds:.1f} s -> {output} ({len(files)} files)",
+        *_shares(found),
+        *_differences(found),
+        f"Look at {output / 'overview.png'}, then name what you see in {output / 'names.yaml'}.",
+    ]
+    result: Mapping[str, Any] = {"output": str(output), "seconds": seconds, "files": [str(file) for file in files]}
+    common.report(result, lines, found.failures, as_json=as_json, notes=found.notes)
+
+
+def _shares(found: "Atlas") -> list[str]:
+    from panther.explain.atlas.sheets import member_text, share_text
+
+    order = sorted(range(found.prototypes), key=lambda c: -found.shares[c].value)
+    return [f"  {found.title(c)}: {share_text(found, c)}; {member_text(found, c)}" for c in order[:20]]
+
+
+def _differences(found: "Atlas") -> list[str]:
+    """One sentence a column: which prototypes differ."""
+    lines = []
+    for column in dict.fromkeys(one.column for one in found.tests):
+        tests = [one for one in found.tests if one.column == column]
+        clear = sorted((one for one in tests if one.p_corrected < 0.05), key=lambda one: one.p_corrected)
+        said = ", ".join(f"{found.title(one.prototype)} (p = {one.p_corrected:.2g})" for one in clear)
+        lines.append(f"  {column} ({tests[0].test}, Holm): {said or 'no prototype differs clearly'}")
+    return lines

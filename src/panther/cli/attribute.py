@@ -1,0 +1,133 @@
+"""`panther attribute` and `panther kaplan-meier`: what prototypes have to do with a prediction, and with survival."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+FolderOption = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)]
+NamesOption = Annotated[Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(attribute)
+    app.command("kaplan-meier")(kaplan_meier)
+
+
+def attribute(
+    model_file: Annotated[Path, typer.Argument(metavar="MODEL", help="File of `panther train`.", show_default=False)],
+    features: common.FeaturesArgument,
+    output: FolderOption,
+    slides: Annotated[Path | None, typer.Option(help="The slide's image, or the folder of the slides' images.")] = None,
+    names: NamesOption = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="exact (linear heads, the default there), shapley (elsewhere) or integrated-gradients."),
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=2, help="Shapley: pairs of orders to average over.")] = 8,
+    seed: Annotated[int, typer.Option(help="Same seed and input: same numbers.")] = 0,
+    table: common.TableOption = None,
+    split: common.SplitOption = None,
+    by: common.ByOption = common.By.slide,
+    maps: Annotated[bool, typer.Option("--maps/--no-maps", help="A picture of every slide with coordinates.")] = True,
+    max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 1024,
+    workers: common.WorkersOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Show which prototypes (pi, mu, Sigma separately) drive a model's predictions, as numbers and on the slides."""
+    from panther.execution import open_executor
+    from panther.explain.attribution.files import write_attribution
+    from panther.explain.attribution.model import AttributionSettings, attribute, check_attributable
+    from panther.explain.names import read_names
+    from panther.learning.model import load_model
+    from panther.storage.atomic import check_writable_folder
+    from panther.storage.cohort import select_slides
+
+    model = load_model(model_file)
+    check_attributable(model)
+    named = read_names(names, len(model.prototypes)) if names and model.prototypes else {}
+    jobs = _jobs(features, slides) if maps else {}
+    chosen = select_slides(features, table, split, by_patient=by is common.By.patient)
+    check_writable_folder(output)
+    settings = AttributionSettings(kind, pairs, seed=seed)
+    with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
+        found, failures = attribute(model, chosen.refs, settings, executor=executor, track=common.track)
+    files = write_attribution(found, named, output)
+    notes = [*chosen.notes, *found.notes]
+    if maps:
+        drawn = _draw(found, chosen.refs, jobs, model, (named, max_side), output)
+        files, notes, failures = [*files, *drawn.files], [*notes, *drawn.notes], {**failures, **drawn.failures}
+    result = {"output": str(output), "kind": found.kind, "gap": found.gap, "sampling_error": found.sampling_error}
+    result |= {"samples": len(found.samples), "files": [str(file) for file in files]}
+    common.report(result, _lines(found, named, output), {**chosen.problems, **failures}, as_json=as_json, notes=notes)
+
+
+def _jobs(features: Path, slides: Path | None) -> dict[Path, Any]:
+    """Feature file -> what belongs to its slide."""
+    from panther.explain.requests import find_jobs
+
+    return {job.ref.paths[0]: job for job in find_jobs(features, None, slides, None)[0]}
+
+
+def _draw(found: Any, refs: Any, jobs: dict[Path, Any], model: Any, how: tuple[Any, int], output: Path) -> Any:
+    from panther.explain.attribution.files import write_slides
+    from panther.explain.maps import MapSettings
+
+    named, max_side = how
+    settings = MapSettings(model.method.name, model.method.options, named, max_side)
+    return write_slides(found, refs, jobs, (model.prototypes, settings), output, common.track)
+
+
+def _lines(found: Any, named: dict[int, str], output: Path) -> list[str]:
+    """For each output the prototypes that count most."""
+    import numpy as np
+
+    from panther.explain.names import label
+
+    size = np.abs(found.by_prototype()).mean(0)  # (K, C)
+    error = "" if found.sampling_error is None else f", sampling error at most {found.sampling_error:.2g}"
+    lines = [f"{len(found.samples)} samples attributed ({found.kind}; gap {found.gap:.1e}{error}) -> {output}"]
+    for name, row in list(zip(found.outputs, size, strict=True))[:10]:
+        top = ", ".join(f"{label(int(c), named)} {row[c]:.3g}" for c in np.argsort(-row, kind="stable")[:3])
+        lines.append(f"  {name}: mean size of the contribution {top}")
+    return lines
+
+
+def kaplan_meier(
+    proportions: Annotated[
+        Path,
+        typer.Argument(metavar="EMBEDDINGS|PI.CSV", help="Of `panther embed` or `panther atlas`.", show_default=False),
+    ],
+    table: Annotated[Path, typer.Option(help="Clinical table (CSV, TSV, parquet).", show_default=False)],
+    survival: Annotated[str, typer.Option(help="Endpoint: os, dss, dfi or pfi.", show_default=False)],
+    output: FolderOption,
+    names: NamesOption = None,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Survival of patients with little, some and much of each prototype: Kaplan-Meier curves and log-rank tests."""
+    from panther.explain.kaplan_meier import by_patient, compare, read_proportions, write_curves
+    from panther.explain.names import label, read_names
+    from panther.learning.cohort import load_cohort
+    from panther.learning.study import TaskSpec
+    from panther.storage.atomic import check_writable_folder
+
+    spec = common.checked(TaskSpec, survival=survival)
+    found = read_proportions(proportions)
+    named = read_names(names, found.pi.shape[1]) if names else {}
+    check_writable_folder(output)
+    patients = by_patient(found, load_cohort(table, spec.outcome()))
+    curves, notes = compare(patients)
+    files = write_curves(curves, named, [*patients.notes, *notes], output)
+    ordered = sorted(curves, key=lambda one: one.p)
+    events = int(patients.survival.event.sum())
+    lines = [
+        f"{len(patients.ids)} patients, {events} events, {len(curves)} prototypes compared -> {output}",
+        *(f"  {label(one.prototype, named)}: p {one.p:.3g}, corrected {one.p_corrected:.3g}" for one in ordered[:5]),
+    ]
+    told = [{"prototype": one.prototype, "p": one.p, "p_corrected": one.p_corrected} for one in curves]
+    result = {"output": str(output), "patients": len(patients.ids), "events": events, "prototypes": told}
+    result["files"] = [str(file) for file in files]
+    common.report(result, lines, {}, as_json=as_json, notes=[*patients.notes, *notes])

@@ -1,0 +1,199 @@
+"""The atlas on disk: `atlas.json`, the same tables as CSV, pictures of patches, contact sheets, and a names file to fill in."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.explain.atlas.charts import draw_groups, draw_relations
+from panther.explain.atlas.make import Atlas
+from panther.explain.atlas.sheets import draw_exemplars, draw_overview
+from panther.explain.draw import save
+from panther.explain.palette import PALETTE
+from panther.storage.atomic import atomic_write
+from panther.storage.tables import write_csv
+from panther.version import __version__
+
+FORMAT = 1
+JPEG_QUALITY = 92
+OURS = re.compile(r"C\d+\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)-\d+\.jpg")  # of any run of ours
+
+
+def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
+    """Write everything; pictures of an earlier atlas in the same folder that this one does not have are removed."""
+    content = told(atlas)
+    written = [
+        *_write_pictures(atlas, content, folder),
+        *_write_figures(atlas, folder),
+        *_write_tables(atlas, content, folder),
+    ]
+    template = folder / "names.yaml"
+    if not template.exists():  # what somebody has filled in is theirs
+        _write_text(template, names_template(atlas))
+        written.append(template)
+    # last: whoever finds it finds everything it names
+    _write_text(folder / "atlas.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+    written.append(folder / "atlas.json")
+    _remove_old(folder, written)
+    return written
+
+
+def told(atlas: Atlas) -> dict[str, Any]:
+    """Atlas in plain values, None where a number is not defined."""
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "prototypes_hash": atlas.prototypes_hash,
+        "method": atlas.settings.maps.method,
+        "options": dict(atlas.settings.maps.options),
+        "seed": atlas.settings.seed,
+        "slides": len(atlas.slides),
+        "patients": len(set(atlas.patients)),
+        "patches": int(atlas.members.sum()),
+        "prototypes": [_prototype(atlas, c) for c in range(atlas.prototypes)],
+        "groups": [_plain(asdict(one)) for one in atlas.groups],
+        "tests": [_plain(asdict(one)) for one in atlas.tests],
+        "correction": "Holm, over the prototypes of a column",
+        "cooccurrence": _matrix(atlas.cooccurrence),
+        "neighbours": _matrix(atlas.contacts.log_ratio()),
+        "exemplars": _exemplars(atlas),
+        "notes": list(atlas.notes),
+        "failures": dict(atlas.failures),
+    }
+
+
+def names_template(atlas: Atlas) -> str:
+    """Lines to fill in, with the names that are there already."""
+    head = (
+        "# Names of the prototypes: look at C0.png, C1.png, ... and write what you see behind the colon.\n"
+        "# Then give this file to any command: panther atlas ... --names names.yaml\n"
+    )
+    lines = [f"C{c}: {_quoted(atlas.names.get(c, ''))}".rstrip() for c in range(atlas.prototypes)]
+    return head + "\n".join(lines) + "\n"
+
+
+def _prototype(atlas: Atlas, c: int) -> dict[str, Any]:
+    share, members = atlas.shares[c], atlas.members[:, c]
+    return {
+        "prototype": c,
+        "name": atlas.names.get(c),
+        "colour": PALETTE[c % len(PALETTE)].lower(),
+        "share": share.value,
+        **_plain({"low": share.low, "high": share.high}),
+        "patches": int(members.sum()),
+        "slides": int((members > 0).sum()),
+    }
+
+
+def _exemplars(atlas: Atlas) -> list[dict[str, Any]]:
+    rows = []
+    before: dict[tuple[int, str], int] = {}
+    for index, one in enumerate(atlas.exemplars):
+        number = before.get((one.prototype, one.kind), 0)
+        before[one.prototype, one.kind] = number + 1
+        picture = f"exemplars/C{one.prototype}-{one.kind}-{number}.jpg"
+        place = {"x": None, "y": None} if one.place is None else {"x": one.place.x, "y": one.place.y}
+        rows.append(
+            {
+                "prototype": one.prototype,
+                "kind": one.kind,
+                "slide": one.slide,
+                "patient": one.patient,
+                **place,
+                "distance": one.distance,
+                "picture": picture if index in atlas.pictures else None,
+            }
+        )
+    return rows
+
+
+def _write_pictures(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[Path]:
+    from PIL import Image
+
+    written = []
+    for index, pixels in atlas.pictures.items():
+        path = folder / content["exemplars"][index]["picture"]
+        with atomic_write(path) as temporary:
+            Image.fromarray(pixels).save(temporary, format="jpeg", quality=JPEG_QUALITY)
+        written.append(path)
+    return written
+
+
+def _write_figures(atlas: Atlas, folder: Path) -> list[Path]:
+    """Draw one after the other, so that no two figures are in memory."""
+    figures: dict[str, Callable[[], Any]] = {
+        "overview": partial(draw_overview, atlas),
+        "relations": partial(draw_relations, atlas),
+    }
+    for column in dict.fromkeys([*(one.column for one in atlas.groups), *(one.column for one in atlas.tests)]):
+        figures[f"groups.{re.sub(r'[^A-Za-z0-9_-]+', '_', column)}"] = partial(draw_groups, atlas, column)
+    for c in sorted({atlas.exemplars[index].prototype for index in atlas.pictures}):
+        figures[f"C{c}"] = partial(draw_exemplars, atlas, c)
+    for name, draw in figures.items():
+        save(draw(), folder / f"{name}.png")
+    return [folder / f"{name}.png" for name in figures]
+
+
+def _write_tables(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[Path]:
+    columns = [f"C{c}" for c in range(atlas.prototypes)]
+    rows = zip(atlas.slides, atlas.patients, atlas.weights.tolist(), strict=True)
+    tables: dict[str, tuple[Sequence[str], list[list[Any]]]] = {
+        "pi": (("slide", "patient", *columns), [[slide, patient, *weights] for slide, patient, weights in rows]),
+        "cooccurrence": (
+            ("prototype", *columns),
+            [[c, *row] for c, row in zip(columns, content["cooccurrence"], strict=True)],
+        ),
+        "neighbours": (("prototype", "neighbour", "contacts", "expected", "log2_ratio"), _contact_rows(atlas, content)),
+    }
+    headers = {"prototypes": _prototype(atlas, 0), "groups": GROUPS, "tests": TESTS, "exemplars": EXEMPLARS}
+    for name, header in headers.items():
+        tables[name] = (tuple(header), [list(row.values()) for row in content[name]])
+    for name, (header, lines) in tables.items():
+        write_csv(folder / f"{name}.csv", header, lines)
+    return [folder / f"{name}.csv" for name in tables]
+
+
+GROUPS = ("column", "value", "prototype", "n", "mean", "low", "high")
+TESTS = ("column", "prototype", "test", "statistic", "p", "p_corrected")
+EXEMPLARS = ("prototype", "kind", "slide", "patient", "x", "y", "distance", "picture")
+
+
+def _contact_rows(atlas: Atlas, content: dict[str, Any]) -> list[list[Any]]:
+    observed, expected = atlas.contacts
+    count = atlas.prototypes
+    return [
+        [f"C{a}", f"C{b}", int(observed[a, b]), float(expected[a, b]), content["neighbours"][a][b]]
+        for a in range(count)
+        for b in range(a, count)
+    ]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+
+
+def _matrix(values: np.ndarray) -> list[list[float | None]]:
+    return [[float(v) if math.isfinite(v) else None for v in row] for row in values]
+
+
+def _quoted(name: str) -> str:
+    """Name as YAML: in quotes where a colon or a sharp would mean something else."""
+    return name if not name or re.fullmatch(r"[A-Za-z][\w ,.()/+-]*", name) else json.dumps(name, ensure_ascii=False)
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _remove_old(folder: Path, written: Sequence[Path]) -> None:
+    kept = set(written)
+    for path in (*folder.glob("*.png"), *folder.glob("exemplars/*.jpg")):
+        if path not in kept and OURS.fullmatch(path.relative_to(folder).as_posix()):
+            path.unlink()

@@ -1,0 +1,100 @@
+"""Which slides, patients, images and columns an atlas is asked for."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from panther.errors import InputError
+from panther.explain.atlas.shares import Factor, factor
+from panther.explain.atlas.worker import AtlasJob
+from panther.explain.requests import find_jobs
+from panther.learning.columns import TCGA, is_missing, listed
+from panther.storage.cohort import Selection, select_slides
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class AtlasCohort:
+    """What the request comes to."""
+
+    jobs: tuple[AtlasJob, ...]
+    factors: tuple[Factor, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
+
+
+def find_cohort(
+    features: Path,
+    slides: Path | None = None,
+    table: Path | None = None,
+    split: str | None = None,
+    groups: Sequence[str] = (),
+    site: str | None = None,
+) -> AtlasCohort:
+    """Slides with features (of the table, where there is one), their patients and images, and the columns to compare by."""
+    columns = [*groups, *([site] if site is not None else [])]
+    if columns and table is None:
+        raise InputError(f"--group and --site need a --table with the column {columns[0]!r}.")
+    repeated = [name for name in columns if columns.count(name) > 1]
+    if repeated:
+        raise InputError(f"The column {repeated[0]!r} is asked for twice; give it once, with --group or with --site.")
+    chosen = select_slides(features, table, split)
+    samples = [ref.sample for ref in chosen.refs]
+    patients, notes = _patients(chosen, samples)
+    images = _images(features, slides, samples)
+    jobs = tuple(AtlasJob(ref, patients[ref.sample], images.get(ref.sample)) for ref in chosen.refs)
+    if chosen.clinical is None:
+        return AtlasCohort(jobs, (), (*chosen.notes, *notes), chosen.problems)
+    used = chosen.clinical.loc[samples]
+    factors = tuple(_factor(used, name, table, patients, categories=name == site) for name in columns)
+    return AtlasCohort(jobs, factors, (*chosen.notes, *notes), chosen.problems)
+
+
+def _patients(chosen: Selection, samples: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Patient of each slide: of the table, else of TCGA's barcode, else the slide itself."""
+    if chosen.clinical is not None and "case_id" in chosen.clinical.columns:
+        return {slide: str(chosen.clinical.loc[slide, "case_id"]) for slide in samples}, []
+    if all(re.match(TCGA, slide) for slide in samples):
+        return {slide: slide[:12] for slide in samples}, []
+    note = "Every slide counts as a patient of its own; a --table with a column case_id says which belong together."
+    return {slide: slide for slide in samples}, [note] if len(samples) > 1 else []
+
+
+def _images(features: Path, slides: Path | None, samples: Sequence[str]) -> dict[str, Path]:
+    """Images by the slides' names, found as for maps."""
+    if slides is None:
+        return {}
+    if not slides.exists():
+        raise InputError(f"{slides}: there is no such folder of slides; without --slides the atlas has no pictures.")
+    jobs, _ = find_jobs(features, None, slides, None)
+    images = {job.name: job.image for job in jobs if job.image is not None}
+    if not any(sample in images for sample in samples):
+        raise InputError(
+            f"{slides}: none of the {len(samples)} slides has an image of its name there, e.g. {samples[0]}; "
+            "give the folder of their images, or leave --slides out."
+        )
+    return images
+
+
+def _factor(
+    used: "pd.DataFrame", name: str, table: Path | None, patients: Mapping[str, str], *, categories: bool
+) -> Factor:
+    if name not in used.columns:
+        raise InputError(f"{table}: there is no column {name!r}; the columns are {listed(list(used.columns))}.")
+    written = used[name].map(_written)
+    present = written[~is_missing(written)]
+    if present.empty:
+        raise InputError(f"{table}: the column {name!r} is empty for all {len(used)} slides; give another one.")
+    try:
+        return factor(name, dict(present.str.strip()), patients, categories=categories)
+    except InputError as error:
+        raise InputError(f"{table}: {error}") from error
+
+
+def _written(value: object) -> str:
+    """Cell as people wrote it: a column of whole numbers with a gap was read as 1.0, 2.0."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,0 +1,135 @@
+"""What the atlas keeps of one slide: a few numbers and candidates a prototype, whatever the number of patches."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from panther.aggregators import build
+from panther.errors import InputError
+from panther.explain.assign import assign
+from panther.explain.atlas.exemplars import KINDS, Exemplar, Place, candidates, random_ranks
+from panther.explain.atlas.neighbours import Contacts, contacts
+from panther.explain.geometry import Grid, grid
+from panther.explain.maps import MapSettings
+from panther.statistics import compute_dtype, squared_distances
+from panther.types import Bag, Openable, Prototypes
+
+EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: it says nothing
+
+
+@dataclass(frozen=True)
+class AtlasSettings:
+    """How an atlas is made."""
+
+    maps: MapSettings = field(default_factory=MapSettings)  # assignment, names and the images' resolutions: as in maps
+    exemplars: int = 8  # nearest patches a prototype, and as many random ones
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class AtlasJob:
+    """One slide of the cohort."""
+
+    ref: Openable
+    patient: str
+    image: Path | None = None
+
+    @property
+    def sample(self) -> str:
+        """Name of the slide."""
+        return self.ref.sample
+
+
+@dataclass(frozen=True)
+class SlideFacts:
+    """What comes back from a worker."""
+
+    slide: str
+    patient: str
+    weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
+    members: np.ndarray  # (C,), patches whose largest share it is
+    exemplars: tuple[Exemplar, ...]  # candidates of both kinds
+    contacts: Contacts | None = None  # None: no coordinates, or no grid
+    reason: str = ""  # why there are none
+
+    @property
+    def patches(self) -> int:
+        """Their number N."""
+        return int(self.members.sum())
+
+
+def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
+    """Share, members, contacts and candidates of one slide."""
+    bag = job.ref.open()
+    module = build(settings.maps.method, prototypes, settings.maps.options)
+    assigned = assign(bag, prototypes, module)
+    labels = assigned.assignment.argmax(1).numpy()
+    count = len(prototypes)
+    members = np.bincount(labels, minlength=count)
+    shares = members / len(bag) if settings.maps.method in EVEN else assigned.weights.numpy()
+    placed, reason = _placed(bag)
+    return SlideFacts(
+        job.sample,
+        job.patient,
+        shares,
+        members,
+        tuple(_exemplars(job, bag, labels, prototypes, settings, placed)),
+        None if placed is None else contacts(placed, labels, count),
+        reason,
+    )
+
+
+def own_distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> np.ndarray:
+    """Euclidean distance (N,) of every patch to the prototype it belongs to.
+
+    Posteriors cannot order members: in a thousand dimensions nearly all of them are 1.
+    """
+    x = prototypes.prepared(bag).features
+    centroids = prototypes.centroids.to(compute_dtype(x.dtype))
+    squared = squared_distances(x, centroids, centroids.mean(0))  # (N, C)
+    own = squared.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    return own.double().sqrt().numpy()
+
+
+def _exemplars(
+    job: AtlasJob,
+    bag: Bag,
+    labels: np.ndarray,
+    prototypes: Prototypes,
+    settings: AtlasSettings,
+    placed: Grid | None,
+) -> list[Exemplar]:
+    distance = own_distances(bag, prototypes, labels)
+    ranks: dict[str, np.ndarray] = {"nearest": distance, "random": random_ranks(job.sample, len(bag), settings.seed)}
+    corners = None if bag.coords is None else np.asarray(bag.coords(), float).reshape(-1, 2)
+    side = _side(bag, placed)
+    unit = bag.spec.coords_unit
+    found = []
+    for kind in KINDS:
+        for c, row in candidates(labels, ranks[kind], len(prototypes), settings.exemplars):
+            x, y = (float("nan"),) * 2 if corners is None else corners[row].tolist()
+            place = Place(x, y, side, unit) if math.isfinite(x) and math.isfinite(y) else None
+            rank = float(ranks[kind][row])
+            found.append(Exemplar(c, kind, job.sample, job.patient, row, float(distance[row]), rank, place))
+    return found
+
+
+def _placed(bag: Bag) -> tuple[Grid | None, str]:
+    """Patches' grid, or the reason why there is none: a slide without one still has shares."""
+    if bag.coords is None:
+        return None, "the file has no coordinates"
+    try:
+        return grid(bag.coords(), bag.spec), ""
+    except InputError as error:
+        return None, str(error).rstrip(".")
+
+
+def _side(bag: Bag, placed: Grid | None) -> float | None:
+    spec = bag.spec
+    told = spec.size_level0 if spec.coords_unit == "px" else spec.mpp and spec.size and spec.mpp * spec.size
+    if told:
+        return float(told)
+    return None if placed is None else placed.pitch

@@ -1,0 +1,129 @@
+"""Attributions on disk: numbers as JSON and CSV, the cohort's picture, and one picture a slide."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from panther.execution import Track, map_slides, untracked
+from panther.explain import draw
+from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohort, outputs_to_show
+from panther.explain.attribution.model import Attribution
+from panther.explain.maps import MapSettings, make_map
+from panther.explain.palette import PALETTE
+from panther.explain.requests import MapJob
+from panther.storage.atomic import atomic_write
+from panther.storage.bags import BagRef
+from panther.storage.tables import write_csv
+from panther.types import Prototypes
+from panther.version import __version__
+
+FORMAT = 1
+
+
+def write_attribution(found: Attribution, names: Mapping[int, str], folder: Path) -> list[Path]:
+    """Write `attribution.json`, `attribution.csv` and `cohort.png`."""
+    files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
+    with atomic_write(files[0]) as temporary:
+        temporary.write_text(json.dumps(described(found, names), indent=1, ensure_ascii=False), encoding="utf-8")
+    write_csv(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(found))
+    draw.save(draw_cohort(found, names), files[2], dpi=150)
+    return files
+
+
+def described(found: Attribution, names: Mapping[int, str]) -> dict[str, Any]:
+    """Attribution of the cohort as plain values; those of the samples are in the CSV."""
+    mean, size = found.contributions.mean(0), abs(found.contributions).mean(0)  # (K, P) each
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "prototypes_hash": found.prototypes_hash,
+        "kind": found.kind,
+        "outputs": list(found.outputs),
+        "samples": list(found.samples),
+        "prototypes": [
+            {"prototype": c, "name": names.get(c), "colour": PALETTE[c % len(PALETTE)]}
+            for c in range(found.n_prototypes)
+        ],
+        "cohort": [
+            {
+                "output": output,
+                "prototype": prototype,
+                "statistic": statistic,
+                "mean": float(mean[k, p]),
+                "mean_absolute": float(size[k, p]),
+            }
+            for k, output in enumerate(found.outputs)
+            for p, (prototype, statistic) in enumerate(found.players)
+        ],
+        "baseline": {output: float(value) for output, value in zip(found.outputs, found.baseline, strict=True)},
+        "gap": found.gap,
+        "sampling_error": found.sampling_error,
+        "notes": list(found.notes),
+    }
+
+
+def _rows(found: Attribution) -> Iterator[tuple[Any, ...]]:
+    for sample, contributions in zip(found.samples, found.contributions, strict=True):
+        for output, shares in zip(found.outputs, contributions, strict=True):
+            for (prototype, statistic), share in zip(found.players, shares.tolist(), strict=True):
+                yield sample, output, prototype, statistic, share
+
+
+class Maps(NamedTuple):
+    """What became of the slides' pictures."""
+
+    files: list[Path]
+    failures: dict[str, str]
+    notes: list[str]
+
+
+def write_slides(
+    found: Attribution,
+    samples: Sequence[BagRef],
+    jobs: Mapping[Path, MapJob],
+    how: tuple[Prototypes, MapSettings],
+    folder: Path,
+    track: Track = untracked,
+) -> Maps:
+    """Write `SLIDE.attribution.png` of every slide with coordinates; the slides of a patient share the patient's contributions.
+
+    ``jobs`` say for each feature file which image belongs to it; ``how`` are the prototypes and settings of the model.
+    """
+    row = {sample: number for number, sample in enumerate(found.samples)}
+    work = [
+        (jobs[path], outputs_to_show(found, row[ref.sample]))
+        for ref in samples
+        if ref.sample in row
+        for path in ref.paths
+    ]
+    files, failures, without = [], {}, []
+    outcomes = map_slides(lambda item: _write_slide(*item, *how, folder), work)
+    for outcome in track(outcomes, "drawing", len(work)):
+        job = work[outcome.index][0]
+        if outcome.reason is not None:
+            failures[job.name] = outcome.reason
+        elif outcome.value is None:
+            without.append(job.name)
+        else:
+            files.append(outcome.value)
+    notes = []
+    unseen = [job.name for job, _ in work if job.notes]  # all that a job can lack here is its image
+    if unseen:
+        notes.append(
+            f"{len(unseen)} slides have no image of their name and are drawn on their coordinates, e.g. {unseen[0]}."
+        )
+    if without:
+        notes.append(f"{len(without)} slides have no coordinates and no picture, e.g. {without[0]}.")
+    return Maps(files, failures, notes)
+
+
+def _write_slide(
+    job: MapJob, outputs: Sequence[Shown], prototypes: Prototypes, settings: MapSettings, folder: Path
+) -> Path | None:
+    bag = job.ref.open()
+    if bag.coords is None:
+        return None
+    path = folder / f"{bag.slide_id}.attribution.png"
+    draw.save(draw_attribution(make_map(bag, prototypes, settings, job.image), outputs), path)
+    return path

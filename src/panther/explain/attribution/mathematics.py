@@ -1,0 +1,130 @@
+r"""Attribution as free functions: what each group of an embedding's numbers adds to a model's output.
+
+All of them share out :math:`f(x) - f(m)`, where m is the mean training embedding, among P players; player p owns the columns
+with ``member == p``. Functions f take rows (B, D) and give (B, K), in float64.
+"""
+
+from collections.abc import Callable, Sequence
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Function = Callable[[Tensor], Tensor]  # (B, D) -> (B, K)
+
+NUMBERS = 1 << 22  # of an embedding evaluated at a time, 32 MB
+STATISTICS = {"weight": "pi", "mean": "mu", "variance": "Sigma"}  # as the paper writes them
+
+
+class Players(NamedTuple):
+    """Who shares in a prediction: one player a prototype and statistic."""
+
+    names: tuple[tuple[int, str], ...]  # (prototype, statistic), P of them
+    member: Tensor  # (D,), the player that owns each number
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def players(columns: Sequence[tuple[int, str, int]]) -> Players:
+    """Players of an embedding whose numbers are (prototype, statistic, dimension), in the embedding's order."""
+    owners = [(prototype, STATISTICS.get(statistic, statistic)) for prototype, statistic, _ in columns]
+    names = tuple(dict.fromkeys(owners))
+    where = {name: p for p, name in enumerate(names)}
+    return Players(names, torch.tensor([where[owner] for owner in owners]))
+
+
+def linear_shares(slope: Tensor, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
+    r"""Exact shares of a linear function, :math:`\phi_p = \sum_{j \in p} w_j (x_j - m_j)`.
+
+    Parameters
+    ----------
+    slope : Tensor
+        Weights (K, D).
+    x, mean : Tensor
+        Embeddings (B, D) and their baseline (D,).
+    member : Tensor
+        Player of each column (D,).
+
+    Returns
+    -------
+    Tensor
+        Shares (B, K, P).
+    """
+    size = int(member.max()) + 1
+    return torch.stack([_summed((x - mean) * row, member, size) for row in slope], 1)
+
+
+def shapley_by_enumeration(f: Function, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
+    r"""Exact Shapley values (K, P) of one embedding x (D,), by all :math:`2^P` coalitions.
+
+    .. math:: \phi_p = \sum_{S \not\ni p} \frac{|S|!\,(P - |S| - 1)!}{P!} \big(v(S \cup p) - v(S)\big),
+              \quad v(S) = f(x \text{ on } S,\ m \text{ elsewhere})
+    """
+    size = int(member.max()) + 1
+    coalitions = (torch.arange(2**size)[:, None] >> torch.arange(size)) & 1  # (2^P, P)
+    values = _values(f, coalitions.bool(), x, mean, member)  # (2^P, K)
+    order = coalitions.sum(1)  # |S|
+    with_p = torch.tensor([1 / (size * comb(size - 1, max(s - 1, 0))) for s in range(size + 1)], dtype=torch.float64)
+    without = torch.tensor(
+        [1 / (size * comb(size - 1, min(s, size - 1))) for s in range(size + 1)], dtype=torch.float64
+    )
+    weight = torch.where(coalitions.bool(), with_p[order][:, None], -without[order][:, None])  # (2^P, P)
+    return values.T @ weight
+
+
+def shapley_by_permutation(
+    f: Function, x: Tensor, mean: Tensor, member: Tensor, orders: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    r"""Shapley values (K, P) of one embedding x (D,) from orders (R, P) in which players enter, and their standard errors.
+
+    Along one order the steps telescope to :math:`f(x) - f(m)`, so the values add up to it whatever R is. Orders come in antithetic pairs
+    (one and its reverse, see :func:`antithetic_orders`): the error is that of the pairs' means.
+    """
+    rank = torch.as_tensor(np.argsort(orders, 1))  # (R, P), when a player enters
+    size = rank.shape[1]
+    steps = torch.arange(size + 1)
+    inside = rank[:, None, :] < steps[:, None]  # (R, P + 1, P)
+    values = _values(f, inside.reshape(-1, size), x, mean, member).unflatten(0, inside.shape[:2])  # (R, P + 1, K)
+    gains = values.diff(dim=1)  # (R, P, K), in the order of entering
+    own = gains.gather(1, rank[..., None].expand(-1, -1, gains.shape[-1]))  # (R, P, K), by player
+    pairs = own.unflatten(0, (-1, 2)).mean(1)  # (R / 2, P, K)
+    error = pairs.std(0) / len(pairs) ** 0.5 if len(pairs) > 1 else torch.full_like(pairs[0], torch.nan)
+    return pairs.mean(0).T, error.T
+
+
+def antithetic_orders(size: int, pairs: int, seed: int) -> np.ndarray:
+    """Orders (2 pairs, P), each followed by its reverse: what enters early in one enters late in the other."""
+    rng = np.random.default_rng(seed)
+    forward = np.stack([rng.permutation(size) for _ in range(pairs)])
+    return np.stack([forward, forward[:, ::-1]], 1).reshape(-1, size)
+
+
+def integrated_gradients(f: Function, x: Tensor, mean: Tensor, member: Tensor, steps: int = 128) -> Tensor:
+    r"""Integrated gradients (K, P) of one embedding x (D,), by the midpoint rule; their sum is off by a gap that must be told.
+
+    .. math:: \phi_p = \sum_{j \in p} (x_j - m_j) \int_0^1 \partial_j f(m + t (x - m))\, dt
+    """
+    at_once = max(1, NUMBERS // len(x))
+    total = None
+    for part in ((torch.arange(steps, dtype=x.dtype) + 0.5) / steps).split(at_once):
+        points = (mean + part[:, None] * (x - mean)).requires_grad_()
+        values = f(points).sum(0)  # (K,)
+        slopes = [torch.autograd.grad(value, points, retain_graph=True)[0].sum(0) for value in values]
+        total = torch.stack(slopes) + (0 if total is None else total)  # (K, D)
+    assert total is not None
+    return _summed(total / steps * (x - mean), member, int(member.max()) + 1)
+
+
+def _values(f: Function, inside: Tensor, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
+    """Evaluate f (n, K) where the players inside (n, P) have x and the others the mean."""
+    blocks = inside.split(max(1, NUMBERS // len(x)))
+    with torch.no_grad():
+        return torch.cat([f(torch.where(block[:, member], x, mean)) for block in blocks])
+
+
+def _summed(values: Tensor, member: Tensor, size: int) -> Tensor:
+    """Sum columns (B, D) by their player, (B, P)."""
+    return torch.zeros(len(values), size, dtype=values.dtype).index_add(1, member, values)

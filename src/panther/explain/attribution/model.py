@@ -1,0 +1,219 @@
+"""Attribution of a trained model: which prototypes, and which of their statistics, drive each sample's prediction."""
+
+import copy
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from panther.aggregators import build, embed_cohort
+from panther.errors import InputError
+from panther.execution import Track, untracked
+from panther.explain.attribution import mathematics as maths
+from panther.learning.heads import Flat
+from panther.learning.losses import risk_from_hazards
+from panther.learning.model import Model
+from panther.learning.scaling import Scaler, moments
+from panther.storage.bags import BagRef
+
+ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations a sample
+KINDS = ("exact", "shapley", "integrated-gradients")
+
+
+@dataclass(frozen=True)
+class AttributionSettings:
+    """How a prediction is shared out."""
+
+    kind: str | None = None  # of KINDS; None: exact for linear heads, else shapley
+    pairs: int = 8  # antithetic pairs of orders, where there are too many players to try all coalitions
+    steps: int = 128  # of the integral
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """What each prototype's statistic adds to each output of each sample, measured from the mean training embedding."""
+
+    kind: str  # exact, shapley or integrated gradients
+    outputs: tuple[str, ...]  # K
+    samples: tuple[str, ...]  # n
+    players: tuple[tuple[int, str], ...]  # P, (prototype, statistic)
+    contributions: np.ndarray  # (n, K, P)
+    values: np.ndarray  # (n, K), f(x)
+    baseline: np.ndarray  # (K,), f(mean)
+    prototypes_hash: str
+    sampling_error: float | None = None  # largest standard error of a Shapley value; None where nothing was sampled
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """Largest |sum of contributions - (f(x) - f(mean))|."""
+        return float(np.abs(self.contributions.sum(2) - (self.values - self.baseline)).max())
+
+    @property
+    def n_prototypes(self) -> int:
+        """Their number."""
+        return 1 + max(prototype for prototype, _ in self.players)
+
+    def by_prototype(self) -> np.ndarray:
+        """Contributions (n, K, C), a prototype's statistics together."""
+        own = np.array([prototype for prototype, _ in self.players])[:, None] == np.arange(self.n_prototypes)  # (P, C)
+        return self.contributions @ own
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is explained: numbers that a task makes of its logits."""
+
+    names: tuple[str, ...]
+    of: Callable[[Tensor], Tensor]  # logits (B, n) -> (B, K)
+    affine: bool = True
+
+
+def _same(logits: Tensor) -> Tensor:
+    return logits
+
+
+# a class's logit and a log-risk are what heads put out; discrete time has one risk, minus the expected number of bins survived
+OUTPUTS: dict[str, Callable[[Any], Outputs]] = {
+    "cross-entropy": lambda task: Outputs(tuple(task.names), _same),
+    "cox": lambda task: Outputs(("log-risk",), _same),
+    "ranking": lambda task: Outputs(("risk",), _same),
+    "nll": lambda task: Outputs(("risk",), lambda logits: risk_from_hazards(logits)[:, None], affine=False),
+}
+
+
+def check_attributable(model: Model) -> None:
+    """Refuse a model whose embedding has no part for each prototype."""
+    name = model.method.name
+    if model.scaler is None or model.prototypes is None:
+        raise InputError(
+            f"The model is the network {name!r}, which has no embedding by prototypes to attribute to; "
+            "draw its attention with `panther map --model`, or train panther with a head."
+        )
+    if any(prototype < 0 for prototype, _, _ in build(name, model.prototypes, model.method.options).columns()):
+        readout = model.method.options.get("readout")
+        raise InputError(
+            f"The embedding of {name!r}{f' with the readout {readout!r}' if readout else ''} has no part for each prototype, so a prediction "
+            "cannot be shared among them; train with the readout `all` of panther, or with h2t, ot or protocounts."
+        )
+
+
+def attribute(
+    model: Model,
+    bags: Sequence[BagRef],
+    settings: AttributionSettings | None = None,
+    *,
+    executor: Executor | None = None,
+    track: Track = untracked,
+) -> tuple[Attribution, dict[str, str]]:
+    """Attribution of every sample, and a sentence for each that could not be embedded."""
+    settings = settings or AttributionSettings()
+    check_attributable(model)
+    assert model.prototypes is not None
+    assert model.scaler is not None
+    outputs = OUTPUTS[model.task.name](model.task)
+    kind = _kind(model, outputs, settings.kind)
+    table = embed_cohort(
+        bags, model.prototypes, model.method.name, model.method.options, executor=executor, track=track
+    )
+    notes = []
+    if model.baseline is None:
+        notes.append(
+            "The model file is of an earlier version and does not tell its training mean; "
+            f"the mean of the {len(table.samples)} samples given was taken."
+        )
+    mean = (moments(table.vectors)[0] if model.baseline is None else model.baseline).double()
+    who = maths.players(table.columns)
+    f = _function(model.network, model.scaler, outputs)
+    one = KIND[kind](f, mean, who, settings, _slope(model))
+    shares, errors, values = [], [], []
+    for row in track(range(len(table.samples)), "attributing", len(table.samples)):
+        x = torch.from_numpy(np.array(table.vectors[row])).double()
+        share, error = one(x)
+        shares.append(share.numpy())
+        errors.append(error)
+        with torch.no_grad():
+            values.append(f(x[None])[0].numpy())
+    with torch.no_grad():
+        baseline = f(mean[None])[0].numpy()
+    sampled = [error for error in errors if error is not None]
+    found = Attribution(
+        kind.replace("-", " "),
+        outputs.names,
+        tuple(table.samples),
+        who.names,
+        np.stack(shares),
+        np.stack(values),
+        baseline,
+        model.prototypes.content_hash(),
+        max(sampled) if sampled else None,
+        tuple(notes),
+    )
+    return found, dict(table.failures)
+
+
+def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
+    linear = _slope(model) is not None and outputs.affine
+    if asked is None:
+        return "exact" if linear else "shapley"
+    if asked not in KINDS:
+        raise InputError(f"--kind {asked!r} is not known; known are {', '.join(KINDS)}.")
+    if asked == "exact" and not linear:
+        raise InputError(
+            f"--kind exact needs a head that is linear in the embedding, but the model is {model.head.name} with the loss {model.task.name}; "
+            "use shapley or integrated-gradients."
+        )
+    return asked
+
+
+def _slope(model: Model) -> Tensor | None:
+    """Weights (K, D) on the unscaled embedding, where the head is one linear map."""
+    inner = model.network.network if isinstance(model.network, Flat) else None
+    if not isinstance(inner, nn.Linear) or model.scaler is None:
+        return None
+    return inner.weight.detach().double() / model.scaler.scale.double()
+
+
+def _function(network: nn.Module, scaler: Scaler, outputs: Outputs) -> maths.Function:
+    """Embedding (B, D) to what is explained (B, K); in float64, so that sums of differences keep their digits."""
+    precise = copy.deepcopy(network).double().eval().requires_grad_(False)
+    shift, scale = scaler.shift.double(), scaler.scale.double()
+    return lambda x: outputs.of(precise((x - shift) / scale))
+
+
+Share = Callable[[Tensor], tuple[Tensor, float | None]]  # embedding (D,) -> shares (K, P) and their sampling error
+
+
+def _exact(
+    f: maths.Function, mean: Tensor, who: maths.Players, settings: AttributionSettings, slope: Tensor | None
+) -> Share:
+    assert slope is not None
+    return lambda x: (maths.linear_shares(slope, x[None], mean, who.member)[0], None)
+
+
+def _shapley(
+    f: maths.Function, mean: Tensor, who: maths.Players, settings: AttributionSettings, slope: Tensor | None
+) -> Share:
+    if len(who) <= ENUMERATE:
+        return lambda x: (maths.shapley_by_enumeration(f, x, mean, who.member), None)
+    orders = maths.antithetic_orders(len(who), settings.pairs, settings.seed)
+
+    def sampled(x: Tensor) -> tuple[Tensor, float | None]:
+        share, error = maths.shapley_by_permutation(f, x, mean, who.member, orders)
+        return share, float(error.max())
+
+    return sampled
+
+
+def _gradients(
+    f: maths.Function, mean: Tensor, who: maths.Players, settings: AttributionSettings, slope: Tensor | None
+) -> Share:
+    return lambda x: (maths.integrated_gradients(f, x, mean, who.member, settings.steps), None)
+
+
+KIND = {"exact": _exact, "shapley": _shapley, "integrated-gradients": _gradients}

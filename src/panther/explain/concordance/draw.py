@@ -1,0 +1,229 @@
+"""Pictures of agreement: the table of prototypes and classes, and a slide's classes and tumour side by side (figures S1 to S4)."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.explain import draw
+from panther.explain.concordance.mathematics import UNKNOWN, TumourMatch, Window, densest_window
+from panther.explain.geometry import View
+from panther.explain.maps import MapSettings
+from panther.explain.names import label
+from panther.explain.palette import PALETTE
+from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
+from panther.slides import open_slide
+
+ZOOM, FEWEST = 0.25, 6  # an enlarged window: part of the picture's sides, but at least so many patches across
+SHADES = "Blues"
+
+
+def class_maps(
+    found: SlideMap, labels: np.ndarray, tissue: np.ndarray, classes: Sequence[str]
+) -> tuple[SlideMap, SlideMap]:
+    """Map of the prototypes' classes (labels (C,)) and of the patches' own (tissue (N,)), in one set of colours."""
+    return _class_map(found, labels[found.labels], classes), _class_map(found, tissue, classes)
+
+
+def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
+    """Original (where there is an image), patches by their prototype's class, patches by their own; a matplotlib figure."""
+    found, by_prototype, by_patch = (one.within(draw.PANEL) for one in (found, by_prototype, by_patch))
+    unit = draw.unit_of(found)
+    panels = {} if found.view.blank else {found.slide: found.view.background}
+    panels |= {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
+    names = by_patch.names
+    width = (116 + 6.6 * max(len(draw.short(name)) for name in names.values())) * unit
+    sheet = draw.Sheet(list(panels.values()), width, unit, least=(len(names) + 2) * draw.ROW * unit + 30 * unit)
+    for number, text in enumerate(panels):
+        sheet.title(number, text)
+    _class_legend(sheet, by_prototype.weights, by_patch.weights, names)
+    draw.furnish(sheet, found)
+    return sheet.figure
+
+
+@dataclass(frozen=True)
+class TumourMap:
+    """One slide's tumour: by the probe, and by the posterior of a prototype."""
+
+    found: SlideMap
+    probability: np.ndarray  # (N,), NaN where nothing is known
+    match: TumourMatch
+    tumour: tuple[int, ...]  # all prototypes of the tumour
+    image: Path | None = None
+    region: Window | None = None  # in the units of the coordinates; None: where most tumour is
+
+
+def draw_tumour(heat: TumourMap, settings: MapSettings, told: str) -> Any:
+    """Original, probability of the classes ``told``, posterior of the tumour's prototype and of all of them, where there are more.
+
+    Below them a window is enlarged. Returns a matplotlib figure.
+    """
+    whole = heat.found.within(draw.PANEL)
+    near = replace(whole, view=_window_view(heat, whole.view, settings))
+    unit = draw.unit_of(whole)
+    maps = [one for found in (whole, near) for one in _panels(found, heat)]
+    pictures = [found.view.background if plain else heat_pixels(found, 0) for found, plain in maps]
+    sheet = draw.Sheet(pictures, 0, unit, rows=2)
+    for number, text in enumerate(_titles(heat, told, not whole.view.blank)):
+        sheet.title(number, text)
+    for row, found in enumerate((whole, near)):
+        part = copy(sheet)  # the rows have scale bars of their own
+        part.axes = sheet.axes[row * sheet.columns : (row + 1) * sheet.columns]
+        draw.furnish(part, found)
+    for ax in sheet.axes[: sheet.columns]:
+        _frame(ax, whole.view, near.view, unit)
+    return sheet.figure
+
+
+def draw_table(
+    counts: np.ndarray, labels: np.ndarray, classes: Sequence[str], names: Mapping[int, str], truth: str
+) -> Any:
+    """Shares (C, K) of the classes in each prototype, prototypes of one class together; returns a matplotlib figure."""
+    from matplotlib.figure import Figure
+
+    members = counts.sum(1)
+    shares = counts / np.maximum(members, 1)[:, None]
+    rank = np.where(labels == UNKNOWN, len(classes), labels)
+    order = np.lexsort((-shares.max(1), rank))
+    titles = [draw.short(label(int(c), dict(names))) for c in order]
+    width = 2.6 + 0.075 * max(map(len, titles)) + max(0.75, 0.085 * max(map(len, classes))) * len(classes)
+    figure = Figure(figsize=(width, 1.5 + 0.28 * len(order)), dpi=draw.DPI, layout="constrained", facecolor="white")
+    ax = figure.subplots()
+    ax.imshow(shares[order], cmap=SHADES, vmin=0, vmax=1, aspect="auto")
+    ax.set_xticks(range(len(classes)), classes)
+    ax.xaxis.tick_top()
+    ax.set_yticks(range(len(order)), titles)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    for row, c in enumerate(order.tolist()):
+        _table_row(ax, row, shares[c], int(members[c]), int(labels[c]))
+        ax.get_yticklabels()[row].set_bbox(
+            {"facecolor": PALETTE[c % len(PALETTE)], "alpha": 0.35, "edgecolor": "none", "pad": 1.5}
+        )
+    ax.set_xlabel(
+        f"share of the prototype's patches, by {truth}; outlined: the prototype's class", fontsize=8, loc="left"
+    )
+    return figure
+
+
+def _table_row(ax: Any, row: int, shares: np.ndarray, members: int, chosen: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    for k, share in enumerate(shares.tolist()):
+        ink = "white" if share > 0.6 else draw.INK
+        ax.text(k, row, f"{share:.2f}" if members else "-", ha="center", va="center", fontsize=8, color=ink)
+    if chosen != UNKNOWN:
+        ax.add_patch(Rectangle((chosen - 0.48, row - 0.46), 0.96, 0.92, fill=False, edgecolor=draw.INK, linewidth=1.2))
+    ax.text(len(shares) - 0.4, row, f"{members:,} patches", ha="left", va="center", fontsize=8, color="#555555")
+
+
+def _class_map(found: SlideMap, tissue: np.ndarray, classes: Sequence[str]) -> SlideMap:
+    """Patches in the colours of classes; those without one are left out, so the image shows through."""
+    known = tissue != UNKNOWN
+    grid = found.grid._replace(cells=found.grid.cells[known], layer=found.grid.layer[known])
+    rows = np.eye(len(classes), dtype=np.float32)[tissue[known]]
+    weights = rows.sum(0, dtype=np.float64) / max(1, len(rows))
+    return SlideMap(found.slide, grid, rows, weights, found.view, dict(enumerate(classes)), found.outline)
+
+
+def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, names: Mapping[int, str]) -> None:
+    """Colour and name of each class, with its share of the patches on either picture."""
+    from matplotlib.patches import Rectangle
+
+    unit, row = sheet.unit, draw.ROW * sheet.unit
+    left = sheet.gap + sheet.columns * (sheet.width + sheet.gap)
+    sheet.write(left + 16 * unit, sheet.head + 0.5 * row, "prototypes | patches", size=8, color="#555555")
+    for k, name in names.items():
+        top = sheet.head + (k + 1.5) * row
+        x, y, w, h = sheet.box(left, top - 5.5 * unit, 11 * unit, 11 * unit)
+        swatch = Rectangle((x, y), w, h, transform=sheet.figure.transFigure, linewidth=0.4 * unit, edgecolor=draw.INK)
+        swatch.set_facecolor(PALETTE[k % len(PALETTE)])
+        sheet.figure.add_artist(swatch)
+        sheet.write(left + 16 * unit, top, f"{first[k]:.2f} | {second[k]:.2f}", size=8, color="#555555")
+        sheet.write(left + 90 * unit, top, draw.short(name), size=8)
+
+
+def _panels(found: SlideMap, heat: TumourMap) -> list[tuple[SlideMap, bool]]:
+    """Pictures of one row: a map and whether its image alone is shown. Patches without a label are left out of theirs."""
+    known = np.isfinite(heat.probability)
+    grid = found.grid._replace(cells=found.grid.cells[known], layer=found.grid.layer[known])
+    probe = replace(found, grid=grid, assignment=heat.probability[known, None])
+    shown = [[heat.match.prototype], *([list(heat.tumour)] if len(heat.tumour) > 1 else [])]
+    posteriors = [replace(found, assignment=found.assignment[:, columns].sum(1, keepdims=True)) for columns in shown]
+    return [*([] if found.view.blank else [(found, True)]), (probe, False), *((one, False) for one in posteriors)]
+
+
+def _titles(heat: TumourMap, told: str, image: bool) -> list[str]:
+    match = heat.match
+    number, _, name = heat.found.title(match.prototype).partition(" ")
+    # what is cut off where the picture is narrow comes last
+    titles = [f"{told}: dark 0, yellow 1"]
+    titles.append(f"posterior of {number} (π {match.weight:.3f}): {_scores(match.auroc, match.dice)} {name}".rstrip())
+    if len(heat.tumour) > 1:
+        titles.append(f"of the {len(heat.tumour)} tumour prototypes: {_scores(match.auroc_all, match.dice_all)}")
+    return [heat.found.slide, *titles, "enlarged"] if image else titles
+
+
+def _scores(auroc: float | None, dice: float | None) -> str:
+    pairs = (("AUROC", auroc), ("Dice", dice))
+    return ", ".join(f"{name} {value:.3f}" for name, value in pairs if value is not None)
+
+
+def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
+    """Picture of the window, as large as the whole picture and of its shape."""
+    width, height = view.size
+    corners, pitch = heat.found.grid.corners, heat.found.grid.pitch
+    if heat.region is not None:
+        x, y, w, h = heat.region
+        if not ((corners < (x + w, y + h)) & (corners + pitch > (x, y))).all(1).any():
+            raise InputError(
+                f"{heat.found.slide}: no patch lies in --region {x:g},{y:g},{w:g},{h:g}; give another one."
+            )
+    window = _densest(heat, view) if heat.region is None else _shaped(heat.region, width / height)
+    x, y, w, h = _inside(window, view)
+    scale = width / w, height / h
+    if heat.image is None:
+        return replace(view, background=np.full((height, width, 3), 255, np.uint8), scale=scale, origin=(x, y))
+    with open_slide(heat.image, settings.resolution(heat.image)) as slide:
+        level = slide.best_level(w / width)
+        factor = slide.level_downsamples[level]
+        box = (x / factor, y / factor, (x + w) / factor, (y + h) / factor)
+        pixels = slide.resampled(level, box, (width, height))
+    return replace(view, background=pixels, scale=scale, origin=(x, y))
+
+
+def _densest(heat: TumourMap, view: View) -> Window:
+    """Window with the most tumour by the probe, a part of the picture."""
+    extent = np.array(view.size) / view.scale
+    part = min(1.0, max(ZOOM, FEWEST * heat.found.grid.pitch / float(extent.min())))
+    across, down = (extent * part).tolist()
+    return densest_window(heat.found.grid.corners, heat.found.grid.pitch, heat.probability, (across, down))
+
+
+def _inside(window: Window, view: View) -> Window:
+    """Window moved into the picture as far as it fits."""
+    x, y, w, h = window
+    low = np.array(view.origin)
+    x, y = np.clip((x, y), low, np.maximum(low, low + np.array(view.size) / view.scale - (w, h))).tolist()
+    return x, y, w, h
+
+
+def _shaped(region: Window, aspect: float) -> Window:
+    """Region grown about its centre to the picture's shape, so that nothing is stretched."""
+    x, y, w, h = region
+    across, down = max(w, h * aspect), max(h, w / aspect)
+    return x + (w - across) / 2, y + (h - down) / 2, across, down
+
+
+def _frame(ax: Any, whole: View, near: View, unit: float) -> None:
+    """Outline of the enlarged window on the whole picture."""
+    from matplotlib.patches import Rectangle
+
+    low = whole.pixels(np.array([near.origin]))[0]
+    size = np.array(near.size) / near.scale * np.array(whole.scale)
+    for colour, line in (("white", 3.0), (draw.INK, 1.4)):
+        ax.add_patch(Rectangle(tuple(low), *size.tolist(), fill=False, edgecolor=colour, linewidth=line * unit))

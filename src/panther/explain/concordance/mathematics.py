@@ -1,0 +1,192 @@
+r"""How far prototypes and tissue classes agree, from counts alone: :math:`n_{ck}` patches of prototype c and class k.
+
+Counts of slides add up, so a cohort needs no more memory than a slide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import rankdata
+
+from panther.learning.metrics import binary_auroc
+
+UNKNOWN = -1  # a patch without a class, a prototype without patches
+SURE = 0.01  # a posterior this near 0 or 1 is saturated: a heatmap shows it as a mask
+Window = tuple[float, float, float, float]  # x, y, width, height
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """One class: patches whose prototype is of it, against patches that are; None where there is nothing to divide by."""
+
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    patches: int  # that are of the class
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Prototypes that are named by classes, against the classes."""
+
+    accuracy: float | None  # share of patches whose prototype's class is their own
+    per_class: tuple[ClassScore, ...]
+    table: np.ndarray  # (K, K) patches: rows their class, columns their prototype's
+    ari: float | None  # of the partition into prototypes, whatever their names; finer parts cost
+    ami: float | None
+    ari_named: float | None  # of the partition into named classes
+    ami_named: float | None
+
+
+@dataclass(frozen=True)
+class TumourMatch:
+    """One slide: does the posterior of the tumour prototype rank patches as the probe's probability does?"""
+
+    prototype: int  # of the largest pi among the tumour's
+    weight: float  # its pi
+    auroc: float | None  # its posterior finding the probe's positive patches (probability at least 1/2)
+    spearman: float | None  # rank correlation of posterior and probability
+    dice: (
+        float | None
+    )  # overlap of patches above 1/2 in both: what the eye sees, where AUROC also counts tiny posteriors
+    auroc_all: float | None  # the same for the sum over all tumour prototypes
+    spearman_all: float | None
+    dice_all: float | None
+    positive: float  # share of positive patches
+    saturated: float  # share of patches whose posterior is within 0.01 of 0 or 1
+
+
+def contingency(prototype: np.ndarray, tissue: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Counts (C, K) of patches by prototype (N,) and class (N,); unknown classes are left out."""
+    known = tissue != UNKNOWN
+    flat = prototype[known].astype(np.int64) * shape[1] + tissue[known]
+    return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def majority(counts: np.ndarray) -> np.ndarray:
+    """Commonest class of each prototype (C,), the first of equal ones; UNKNOWN where it has no patches."""
+    return np.where(counts.sum(1) > 0, counts.argmax(1), UNKNOWN)
+
+
+def agreement(counts: np.ndarray, labels: np.ndarray) -> Agreement:
+    """Agreement of counts (C, K) with classes given to the prototypes, (C,); patches of an unnamed prototype are wrong."""
+    n_classes = counts.shape[1]
+    named = np.zeros((n_classes + 1, n_classes), np.int64)  # the last row collects the unnamed
+    np.add.at(named, labels, counts)  # UNKNOWN is the last
+    table = named[:-1].T  # (K, K)
+    total, hits = counts.sum(), np.diag(table)
+    truth, claimed = counts.sum(0), table.sum(0)
+    scores = [
+        ClassScore(_ratio(hit, said), _ratio(hit, true), _ratio(2 * hit, true + said), int(true))
+        for hit, true, said in zip(hits, truth, claimed, strict=True)
+    ]
+    return Agreement(
+        _ratio(hits.sum(), total), tuple(scores), table, adjusted_rand(counts), adjusted_information(counts),
+        adjusted_rand(named), adjusted_information(named),
+    )  # fmt: skip
+
+
+def left_out_accuracy(counts: Sequence[np.ndarray]) -> float | None:
+    """Share of patches whose prototype's class is their own where prototypes are named by the other slides' patches only."""
+    total = np.sum(counts, 0)
+    if len(counts) < 2:
+        return None
+    hits = sum(float(np.trace(agreement(part, majority(total - part)).table)) for part in counts)
+    return _ratio(hits, total.sum())
+
+
+def adjusted_rand(counts: np.ndarray) -> float | None:
+    r"""Adjusted Rand index of a table: pairs kept together by both partitions, 0 by chance and 1 at best.
+
+    .. math:: \frac{\sum_{ck} \binom{n_{ck}}{2} - E}{\frac12 (A + B) - E},\quad E = A B / \binom{n}{2}
+    """
+
+    def pairs(n: np.ndarray) -> float:
+        return float((n * (n - 1.0) / 2).sum())
+
+    if counts.sum() < 2:
+        return None
+    both, first, second = pairs(counts), pairs(counts.sum(1)), pairs(counts.sum(0))
+    expected = first * second / pairs(counts.sum())
+    best = (first + second) / 2
+    return 1.0 if best == expected else (both - expected) / (best - expected)
+
+
+def adjusted_information(counts: np.ndarray) -> float | None:
+    r"""Adjusted mutual information of a table, :math:`(I - E[I]) / (\frac12 (H_1 + H_2) - E[I])`: 0 by chance and 1 at best."""
+    from sklearn.metrics import mutual_info_score
+    from sklearn.metrics.cluster import expected_mutual_information
+
+    counts = counts[counts.sum(1) > 0][:, counts.sum(0) > 0]
+    total = int(counts.sum())
+    if total < 2:
+        return None
+    if 1 in counts.shape:
+        return float(counts.shape == (1, 1))  # one part against several tells nothing
+    shared = float(mutual_info_score(None, None, contingency=counts))
+    expected = float(expected_mutual_information(counts.astype(np.int64), total))
+    room = (_entropy(counts.sum(1)) + _entropy(counts.sum(0))) / 2 - expected
+    return (shared - expected) / room if room > 1e-12 else 1.0  # every patch a part of its own, in both
+
+
+def match_tumour(rows: np.ndarray, weights: np.ndarray, probability: np.ndarray, tumour: Sequence[int]) -> TumourMatch:
+    """Compare shares (N, C) of the tumour's prototypes with the probability (N,) that a patch is tumour; NaN is unknown."""
+    prototype = max(tumour, key=lambda c: float(weights[c]))
+    known = np.isfinite(probability)
+    truth, score, every = probability[known], rows[known, prototype], rows[known][:, list(tumour)].sum(1)
+    positive = truth >= 0.5
+    return TumourMatch(
+        prototype,
+        float(weights[prototype]),
+        _defined(binary_auroc(positive, score)),
+        rank_correlation(score, truth),
+        overlap(positive, score >= 0.5),
+        _defined(binary_auroc(positive, every)),
+        rank_correlation(every, truth),
+        overlap(positive, every >= 0.5),
+        float(positive.mean()) if len(truth) else 0.0,
+        float((np.minimum(score, 1 - score) < SURE).mean()) if len(truth) else 0.0,
+    )
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
+    """Spearman's correlation, ties at their mean rank; None where one of them is constant."""
+    a, b = (rankdata(values) if len(values) else values for values in (first, second))
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def overlap(first: np.ndarray, second: np.ndarray) -> float | None:
+    r"""Dice's coefficient of two masks, :math:`2 |A \cap B| / (|A| + |B|)`; None where both are empty."""
+    return _ratio(2 * int((first & second).sum()), int(first.sum()) + int(second.sum()))
+
+
+def densest_window(corners: np.ndarray, pitch: float, mass: np.ndarray, size: tuple[float, float]) -> Window:
+    """Window of ``size`` that holds the most mass, the first of equal ones, on cells of the patches' pitch."""
+    low = corners.min(0)
+    cells = np.round((corners - low) / pitch).astype(np.int64)
+    columns, rows = (cells.max(0) + 1).tolist()
+    across, down = (max(1, min(n, round(s / pitch))) for n, s in zip((columns, rows), size, strict=True))
+    image = np.zeros((rows, columns))
+    np.add.at(image, (cells[:, 1], cells[:, 0]), np.nan_to_num(mass))
+    sums = np.pad(image.cumsum(0).cumsum(1), ((1, 0), (1, 0)))  # integral image
+    boxes = sums[down:, across:] - sums[:-down, across:] - sums[down:, :-across] + sums[:-down, :-across]
+    # rounded: the last digit of a sum must not decide which of two equal windows comes first
+    row, column = np.unravel_index(int(np.round(boxes, 9).argmax()), boxes.shape)
+    centre = low + (np.array([column, row]) + np.array([across, down]) / 2) * pitch
+    return float(centre[0] - size[0] / 2), float(centre[1] - size[1] / 2), float(size[0]), float(size[1])
+
+
+def _entropy(counts: np.ndarray) -> float:
+    share = counts[counts > 0] / counts.sum()
+    return float(-(share * np.log(share)).sum())
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return float(part / whole) if whole else None
+
+
+def _defined(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,174 @@
+r"""A tissue probe: multinomial logistic regression on an encoder's features, so that patches and prototypes get tissue classes.
+
+.. math:: p(k \mid z) = \mathrm{softmax}_k \left( W^T \frac{z - m}{s} + b \right)
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.errors import InputError, not_finite
+from panther.explain.concordance.probe_tiles import LabelledTiles
+from panther.learning.metrics import classification_metrics, confusion
+from panther.learning.probes import fit_logistic, inner_folds
+from panther.learning.scaling import Scaler, moments
+from panther.statistics import first_bad_row
+from panther.types import Bag, Rows
+from panther.version import __version__
+
+STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)  # of the penalty; on labelled tiles stronger ones never won
+INNER_FOLDS = 3  # to choose among them
+FLOOR = 1e-2  # of the mean variance: a feature that tiles hardly use must not explode on a slide that does
+ROWS = 8192  # labelled at a time
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """How a probe is fitted."""
+
+    per_class: int = 500  # tiles of each class at most, drawn at random
+    folds: int = 5  # of the cross-validation that judges it
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.folds < 2 or self.per_class < 2:
+            raise InputError(f"--folds {self.folds} and --per-class {self.per_class} must be at least 2.")
+
+
+@dataclass(frozen=True)
+class TissueProbe:
+    """A fitted probe and how far it can be trusted."""
+
+    weight: Tensor  # (d, K) float32, of standardised features
+    bias: Tensor  # (K,)
+    scaler: Scaler  # (d,) mean and deviation of the training tiles
+    classes: tuple[str, ...]
+    encoder: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] = field(default_factory=dict)  # cross-validated
+    parents: str = ""  # hash of the training features and labels
+    version: str = ""
+
+    @property
+    def dim(self) -> int:
+        """Number of features d."""
+        return int(self.weight.shape[0])
+
+    def content_hash(self) -> str:
+        """Hash of what a label depends on."""
+        digest = hashlib.blake2b("\n".join(self.classes).encode(), digest_size=16)
+        for tensor in (self.weight, self.bias, self.scaler.shift, self.scaler.scale):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def check(self, bag: Bag) -> None:
+        """Refuse a bag of another encoder or dimension."""
+        self.check_encoder(bag.source, bag.dim, bag.encoder)
+
+    def check_encoder(self, source: str, dim: int, encoder: str | None) -> None:
+        """Refuse features, or prototypes, of another encoder or dimension."""
+        other = bool(encoder and self.encoder and encoder != self.encoder)
+        if dim != self.dim or other:
+            raise InputError(
+                f"{source}: {dim} features of the encoder {encoder!r}, but the probe was trained on {self.dim} of {self.encoder!r}; "
+                "train a probe on the same encoder with `panther probe --encoder`."
+            )
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits (n, K) of features (n, d)."""
+        return self.scaler(x) @ self.weight + self.bias
+
+    def probabilities(self, rows: Rows) -> Tensor:
+        """Probabilities (N, K) of features (N, d), read block by block."""
+        parts = [
+            self.logits(rows[start : start + ROWS]).double().softmax(-1).float()
+            for start in range(0, int(rows.shape[0]), ROWS)
+        ]
+        return torch.cat(parts) if parts else torch.empty(0, len(self.classes))
+
+    def label(self, bag: Bag) -> np.ndarray:
+        """Probabilities (N, K) of a bag's patches; a bag of another encoder, or with NaN, is refused."""
+        self.check(bag)
+        found = self.probabilities(bag.features)
+        if not bool(torch.isfinite(found).all()):
+            raise not_finite(bag.source, first_bad_row(bag.features) or 0)
+        return found.numpy()
+
+
+def fit_probe(tiles: LabelledTiles, settings: ProbeSettings | None = None) -> TissueProbe:
+    """Fit a probe on labelled tiles and judge it by cross-validation; its penalty is chosen inside every training part."""
+    settings = settings or ProbeSettings()
+    smallest = min(np.bincount(tiles.labels, minlength=len(tiles.classes)).tolist())
+    if smallest < 2:
+        raise InputError(f"{tiles.source}: a class has {smallest} tile; cross-validation needs at least 2 of each.")
+    scaler, weight, bias, strength = _fit(tiles, np.arange(len(tiles.labels)), settings.seed)
+    digest = hashlib.blake2b(tiles.features.tobytes() + tiles.labels.tobytes(), digest_size=16)
+    return TissueProbe(
+        weight,
+        bias,
+        scaler,
+        tiles.classes,
+        tiles.encoder,
+        {"per_class": settings.per_class, "folds": settings.folds, "seed": settings.seed, "strength": strength},
+        cross_validate(tiles, settings),
+        digest.hexdigest(),
+        __version__,
+    )
+
+
+def cross_validate(tiles: LabelledTiles, settings: ProbeSettings) -> dict[str, Any]:
+    """Metrics on tiles that the fit has not seen; tiles of one slide stay together where the slide is known."""
+    every, count = np.arange(len(tiles.labels)), len(tiles.classes)
+    probabilities = np.empty((len(every), count))
+    parts = inner_folds(tiles.labels, settings.folds, tiles.groups, settings.seed)
+    for part in parts:
+        scaler, weight, bias, _ = _fit(tiles, np.setdiff1d(every, part), settings.seed)
+        rows = torch.as_tensor(tiles.features[part])
+        probabilities[part] = (scaler(rows) @ weight + bias).double().softmax(-1).numpy()
+    table = confusion(tiles.labels, probabilities.argmax(1), count)
+    numbers = classification_metrics(tiles.labels, probabilities)
+    return {
+        **{name: numbers[name] for name in ("accuracy", "balanced_accuracy", "auroc")},
+        "recall": dict(zip(tiles.classes, _ratios(np.diag(table), table.sum(1)), strict=True)),
+        "precision": dict(zip(tiles.classes, _ratios(np.diag(table), table.sum(0)), strict=True)),
+        "confusion": table.tolist(),  # rows are the truth
+        "tiles": dict(zip(tiles.classes, table.sum(1).tolist(), strict=True)),
+        "folds": len(parts),
+        "slides_kept_together": tiles.groups is not None,
+    }
+
+
+def _fit(tiles: LabelledTiles, rows: np.ndarray, seed: int) -> tuple[Scaler, Tensor, Tensor, float]:
+    """Scaler, weight (d, K), bias (K,) and the chosen penalty from these rows alone."""
+    x = tiles.features[rows]
+    scaler = _standardiser(x)
+    groups = None if tiles.groups is None else tiles.groups[rows]
+    try:
+        found = fit_logistic(
+            scaler(torch.as_tensor(x)).numpy(),
+            tiles.labels[rows],
+            len(tiles.classes),
+            strengths=STRENGTHS,
+            folds=INNER_FOLDS,
+            groups=groups,
+            seed=seed,
+        )
+    except InputError as error:
+        raise InputError(f"{tiles.source}: {error}") from error
+    return scaler, torch.as_tensor(found.weight).float(), torch.as_tensor(found.bias).float(), found.strength
+
+
+def _standardiser(x: np.ndarray) -> Scaler:
+    mean, variance = moments(x)
+    deviation = variance.clamp_min(FLOOR * float(variance.mean())).sqrt()
+    return Scaler(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
+
+
+def _ratios(part: np.ndarray, whole: np.ndarray) -> list[float | None]:
+    """Quotients; None where there is nothing to divide by, which JSON can say."""
+    return [float(p / w) if w else None for p, w in zip(part, whole, strict=True)]

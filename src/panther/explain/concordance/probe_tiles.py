@@ -1,0 +1,189 @@
+"""Labelled tiles: folders of images by class (as CRC-100K ships), or features of labelled patches."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.storage.bags import BagRef, list_bags
+from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.types import Bag
+
+if TYPE_CHECKING:
+    from panther.encoders.pipeline import Pipeline
+
+EXPECTED = "expected is a folder with one sub-folder of tile images (or of feature files) for each class"
+
+
+@dataclass(frozen=True)
+class LabelledTiles:
+    """Features of tiles whose tissue is known."""
+
+    features: np.ndarray  # (n, d) float32
+    labels: np.ndarray  # (n,) int64
+    classes: tuple[str, ...]
+    source: str = "tiles"  # what to call them in a message
+    encoder: str | None = None
+    groups: np.ndarray | None = None  # (n,) slide of each tile, where it is known
+
+
+@dataclass(frozen=True)
+class TileImages:
+    """Chosen images of a folder, before they are encoded."""
+
+    folder: Path
+    names: tuple[str, ...]  # class/.../tile.png, below the folder
+    classes: tuple[str, ...]
+
+
+def holds_features(place: Path) -> bool:
+    """Whether tiles come as features: a file, or a folder with feature files and no images."""
+    from panther.encoders.sources import TILE_SUFFIXES
+
+    if place.is_file():
+        return True
+    if not place.is_dir():
+        raise InputError(f"{place}: there is no such folder; {EXPECTED}.")
+    endings = {file.suffix.lower() for file in place.rglob("*") if file.is_file()}
+    return not endings & set(TILE_SUFFIXES) and bool(endings & set(BAG_SUFFIXES))
+
+
+def find_images(folder: Path, per_class: int, seed: int) -> TileImages:
+    """At most ``per_class`` images of each sub-folder, drawn at random; a class without images is refused."""
+    from panther.encoders.sources import TileFolder
+
+    classes = _class_folders(folder)
+    loose = [name for name in TileFolder(folder).names() if "/" not in name]
+    if loose:
+        raise InputError(f"{folder}: {len(loose)} images, e.g. {loose[0]}, lie beside the class folders; move them.")
+    rng = np.random.default_rng(seed)
+    chosen: list[str] = []
+    for name in classes:
+        try:
+            tiles = TileFolder(folder / name).names()
+        except InputError as error:
+            raise InputError(
+                f"{folder / name}: the class {name!r} has no tile images; fill the folder or remove it."
+            ) from error
+        chosen += [f"{name}/{tiles[i]}" for i in _drawn(len(tiles), per_class, rng)]
+    return TileImages(folder, tuple(chosen), classes)
+
+
+def encode_images(images: TileImages, pipeline: "Pipeline", working: Path) -> tuple[LabelledTiles, dict[str, str]]:
+    """Features of the images, and a sentence for each that cannot be decoded; a killed run goes on from ``working``."""
+    from panther.encoders.partial import Partial, remove_partial
+    from panther.encoders.sources import TileFolder
+
+    stamps = [(images.folder / name).stat() for name in images.names]
+    state = [(name, s.st_size, s.st_mtime_ns) for name, s in zip(images.names, stamps, strict=True)]
+    key = hashlib.blake2b(json.dumps([pipeline.key, repr(pipeline.fit), state]).encode(), digest_size=16).hexdigest()
+    partial = Partial(working, key, pipeline.encoder.about.dim, pipeline.dtype)
+    try:
+        pipeline.run(TileFolder(images.folder), images.names, partial)
+        rows, failed = np.array(partial.rows(), np.float32), dict(partial.failed)
+    finally:
+        partial.close()
+    remove_partial(working)
+    kept = [i for i in range(len(images.names)) if i not in failed]
+    names = [images.names[i] for i in kept]
+    tiles = _by_name(rows[kept], names, str(images.folder), pipeline.encoder.about.name, images.classes)
+    return tiles, {images.names[i]: why for i, why in failed.items()}
+
+
+def read_features(place: Path, per_class: int, seed: int) -> LabelledTiles:
+    """Features of labelled patches: `CLASS/*.h5` (a file a slide), `CLASS.h5`, or one file of `panther encode-tiles`."""
+    if place.is_file():
+        return _thinned(_of_encoded_tiles(place), per_class, seed)
+    folders = [entry.name for entry in _visible(place) if entry.is_dir()]
+    if folders:
+        found = {name: list_bags(place / name).refs for name in _class_folders(place)}
+    else:
+        found = {ref.sample: (ref,) for ref in list_bags(place).refs}
+        _enough(place, tuple(found))
+    rows, labels, slides = [], [], []
+    bags: list[Bag] = []
+    for number, refs in enumerate(found.values()):
+        for ref in refs:
+            bag = _checked(ref, bags[0] if bags else None)
+            bags.append(bag)
+            rows.append(bag.features[: len(bag)].float().numpy())
+            labels += [number] * len(bag)
+            slides += [ref.sample] * len(bag)
+    # a file a class says nothing about slides; several files a class are slides, which stay together
+    groups = np.array(slides) if len(bags) > len(found) else None
+    encoder = next((bag.encoder for bag in bags if bag.encoder), None)
+    tiles = LabelledTiles(np.concatenate(rows), np.array(labels), tuple(found), str(place), encoder, groups)
+    return _thinned(tiles, per_class, seed)
+
+
+def _of_encoded_tiles(path: Path) -> LabelledTiles:
+    import h5py
+
+    bag = open_bag(path)
+    names: list[str] = []
+    if h5py.is_hdf5(path):
+        with h5py.File(path, "r") as file:
+            names = [str(name) for name in file["tiles"].asstr()[:]] if "tiles" in file else []
+    if not names or not all("/" in name for name in names):
+        raise InputError(f"{path}: the file does not say which class its rows are; {EXPECTED}.")
+    classes = tuple(sorted({name.split("/")[0] for name in names}))
+    _enough(path, classes)
+    return _by_name(bag.features[: len(bag)].float().numpy(), names, str(path), bag.encoder, classes)
+
+
+def _by_name(
+    rows: np.ndarray, names: list[str], source: str, encoder: str | None, classes: tuple[str, ...]
+) -> LabelledTiles:
+    """Tiles called CLASS/TILE, or CLASS/SLIDE/TILE where each slide has a folder."""
+    parts = [name.split("/") for name in names]
+    number = {name: k for k, name in enumerate(classes)}
+    slides = np.array(["/".join(part[1:-1]) for part in parts])
+    groups = slides if len(slides) and all(len(part) > 2 for part in parts) else None
+    return LabelledTiles(rows, np.array([number[part[0]] for part in parts]), classes, source, encoder, groups)
+
+
+def _thinned(tiles: LabelledTiles, per_class: int, seed: int) -> LabelledTiles:
+    rng = np.random.default_rng(seed)
+    members = [np.flatnonzero(tiles.labels == k) for k in range(len(tiles.classes))]
+    empty = [name for name, rows in zip(tiles.classes, members, strict=True) if not len(rows)]
+    if empty:
+        raise InputError(f"{tiles.source}: the class {empty[0]!r} has no patches; give it some or remove it.")
+    keep = np.concatenate([rows[_drawn(len(rows), per_class, rng)] for rows in members])
+    groups = None if tiles.groups is None else tiles.groups[keep]
+    return LabelledTiles(tiles.features[keep], tiles.labels[keep], tiles.classes, tiles.source, tiles.encoder, groups)
+
+
+def _drawn(count: int, most: int, rng: np.random.Generator) -> np.ndarray:
+    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
+
+
+def _class_folders(folder: Path) -> tuple[str, ...]:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder; {EXPECTED}.")
+    classes = tuple(entry.name for entry in _visible(folder) if entry.is_dir())
+    _enough(folder, classes)
+    return classes
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _enough(place: Path, classes: tuple[str, ...]) -> None:
+    if len(classes) < 2:
+        found = f"one class ({classes[0]})" if classes else "no class folders"
+        raise InputError(f"{place}: {found}; a probe needs at least two classes, {EXPECTED}.")
+
+
+def _checked(ref: BagRef, first: Bag | None) -> Bag:
+    bag = ref.open()
+    if first is not None and (bag.dim, bag.encoder) != (first.dim, first.encoder):
+        raise InputError(
+            f"{bag.source}: {bag.dim} features of the encoder {bag.encoder!r}, but {first.source} has {first.dim} of "
+            f"{first.encoder!r}; encode all tiles with one encoder."
+        )
+    return bag

@@ -1,0 +1,249 @@
+r"""Survival by how much of each prototype a patient has: Kaplan-Meier curves of tertiles of :math:`\pi_c`, log-rank tests, Holm's correction."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.explain import draw
+from panther.explain.correction import holm
+from panther.explain.names import label
+from panther.learning.cohort import Cohort
+from panther.learning.survival_metrics import KaplanMeier, kaplan_meier, log_rank, risk_groups
+from panther.learning.targets import Survival
+from panther.storage.atomic import atomic_write
+from panther.storage.embeddings import read_weights
+from panther.storage.tables import write_csv
+
+FORMAT = 1
+GROUPS = ("low", "middle", "high")
+COLOURS = {"low": "#0072B2", "middle": "#999999", "high": "#D55E00"}
+SAME = 1e-6  # proportions that differ by less are the same: one patch in a million
+FEW = 10  # events below which curves are hardly worth a look
+
+
+class Proportions(NamedTuple):
+    """Prototype proportions of slides, or of patients."""
+
+    samples: list[str]
+    pi: np.ndarray  # (n, C)
+    patches: np.ndarray | None  # (n,), None: not known
+
+
+class Patients(NamedTuple):
+    """Proportions and survival, one row a patient."""
+
+    ids: tuple[str, ...]
+    pi: np.ndarray  # (n, C)
+    survival: Survival
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Patients of one tertile."""
+
+    name: str
+    n: int
+    events: int
+    largest: float  # proportion in this group
+    curve: KaplanMeier
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One prototype: its groups, and whether their survival differs."""
+
+    prototype: int
+    groups: tuple[Group, ...]
+    statistic: float
+    p: float
+    p_corrected: float = np.nan
+
+
+def read_proportions(path: Path) -> Proportions:
+    """Proportions of `panther embed` (.h5ad, .npz) or of the atlas (pi.csv: slide, patient, C0, C1, ...)."""
+    if path.suffix.lower() == ".csv":
+        return _from_csv(path)
+    samples, pi, columns = read_weights(path, "n_patches")
+    return Proportions(samples, pi.astype(np.float64), np.array(columns["n_patches"], float))
+
+
+def _from_csv(path: Path) -> Proportions:
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path, dtype={"slide": str, "patient": str}, float_precision="round_trip")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a table of proportions ({error}).") from error
+    wanted = [f"C{c}" for c in range(sum(str(name).startswith("C") for name in table.columns))]
+    if "slide" not in table.columns or not wanted or not set(wanted) <= set(table.columns):
+        raise InputError(
+            f"{path}: has the columns {', '.join(map(str, table.columns))}; expected are slide, C0, C1, ... as `panther atlas` writes pi.csv."
+        )
+    pi = table[wanted].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
+    bad = np.flatnonzero(~np.isfinite(pi).all(1) | (pi < -SAME).any(1) | (pi > 1 + SAME).any(1))
+    if len(bad):
+        raise InputError(f"{path}: line {bad[0] + 2} holds a proportion that is no number from 0 to 1; mend it.")
+    samples = table["slide"].astype(str)
+    if samples.duplicated().any():
+        raise InputError(
+            f"{path}: the slide {samples[samples.duplicated()].iloc[0]} is there more than once; keep one row a slide."
+        )
+    known = next((name for name in ("n_patches", "patches") if name in table.columns), None)
+    return Proportions(samples.tolist(), pi, None if known is None else table[known].to_numpy(np.float64))
+
+
+def by_patient(found: Proportions, cohort: Cohort) -> Patients:
+    """Proportions of each patient of the cohort: the mean over its slides, weighted by their patches where those are known."""
+    where = {sample: row for row, sample in enumerate(found.samples)}
+    rows, kept, missing = [], [], []
+    for number, sample in enumerate(cohort.samples):
+        own = [where[slide] for slide in sample.slides if slide in where] or [
+            where[s] for s in (sample.id,) if s in where
+        ]
+        if own:
+            weights = np.ones(len(own)) if found.patches is None else found.patches[own]
+            rows.append((weights / weights.sum()) @ found.pi[own])
+            kept.append(number)
+        else:
+            missing.append(sample.id)
+    if not rows:
+        raise InputError(
+            f"{cohort.report.source}: none of its {len(cohort)} patients has proportions: the table says e.g. {cohort.samples[0].slides[0]!r}, "
+            f"the proportions {found.samples[0]!r}."
+        )
+    notes = list(cohort.report.notes)
+    if missing:
+        notes.append(f"{len(missing)} patients have no proportions and are left out, e.g. {missing[0]}.")
+    if found.patches is None and len(rows) < len(found.samples):
+        notes.append("The numbers of patches are not known, so the slides of a patient count alike.")
+    survival = cohort.target.take(np.array(kept))
+    assert isinstance(survival, Survival)
+    return Patients(tuple(cohort.ids[k] for k in kept), np.stack(rows), survival, tuple(notes))
+
+
+def compare(patients: Patients) -> tuple[list[Compared], list[str]]:
+    """Curves and tests of every prototype, and sentences about those that are left out or should be read with care.
+
+    Tertiles are cut at the 1/3 and 2/3 quantiles; who lies on a cut belongs to the lower group, so equal patients are never parted.
+    """
+    found, notes = [], []
+    for c, pi in enumerate(patients.pi.T):
+        member = risk_groups(pi, pi, len(GROUPS)) if np.ptp(pi) > SAME else np.zeros(len(pi), int)
+        if len(np.unique(member)) < 2:
+            notes.append(
+                f"C{c}: its proportion is the same in (nearly) all {len(pi)} patients, so there is nothing to compare."
+            )
+            continue
+        if len(np.unique(member)) < len(GROUPS):
+            notes.append(f"C{c}: too many patients have equal proportions for three groups; there are two.")
+        test = log_rank(patients.survival.time, patients.survival.event, member)
+        groups = tuple(_group(k, pi, member == k, patients.survival) for k in np.unique(member).tolist())
+        found.append(Compared(c, groups, test.statistic, test.p_value))
+    if not found:
+        raise InputError(
+            f"No prototype's proportion differs between the {len(patients.ids)} patients, so no groups can be made; "
+            "give more patients, or embed with other prototypes."
+        )
+    events = int(patients.survival.event.sum())
+    if events < FEW:
+        notes.append(f"There are only {events} events; these curves are too uncertain to mean much.")
+    corrected = holm([one.p for one in found])
+    return [
+        Compared(one.prototype, one.groups, one.statistic, one.p, p) for one, p in zip(found, corrected, strict=True)
+    ], notes
+
+
+def _group(number: int, pi: np.ndarray, inside: np.ndarray, survival: Survival) -> Group:
+    time, event = survival.time[inside], survival.event[inside]
+    return Group(
+        GROUPS[number], int(inside.sum()), int(event.sum()), float(pi[inside].max()), kaplan_meier(time, event)
+    )
+
+
+def write_curves(found: Sequence[Compared], names: Mapping[int, str], notes: Sequence[str], folder: Path) -> list[Path]:
+    """Write `km.json`, `km.csv` (one row a group) and `km.png`."""
+    files = [folder / "km.json", folder / "km.csv", folder / "km.png"]
+    document = {
+        "format": FORMAT,
+        "test": "log-rank, Holm-corrected",
+        "prototypes": [_described(one, names) for one in found],
+        "notes": list(notes),
+    }
+    with atomic_write(files[0]) as temporary:
+        temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    header = ("prototype", "name", "group", "n", "events", "largest_pi", "median", "statistic", "p", "p_corrected")
+    rows = [
+        (one.prototype, names.get(one.prototype, ""), g.name, g.n, g.events, g.largest, _median(g), one.statistic, one.p, one.p_corrected)
+        for one in found
+        for g in one.groups
+    ]  # fmt: skip
+    write_csv(files[1], header, rows)
+    draw.save(draw_curves(found, names), files[2], dpi=120)
+    return files
+
+
+def _median(group: Group) -> float | str:
+    return group.curve.median if np.isfinite(group.curve.median) else ""  # not reached
+
+
+def _described(one: Compared, names: Mapping[int, str]) -> dict[str, Any]:
+    about = {"prototype": one.prototype, "name": names.get(one.prototype), "statistic": one.statistic}
+    groups = [
+        {"group": group.name, "n": group.n, "events": group.events, "largest_pi": group.largest}
+        | {name: values.tolist() for name, values in _curve(group).items()}
+        for group in one.groups
+    ]
+    return {**about, "p": one.p, "p_corrected": one.p_corrected, "groups": groups}
+
+
+def _curve(group: Group) -> dict[str, np.ndarray]:
+    """Curve from time 0 on, where all are alive."""
+    curve = group.curve
+    start = {"time": 0.0, "survival": 1.0, "low": 1.0, "high": 1.0}
+    return {name: np.concatenate([[first], getattr(curve, name)]) for name, first in start.items()}
+
+
+def draw_curves(found: Sequence[Compared], names: Mapping[int, str]) -> Any:
+    """Small curves, one panel a prototype in their order; returns a matplotlib figure."""
+    from matplotlib.figure import Figure
+
+    columns = min(4, len(found))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(3.3 * columns + 0.4, 2.7 * rows + 0.3), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for ax, one in zip(grid.flat, found, strict=False):
+        for group in one.groups:
+            curve, colour = _curve(group), COLOURS[group.name]
+            text = f"{group.name} π ({group.n}, {group.events} events)"
+            ax.step(curve["time"], curve["survival"], where="post", color=colour, linewidth=1.4, label=text)
+            ax.fill_between(
+                curve["time"], curve["low"], curve["high"], step="post", color=colour, alpha=0.12, linewidth=0
+            )
+        ax.set_title(draw.short(label(one.prototype, dict(names)), 34), loc="left", fontsize=10, parse_math=False)
+        told = f"log-rank p {one.p:.2g}, corrected {one.p_corrected:.2g}"
+        # upper right: survival falls, so that is where curves are rarest
+        ax.legend(
+            title=told,
+            title_fontsize=7,
+            fontsize=6.5,
+            loc="upper right",
+            frameon=True,
+            framealpha=0.7,
+            edgecolor="none",
+        )
+        ax.set_ylim(0, 1.05)
+        ax.set_xlim(left=0)
+        ax.tick_params(labelsize=8)
+    for ax in grid.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in grid.flat[len(found) :]:
+        ax.set_axis_off()
+    figure.supxlabel("time, in the table's unit", fontsize=9)
+    figure.supylabel("survival (95 % limits)", fontsize=9)
+    return figure

@@ -1,0 +1,242 @@
+"""`panther atlas`, from files to files."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from known_regions import COLOURS, SIDE, write_bag, write_slide
+from PIL import Image
+
+from cli.running import Runner, strict_json
+from panther.storage.prototypes import save_prototypes
+from panther.types import Prototypes
+
+USUAL = ("atlas", "f", "-p", "p.safetensors", "-o", "a", "-j", 1, "--exemplars", 3)
+CENTRES = COLOURS[1:] / 10.0
+
+
+def write_random_bag(path: Path, shares: tuple[float, float, float], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    features = CENTRES[rng.choice(3, 48, p=shares)] + rng.normal(0, 0.3, (48, 3))
+    write_bag(path, features, np.argwhere(np.ones((8, 6))) * SIDE)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Runner:
+    """Nine slides of eight patients in `f`, one with an image in `slides`; group x is rich in C0, y in C2."""
+    monkeypatch.chdir(tmp_path)
+    write_slide(tmp_path)
+    for folder in ("f", "slides"):
+        Path(folder).mkdir()
+    Path("s.h5").rename("f/s.h5")
+    Path("s.tif").rename("slides/s.tif")
+    rows = [("s0", "s", "x", "1", 50)]
+    for number in range(8):
+        shares = (0.7, 0.2, 0.1) if number < 4 else (0.1, 0.2, 0.7)
+        write_random_bag(Path(f"f/t{number}.h5"), shares, number)
+        patient = f"00{min(number, 6)}"  # the last two slides are of one patient
+        rows.append(
+            (patient, f"t{number}", "x" if number < 4 else "y", str(1 + number % 2 * (number < 6)), 40 + min(number, 6))
+        )
+    with Path("c.csv").open("w", newline="") as handle:
+        csv.writer(handle).writerows([("case_id", "slide_id", "group", "site", "age"), *rows])
+    return Runner(monkeypatch, capsys)
+
+
+def atlas() -> Any:
+    return strict_json(Path("a/atlas.json").read_text())
+
+
+def test_everything_is_written_as_agreed(run: Runner) -> None:
+    Path("n.yaml").write_text("C2: tumour, solid\n")
+    out, err = run(
+        *USUAL, "--slides", "slides", "--table", "c.csv", "--group", "group", "--group", "age", "--site", "site", "--names", "n.yaml",
+    )  # fmt: skip
+    assert "C2 tumour, solid" in out
+    assert "Note: 8 slides with exemplars have no image" in err
+    found = atlas()
+    assert found["format"] == 1
+    assert [set(one) for one in found["prototypes"]] == [
+        {"prototype", "name", "colour", "share", "low", "high", "patches", "slides"}
+    ] * 3
+    assert [one["name"] for one in found["prototypes"]] == [None, None, "tumour, solid"]
+    assert sum(one["share"] for one in found["prototypes"]) == pytest.approx(1)
+    assert all(one["low"] <= one["share"] <= one["high"] for one in found["prototypes"])
+    assert {(one["column"], one["test"]) for one in found["tests"]} == {
+        ("group", "Mann-Whitney"), ("age", "Spearman"), ("site", "Mann-Whitney"),
+    }  # fmt: skip
+    x, y = (next(g for g in found["groups"] if g["value"] == v and g["prototype"] == 2) for v in "xy")
+    assert (x["n"], y["n"]) == (5, 3)
+    assert x["high"] < y["low"]
+    assert np.shape(found["cooccurrence"]) == np.shape(found["neighbours"]) == (3, 3)
+    pictured = [one for one in found["exemplars"] if one["picture"]]
+    assert {one["slide"] for one in pictured} == {"s"}
+    for one in pictured:
+        with Image.open(Path("a") / one["picture"]) as picture:
+            assert picture.format == "JPEG"
+            assert max(picture.size) <= 160
+            colour = np.asarray(picture).mean((0, 1))
+        assert np.abs(CENTRES * 10 - colour).sum(1).argmin() == one["prototype"]
+
+
+def test_tables_say_the_same_as_the_json(run: Runner) -> None:
+    run(*USUAL, "--table", "c.csv", "--group", "group")
+    found = atlas()
+    for name in ("prototypes", "groups", "tests", "exemplars"):
+        with Path(f"a/{name}.csv").open() as handle:
+            rows = list(csv.DictReader(handle))
+        expected = [{k: "" if v is None else str(v) for k, v in row.items()} for row in found[name]]
+        assert rows == expected
+    with Path("a/pi.csv").open() as handle:
+        pi = list(csv.DictReader(handle))
+    assert list(pi[0]) == ["slide", "patient", "C0", "C1", "C2"]
+    by_patient: dict[str, list[float]] = {}
+    for row in pi:
+        by_patient.setdefault(row["patient"], []).append(float(row["C2"]))
+    assert np.mean([np.mean(v) for v in by_patient.values()]) == pytest.approx(found["prototypes"][2]["share"])
+    assert "006" in by_patient  # a name, not a number
+    with Path("a/neighbours.csv").open() as handle:
+        pairs = list(csv.DictReader(handle))
+    assert len(pairs) == 6
+    for pair in pairs:
+        ratio = np.log2((int(pair["contacts"]) + 0.5) / (float(pair["expected"]) + 0.5))
+        assert float(pair["log2_ratio"]) == pytest.approx(ratio)
+
+
+def files(folder: str) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
+
+
+def test_same_input_gives_the_same_bytes_and_another_seed_other_random_members(run: Runner) -> None:
+    run(*USUAL, "--slides", "slides")
+    run(*USUAL, "--slides", "slides", "-o", "b")
+    assert files("a") == files("b")
+    run(*USUAL, "--slides", "slides", "--seed", 1)
+    first, second = ({k: v for k, v in files(folder).items() if "random" in k} for folder in "ab")
+    assert first != second
+    assert files("a")["C0.png"] != files("b")["C0.png"]
+
+
+def test_names_that_were_filled_in_stay_and_pictures_of_an_earlier_atlas_go(run: Runner) -> None:
+    run(*USUAL, "--slides", "slides")
+    assert Path("a/names.yaml").read_text().endswith("C0:\nC1:\nC2:\n")
+    Path("a/names.yaml").write_text('C0: "gland: large"\n')
+    Path("a/mine.png").write_bytes(b"mine")
+    save_prototypes(Prototypes(torch.tensor(CENTRES[:2], dtype=torch.float32), encoder="mean"), Path("p.safetensors"))
+    run(*USUAL, "--slides", "slides", "--names", "a/names.yaml", "--exemplars", 2)
+    assert Path("a/names.yaml").read_text() == 'C0: "gland: large"\n'
+    assert atlas()["prototypes"][0]["name"] == "gland: large"
+    left = {p.name for p in Path("a").rglob("*") if p.suffix in (".png", ".jpg")}
+    assert {"C0.png", "C1.png", "mine.png", "overview.png", "relations.png"} <= left
+    assert not any(name.startswith("C2") or "-2.jpg" in name for name in left)
+    Path("a/names.yaml").unlink()
+    run(*USUAL, "--names", write("n.yaml", 'C1: "ratio 1:2 # not sure"\n'))
+    run(*USUAL, "--names", "a/names.yaml")  # what the template says can be read again
+    assert atlas()["prototypes"][1]["name"] == "ratio 1:2 # not sure"
+
+
+def write(path: str, text: str) -> str:
+    Path(path).write_text(text)
+    return path
+
+
+def test_without_images_or_coordinates_the_rest_is_written(run: Runner) -> None:
+    write_bag(Path("f/u.h5"), np.repeat(CENTRES[:1], 4, 0), None)
+    _, err = run(*USUAL)
+    assert "1 of 10 slides are left out of the neighbours, e.g. u: the file has no coordinates" in err
+    assert "give their folder with --slides" in err
+    found = atlas()
+    assert len(found["notes"]) == 3
+    assert all(one["picture"] is None for one in found["exemplars"])
+    assert {"x", "y"} <= set(found["exemplars"][0])
+    assert not Path("a/C0.png").exists()
+    assert Path("a/overview.png").exists()
+
+
+def test_one_slide_alone_has_shares_without_intervals(run: Runner) -> None:
+    run("atlas", "f/s.h5", "-p", "p.safetensors", "-o", "a", "--slides", "slides/s.tif")
+    found = atlas()
+    assert found["patients"] == 1
+    assert found["prototypes"][0]["low"] is None
+    assert found["cooccurrence"][0][0] is None
+    assert found["neighbours"][0][0] > 0  # tissue lies in pieces
+    assert all(one["picture"] for one in found["exemplars"])
+
+
+def test_a_bad_slide_and_a_bad_image_cost_only_themselves(run: Runner) -> None:
+    write_bag(Path("f/zero.h5"), np.zeros((0, 3)), np.zeros((0, 2), int))
+    write_bag(Path("f/nan.h5"), np.full((2, 3), np.nan), np.array([[0, 0], [SIDE, 0]]))
+    Path("slides/t0.tif").write_bytes(b"no image")
+    _, err = run(*USUAL, "--slides", "slides", code=1)
+    assert "zero.h5: zero patches" in err
+    assert "nan.h5: row 0" in err
+    found = atlas()
+    assert set(found["failures"]) == {"zero", "nan", "t0"}
+    assert found["slides"] == 9
+
+
+def test_a_prototype_that_nothing_belongs_to_is_said_to_be_empty(run: Runner) -> None:
+    far = torch.tensor([*CENTRES.tolist(), [900.0, 900.0, 900.0]])
+    save_prototypes(Prototypes(far, encoder="mean"), Path("p.safetensors"))
+    _, err = run(*USUAL, "--slides", "slides", "--table", "c.csv", "--group", "group")
+    assert "No patch belongs most to C3" in err
+    found = atlas()
+    assert (found["prototypes"][3]["patches"], found["prototypes"][3]["slides"]) == (0, 0)
+    assert found["neighbours"][3] == [None] * 4
+    assert [one["p"] for one in found["tests"]][3] is None
+    assert not Path("a/C3.png").exists()
+
+
+def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:
+    table = ("--table", "c.csv")
+    write("empty.csv", "case_id,slide_id,group\n" + "".join(f"p,t{i},NA\n" for i in range(8)))
+    write("two.csv", "case_id,slide_id,group\np,t0,x\np,t1,y\n")
+    Path("wrong").mkdir()
+    Path("wrong/other.tif").write_bytes(Path("slides/s.tif").read_bytes())
+    for told, *more in (
+        ("need a --table with the column 'group'", "--group", "group"),
+        ("c.csv: there is no column 'stage'; the columns are case_id, slide_id, group", *table, "--group", "stage"),
+        ("asked for twice", *table, "--group", "site", "--site", "site"),
+        ("the column 'group' is empty for all 8 slides", "--table", "empty.csv", "--group", "group"),
+        (
+            "two.csv: group: the slides of patient p have different values, x and y",
+            "--table",
+            "two.csv",
+            "--group",
+            "group",
+        ),
+        ("nowhere: there is no such folder of slides", "--slides", "nowhere"),
+        ("wrong: none of the 9 slides has an image of its name there, e.g. s;", "--slides", "wrong"),
+        ("there is no prototype 'C9'", "--names", write("n.yaml", "C9: tumour\n")),
+        ("has no setting 'preset'", "--method", "ot", "--preset", "paper"),
+        ("does not assign patches", "--method", "deepsets"),
+        ("no such table", "--table", "none.csv"),
+    ):
+        _, err = run(*USUAL, *more, code=2)
+        assert told in err
+        assert len(err.strip().splitlines()) == 1
+        assert not Path("a").exists()
+    save_prototypes(Prototypes(torch.zeros(2, 3), encoder="uni"), Path("p.safetensors"))
+    _, err = run(*USUAL, code=2)
+    assert "different encoders" in err
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(run: Runner) -> None:
+    _, err = run(*USUAL, "-o", "c.csv/a", code=2)
+    assert "nothing can be written there" in err
+
+
+def test_real_bags_of_two_formats_share_an_atlas(run: Runner, shared_data: Path) -> None:
+    import h5py
+
+    with h5py.File(shared_data / "bags" / "TCGA-AD-6964.stamp.h5") as file:
+        centroids = np.asarray(file["feats"][::200], np.float32)
+    save_prototypes(Prototypes(torch.from_numpy(centroids)), Path("p.safetensors"))
+    run("atlas", shared_data / "bags", "-p", "p.safetensors", "-o", "a", "-j", 1, "--method", "h2t")
+    found = atlas()
+    assert (found["slides"], found["patients"], found["patches"]) == (2, 2, 777 + 180)
+    assert {one["patient"] for one in found["exemplars"]} == {"TCGA-AD-6964", "TCGA-3X-AAVA"}
+    assert any("TCGA-3X-AAVA" in note for note in found["notes"])  # no coordinates

@@ -1,0 +1,143 @@
+"""Which patches stand for a prototype, and their pixels."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from known_regions import COLOURS, SIDE, tissue_at, write_slide
+
+from panther.errors import InputError
+from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
+from panther.explain.atlas.make import AtlasSettings, make_atlas
+from panther.explain.atlas.worker import AtlasJob
+from panther.explain.maps import MapSettings
+from panther.storage.bags import list_bags
+from panther.storage.prototypes import load_prototypes
+from panther.types import Bag, Prototypes
+
+
+def patches(seed: int, slides: int = 12) -> dict[str, list[Exemplar]]:
+    """Candidates of one prototype by slide; patients have one to three slides."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[Exemplar]] = {}
+    for number in range(slides):
+        slide, patient = f"s{number}", f"p{rng.integers(slides // 2)}"
+        ranks = np.sort(rng.integers(30, size=rng.integers(1, 6)))  # with ties
+        found[slide] = [Exemplar(0, "nearest", slide, patient, i, float(r), float(r)) for i, r in enumerate(ranks)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_choosing_while_slides_stream_by_is_choosing_from_all(seed: int) -> None:
+    found = patches(seed)
+    everything = [one for members in found.values() for one in members]
+    for number in (1, 3, 8, 100):
+        kept: list[Exemplar] = []
+        for slide in np.random.default_rng(seed + 1).permutation(list(found)):
+            kept = most_varied([*kept, *found[slide]], number)
+        assert kept == most_varied(everything, number)
+        assert len(kept) == min(number, len(everything))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_patient_is_shown_before_one_is_shown_twice_and_every_slide_too(seed: int) -> None:
+    found = [one for members in patches(seed).values() for one in members]
+    patients, slides = {one.patient for one in found}, {one.slide for one in found}
+    first = most_varied(found, len(patients))
+    assert {one.patient for one in first} == patients
+    assert all(one.rank == min(other.rank for other in found if other.patient == one.patient) for one in first)
+    assert [one.rank for one in first] == sorted(one.rank for one in first)
+    assert {one.slide for one in most_varied(found, len(slides))} == slides
+
+
+def test_random_members_are_a_fair_sample_of_all_slides() -> None:
+    sizes = {"large": 60, "middle": 30, "small": 10}
+    drawn = dict.fromkeys(sizes, 0)
+    for seed in range(400):
+        members = [
+            Exemplar(0, "random", slide, slide, row, 0.0, float(rank))
+            for slide, size in sizes.items()
+            for row, rank in enumerate(random_ranks(slide, size, seed))
+        ]
+        for one in fair_sample(members, 5):
+            drawn[one.slide] += 1
+    share = np.array(list(drawn.values())) / 2000
+    assert share == pytest.approx([0.6, 0.3, 0.1], abs=0.04)  # four standard errors
+    assert (random_ranks("large", 9, 3) == random_ranks("large", 9, 3)).all()
+    assert (random_ranks("large", 9, 3) != random_ranks("small", 9, 3)).all()
+
+
+def cohort(d: int = 6, c: int = 3) -> tuple[list[AtlasJob], Prototypes]:
+    generator = torch.Generator().manual_seed(0)
+    centroids = 4 * torch.randn(c, d, generator=generator) + 100  # far from the origin: digits must survive
+    jobs = []
+    for number in range(5):
+        labels = torch.randint(c, (50,), generator=generator)
+        features = centroids[labels] + torch.randn(50, d, generator=generator)
+        coords = torch.tensor([(256 * (i % 10), 256 * (i // 10)) for i in range(50)])
+        jobs.append(AtlasJob(Bag(f"s{number}", features, lambda coords=coords: coords), f"p{number // 2}"))  # type: ignore[misc]
+    return jobs, Prototypes(centroids)
+
+
+@pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
+def test_nearest_patches_are_those_of_a_search_through_everything(method: str) -> None:
+    jobs, prototypes = cohort()
+    found = make_atlas(jobs, prototypes, AtlasSettings(MapSettings(method), exemplars=3))
+    assert found.weights.sum(1) == pytest.approx(np.ones(5), abs=1e-5)
+    centroids = prototypes.centroids.double()
+    for c in range(3):
+        best: dict[str, float] = {}
+        for job in jobs:
+            distances = torch.cdist(job.ref.open().features[:].double(), centroids)  # type: ignore[arg-type]
+            own = distances[distances.argmin(1) == c, c]  # clusters are far apart: every method agrees
+            best[job.patient] = min(best.get(job.patient, np.inf), float(own.min()))
+        shown = [found.exemplars[i] for i in found.chosen(c, "nearest")]
+        assert {one.patient: one.distance for one in shown} == pytest.approx(best, rel=1e-4)
+        assert len(found.chosen(c, "random")) == 3
+
+
+def test_neither_the_order_of_slides_nor_workers_change_the_atlas() -> None:
+    jobs, prototypes = cohort()
+    plain = make_atlas(jobs, prototypes)
+    with ThreadPoolExecutor(3) as pool:
+        other = make_atlas(jobs[::-1], prototypes, executor=pool)
+    assert plain.exemplars == other.exemplars
+    np.testing.assert_array_equal(plain.contacts.observed, other.contacts.observed)
+    np.testing.assert_allclose([s.value for s in plain.shares], [s.value for s in other.shares])
+    assert [s.low for s in plain.shares] == pytest.approx([s.low for s in other.shares])
+
+
+def test_optimal_transport_counts_members_because_its_weights_are_even() -> None:
+    jobs, prototypes = cohort()
+    found = make_atlas(jobs, prototypes, AtlasSettings(MapSettings("ot")))
+    np.testing.assert_allclose(found.weights, found.members / 50)
+    assert np.ptp(found.weights) > 0.05
+    assert any("same π by construction" in note for note in found.notes)
+
+
+def test_pictures_are_the_patches_of_the_slide(tmp_path: Path) -> None:
+    image, features, prototypes = write_slide(tmp_path)
+    (ref,) = list_bags(features).refs
+    found = make_atlas([AtlasJob(ref, "p", image)], load_prototypes(prototypes), AtlasSettings(exemplars=4))
+    assert set(found.pictures) == set(range(len(found.exemplars)))
+    for index, pixels in found.pictures.items():
+        one = found.exemplars[index]
+        assert pixels.shape == (SIDE, SIDE, 3)  # never enlarged
+        assert one.place is not None
+        x, y = np.meshgrid(one.place.x + np.arange(SIDE) + 0.5, one.place.y + np.arange(SIDE) + 0.5)
+        # JPEG in the slide and edges between tissues: the mean colour is known
+        truth = COLOURS[tissue_at(x, y)].mean((0, 1))
+        assert pixels.mean((0, 1)) == pytest.approx(truth, abs=4)
+
+
+def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path: Path) -> None:
+    image, _, _ = write_slide(tmp_path)
+    in_pixels, in_um = read_patches(image, None, [Place(100, 200, 400), Place(50, 100, 200, "um")])  # 0.5 um/px
+    assert in_pixels.shape == (160, 160, 3)
+    np.testing.assert_array_equal(in_pixels, in_um)
+    with pytest.raises(InputError, match="lies outside the image"):
+        read_patches(image, None, [Place(5000, 0, 60)])
+    with pytest.raises(InputError, match="does not tell the patches' size"):
+        read_patches(image, None, [Place(0, 0, None)])

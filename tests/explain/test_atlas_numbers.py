@@ -1,0 +1,190 @@
+"""Shares, tests, co-occurrence and contacts against independent computations."""
+
+from itertools import chain, combinations, permutations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from panther.errors import InputError
+from panther.explain.atlas.neighbours import contacts, expected_contacts, no_contacts
+from panther.explain.atlas.shares import (
+    Factor,
+    co_occurrence,
+    factor,
+    group_shares,
+    mean_intervals,
+    patient_means,
+    share_tests,
+)
+from panther.explain.correction import holm
+from panther.explain.geometry import Grid, grid
+from panther.types import PatchSpec
+
+
+def counted(cells: np.ndarray, layer: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+    """Contacts, one pair of patches after the other."""
+    out = np.zeros((count, count))
+    for i, j in combinations(range(len(cells)), 2):
+        if layer[i] == layer[j] and np.abs(cells[i] - cells[j]).sum() == 1:
+            a, b = labels[i], labels[j]
+            out[a, b] += 1
+            out[b, a] += a != b
+    return out
+
+
+def some_grid(seed: int) -> tuple[Grid, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    places = np.argwhere(rng.random((2, 9, 7)) < 0.7)  # two grids with holes
+    labels = rng.integers(4, size=len(places))
+    order = rng.permutation(len(places))
+    return Grid(places[order, 1:], places[order, 0], np.zeros((2, 2)), 1.0), labels
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_contacts_are_those_counted_pair_by_pair(seed: int) -> None:
+    found, labels = some_grid(seed)
+    observed, expected = contacts(found, labels, 5)
+    np.testing.assert_array_equal(observed, counted(found.cells, found.layer, labels, 5))
+    assert np.triu(expected).sum() == pytest.approx(np.triu(observed).sum())  # shuffling makes and breaks none
+    assert (expected[4] == 0).all()
+
+
+def test_expected_contacts_are_the_mean_over_all_permutations() -> None:
+    cells = np.array([[0, 0], [1, 0], [2, 0], [0, 1], [2, 1], [2, 2], [5, 5]])
+    labels = np.array([0, 0, 0, 1, 1, 2, 2])
+    found = Grid(cells, np.zeros(7, int), np.zeros((1, 2)), 1.0)
+    every = [counted(cells, found.layer, labels[list(order)], 3) for order in permutations(range(7))]
+    np.testing.assert_allclose(contacts(found, labels, 3).expected, np.mean(every, 0), atol=1e-12)
+
+
+def test_stripes_touch_themselves_and_a_chessboard_does_not() -> None:
+    coords = np.argwhere(np.ones((12, 12))) * 256
+    spec = PatchSpec(size_level0=256, size=256)
+    placed = grid(coords, spec)
+    chess = contacts(placed, (coords // 256).sum(1) % 2, 2).log_ratio()
+    halves = contacts(placed, (coords[:, 0] >= 1536).astype(int), 2).log_ratio()
+    assert chess[0, 1] == pytest.approx(1, abs=0.02)  # all contacts, where half of them are expected
+    assert chess[0, 0] < -6
+    assert halves[0, 1] < -2
+    assert 0.8 < halves[0, 0] < 1
+
+
+def test_a_patch_that_is_there_twice_counts_once_and_contacts_of_slides_add_up() -> None:
+    coords = np.array([[0, 0], [256, 0], [256, 0]])
+    one = contacts(grid(coords, PatchSpec(size_level0=256)), np.array([0, 1, 1]), 2)
+    assert one.observed.tolist() == [[0, 1], [1, 0]]
+    both = no_contacts(2).merge(one).merge(one)
+    assert both.observed[0, 1] == 2
+    assert np.isnan(no_contacts(2).log_ratio()).all()
+    assert (expected_contacts(np.array([1, 0]), 0.0) == 0).all()  # one patch has no neighbours
+
+
+def test_holm_is_the_closed_test_of_bonferroni() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 5, 7):
+        p = np.round(rng.random(size) ** 3, 2)
+        subsets = list(chain.from_iterable(combinations(range(size), n) for n in range(1, size + 1)))
+        closed = [max(min(1, len(s) * min(p[list(s)])) for s in subsets if i in s) for i in range(size)]
+        np.testing.assert_allclose(holm(p.tolist()), closed)
+    assert holm([0.04, np.nan, 0.01])[::2] == [0.04, 0.02]  # a test that is not defined does not count
+    assert np.isnan(holm([np.nan]))[0]
+    assert holm([]) == []
+
+
+def cohort(n: int = 24, seed: int = 1) -> tuple[list[str], np.ndarray]:
+    return [f"p{i:02d}" for i in range(n)], np.random.default_rng(seed).dirichlet([4, 2, 1], n)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_groups_are_tested_as_scipy_does_over_patients(groups: int) -> None:
+    patients, shares = cohort()
+    values = {patient: "abc"[i % groups] for i, patient in enumerate(patients)}
+    tests, notes = share_tests(factor("g", values, {p: p for p in patients}, categories=False), patients, shares)
+    oracle = {2: stats.mannwhitneyu, 3: stats.kruskal}[groups]
+    for c, one in enumerate(tests):
+        found = oracle(*(shares[i::groups, c] for i in range(groups)))
+        assert (one.statistic, one.p) == pytest.approx((found.statistic, found.pvalue))
+    assert [one.p_corrected for one in tests] == holm([one.p for one in tests])
+    assert {one.test for one in tests} == {{2: "Mann-Whitney", 3: "Kruskal-Wallis"}[groups]}
+    assert notes == []
+
+
+def test_numbers_are_tested_by_rank_correlation_unless_they_are_names() -> None:
+    patients, shares = cohort()
+    ages = {patient: str(40 + 7 * i % 31) for i, patient in enumerate(patients)}
+    same = {p: p for p in patients}
+    numbers = factor("age", ages, same, categories=False)
+    tests, _ = share_tests(numbers, patients, shares)
+    found = stats.spearmanr([float(ages[p]) for p in patients], shares[:, 1])
+    assert tests[1].test == "Spearman"
+    assert (tests[1].statistic, tests[1].p) == pytest.approx((found.statistic, found.pvalue))
+    assert group_shares(numbers, patients, shares) == []  # 24 means of one patient each
+    assert not factor("site", ages, same, categories=True).ordered
+    assert not factor("label", {p: str(i % 2) for i, p in enumerate(patients)}, same, categories=False).ordered
+    few = factor("grade", {p: str(10 * (i % 3)) for i, p in enumerate(patients)}, same, categories=False)
+    assert [one.value for one in group_shares(few, patients, shares)[::3]] == ["0", "10", "20"]
+
+
+def test_small_groups_and_flat_shares_have_no_test() -> None:
+    patients, shares = cohort(10)
+    shares[:, 2] = 10.0 ** -np.arange(20, 30)  # nothing, in ten different ways
+    few = Factor("g", {p: "x" if i < 5 else ("y" if i < 9 else "z") for i, p in enumerate(patients)}, False)
+    tests, (note,) = share_tests(few, patients, shares)
+    assert note == "g: not tested, with fewer than 3 patients: z."
+    assert {one.test for one in tests} == {"Mann-Whitney"}
+    assert np.isnan([tests[2].p, tests[2].p_corrected]).all()
+    one, notes = share_tests(Factor("g", dict.fromkeys(patients, "x"), False), patients, shares)
+    assert one == []
+    assert "needs two values" in notes[0]
+
+
+def test_intervals_are_those_of_a_bootstrap_over_patients() -> None:
+    _, shares = cohort(40)
+    found = mean_intervals(shares, seed=3, resamples=4000)
+    for c, one in enumerate(found):
+        oracle = stats.bootstrap(
+            (shares[:, c],), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(5)
+        ).confidence_interval
+        width = oracle.high - oracle.low
+        assert one.value == pytest.approx(shares[:, c].mean())
+        assert (one.low, one.high) == pytest.approx((oracle.low, oracle.high), abs=0.08 * width)
+    assert np.isnan(mean_intervals(shares[:1])[0].low)  # one patient tells nothing about others
+
+
+def test_a_patient_with_many_slides_counts_once() -> None:
+    weights = np.array([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
+    names, shares = patient_means(weights, ["a"] * 9 + ["b"])
+    assert names == ["a", "b"]
+    assert shares.mean(0).tolist() == [0.5, 0.5]
+
+
+def test_slides_of_a_patient_must_agree() -> None:
+    with pytest.raises(InputError, match="patient p have different values, x and y"):
+        factor("g", {"s": "x", "t": "y"}, {"s": "p", "t": "p"}, categories=False)
+
+
+def test_co_occurrence_does_not_mistake_one_large_prototype_for_company_of_the_others() -> None:
+    rng = np.random.default_rng(0)
+    amount = np.exp(
+        rng.normal(0, 1, (4000, 5)) * [1.5, 0.5, 0.5, 0.5, 0.5] + [4, 0, 0, 0, 0]
+    )  # independent of each other
+    pi = amount / amount.sum(1, keepdims=True)
+    plain = np.corrcoef(pi[:, 1:].T)[np.triu_indices(4, 1)]
+    patches = np.full(4000, 1e9)
+    ratios = np.log(pi) - np.log(pi).mean(1, keepdims=True)
+    np.testing.assert_allclose(co_occurrence(pi, patches), np.corrcoef(ratios.T), atol=1e-5)
+    assert plain.min() > 0.5
+    together = amount.copy()
+    together[:, 2] = together[:, 1] * np.exp(rng.normal(0, 0.05, 4000))
+    found = co_occurrence(together / together.sum(1, keepdims=True), patches)
+    assert found[1, 2] > 0.95
+    assert found[0, 1] < 0
+
+
+def test_co_occurrence_of_too_few_slides_or_a_constant_is_not_defined() -> None:
+    _, pi = cohort(5)
+    assert np.isnan(co_occurrence(pi[:2], np.ones(2))).all()
+    still = np.tile([0.2, 0.3, 0.5], (5, 1))
+    assert np.isnan(co_occurrence(still, np.full(5, 100))).all()
+    assert np.isfinite(co_occurrence(np.eye(3)[[0, 1, 2, 0, 1]], np.full(5, 100))).all()  # zeros have no logarithm

@@ -1,0 +1,180 @@
+"""Attention of supervised networks as maps: the network's own numbers, in the right place, with honest scaling."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from known_regions import SIDE, write_bag, write_slide
+from matplotlib import colormaps
+from PIL import Image
+from scipy.stats import rankdata
+
+from cli.running import Runner
+from panther.errors import InputError
+from panther.explain.attention import SCALES, attention, make_attention_map
+from panther.learning.heads import build_head
+from panther.learning.model import Model, save_model
+from panther.learning.scaling import Scaler
+from panther.learning.study import Named
+from panther.learning.task import Classification, DiscreteSurvival
+from panther.mil import build_model, networks
+from panther.storage.prototypes import load_prototypes
+from panther.storage.readers import open_bag
+
+SMALL: dict[str, dict[str, Any]] = {
+    "abmil": {"hidden": 8, "attention": 4},
+    "attnmisl": {"hidden": 8, "attention": 4},
+    "dsmil": {"hidden": 8, "attention": 4},
+    "transmil": {"hidden": 8, "heads": 2, "landmarks": 16},
+    "ilra": {"hidden": 8, "heads": 2, "latents": 4},
+}
+TASK = Classification(("a", "b", "c"))
+
+
+@pytest.fixture(scope="module")
+def slide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("slide")
+    write_slide(folder)
+    return folder
+
+
+def network(slide: Path, name: str, task: Any = TASK) -> Model:
+    prototypes = load_prototypes(slide / "p.safetensors") if name == "attnmisl" else None
+    module = build_model(name, 3, task.n_outputs, prototypes, SMALL[name], seed=4).eval()
+    return Model(
+        Named(name=name, options=SMALL[name]), Named(name="own"), task, module, 3, "mean", prototypes, None, {}
+    )
+
+
+def test_every_network_has_a_map(slide: Path) -> None:
+    assert set(SMALL) == set(networks.names())
+    for name in SMALL:
+        bag = open_bag(slide / "s.h5")
+        found = attention(bag, network(slide, name))
+        assert found.weights.shape == (len(bag), 3 if name == "dsmil" else 1)
+        np.testing.assert_allclose(found.weights.sum(0), 1, atol=1e-5)
+        assert found.prediction["probabilities"].shape == (1, 3)
+
+
+def test_abmil_s_map_is_the_softmax_of_its_scores(slide: Path) -> None:
+    bag, model = open_bag(slide / "s.h5"), network(slide, "abmil")
+    inner = model.network.network
+    with torch.no_grad():
+        h = inner.reduce(bag.features[:].float())  # type: ignore
+        gate = inner.attention.gate(h).sigmoid()  # type: ignore
+        score = inner.attention.score(inner.attention.content(h).tanh() * gate)[:, 0].double()  # type: ignore
+    by_hand = (score - score.max()).exp() / (score - score.max()).exp().sum()
+    np.testing.assert_allclose(attention(bag, model).weights[:, 0], by_hand, rtol=1e-4)
+
+
+def test_ranks_share_ties_and_the_linear_scale_keeps_proportions() -> None:
+    weights = np.array([[0.1], [0.4], [0.1], [0.4], [0.0]])
+    np.testing.assert_allclose(SCALES["rank"].of(weights)[:, 0], (rankdata(weights[:, 0]) - 0.5) / 5)
+    np.testing.assert_allclose(SCALES["linear"].of(weights)[:, 0], [0.25, 1, 0.25, 1, 0])
+
+
+def test_dsmil_shows_the_predicted_class_and_one_heatmap_a_class(slide: Path) -> None:
+    bag, model = open_bag(slide / "s.h5"), network(slide, "dsmil")
+    found = make_attention_map(bag, model)
+    predicted = int(found.attention.prediction["probabilities"].argmax())
+    assert found.main == predicted
+    assert found.titles == tuple(f"attention of dsmil for {name}" for name in "abc")
+    np.testing.assert_allclose(found.shown.assignment, SCALES["rank"].of(found.attention.weights), atol=1e-6)
+    survival = make_attention_map(bag, network(slide, "dsmil", DiscreteSurvival((10.0, 20.0))))
+    assert survival.titles[1] == "attention of dsmil for time bin 2"
+    assert list(survival.prediction) == ["risk"]
+
+
+def test_the_overlay_paints_each_patch_in_the_colour_of_its_rank(
+    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, model = Runner(monkeypatch, capsys), network(slide, "abmil")
+    monkeypatch.chdir(tmp_path)
+    save_model(model, tmp_path / "m.st")
+    for name in "xy":
+        out, _ = run("map", slide / "s.h5", "--model", "m.st", "--slide", slide / "s.tif", "-o", name, "--json",
+                     "--max-side", 750, "--format", "png,tiff")  # fmt: skip
+    assert sorted(f.name for f in Path("x").iterdir()) == [
+        "s.attention.png", "s.overlay.png", "s.overlay.tif", "s.side_by_side.png"
+    ]  # fmt: skip
+    assert all(f.read_bytes() == (tmp_path / "y" / f.name).read_bytes() for f in Path("x").iterdir())
+    (told,) = json.loads(out)["slides"]
+    weights = attention(open_bag(slide / "s.h5"), model).weights[:, 0]
+    assert told["effective_patches"] == pytest.approx(1 / (weights**2).sum(), rel=1e-4)
+    with Image.open("x/s.overlay.png") as overlay, h5py.File(slide / "s.h5") as file:
+        pixels, coords = np.asarray(overlay), file["coords"][:]
+    centre = ((coords + SIDE / 2) * pixels.shape[1] / 1500).astype(int)
+    wanted = colormaps["viridis"]((rankdata(weights) - 0.5) / len(weights), bytes=True)[:, :3]
+    off = np.abs(pixels[centre[:, 1], centre[:, 0], :3].astype(int) - wanted.astype(int))
+    assert off.max() <= 4  # a rank in float32 may fall to the next of 256 colours
+    assert (pixels[0, 0, 3], pixels[centre[0, 1], centre[0, 0], 3]) == (0, 255)
+
+
+def test_a_model_with_prototypes_gives_the_map_of_its_prototypes(
+    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, prototypes = Runner(monkeypatch, capsys), load_prototypes(slide / "p.safetensors")
+    monkeypatch.chdir(tmp_path)
+    head, options = build_head("linear", (21,), 3, seed=0), {"temperature": 3.0}
+    scaler = Scaler(torch.zeros(21), torch.ones(21))
+    save_model(
+        Model(
+            Named(name="panther", options=options), Named(name="linear"), TASK, head, 3, "mean", prototypes, scaler, {}
+        ),
+        tmp_path / "m.st",
+    )
+    common = (slide / "s.h5", "--max-side", 100, "--prototype", "C1")
+    run("map", *common, "--model", "m.st", "-o", "a")
+    run("map", *common, "-p", slide / "p.safetensors", "-s", "temperature=3", "-o", "b")
+    assert sorted(f.name for f in Path("a").iterdir()) == sorted(f.name for f in Path("b").iterdir())
+    assert all(f.read_bytes() == (tmp_path / "b" / f.name).read_bytes() for f in Path("a").iterdir())
+
+
+def test_attention_that_is_the_same_everywhere_is_told(
+    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, model = Runner(monkeypatch, capsys), network(slide, "abmil")
+    monkeypatch.chdir(tmp_path)
+    torch.nn.init.zeros_(model.network.network.attention.score.weight)  # type: ignore
+    save_model(model, tmp_path / "m.st")
+    _, err = run("map", slide / "s.h5", "--model", "m.st", "-o", "x", "--max-side", 100, "--attention", "linear")
+    assert "nearly the same everywhere" in err
+
+
+def test_requests_that_make_no_sense_are_one_sentence(
+    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, model = Runner(monkeypatch, capsys), network(slide, "abmil")
+    monkeypatch.chdir(tmp_path)
+    save_model(model, tmp_path / "m.st")
+    save_model(replace(model, encoder="uni"), tmp_path / "uni.st")
+    grid = np.array([[0, 0], [SIDE, 0]])
+    write_bag(tmp_path / "nan.h5", np.array([[1, 2, 3], [1, np.nan, 3]]), grid)
+    write_bag(tmp_path / "no.h5", np.ones((2, 3)), None)
+    write_bag(tmp_path / "zero.h5", np.zeros((0, 3)), np.zeros((0, 2), int))
+    s, prototypes = slide / "s.h5", slide / "p.safetensors"
+    for told, *arguments in (
+        ("both were given", s, "--model", "m.st", "-p", prototypes),
+        ("neither was given", s),
+        ("leave it out", s, "--model", "m.st", "--method", "ot"),
+        ("the model is a network", s, "--model", "m.st", "--prototype", "C1"),
+        ("no regions", s, "--model", "m.st", "--format", "png,geojson"),
+        ("'log' is not known", s, "--model", "m.st", "--attention", "log"),
+        ("belongs to networks", s, "-p", prototypes, "--attention", "rank"),
+        ("not of a model", s, "--model", prototypes),
+        ("'uni'", s, "--model", "uni.st"),
+        ("row 1", "nan.h5", "--model", "m.st"),
+        ("no coordinates", "no.h5", "--model", "m.st"),
+        ("zero patches", "zero.h5", "--model", "m.st"),
+    ):
+        _, err = run("map", *arguments, "-o", "x", code=2)
+        assert told in err
+        assert err.count("\n") == 1
+    assert not Path("x").exists()
+    with pytest.raises(InputError, match="no scale 'log'"):
+        make_attention_map(open_bag(s), model, scale="log")

@@ -1,0 +1,213 @@
+"""Attribution of trained models, from files to files."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from known_regions import write_bag
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from cli.running import Runner, strict_json
+from learning.generated import generate
+from panther.aggregators import embed_cohort
+from panther.errors import InputError
+from panther.explain.attribution.draw import patch_values, swarm_offsets
+from panther.explain.attribution.model import AttributionSettings, attribute
+from panther.learning.cohort import load_cohort
+from panther.learning.model import Model, Recipe, load_model, predict_bags, save_model, train_model
+from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
+from panther.learning.presets import TrainSettings
+from panther.learning.study import Named
+from panther.prototypes import KMeansSettings
+from panther.storage.bags import list_bags
+
+RECIPE = Recipe(
+    Named(name="panther", options={"preset": "calibrated"}),
+    Named(name="probe"),
+    Named(name="cross-entropy"),
+    KMeansSettings(4, restarts=2, passes=1),
+    TrainSettings(epochs=3),
+)
+
+
+class Trained:
+    """A cohort of slides, and models on it."""
+
+    def __init__(self, folder: Path) -> None:
+        generate(folder, patients=18, patches=40)
+        self.folder, self.listing = folder, list_bags(folder / "features")
+        self.bags = self.listing.refs
+
+    def __call__(self, survival: bool = False, **changes: Any) -> Model:
+        outcome = SurvivalOutcome("dss") if survival else LabelOutcome("subtype")
+        cohort = load_cohort(self.folder / "table.csv", outcome, self.listing, "slide")
+        return train_model(self.bags, cohort.target, replace(RECIPE, **changes))[0]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return Trained(tmp_path_factory.mktemp("cohort"))
+
+
+def embedded(model: Model, trained: Trained) -> np.ndarray:
+    assert model.prototypes is not None
+    return np.asarray(embed_cohort(trained.bags, model.prototypes, model.method.name, model.method.options).vectors)
+
+
+def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(trained: Trained) -> None:
+    model = trained()
+    found, failures = attribute(model, trained.bags)
+    assert (found.kind, failures, found.sampling_error) == ("exact", {}, None)
+    x = embedded(model, trained).astype(float)
+    weight = model.network.network.weight.detach().numpy().astype(float) / model.scaler.scale.numpy()  # type: ignore
+    width = x.shape[1] // 4  # pi, mu, Sigma of a prototype
+    dim = (width - 1) // 2
+    share = (x - x.mean(0))[:, None] * weight  # (n, K, D)
+    p = found.players.index((2, "mu"))
+    np.testing.assert_allclose(
+        found.contributions[..., p], share[..., 2 * width + 1 : 2 * width + 1 + dim].sum(-1), atol=1e-5
+    )
+    log = np.log(predict_bags(model, trained.bags)[1]["probabilities"])
+    change = found.contributions.sum(2) + found.baseline
+    np.testing.assert_allclose(change[:, 0] - change[:, 1], log[:, 0] - log[:, 1], atol=1e-4)
+    assert found.gap < 1e-6
+    np.testing.assert_allclose(found.contributions.sum(2), found.by_prototype().sum(2))
+
+
+@pytest.mark.parametrize("count", [3, 5], ids=["enumerated", "sampled"])
+def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: Trained, count: int) -> None:
+    model = trained(
+        head=Named(name="paper-classification", options={"after_dim": 8, "per_prototype_dim": 6}),
+        prototypes=KMeansSettings(count, restarts=2, passes=1),
+    )
+    found, _ = attribute(model, trained.bags)
+    assert found.kind == "shapley"
+    assert (found.sampling_error is None) == (count == 3)
+    assert found.gap < 1e-10
+    x = torch.from_numpy(embedded(model, trained))
+    with torch.no_grad():
+        assert model.scaler is not None
+        at = model.network(model.scaler(torch.cat([x, x.mean(0)[None]])))
+    np.testing.assert_allclose(found.contributions.sum(2), (at[:-1] - at[-1]).numpy(), atol=1e-4)
+    other, _ = attribute(model, trained.bags, AttributionSettings("integrated-gradients"))
+    assert 0 < other.gap < 0.05
+    assert np.corrcoef(found.contributions.ravel(), other.contributions.ravel())[0, 1] > 0.9
+    if count == 5:
+        more, _ = attribute(model, trained.bags, AttributionSettings(pairs=64))
+        assert (more.sampling_error or 1) < (found.sampling_error or 0)
+        assert np.abs(more.contributions - found.contributions).max() < 6 * (found.sampling_error or 0)
+
+
+@pytest.mark.parametrize(("loss", "kind"), [("cox", "exact"), ("nll", "shapley")])
+def test_survival_models_are_attributed_on_the_risk_they_predict(trained: Trained, loss: str, kind: str) -> None:
+    model = trained(survival=True, head=Named(name="linear"), loss=Named(name=loss))
+    found, _ = attribute(model, trained.bags, AttributionSettings(pairs=2))
+    assert found.kind == kind
+    risk = predict_bags(model, trained.bags)[1]["risk"]
+    np.testing.assert_allclose(found.contributions.sum((1, 2)) + found.baseline[0], risk, atol=1e-4)
+
+
+def test_models_without_a_part_for_each_prototype_are_refused(trained: Trained) -> None:
+    for method, told in (
+        (Named(name="panther", options={"readout": "wa"}), "the readout 'wa' has no part"),
+        (Named(name="deepsets"), "'deepsets' has no part"),
+        (Named(name="abmil", options={"hidden": 8, "attention": 4}), "panther map --model"),
+    ):
+        with pytest.raises(InputError, match=told):
+            attribute(
+                trained(method=method, head=Named(name="own" if method.name == "abmil" else "linear")), trained.bags
+            )
+    with pytest.raises(InputError, match="exact needs a head that is linear"):
+        attribute(trained(head=Named(name="mlp")), trained.bags, AttributionSettings("exact"))
+    with pytest.raises(InputError, match="'magic' is not known"):
+        attribute(trained(), trained.bags, AttributionSettings("magic"))
+
+
+def test_a_file_without_its_training_mean_takes_the_samples_and_says_so(trained: Trained, tmp_path: Path) -> None:
+    model = trained()
+    save_model(model, tmp_path / "m")
+    assert torch.equal(load_model(tmp_path / "m").baseline, model.baseline)  # type: ignore
+    with safe_open(tmp_path / "m", framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys() if name != "baseline.mean"}  # noqa: SIM118
+        save_file(tensors, tmp_path / "old", file.metadata())
+    one, _ = attribute(model, trained.bags)
+    old, _ = attribute(load_model(tmp_path / "old"), trained.bags)
+    np.testing.assert_allclose(one.contributions, old.contributions, atol=1e-5)  # here the samples are the training's
+    assert not one.notes
+    assert "earlier version" in old.notes[0]
+
+
+def test_a_patch_has_the_mean_contribution_of_its_prototypes() -> None:
+    rows = np.array([[1.0, 0, 0], [0, 0.5, 0.5]])
+    np.testing.assert_allclose(patch_values(rows, np.array([0.3, -0.2, 0.4])), [0.3, 0.1])
+
+
+def test_dots_of_equal_values_are_moved_apart_and_others_are_not() -> None:
+    offset = swarm_offsets(np.array([1.0, 1.0, 1.0, 5.0]), 0.5)
+    assert len(set(offset[:3])) == 3
+    assert offset[3] == 0
+    assert np.abs(swarm_offsets(np.zeros(500), 1.0)).max() <= 0.38
+
+
+def coordinates(trained: Trained, folder: Path) -> Path:
+    """Three slides with coordinates, one without."""
+    folder.mkdir()
+    for number, ref in enumerate(trained.bags[:4]):
+        x = ref.open().features[:]
+        grid = np.stack([np.arange(len(x)) % 8, np.arange(len(x)) // 8], 1) * 60
+        write_bag(folder / f"{ref.sample}.h5", np.asarray(x), grid if number < 3 else None)
+    return folder
+
+
+def test_the_command_writes_what_the_contract_says(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Runner(monkeypatch, capsys)
+    monkeypatch.chdir(tmp_path)
+    save_model(replace(trained(), encoder=None), tmp_path / "m.st")
+    coordinates(trained, tmp_path / "f")
+    (tmp_path / "n.yaml").write_text("C1: stroma\n")
+    for name in "ab":
+        out, err = run("attribute", "m.st", "f", "-o", name, "--names", "n.yaml", "--max-side", 150)
+    assert "4 samples attributed (exact" in out
+    assert "1 slides have no coordinates" in err
+    files = sorted(file.name for file in (tmp_path / "a").iterdir())
+    assert files == [
+        *(f"{ref.sample}.attribution.png" for ref in trained.bags[:3]), "attribution.csv", "attribution.json", "cohort.png"
+    ]  # fmt: skip
+    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
+    told = strict_json((tmp_path / "a" / "attribution.json").read_text())
+    assert {k: told[k] for k in ("format", "kind", "outputs")} == {
+        "format": 1,
+        "kind": "exact",
+        "outputs": ["high", "low"],
+    }
+    assert told["prototypes"][1] == {"prototype": 1, "name": "stroma", "colour": "#E69F00"}
+    with (tmp_path / "a" / "attribution.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert len(rows) == 4 * 2 * 12
+    one = next(c for c in told["cohort"] if (c["output"], c["prototype"], c["statistic"]) == ("low", 2, "Sigma"))
+    own = [
+        float(r["contribution"]) for r in rows if (r["output"], r["prototype"], r["statistic"]) == ("low", "2", "Sigma")
+    ]
+    assert one["mean"] == pytest.approx(np.mean(own))
+    assert one["mean_absolute"] == pytest.approx(np.mean(np.abs(own)))
+    with Image.open(tmp_path / "a" / files[0]) as picture:
+        colours = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
+    assert (np.abs(colours[:, 0] - colours[:, 2]) > 60).any()  # red or blue patches are on it
+    out, _ = run("attribute", "m.st", trained.folder / "features", "-o", "p", "--table", trained.folder / "table.csv",
+                 "--by", "patient", "--no-maps", "--json")  # fmt: skip
+    assert json.loads(out)["samples"] == 18
+    (tmp_path / "n.yaml").write_text("C9: stroma\n")
+    _, err = run("attribute", "m.st", "f", "-o", "c", "--names", "n.yaml", code=2)
+    assert "no prototype 'C9'" in err
+    _, err = run("attribute", "f", "f", "-o", "c", code=2)
+    assert "panther train" in err
+    assert not (tmp_path / "c").exists()

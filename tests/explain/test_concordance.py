@@ -1,0 +1,165 @@
+"""Agreement of prototypes and classes, against scikit-learn and scipy on the patches themselves."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from known_regions import SIDE, write_bag
+from scipy.stats import spearmanr
+from sklearn.metrics import (
+    adjusted_mutual_info_score,
+    adjusted_rand_score,
+    f1_score,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
+
+from panther.errors import InputError
+from panther.explain.concordance.labels import read_labels, tissue_of
+from panther.explain.concordance.mathematics import (
+    UNKNOWN,
+    adjusted_information,
+    adjusted_rand,
+    agreement,
+    contingency,
+    densest_window,
+    left_out_accuracy,
+    majority,
+    match_tumour,
+    rank_correlation,
+)
+from panther.storage.readers import open_bag
+
+
+def patches(seed: int = 0, n: int = 400, c: int = 6, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Prototype and class of n patches that agree in part."""
+    rng = np.random.default_rng(seed)
+    prototype = rng.integers(c, size=n)
+    noise = rng.random(n) < 0.3
+    return prototype, np.where(noise, rng.integers(k, size=n), prototype % k)
+
+
+def test_scores_equal_those_of_scikit_learn_on_the_patches() -> None:
+    prototype, tissue = patches()
+    counts = contingency(prototype, tissue, (6, 3))
+    labels = majority(counts)
+    found, claimed = agreement(counts, labels), labels[prototype]
+    assert found.accuracy == pytest.approx((claimed == tissue).mean())
+    precision, recall, f1, support = precision_recall_fscore_support(tissue, claimed)
+    assert [one.precision for one in found.per_class] == pytest.approx(precision)
+    assert [one.recall for one in found.per_class] == pytest.approx(recall)
+    assert [one.f1 for one in found.per_class] == pytest.approx(f1)
+    assert [one.patches for one in found.per_class] == support.tolist()
+    assert found.ari == pytest.approx(adjusted_rand_score(tissue, prototype))
+    assert found.ami == pytest.approx(adjusted_mutual_info_score(tissue, prototype))
+    assert found.ari_named == pytest.approx(adjusted_rand_score(tissue, claimed))
+    assert found.ami_named == pytest.approx(adjusted_mutual_info_score(tissue, claimed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=2, max_size=60))
+def test_indices_of_any_table_equal_those_of_the_labels(pairs: list[tuple[int, int]]) -> None:
+    first, second = np.array(pairs).T
+    # where all patches are parts of their own scikit-learn's answer hangs on the last digit
+    assume(len(set(second.tolist())) < len(second))
+    counts = contingency(first, second, (5, 3))
+    assert adjusted_rand(counts) == pytest.approx(adjusted_rand_score(first, second), abs=1e-9)
+    assert adjusted_information(counts) == pytest.approx(adjusted_mutual_info_score(first, second), abs=1e-6)
+
+
+def test_prototypes_that_have_no_patches_are_unknown_and_their_patches_elsewhere_count_as_wrong() -> None:
+    counts = np.array([[5, 1], [0, 0], [0, 4]])
+    assert majority(counts).tolist() == [0, UNKNOWN, 1]
+    assert agreement(counts, np.array([0, 1, UNKNOWN])).accuracy == pytest.approx(0.5)
+    empty = agreement(np.zeros((2, 2), int), np.array([0, 1]))
+    assert (empty.accuracy, empty.ari, empty.ami) == (None, None, None)
+
+
+def test_naming_by_other_slides_is_not_flattered_by_the_slide_itself() -> None:
+    slides = [np.array([[8, 2], [0, 0]]), np.array([[1, 9], [0, 0]]), np.array([[2, 8], [0, 0]])]
+    # without the first slide C0 is class 1: 2 of its 10 are right; the others are named by a sum of 10:10 and 9:11
+    assert left_out_accuracy(slides) == pytest.approx((2 + 1 + 8) / 30)
+    assert left_out_accuracy(slides[:1]) is None
+
+
+def test_the_tumour_prototype_is_the_heaviest_and_is_judged_as_scipy_and_scikit_learn_would() -> None:
+    rng = np.random.default_rng(1)
+    probability = rng.random(200)
+    probability[:20] = np.nan
+    rows = rng.dirichlet(np.ones(4), 200)
+    rows[:, 2] += np.nan_to_num(probability)
+    rows /= rows.sum(1, keepdims=True)
+    match = match_tumour(rows, np.array([0.5, 0.1, 0.3, 0.1]), probability, [1, 2])
+    known, positive = probability[20:], probability[20:] >= 0.5
+    assert (match.prototype, match.weight) == (2, 0.3)
+    assert match.auroc == pytest.approx(roc_auc_score(positive, rows[20:, 2]))
+    assert match.spearman == pytest.approx(spearmanr(known, rows[20:, 2]).statistic)
+    assert match.dice == pytest.approx(f1_score(positive, rows[20:, 2] >= 0.5))
+    assert match.auroc_all == pytest.approx(roc_auc_score(positive, rows[20:, [1, 2]].sum(1)))
+    assert match.positive == pytest.approx(positive.mean())
+
+
+def test_numbers_that_are_not_defined_are_none() -> None:
+    match = match_tumour(np.ones((4, 1)), np.ones(1), np.zeros(4), [0])
+    assert (match.auroc, match.spearman, match.saturated) == (None, None, 1.0)
+    assert rank_correlation(np.arange(3), np.ones(3)) is None
+
+
+def test_the_densest_window_is_the_one_an_exhaustive_search_finds() -> None:
+    rng = np.random.default_rng(2)
+    cells = np.stack(np.meshgrid(np.arange(12), np.arange(9)), -1).reshape(-1, 2)
+    cells = cells[rng.random(len(cells)) < 0.8]
+    corners, mass = cells * 50.0 + (300, 700), rng.random(len(cells))
+    x, y, w, h = densest_window(corners, 50, mass, (200, 150))
+    inside = (corners >= (x - 1e-6, y - 1e-6)).all(1) & (corners < (x + w - 1e-6, y + h - 1e-6)).all(1)
+    low = corners.min(0)
+    best = max(
+        mass[((cells * 50 + (300, 700) >= (a, b)) & (corners < (a + 200, b + 150))).all(1)].sum()
+        for a in low[0] + 50 * np.arange(9)
+        for b in low[1] + 50 * np.arange(7)
+    )
+    assert mass[inside].sum() == pytest.approx(best)
+
+
+def labels_file(folder: Path, rows: str, header: str = "slide_id,x,y,label") -> Path:
+    path = folder / "labels.csv"
+    path.write_text(f"{header}\n{rows}")
+    return path
+
+
+def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(tmp_path: Path) -> None:
+    bag = open_bag(write_bag(tmp_path / "007.h5", np.ones((3, 2)), np.array([[0, 0], [SIDE, 0], [0, SIDE]])))
+    labels = read_labels(labels_file(tmp_path, f"007.svs,{SIDE},0,tumour\n007,0,{SIDE}.0,fat\nother,0,0,fat\n"))
+    assert labels.classes == ("fat", "tumour")
+    assert tissue_of(labels.of(bag)).tolist() == [UNKNOWN, 1, 0]
+    assert labels.told()["labels"] == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("s,0,0,a\ns,0,0,b\n", "has two labels"),
+        ("s,0,0,a\n", "at least two classes"),
+        ("s,0,0,a\ns,,1,b\n", "line 3 lacks a number"),
+        ("s,0,0,a\ns,1,1,\n", "line 3"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_one_sentence(tmp_path: Path, rows: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_labels(labels_file(tmp_path, rows))
+
+
+def test_labels_of_other_places_or_slides_are_refused_with_an_example(tmp_path: Path) -> None:
+    bag = open_bag(write_bag(tmp_path / "s.h5", np.ones((2, 2)), np.array([[10, 10], [70, 10]])))
+    with pytest.raises(InputError, match=r"none of the 2 labels of s lies on a patch, e.g. \(5, 5\).*\(10, 10\)"):
+        read_labels(labels_file(tmp_path, "s,5,5,a\ns,6,6,b\n")).of(bag)
+    with pytest.raises(InputError, match="no row is of the slide s"):
+        read_labels(labels_file(tmp_path, "t,5,5,a\nt,6,6,b\n")).of(bag)
+    with pytest.raises(InputError, match="no label column"):
+        read_labels(labels_file(tmp_path, "s,1,1,a\n", "slide_id,x,y,class"))
+    torch.save(torch.ones(2, 2), tmp_path / "n.pt")
+    with pytest.raises(InputError, match="no coordinates"):
+        read_labels(labels_file(tmp_path, "n,5,5,a\nn,6,6,b\n")).of(open_bag(tmp_path / "n.pt"))

@@ -1,0 +1,238 @@
+"""`panther probe` and `panther concordance` from files to files, on a painted slide and on mosaics of real tiles."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
+from PIL import Image
+from sklearn.metrics import adjusted_rand_score
+
+from cli.running import Runner, strict_json
+from panther.explain import read_names
+from panther.storage.prototypes import save_prototypes
+from panther.storage.readers import open_bag
+from panther.types import Prototypes
+from slides.phantoms import write_pyramid
+
+CLASSES = ("disc", "nest", "band")  # of the painted slide's tissues 1 to 3, which are C0 to C2
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Runner:
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner) -> Path:
+    """A painted slide, its prototypes, a probe of its colours, the true labels of its patches."""
+    write_slide(tmp_path)
+    rng = np.random.default_rng(0)
+    (tmp_path / "tiles").mkdir()
+    for name, colour in zip(CLASSES, COLOURS[1:] / 10.0, strict=True):
+        write_bag(tmp_path / "tiles" / f"{name}.h5", colour + rng.normal(size=(20, 3)) * 0.3, None)
+    coords = open_bag(tmp_path / "s.h5").coords
+    assert coords is not None
+    places = coords().numpy()
+    tissue = tissue_at(*(places + SIDE / 2).T)
+    rows = [f"s,{x},{y},{CLASSES[t - 1]}" for (x, y), t in zip(places.tolist(), tissue, strict=True)]
+    (tmp_path / "labels.csv").write_text("slide_id,x,y,label\n" + "\n".join(rows))
+    monkeypatch.chdir(tmp_path)
+    run("probe", "tiles", "-o", "probe.safetensors")
+    return tmp_path
+
+
+def usual(*more: object) -> tuple[object, ...]:
+    return ("concordance", "s.h5", "-p", "p.safetensors", "-o", "a", *more)
+
+
+def told(path: str = "a") -> dict[str, object]:
+    return strict_json((Path(path) / "concordance.json").read_text())
+
+
+def table(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def test_prototypes_get_the_classes_they_were_made_from_and_every_file_says_so(folder: Path, run: Runner) -> None:
+    out, _ = run(*usual("--probe", "probe.safetensors", "--slides", "s.tif", "--max-side", 300))
+    found = told()
+    assert [one["class"] for one in found["prototypes"]] == list(CLASSES)  # type: ignore[attr-defined]
+    assert [one["class_of_centroid"] for one in found["prototypes"]] == list(CLASSES)  # type: ignore[attr-defined]
+    assert found["agreement"]["accuracy"] > 0.95  # type: ignore[index]
+    assert read_names(folder / "a" / "names.suggested.yaml", 3) == dict(enumerate(CLASSES))
+    shares = np.array(
+        [[float(row[f"share {name}"]) for name in ("band", "disc", "nest")] for row in table("a/confusion.csv")]
+    )
+    np.testing.assert_allclose(shares.sum(1), 1)
+    assert shares.argmax(1).tolist() == [1, 2, 0]
+    assert {row["class"] for row in table("a/classes.csv")} == set(CLASSES)
+    assert sorted(file.name for file in (folder / "a").iterdir()) == [
+        "classes.csv", "concordance.json", "concordance.png", "confusion.csv", "names.suggested.yaml", "prototypes.csv",
+        "s.classes.png", "slides.csv",
+    ]  # fmt: skip
+    assert "nest" in out
+
+
+def test_true_labels_agree_with_the_known_regions(folder: Path, run: Runner) -> None:
+    run(*usual("--labels", "labels.csv", "--no-maps"))
+    found = told()["agreement"]
+    # border patches are mixed, so not 1; issue 7 asks for 0.85 and 0.7
+    assert found["accuracy"] >= 0.9  # type: ignore[index]
+    assert found["ari"] >= 0.8  # type: ignore[index]
+    assert found["accuracy_by"].keys() == {"members", "members_of_other_slides"}  # type: ignore[index]
+
+
+def test_the_same_input_gives_the_same_bytes(folder: Path, run: Runner) -> None:
+    how = ("--probe", "probe.safetensors", "--positive", "nest", "--slides", "s.tif", "--max-side", 200)
+    run(*usual(*how))
+    shutil.move("a", "b")
+    run(*usual(*how))
+    for file in sorted(Path("b").iterdir()):
+        assert file.read_bytes() == (Path("a") / file.name).read_bytes(), file.name
+
+
+@pytest.mark.parametrize("image", [(), ("--slides", "s.tif")])
+def test_tumour_is_drawn_beside_its_prototype_and_enlarged_where_it_lies(
+    folder: Path, run: Runner, image: tuple[str, ...]
+) -> None:
+    out, _ = run(*usual("--probe", "probe.safetensors", "--positive", "nest", *image, "--max-side", 300, "--json"))
+    slide = json.loads(out)["slides"][0]
+    assert slide["tumour_prototype"] == 1
+    assert slide["tumour_auroc"] > 0.95
+    assert slide["tumour_dice"] > 0.9
+    with Image.open(folder / "a" / "s.tumour.png") as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+    yellow = (pixels[..., 0] > 150) & (pixels[..., 1] > 130) & (pixels[..., 2] < 130)  # viridis at 1, over any image
+    half = len(pixels) // 2
+    assert yellow[half:].mean() > 2 * yellow[:half].mean() > 0  # the enlarged row shows more of it
+    run(*usual("--probe", "probe.safetensors", "--positive", "nest", *image, "--region", "300,300,200,200"))
+    run(*usual("--probe", "probe.safetensors", "--positive", "nest", "--region", "9000,9000,9,9"), code=2)
+
+
+def test_saturated_posteriors_are_noted_and_a_temperature_softens_them(folder: Path, run: Runner) -> None:
+    how = usual("--probe", "probe.safetensors", "--positive", "nest", "--no-maps")
+    _, err = run(*how)
+    assert "in 3 dimensions they saturate" in err
+    before = told()["slides"][0]["tumour_saturated"]  # type: ignore[index]
+    _, err = run(*how, "-s", "temperature=100")
+    assert "saturate" not in err
+    assert told()["slides"][0]["tumour_saturated"] < before  # type: ignore[index]
+
+
+def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(folder: Path, run: Runner) -> None:
+    Path("n.yaml").write_text("C0: nest, loose\nC1: something else\n")
+    run(*usual("--probe", "probe.safetensors", "--positive", "nest", "--names", "n.yaml", "--no-maps"))
+    assert told()["tumour_prototypes"] == [0, 1]  # C1's name mentions no class, so its class speaks
+    Path("n.yaml").write_text("C0: nest\nC1: disc\n")
+    run(*usual("--probe", "probe.safetensors", "--positive", "nest", "--names", "n.yaml", "--no-maps"))
+    assert told()["tumour_prototypes"] == [0]
+    assert read_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
+
+
+def test_a_folder_goes_on_after_a_bad_slide_and_slides_without_coordinates_are_counted(
+    folder: Path, run: Runner
+) -> None:
+    Path("f").mkdir()
+    shutil.copy("s.h5", "f/s.h5")
+    write_bag(folder / "f" / "bare.h5", COLOURS[[1, 2]] / 10.0, None)
+    write_bag(folder / "f" / "empty.h5", np.zeros((0, 3)), np.zeros((0, 2), int))
+    probe = ("--probe", "probe.safetensors", "--positive", "nest")
+    out, _ = run("concordance", "f", "-p", "p.safetensors", "-o", "a", *probe, "--json", "--max-side", 100, code=1)
+    found = json.loads(out)
+    assert [slide["slide"] for slide in found["slides"]] == ["bare", "s"]
+    assert found["slides"][0]["accuracy"] == 1
+    assert list(found["failures"]) == ["empty"]
+    assert any("bare: no coordinates" in note for note in found["notes"])
+
+
+def test_requests_that_make_no_sense_are_one_sentence(folder: Path, run: Runner) -> None:
+    def refused(told: str, *arguments: object) -> None:
+        _, err = run(*arguments, code=2)
+        assert told in err
+        assert err.count("\n") == 1
+        assert not Path("a").exists()
+
+    probe = ("--probe", "probe.safetensors")
+    refused("one of them", *usual())
+    refused("one of them", *usual(*probe, "--labels", "labels.csv"))
+    refused("no class 'tumour'; the classes are band, disc, nest", *usual(*probe, "--positive", "tumour"))
+    refused("but not all", *usual(*probe, "--positive", "band,disc,nest"))
+    refused("--by is members or centroid", *usual(*probe, "--by", "eye"))
+    refused("--region", *usual(*probe, "--region", "1,2,3,4"))
+    refused("is not understood", *usual(*probe, "--positive", "nest", "--region", "1,2,3"))
+    refused("not a tissue probe", *usual("--probe", "p.safetensors"))
+    refused("--by centroid needs a probe", *usual("--labels", "labels.csv", "--by", "centroid"))
+    save_prototypes(Prototypes(torch.zeros(2, 3), encoder="uni"), folder / "p.safetensors")
+    refused("The prototypes: 3 features of the encoder 'uni'", *usual(*probe))
+    Path("labels.csv").write_text("slide_id,x,y,label\ns,1,1,a\ns,2,2,b\n")
+    save_prototypes(Prototypes(torch.zeros(2, 3), encoder="mean"), folder / "p.safetensors")
+    refused("lies on a patch", *usual("--labels", "labels.csv"))
+    refused("leave --encoder out", "probe", "tiles", "-o", "a", "--encoder", "uni")
+
+
+TILE = 224
+
+
+def write_mosaic(path: Path, layout: list[str], pools: dict[str, list[Path]]) -> tuple[np.ndarray, list[str]]:
+    """Slide of real tiles: a letter of the layout is a class, by its first letter; returns corners and classes."""
+    image = np.full((len(layout) * TILE, len(layout[0]) * TILE, 3), 245, np.uint8)
+    corners, classes = [], []
+    for row, line in enumerate(layout):
+        for column, letter in enumerate(line):
+            name = next(name for name in pools if name.startswith(letter))
+            with Image.open(pools[name].pop()) as tile:
+                image[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE] = np.asarray(
+                    tile.convert("RGB")
+                )
+            corners.append((column * TILE, row * TILE))
+            classes.append(name)
+    write_pyramid(path, image, 0.5, levels=1)
+    return np.array(corners), classes
+
+
+def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never_saw_a_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner, shared_data: Path
+) -> None:
+    from panther.encoders import load_encoder
+    from panther.encoders.extract import extract
+    from panther.slides import open_slide, patch_spec
+
+    monkeypatch.chdir(tmp_path)
+    source = shared_data / "tiles" / "lung"
+    pools = {name: sorted((source / name).iterdir()) for name in ("normal", "scc")}
+    for name, files in pools.items():
+        (tmp_path / "tiles" / name).mkdir(parents=True)
+        for file in files[:6]:
+            shutil.copy(file, tmp_path / "tiles" / name)
+    run("probe", "tiles", "-o", "probe.safetensors", "-j", 1, "--folds", 2)
+    corners, classes = write_mosaic(tmp_path / "m.tif", ["nnnnn", "nsssn", "nsssn", "nnnnn"], pools)
+    with open_slide(tmp_path / "m.tif") as slide:
+        spec = patch_spec(slide, TILE, 0.5)
+        extract(
+            slide,
+            corners,
+            spec,
+            load_encoder("lite0"),
+            tmp_path / "m.h5",
+            {"patch_size_level0": TILE, "patch_size": TILE},
+        )
+    run("prototypes", "m.h5", "-o", "p.safetensors", "-C", 3, "-j", 1)
+    common = ("concordance", "m.h5", "-p", "p.safetensors", "-o", "a")
+    run(*common, "--probe", "probe.safetensors", "--slides", "m.tif", "--positive", "scc", "--max-side", 300)
+    found = told()
+    assert found["agreement"]["accuracy"] >= 0.85  # type: ignore[index]
+    assert found["slides"][0]["tumour_auroc"] >= 0.9  # type: ignore[index]
+    rows = [(x, y, name) for (x, y), name in zip(corners.tolist(), classes, strict=True)]
+    Path("truth.csv").write_text("slide_id,x,y,label\n" + "\n".join(f"m,{x},{y},{name}" for x, y, name in rows))
+    run(*common, "--labels", "truth.csv", "--no-maps")
+    truth = told()["agreement"]
+    assert truth["accuracy"] >= 0.85  # type: ignore[index]
+    counts = np.array(truth["table"])  # type: ignore[index]
+    truth_again, named = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
+    assert truth["ari_named"] == pytest.approx(adjusted_rand_score(truth_again, named))  # type: ignore[index]

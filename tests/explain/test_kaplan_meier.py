@@ -1,0 +1,151 @@
+"""Curves and tests by proportions against lifelines; ties and missing things are handled and said."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lifelines import KaplanMeierFitter
+from lifelines.statistics import multivariate_logrank_test
+
+from cli.running import Runner, strict_json
+from panther.errors import InputError
+from panther.explain.kaplan_meier import Proportions, by_patient, compare, read_proportions
+from panther.learning.cohort import Cohort, load_cohort
+from panther.learning.outcomes import SurvivalOutcome
+
+PATIENTS, C = 60, 4
+
+
+def proportions(seed: int = 0) -> np.ndarray:
+    """C2 is absent everywhere; C3 is absent in three quarters of the patients."""
+    rng = np.random.default_rng(seed)
+    pi = rng.dirichlet(np.ones(3), PATIENTS)
+    pi[rng.permutation(PATIENTS)[: PATIENTS * 3 // 4], 2] = 0
+    pi /= pi.sum(1, keepdims=True)
+    return np.stack([pi[:, 0], pi[:, 1], np.zeros(PATIENTS), pi[:, 2]], 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Table and proportions of patients with one slide each; much of C0 is bad for them."""
+    rng, pi = np.random.default_rng(1), proportions()
+    death, censoring = rng.exponential(1000 * np.exp(-3 * pi[:, 0])), rng.exponential(900, PATIENTS)
+    time, event = np.ceil(np.minimum(death, censoring) / 20) * 20, death <= censoring  # with ties
+    rows = [f"P{i:02d},S{i:02d},{time[i]:.0f},{int(not event[i])}" for i in range(PATIENTS)]
+    (tmp_path / "t.csv").write_text("case_id,slide_id,os_survival_days,os_censorship\n" + "\n".join(rows) + "\n")
+    rows = [f"S{i:02d},P{i:02d}," + ",".join(map(repr, row.tolist())) for i, row in enumerate(pi)]
+    (tmp_path / "pi.csv").write_text("slide,patient,C0,C1,C2,C3\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def cohort(folder: Path) -> Cohort:
+    return load_cohort(folder / "t.csv", SurvivalOutcome("os"))
+
+
+def test_curves_limits_and_p_values_are_those_of_lifelines(folder: Path) -> None:
+    patients = by_patient(read_proportions(folder / "pi.csv"), cohort(folder))
+    found, _ = compare(patients)
+    time, event = patients.survival.time, patients.survival.event
+    for one in found:
+        pi = patients.pi[:, one.prototype]
+        low, high = np.quantile(pi, [1 / 3, 2 / 3])
+        names = np.select([pi <= low, pi <= high], ["low", "middle"], "high")
+        theirs = multivariate_logrank_test(time, names, event)
+        assert one.statistic == pytest.approx(theirs.test_statistic, rel=1e-9)
+        assert one.p == pytest.approx(theirs.p_value, rel=1e-7)
+        assert {g.name: g.n for g in one.groups} == {name: int((names == name).sum()) for name in set(names.tolist())}
+        for group in one.groups:
+            own = names == group.name
+            fit = KaplanMeierFitter().fit(time[own], event[own])
+            curve = group.curve
+            np.testing.assert_allclose(curve.survival, fit.survival_function_at_times(curve.time), atol=1e-12)
+            limits = fit.confidence_interval_.loc[curve.time].to_numpy()
+            inside = (curve.survival > 0) & (curve.survival < 1)
+            np.testing.assert_allclose(np.stack([curve.low, curve.high], 1)[inside], limits[inside], atol=1e-9)
+
+
+def test_equal_proportions_are_never_parted_and_what_cannot_be_compared_is_said(folder: Path) -> None:
+    patients = by_patient(read_proportions(folder / "pi.csv"), cohort(folder))
+    found, notes = compare(patients)
+    assert [one.prototype for one in found] == [0, 1, 3]
+    assert [g.name for g in found[2].groups] == ["low", "high"]
+    assert found[2].groups[0].n == PATIENTS * 3 // 4
+    assert found[2].groups[0].largest == 0
+    assert any(note.startswith("C2: its proportion is the same") for note in notes)
+    assert any(note.startswith("C3: too many patients have equal proportions") for note in notes)
+    with pytest.raises(InputError, match="No prototype's proportion differs"):
+        compare(patients._replace(pi=np.full_like(patients.pi, 0.25)))
+
+
+def test_slides_of_a_patient_count_by_their_patches(tmp_path: Path) -> None:
+    rows = ("A,a1,10,0", "A,a2,10,0", "B,b,20,0", "D,d,5,1")
+    (tmp_path / "t.csv").write_text("case_id,slide_id,os_survival_days,os_censorship\n" + "\n".join(rows) + "\n")
+    pi = np.array([[0.2, 0.8], [0.8, 0.2], [0.5, 0.5]])
+    weighted = by_patient(Proportions(["a1", "a2", "b"], pi, np.array([300.0, 100, 50])), cohort(tmp_path))
+    assert weighted.ids == ("A", "B")
+    np.testing.assert_allclose(weighted.pi, [[0.35, 0.65], [0.5, 0.5]])
+    assert any("1 patients have no proportions" in note for note in weighted.notes)
+    alike = by_patient(Proportions(["a1", "a2", "b"], pi, None), cohort(tmp_path))
+    np.testing.assert_allclose(alike.pi[0], [0.5, 0.5])
+    assert any("count alike" in note for note in alike.notes)
+    by_name = by_patient(Proportions(["B", "A"], pi[:2], None), cohort(tmp_path))  # embedded by patient
+    np.testing.assert_allclose(by_name.pi, pi[[1, 0]])
+    with pytest.raises(InputError, match="none of its 3 patients has proportions"):
+        by_patient(Proportions(["x"], pi[:1], None), cohort(tmp_path))
+
+
+def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Runner(monkeypatch, capsys)
+    monkeypatch.chdir(folder)
+    (folder / "n.yaml").write_text("C0: tumour $x$\n")
+    for name in "ab":
+        out, err = run(
+            "kaplan-meier", "pi.csv", "--table", "t.csv", "--survival", "os", "-o", name, "--names", "n.yaml"
+        )
+    assert "60 patients" in out
+    assert "C2: its proportion" in err
+    assert sorted(f.name for f in Path("a").iterdir()) == ["km.csv", "km.json", "km.png"]
+    assert all(f.read_bytes() == (folder / "b" / f.name).read_bytes() for f in Path("a").iterdir())
+    told = strict_json(Path("a/km.json").read_text())
+    first = told["prototypes"][0]
+    assert (told["format"], first["prototype"], first["name"]) == (1, 0, "tumour $x$")
+    assert [g["group"] for g in first["groups"]] == ["low", "middle", "high"]
+    group = first["groups"][0]
+    assert len({len(group[k]) for k in ("time", "survival", "low", "high")}) == 1
+    assert (group["time"][0], group["survival"][0]) == (0, 1)
+    with Path("a/km.csv").open() as handle:
+        assert sum(1 for _ in csv.DictReader(handle)) == 8
+    columns = {"obs_n_patches": np.full(PATIENTS, 9), "samples": np.array([f"S{i:02d}" for i in range(PATIENTS)])}
+    np.savez("e.npz", pi=proportions(), **columns)
+    run("kaplan-meier", "e.npz", "--table", "t.csv", "--survival", "os", "-o", "c", "--names", "n.yaml")
+    assert Path("c/km.csv").read_bytes() == Path("a/km.csv").read_bytes()
+
+
+def test_requests_that_make_no_sense_are_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Runner(monkeypatch, capsys)
+    monkeypatch.chdir(folder)
+    text = Path("pi.csv").read_text()
+    lines = text.splitlines()
+    Path("nan.csv").write_text("\n".join([lines[0], "S00,P00,0.1,nan,0,0", *lines[2:]]))
+    Path("twice.csv").write_text("\n".join([*lines, lines[1]]))
+    Path("odd.csv").write_text("name,share\na,1\n")
+    Path("empty.csv").write_text("")
+    for given, told in (
+        ("nan.csv", "line 2 holds a proportion"),
+        ("twice.csv", "slide S00 is there more than once"),
+        ("odd.csv", "expected are slide, C0, C1"),
+        ("empty.csv", "cannot be read"),
+        ("none.csv", "cannot be read"),
+        ("t.txt", "not an embeddings file"),
+    ):
+        _, err = run("kaplan-meier", given, "--table", "t.csv", "--survival", "os", "-o", "x", code=2)
+        assert told in err
+        assert err.count("\n") == 1
+    _, err = run("kaplan-meier", "pi.csv", "--table", "t.csv", "--survival", "dss", "-o", "x", code=2)
+    assert "no columns for the endpoint 'dss'" in err
+    assert not Path("x").exists()

@@ -1,0 +1,145 @@
+"""The tissue probe: what it learns, how it is judged, its file, and tiles that cannot be used."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, recall_score
+
+from panther.errors import InputError
+from panther.explain.concordance.probe import ProbeSettings, fit_probe
+from panther.explain.concordance.probe_file import load_probe, save_probe
+from panther.explain.concordance.probe_tiles import LabelledTiles, find_images, holds_features, read_features
+from panther.types import Bag
+
+
+def tiles(n: int = 40, d: int = 10, k: int = 3, spread: float = 2.0, seed: int = 0) -> LabelledTiles:
+    """n tiles a class around k centres; the last feature is constant."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(k), n)
+    x = rng.normal(size=(k, d))[labels] * spread + rng.normal(size=(n * k, d))
+    x[:, -1] = 3.0
+    return LabelledTiles(x.astype(np.float32), labels, tuple("abcdef"[:k]), encoder="mean")
+
+
+def test_probabilities_are_those_of_a_logistic_regression_on_standardised_features() -> None:
+    given = tiles()
+    probe = fit_probe(given)
+    x = (given.features - given.features.mean(0)) / np.maximum(given.features.std(0), 1e-12)
+    scaled = probe.scaler(torch.as_tensor(given.features)).numpy()
+    np.testing.assert_allclose(scaled[:, :-1], x[:, :-1], atol=1e-4)
+    # scikit-learn counts the penalty by C; ours is relative to the variance of the rows
+    variance = float(((x - x.mean(0)) ** 2).sum(1).mean())
+    other = LogisticRegression(C=1 / (probe.settings["strength"] * variance), tol=1e-8, max_iter=10_000)
+    expected = other.fit(x, given.labels).predict_proba(x)
+    np.testing.assert_allclose(probe.probabilities(torch.as_tensor(given.features)), expected, atol=2e-3)
+
+
+def test_cross_validation_tells_tiles_that_were_not_seen() -> None:
+    noise = LabelledTiles(np.random.default_rng(0).normal(size=(120, 30)).astype(np.float32), np.arange(120) % 3, ("a", "b", "c"))  # fmt: skip
+    probe = fit_probe(noise)
+    assert probe.evaluation["accuracy"] < 0.5  # chance is 1/3; on its own tiles the probe would do far better
+    good = fit_probe(tiles())
+    table = np.array(good.evaluation["confusion"])
+    truth, said = (np.repeat(axis.ravel(), table.ravel()) for axis in np.indices(table.shape))
+    assert good.evaluation["accuracy"] == pytest.approx(accuracy_score(truth, said))
+    assert list(good.evaluation["recall"].values()) == pytest.approx(recall_score(truth, said, average=None).tolist())
+    assert good.evaluation["accuracy"] > 0.9
+
+
+def test_slides_stay_together_so_that_a_slides_look_does_not_pass_for_tissue() -> None:
+    rng = np.random.default_rng(0)
+    slide = np.repeat(np.arange(20), 10)
+    labels = slide % 2
+    x = (rng.normal(size=(20, 40))[slide] * 3 + rng.normal(size=(200, 40))).astype(
+        np.float32
+    )  # slides differ, classes do not
+    alone = fit_probe(LabelledTiles(x, labels, ("a", "b")))
+    together = fit_probe(LabelledTiles(x, labels, ("a", "b"), groups=slide))
+    assert alone.evaluation["accuracy"] > 0.95
+    assert together.evaluation["accuracy"] < 0.75
+
+
+def test_a_file_keeps_the_probe_and_the_same_tiles_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_probe(fit_probe(tiles()), tmp_path / f"{name}.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+    probe, found = fit_probe(tiles()), load_probe(tmp_path / "a.safetensors")
+    x = torch.randn(5, 10)
+    torch.testing.assert_close(found.probabilities(x), probe.probabilities(x))
+    assert (found.classes, found.encoder, found.evaluation) == (probe.classes, "mean", probe.evaluation)
+
+
+def test_files_that_are_no_probe_or_damaged_are_refused(tmp_path: Path) -> None:
+    save_probe(fit_probe(tiles()), tmp_path / "p.safetensors")
+    content = bytearray((tmp_path / "p.safetensors").read_bytes())
+    content[-3] ^= 0xFF
+    (tmp_path / "q.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="do not fit their hash"):
+        load_probe(tmp_path / "q.safetensors")
+    (tmp_path / "q.safetensors").write_bytes(content[:200])
+    with pytest.raises(InputError, match="damaged"):
+        load_probe(tmp_path / "q.safetensors")
+    with pytest.raises(InputError, match="no such probe"):
+        load_probe(tmp_path / "r.safetensors")
+
+
+def test_bags_of_another_encoder_or_with_nan_are_refused() -> None:
+    probe = fit_probe(tiles())
+    with pytest.raises(InputError, match="of the encoder 'uni', but the probe was trained on 10 of 'mean'"):
+        probe.label(Bag("s", torch.ones(2, 10), encoder="uni"))
+    with pytest.raises(InputError, match="9 features"):
+        probe.label(Bag("s", torch.ones(2, 9), encoder="mean"))
+    x = torch.ones(3, 10)
+    x[1, 2] = torch.nan
+    with pytest.raises(InputError, match="row 1"):
+        probe.label(Bag("s", x))
+
+
+def test_features_are_read_from_class_folders_class_files_and_encoded_tiles(tmp_path: Path) -> None:
+    given = tiles(n=6, k=2)
+    parts = {name: given.features[given.labels == k] for k, name in enumerate("ab")}
+    (tmp_path / "files").mkdir()
+    for name, rows in parts.items():
+        np.save(tmp_path / "files" / f"{name}.npy", rows)
+        (tmp_path / "folders" / name).mkdir(parents=True)
+        np.save(tmp_path / "folders" / name / "s1.npy", rows[:3])
+        np.save(tmp_path / "folders" / name / "s2.npy", rows[3:])
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["features"] = given.features
+        file["tiles"] = [f"{'ab'[k]}/{n}.png" for n, k in enumerate(given.labels)]
+    for place in ("files", "folders", "t.h5"):
+        assert holds_features(tmp_path / place)
+        found = read_features(tmp_path / place, 500, 0)
+        np.testing.assert_array_equal(found.features, given.features)
+        assert (found.labels.tolist(), found.classes) == (given.labels.tolist(), ("a", "b"))
+        assert (found.groups is not None) == (place == "folders")
+    assert np.bincount(read_features(tmp_path / "files", 4, 0).labels).tolist() == [4, 4]
+
+
+def test_tiles_that_cannot_teach_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        holds_features(tmp_path / "none")
+    (tmp_path / "aca").mkdir()
+    (tmp_path / "aca" / "1.png").touch()
+    with pytest.raises(InputError, match=r"one class \(aca\)"):
+        find_images(tmp_path, 500, 0)
+    (tmp_path / "scc").mkdir()
+    with pytest.raises(InputError, match="the class 'scc' has no tile images"):
+        find_images(tmp_path, 500, 0)
+    (tmp_path / "loose.png").touch()
+    with pytest.raises(InputError, match=r"1 images, .* lie beside"):
+        find_images(tmp_path, 500, 0)
+    one = LabelledTiles(np.ones((3, 2), np.float32), np.array([0, 0, 1]), ("a", "b"))
+    with pytest.raises(InputError, match="a class has 1 tile"):
+        fit_probe(one)
+    with pytest.raises(InputError, match="must be at least 2"):
+        ProbeSettings(folds=1)
+    (tmp_path / "f").mkdir()
+    np.save(tmp_path / "f" / "a.npy", np.ones((3, 2), np.float32))
+    np.save(tmp_path / "f" / "b.npy", np.ones((3, 4), np.float32))
+    with pytest.raises(InputError, match="encode all tiles with one encoder"):
+        read_features(tmp_path / "f", 500, 0)
