@@ -27,19 +27,18 @@ def run(
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
     from panther.execution import open_executor
     from panther.learning.experiment import run_study
+    from panther.learning.record import write_record
     from panther.learning.results import collect
     from panther.learning.study import load_study
     from panther.learning.tables import markdown, write_results
-    from panther.storage.atomic import atomic_write, check_writable_folder
+    from panther.storage.atomic import check_writable_folder
 
     study = load_study(study_file)
     check_writable_folder(folder)
     with open_executor(workers) as executor:
         outcome = run_study(study, folder, executor=executor, track=common.track)
         results = collect(study, outcome, executor=executor, track=common.track)
-    written = write_results(results, folder, study.shown)
-    with atomic_write(folder / "study.json") as temporary:
-        temporary.write_text(study.model_dump_json(indent=2))
+    written = [*write_results(results, folder, study.shown), *write_record(study, outcome, folder)]
     lines = [*outcome.population.notes, "", markdown(results, study.shown), f"Tables and predictions: {folder}"]
     common.report(_result(results, written), lines, outcome.failures, as_json=as_json)
 

@@ -27,6 +27,8 @@ class Trained:
     cell: Cell
     fold: int
     path: Path
+    prototypes: Path | None = None
+    embeddings: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Outcome:
     population: Population
     trained: list[Trained]
     failures: dict[str, str]  # what could not be done -> sentence
+    patches: dict[str, dict[str, int]]  # encoder -> sample -> how many
 
 
 def run_study(study: Study, folder: Path, *, executor: Executor | None = None, track: Track = untracked) -> Outcome:
@@ -54,14 +57,16 @@ def run_study(study: Study, folder: Path, *, executor: Executor | None = None, t
         made = plan.jobs(cell, fold)
         for stage, job in made.items():
             jobs[stage].setdefault(job.path, job)
-        trained.append(Trained(cell, fold, made["models"].path))
+        inputs = {stage: made[stage].path for stage in ("prototypes", "embeddings") if stage in made}
+        trained.append(Trained(cell, fold, made["models"].path, **inputs))
     broken: set[Path] = set()
     for stage, todo in jobs.items():
         broken |= _run_stage(stage, list(todo.values()), broken, failures, executor, track)
     done = [t for t in trained if t.path.exists() and t.path not in broken]
     if not done:
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
-    return Outcome(population, done, failures)
+    patches = {encoder: {name: look.patches for name, look in found.items()} for encoder, found in looks.items()}
+    return Outcome(population, done, failures, patches)
 
 
 def _looks(

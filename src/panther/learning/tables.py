@@ -27,14 +27,13 @@ FACTORS = {
 def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Rows: methods with their heads; columns: test part, subgroup and metric; cells: (mean, std, low, high)."""
     shown = summary[summary["metric"].isin(metrics)]
-    varying = [name for name in FACTORS if shown[name].replace(0, np.nan).nunique() > 1]  # 0 prototypes: does not apply
-    rows = [_row_name(row, varying) for _, row in shown.iterrows()]
-    columns = [f"{_part_name(row['part'], row['subgroup'])}, {METRICS[row['metric']]}" for _, row in shown.iterrows()]
+    rows = row_names(shown, varying_factors(shown))
+    columns = [f"{part_name(row['part'], row['subgroup'])}, {METRICS[row['metric']]}" for _, row in shown.iterrows()]
     cells = list(zip(shown["mean"], shown["std"], shown["ci_low"], shown["ci_high"], strict=True))
     table = pd.DataFrame({"row": rows, "column": columns, "cell": cells})
     wide = table.pivot_table(index="row", columns="column", values="cell", aggfunc="first", sort=False)
     tests = sorted({(part, group) for part, group in zip(shown["part"], shown["subgroup"], strict=True)})
-    ordered = [f"{_part_name(part, group)}, {METRICS[metric]}" for part, group in tests for metric in metrics]
+    ordered = [f"{part_name(part, group)}, {METRICS[metric]}" for part, group in tests for metric in metrics]
     return wide.loc[list(dict.fromkeys(rows)), [column for column in ordered if column in wide.columns]]
 
 
@@ -93,6 +92,16 @@ def _write_parquet(table: pd.DataFrame, path: Path) -> None:
     table.to_parquet(path, index=False)
 
 
+def varying_factors(table: pd.DataFrame) -> list[str]:
+    """Factors that tell rows apart beside method and head."""
+    return [name for name in FACTORS if table[name].replace(0, np.nan).nunique() > 1]  # 0 prototypes: does not apply
+
+
+def row_names(table: pd.DataFrame, varying: list[str]) -> list[str]:
+    """What each row's cell is called: method, head, and the factors that vary."""
+    return [_row_name(row, varying) for _, row in table.iterrows()]
+
+
 def _row_name(row: pd.Series, varying: list[str]) -> str:
     head = "" if row["head"] == "own" else f" + {row['head']}"
     extra = ", ".join(
@@ -101,7 +110,8 @@ def _row_name(row: pd.Series, varying: list[str]) -> str:
     return f"{row['method']}{head}" + (f" [{extra}]" if extra else "")
 
 
-def _part_name(part: str, subgroup: str) -> str:
+def part_name(part: str, subgroup: str = "") -> str:
+    """What a test is called: `test`, or the external cohort, with the subgroup."""
     name = part.removeprefix("test_") if part != "test" else "test"
     return f"{name} ({subgroup})" if subgroup else name
 

@@ -1,0 +1,171 @@
+"""Can the numbers be trusted? Each check is a sentence computed from the run, and whether it is good news."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from panther.report.data import Run, metric_name
+from panther.report.html import Html, number, plural, tag, words
+from panther.report.material import Material
+from panther.report.mixtures import effective_number
+
+FEW_EVENTS, FEW_OF_A_CLASS = 10, 5  # in a test part, below which a fold's number is mostly chance
+COLLAPSED = 1.05  # effective prototypes, as in prototypes.shift
+State = Literal["good", "mind", "bad"]
+WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One answer."""
+
+    state: State
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Who is on both sides of a fold."""
+
+    fold: int
+    patients: int  # in training (or validation) and in a test
+    sites: int  # in training and in the study's own test
+    seen: int  # test patients whose site training has seen
+    tested: int  # test patients whose site is known
+
+
+def overlaps(run: Run) -> list[Overlap]:
+    """Counted from the samples that were in each part, not from how the split was asked for."""
+    site = run.cohort["site"]
+    found = []
+    for fold, parts in enumerate(run.folds):
+        known = run.patients([*parts["train"], *parts.get("val", [])])
+        tested = run.patients([s for name, ids in parts.items() if name.startswith("test") for s in ids])
+        own = parts.get("test", [])
+        trained_at = set(site.loc[parts["train"]]) - {""}
+        tested_at = set(site.loc[own]) - {""}
+        seen = sum(site.loc[sample] in trained_at for sample in own)
+        with_site = sum(site.loc[sample] != "" for sample in own)
+        found.append(Overlap(fold, len(known & tested), len(trained_at & tested_at), seen, with_site))
+    return found
+
+
+def checks(material: Material) -> list[Check]:
+    """All that apply, the grave ones first."""
+    found = [check for ask in QUESTIONS for check in ask(material)]
+    return sorted(found, key=lambda check: ("bad", "mind", "good").index(check.state))
+
+
+def checklist(found: list[Check]) -> Html:
+    """As a list; the state is a word, not only a colour."""
+    items = [tag("li", tag("strong", WORDS[c.state]), " ", words(c.sentence), class_=c.state) for c in found]
+    return tag("ul", items, class_="checks")
+
+
+def _patients(material: Material) -> Iterator[Check]:
+    shared = sum(o.patients for o in overlaps(material.run))
+    if shared:
+        said = f"Training and test of the same fold share {plural(shared, 'patient')}: the results are not valid."
+        yield Check("bad", said)
+    else:
+        yield Check(
+            "good", "No patient is in training and test of the same fold (0 shared, counted from the lists of samples)."
+        )
+
+
+def _sites(material: Material) -> Iterator[Check]:
+    found = overlaps(material.run)
+    tested, seen = sum(o.tested for o in found), sum(o.seen for o in found)
+    if not tested:
+        yield Check(
+            "mind", "Sites are not known, so it cannot be told whether hospitals rather than disease were learned."
+        )
+    elif seen:
+        yield Check(
+            "mind",
+            f"{seen:,} of {tested:,} test samples come from sites that training has seen. Folds by site (`scheme: site-kfold`) would tell "
+            "how well this carries over to another hospital.",
+        )
+    else:
+        yield Check(
+            "good",
+            "No site is in training and test of the same fold: every test is on hospitals the model has not seen.",
+        )
+
+
+def _shift(material: Material) -> Iterator[Check]:
+    if material.shift is not None:
+        yield Check(
+            "mind" if material.shift.alarm else "good", material.shift.sentence.removeprefix("Warning: ").capitalize()
+        )
+
+
+def _chance(material: Material) -> Iterator[Check]:
+    run = material.run
+    best, chance = run.best(), run.chance(run.metric)
+    if best is None or chance is None or pd.isna(best["ci_low"]):
+        return
+    said = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, 95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
+    if best["ci_low"] > chance:
+        yield Check("good", f"The best result is better than guessing ({said}; guessing gives {number(chance, 2)}).")
+    else:
+        yield Check("mind", f"Even the best result could be guessing ({said}; guessing gives {number(chance, 2)}).")
+
+
+def _picked(material: Material) -> Iterator[Check]:
+    if len(material.run.rows) > 1:
+        yield Check(
+            "mind",
+            f"{len(material.run.rows)} methods were compared on the same test patients, so the number of the best one is flattered; "
+            "that of a method chosen beforehand is not.",
+        )
+
+
+def _size(material: Material) -> Iterator[Check]:
+    run = material.run
+    smallest = min((len(ids) for parts in run.folds for name, ids in parts.items() if name == "test"), default=0)
+    if not smallest:
+        return
+    tests = [run.cohort.loc[parts["test"]] for parts in run.folds if "test" in parts]
+    if run.classes:
+        fewest = min(int((t["label"] == name).sum()) for t in tests for name in run.classes)
+        limit, what = FEW_OF_A_CLASS, "samples of its rarest class"
+    else:
+        fewest = min(int((t["event"] == "1").sum()) for t in tests)
+        limit, what = FEW_EVENTS, "events"
+    state: State = "good" if fewest >= limit else "mind"
+    more = "" if fewest >= limit else ": numbers of single folds are mostly chance"
+    yield Check(state, f"The smallest test fold has {smallest} samples, and the scarcest has {fewest} {what}{more}.")
+
+
+def _failures(material: Material) -> Iterator[Check]:
+    failures = material.run.record["failures"]
+    if failures:
+        yield Check(
+            "mind", f"{plural(len(failures), 'item')} failed and were left out; the tab Diagnostics lists them."
+        )
+    else:
+        yield Check("good", "Nothing failed: every sample was read and every model trained.")
+
+
+def _collapse(material: Material) -> Iterator[Check]:
+    mixtures = material.mixtures
+    if mixtures is None:
+        return
+    for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
+        yield Check("mind", str(sentence))
+    if mixtures.weights is not None:
+        used = effective_number(mixtures.weights)
+        alone = int((used < COLLAPSED).sum())
+        if alone:
+            yield Check(
+                "mind",
+                f"{plural(alone, 'sample')} of {len(used):,} lie in one prototype only: their mixtures say little.",
+            )
+
+
+QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
+    _patients, _sites, _chance, _picked, _size, _shift, _collapse, _failures,
+)  # fmt: skip

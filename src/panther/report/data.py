@@ -1,0 +1,190 @@
+"""What a report is made from: the folder of a run as one value."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import ValidationError
+
+from panther.errors import InputError
+from panther.learning.columns import read_rows
+from panther.learning.experiment import load_predictions
+from panther.learning.record import COHORT, STUDY, read_record
+from panther.learning.results import GROUP
+from panther.learning.study import Study
+from panther.learning.tables import row_names, varying_factors
+
+CHANCE = {"c_index": 0.5, "auroc": 0.5, "quadratic_kappa": 0.0}  # what guessing gives; balanced accuracy: 1 / classes
+METRIC_NAMES = {"c_index": "c-index", "weighted_f1": "weighted F1", "auroc": "AUROC", "time_auc": "time-dependent AUC"}
+OWN_COLUMNS = ("sample", "patient", "n_slides")  # of cohort.csv, that name or count rather than describe
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished study. Tables have a column `row`: what the printed table calls the method."""
+
+    folder: Path
+    record: dict[str, Any]
+    study: Study
+    cohort: pd.DataFrame  # strings, indexed by sample
+    metrics: pd.DataFrame
+    summary: pd.DataFrame
+    comparisons: pd.DataFrame
+    predictions: pd.DataFrame
+    trained: pd.DataFrame  # one row a cell and fold: files in the cache
+
+    @property
+    def rows(self) -> list[str]:
+        """Methods in the order of the study."""
+        return list(dict.fromkeys(self.summary["row"]))
+
+    @property
+    def parts(self) -> list[str]:
+        """What was tested on: `test`, and external cohorts."""
+        return sorted(set(self.summary["part"]))
+
+    @property
+    def metric(self) -> str:
+        """The one number that the summary speaks about."""
+        return self.study.shown[0]
+
+    @property
+    def folds(self) -> list[dict[str, list[str]]]:
+        """Samples of each part of each fold."""
+        return list(self.record["folds"])
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes; None for survival."""
+        return self.record["classes"]
+
+    @property
+    def time_unit(self) -> str:
+        """The field's tables count survival in days; other columns may be anything."""
+        return "days" if self.study.task.survival else "as in the table"
+
+    def chance(self, metric: str) -> float | None:
+        """What guessing gives, where that is one number."""
+        if metric == "balanced_accuracy" and self.classes:
+            return 1 / len(self.classes)
+        return CHANCE.get(metric)
+
+    def judged(self, part: str, metric: str) -> pd.DataFrame:
+        """Rows of the summary of one test and metric, without subgroups."""
+        table = self.summary
+        return table[(table["part"] == part) & (table["metric"] == metric) & (table["subgroup"] == "")]
+
+    def best(self, part: str = "test") -> pd.Series | None:
+        """Row of the summary with the highest mean."""
+        rows = self.judged(part, self.metric).dropna(subset="mean")
+        return None if rows.empty else rows.iloc[int(rows["mean"].to_numpy().argmax())]
+
+    def patients(self, samples: Sequence[str]) -> set[str]:
+        """Whom samples belong to."""
+        return set(self.cohort.loc[list(samples), "patient"])
+
+    def column(self, name: str, samples: Sequence[str]) -> list[str]:
+        """Clinical column for samples; what is empty is `not known`."""
+        return [value or "not known" for value in self.cohort[name].reindex(list(samples)).fillna("")]
+
+    def cached(self, name: str | None) -> Path | None:
+        """File of the cache, while it is there."""
+        path = None if name is None else self.folder / "cache" / name
+        return path if path is not None and path.exists() else None
+
+    def predicted(self, model: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+        """What a model was and its predictions of all parts, training included, while the cache is there."""
+        path = self.cached(model)
+        return None if path is None else load_predictions(path)
+
+
+def load_run(folder: Path) -> Run:
+    """Read what `panther run` wrote."""
+    record = read_record(folder)
+    try:
+        study = Study.model_validate_json((folder / STUDY).read_text(encoding="utf-8"))
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise InputError(
+            f"{folder / STUDY}: this version cannot read it ({reason}); do `panther run` again."
+        ) from error
+    tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
+    tables["trained"] = pd.DataFrame(record["trained"])
+    varying = varying_factors(tables["summary"][tables["summary"]["metric"].isin(study.shown)])
+    named = {name: _named(table, varying) for name, table in tables.items()}
+    cohort = read_rows(folder / COHORT).set_index("sample", drop=False)
+    return Run(folder, record, study, cohort, **named)
+
+
+def metric_name(metric: str) -> str:
+    """In words."""
+    return METRIC_NAMES.get(metric, metric.replace("_", " "))
+
+
+def where_tested(part: str, subgroup: str = "") -> str:
+    """What was tested on, in words."""
+    name = "test folds" if part == "test" else f"{part.removeprefix('test_')} (external)"
+    return f"{name}, {subgroup}" if subgroup else name
+
+
+def describing_columns(run: Run, most: int = 12, limit: int = 60) -> list[str]:
+    """Columns worth colouring by: more than one value, and not a name of its own for everybody."""
+    found = []
+    outcome = [name for name in ("label", "event", "time") if name in run.cohort.columns]
+    for name in dict.fromkeys([*outcome, *run.cohort.columns]):  # what is predicted comes first
+        values = run.cohort[name]
+        known = values[values != ""]
+        distinct = known.nunique()
+        few = distinct <= min(limit, max(2, len(known) // 2))
+        if name not in OWN_COLUMNS and distinct > 1 and (few or numeric(known) is not None):
+            found.append(name)
+    unique: dict[tuple[str, ...], str] = {}
+    for name in found:  # `label` and the column it came from say the same
+        unique.setdefault(tuple(run.cohort[name]), name)
+    return list(unique.values())[:most]
+
+
+def numeric(values: pd.Series) -> np.ndarray | None:
+    """Values as numbers where all that are known are, and they are more than a few."""
+    number = pd.to_numeric(values.where(values != ""), errors="coerce")
+    known = values != ""
+    return number.to_numpy(float) if bool(number[known].notna().all()) and number.nunique() > 10 else None
+
+
+def _named(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:
+    if table.empty:
+        return table.assign(row=[])
+    cells = table[GROUP].drop_duplicates()
+    names = dict(zip(cells.itertuples(index=False, name=None), row_names(cells, varying), strict=True))
+    return table.assign(row=[names[key] for key in table[GROUP].itertuples(index=False, name=None)])
+
+
+def _table(folder: Path, name: str) -> pd.DataFrame:
+    path = folder / f"{name}.parquet"
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: the table cannot be read ({_first_line(error)}); do `panther run` again.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """A JSON file of another command, with a sentence where it is missing or damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); give the folder that `panther {what}` wrote."
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{path}: this is not JSON ({error}); do `panther {what}` again.") from error
+    if not isinstance(content, dict) or content.get("format", 1) != 1:
+        raise InputError(f"{path}: not of a format that this version knows; do `panther {what}` again, or update.")
+    return content

@@ -1,0 +1,172 @@
+"""Figures of results: forest plots, curves, confusion matrices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from panther.learning.survival_metrics import KaplanMeier
+from panther.report.figures._base import (
+    FAINT,
+    SEQUENTIAL,
+    Figure,
+    axis,
+    figure,
+    group_colour,
+    names_axis,
+    text,
+    texts,
+    vertical,
+)
+from panther.report.style import BLUE, ORANGE
+
+
+class Estimate(NamedTuple):
+    """A mean with its interval, and what it is the mean of."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    folds: Sequence[float]
+
+
+def forest(rows: Sequence[Estimate], metric: str, chance: float | None = None, marked: str | None = None) -> Figure:
+    """Mean and interval of each method as a line, every fold as a dot; ``marked`` is drawn in another colour."""
+    colours = [ORANGE if row.name == marked else BLUE for row in rows]
+    folds = [(value, row.name, number) for row in rows for number, value in enumerate(row.folds)]
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "one fold",
+        "x": [value for value, _, _ in folds],
+        "y": texts([name for _, name, _ in folds]),
+        "marker": {"color": FAINT, "size": 7, "opacity": 0.55, "symbol": "circle-open"},
+        "hovertemplate": "%{y}<br>%{x:.3f}<extra>one fold</extra>",
+    }
+    bars = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "mean and 95 % interval over patients",
+        "x": [row.mean for row in rows],
+        "y": texts([row.name for row in rows]),
+        "marker": {"color": colours, "size": 10, "symbol": "square"},
+        "error_x": {
+            "type": "data",
+            "array": [row.high - row.mean for row in rows],
+            "arrayminus": [row.mean - row.low for row in rows],
+            "color": BLUE,
+            "thickness": 2,
+            "width": 0,
+        },
+        "hovertemplate": "%{y}<br>%{x:.3f}<extra>mean</extra>",
+    }
+    layout: dict[str, Any] = {"xaxis": axis(metric), "yaxis": names_axis(categoryarray=bars["y"])}
+    if chance is not None:
+        line, note = vertical(chance, "chance")
+        layout |= {"shapes": [line], "annotations": [note]}
+    layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom"}
+    return figure([dots, bars], 110 + 30 * len(rows), margin={"l": 10, "r": 20, "t": 36, "b": 50}, **layout)
+
+
+def learning_curves(histories: Sequence[Sequence[Mapping[str, float]]]) -> Figure:
+    """Loss over epochs, one line a fold; dashed on validation."""
+    traces = []
+    for fold, history in enumerate(histories):
+        for field, dash in (("train_loss", "solid"), ("val_loss", "dash")):
+            if history and field in history[0]:
+                traces.append(
+                    {
+                        "type": "scatter",
+                        "mode": "lines" if len(history) > 1 else "markers",
+                        "name": f"fold {fold + 1}, {'training' if field == 'train_loss' else 'validation'}",
+                        "x": [row["epoch"] + 1 for row in history],
+                        "y": [row[field] for row in history],
+                        "line": {"color": group_colour(fold), "dash": dash, "width": 2},
+                    }
+                )
+    return figure(traces, 340, xaxis=axis("epoch"), yaxis=axis("loss"), showlegend=True)
+
+
+def survival_curves(curves: Mapping[str, KaplanMeier], unit: str = "days") -> Figure:
+    """Kaplan-Meier curves with their 95 % bands; a tick where somebody was lost from sight."""
+    traces: list[dict[str, Any]] = []
+    for number, (name, km) in enumerate(curves.items()):
+        colour = group_colour(number)
+        time = np.concatenate([[0.0], km.time])
+        low, high = (np.concatenate([[1.0], values]) for values in (km.low, km.high))
+        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        band: dict[str, Any] = {
+            "type": "scatter",
+            "mode": "lines",
+            "line": {"width": 0, "shape": "hv"},
+            "hoverinfo": "skip",
+            "showlegend": False,
+            "legendgroup": text(name),
+            "x": time,
+        }
+        traces += [
+            band | {"y": low},
+            band | {"y": high, "fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.12)"},
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": text(name),
+                "legendgroup": text(name),
+                "x": time,
+                "y": np.concatenate([[1.0], km.survival]),
+                "line": {"color": colour, "width": 2.5, "shape": "hv", "dash": ("solid", "dash", "dot")[number % 3]},
+                "hovertemplate": "%{x:.0f} " + text(unit) + ": %{y:.2f}",
+            },
+        ]
+    return figure(
+        traces,
+        400,
+        xaxis=axis(f"time ({text(unit)})", rangemode="tozero"),
+        yaxis=axis("share without the event", range=[0, 1.03]),
+        showlegend=True,
+    )
+
+
+def confusion(matrix: np.ndarray, names: Sequence[str]) -> Figure:
+    """Rows are the truth; colour is the share of the row, the number counts samples."""
+    total = matrix.sum(1, keepdims=True)
+    share = np.divide(matrix, total, out=np.zeros(matrix.shape), where=total > 0)
+    labels = texts(names)
+    trace = {
+        "type": "heatmap",
+        "z": share,
+        "x": labels,
+        "y": labels,
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": SEQUENTIAL,
+        "xgap": 2,
+        "ygap": 2,
+        "text": matrix.tolist(),
+        "texttemplate": "%{text}<br>%{z:.0%}",
+        "hovertemplate": "truth %{y}, predicted %{x}: %{text}<extra></extra>",
+        "colorbar": {"title": {"text": "share of<br>the truth"}, "thickness": 12, "tickformat": ".0%"},
+    }
+    side = min(760, 190 + 62 * len(labels))
+    return figure(
+        [trace],
+        side,
+        xaxis=axis("predicted", showgrid=False, type="category"),
+        yaxis=names_axis() | {"title": {"text": "truth"}},
+    )
+
+
+def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Receiver operating characteristic: (false positive rate, true positive rate) by name."""
+    diagonal = {"type": "scatter", "mode": "lines", "name": "chance", "x": [0, 1], "y": [0, 1]}
+    traces: list[dict[str, Any]] = [diagonal | {"line": {"color": FAINT, "dash": "dot", "width": 1}}]
+    for number, (name, (false, true)) in enumerate(curves.items()):
+        line = {"color": group_colour(number), "width": 2, "dash": ("solid", "dash", "dot")[number // 2 % 3]}
+        traces.append({"type": "scatter", "mode": "lines", "name": text(name), "x": false, "y": true, "line": line})
+    return figure(
+        traces,
+        420,
+        xaxis=axis("false positive rate", range=[-0.01, 1.01]),
+        yaxis=axis("true positive rate", range=[-0.01, 1.02]),
+    )

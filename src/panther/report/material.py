@@ -1,0 +1,148 @@
+"""Everything that the tabs draw from: a run, and the folders of other commands as far as they were given."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from panther.errors import InputError
+from panther.explain.names import label, read_names
+from panther.prototypes.shift import ShiftReport, site_shift
+from panther.report.data import Run, load_run, read_json
+from panther.report.mixtures import Mixtures, load_mixtures
+
+# option -> the command that writes such a folder, and its JSON file
+ARTEFACTS = {
+    "atlas": ("atlas", "atlas.json"),
+    "attribution": ("attribute", "attribution.json"),
+    "km": ("kaplan-meier", "km.json"),
+    "agreement": ("concordance", "concordance.json"),
+}
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """Folder of another command."""
+
+    folder: Path
+    content: dict[str, Any]  # its JSON
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A list of the JSON; empty where it is missing."""
+        found = self.content.get(name)
+        return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """What there is to tell."""
+
+    run: Run
+    title: str
+    mixtures: Mixtures | None
+    shift: ShiftReport | None
+    artefacts: Mapping[str, Artefact]
+    maps: Path | None
+    names: Mapping[int, str]  # of prototypes, given by --names
+    color_by: str | None
+    failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
+
+    def prototype(self, number: int, own: str | None = None) -> str:
+        """`C2 tumour, solid`: the name given to the report, else the one that the artefact has."""
+        return label(number, {number: own} if own and number not in self.names else dict(self.names))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a report is asked to hold."""
+
+    run: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)  # by the names of ARTEFACTS, and maps
+    names: Path | None = None
+    title: str | None = None
+    color_by: str | None = None
+
+
+def gather(request: Request) -> Material:
+    """Read everything, and refuse before the work what cannot be right."""
+    run = load_run(request.run)
+    maps = request.folders.get("maps")
+    if maps is not None and not maps.is_dir():
+        raise InputError(f"{maps}: there is no such folder; give the one that `panther map -o` wrote.")
+    artefacts = {
+        name: Artefact(request.folders[name], read_json(request.folders[name] / file, command))
+        for name, (command, file) in ARTEFACTS.items()
+        if name in request.folders
+    }
+    _refuse_others(artefacts)
+    if request.color_by is not None and request.color_by not in run.cohort.columns:
+        known = ", ".join(run.cohort.columns)
+        raise InputError(f"--color-by: the cohort has no column {request.color_by!r}; it has {known}.")
+    mixtures = load_mixtures(run)
+    names = read_names(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
+    title = request.title or run.study.name
+    return Material(run, title, mixtures, _shift(run, mixtures), artefacts, maps, names, request.color_by)
+
+
+def atlas_weights(material: Material) -> tuple[list[str], np.ndarray] | None:
+    """Slides and their proportions (n, C) as the atlas measured them."""
+    atlas = material.artefacts.get("atlas")
+    path = None if atlas is None else atlas.folder / "pi.csv"
+    if path is None or not path.exists():
+        return None
+    table = pd.read_csv(path, dtype={"slide": str, "patient": str})
+    columns = [name for name in table.columns if name[:1] == "C" and name[1:].isdigit()]
+    return list(table["slide"]), table[columns].to_numpy(float)
+
+
+def _refuse_others(artefacts: Mapping[str, Artefact]) -> None:
+    """C3 must be the same prototype in every tab; names would else be put on other tissue."""
+    # `panther kaplan-meier` leaves out prototypes that do not vary, so its list may be shorter
+    counts = {name: len(a.rows("prototypes")) for name, a in artefacts.items() if name != "km" and a.rows("prototypes")}
+    hashes = {
+        name: str(a.content["prototypes_hash"]) for name, a in artefacts.items() if "prototypes_hash" in a.content
+    }
+    told_apart: dict[str, Mapping[str, object]] = {"numbers": counts, "contents": hashes}
+    for what, found in told_apart.items():
+        if len(set(found.values())) > 1:
+            told = ", ".join(f"--{name} {value}" for name, value in found.items())
+            raise InputError(
+                f"The folders tell of different prototypes ({what}: {told}); write them all with the same prototype file "
+                "(a model's own, or one given to `panther train` with -p)."
+            )
+
+
+def _prototypes(artefacts: Mapping[str, Artefact], mixtures: Mixtures | None) -> int:
+    """How many prototypes there are to be named."""
+    numbers = [row["prototype"] for a in artefacts.values() for row in a.rows("prototypes") if "prototype" in row]
+    if numbers:
+        return max(numbers) + 1
+    if mixtures is None:
+        raise InputError("--names: there are no prototypes to name in this run; leave it out, or give --atlas.")
+    return len(mixtures.prototypes)
+
+
+def _shift(run: Run, mixtures: Mixtures | None) -> ShiftReport | None:
+    """Whether the site can be read off the proportions; None where sites or proportions are not known, or too few."""
+    if mixtures is None or mixtures.weights is None:
+        return None
+    site = run.cohort["site"].reindex(mixtures.samples).fillna("").to_numpy()
+    known = np.flatnonzero(site != "")
+    if not len(known):
+        return None
+    samples = [mixtures.samples[i] for i in known]
+    patients = list(run.cohort["patient"].reindex(samples))
+    try:
+        return site_shift(
+            mixtures.weights[known],
+            site[known].tolist(),
+            samples,
+            patients,
+            permutations=999 if len(samples) < 300 else 199,
+        )
+    except InputError:  # too few sites, or a patient of two
+        return None

@@ -1,0 +1,110 @@
+"""Tab: which prototypes drive the prediction, and how patients with more or less of each fare."""
+
+import numpy as np
+
+from panther.learning.survival_metrics import KaplanMeier
+from panther.report.figures import contributions, survival_curves
+from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
+from panther.report.material import PICTURES, Artefact, Material
+from panther.report.plots import plot
+from panther.report.sections.pictures import MOST_PICTURES, gallery
+
+SYMBOL = {"pi": "π (how much)", "mu": "μ (how it looks)", "Sigma": "Σ (how varied it looks)"}
+
+
+def attribution(material: Material) -> Html | None:
+    """Contributions, then survival by prototype; each works without the other."""
+    parts = [_contributions(material), _survival(material)]
+    return join(tag("h2", "Attribution"), parts) if any(parts) else None
+
+
+def _contributions(material: Material) -> Html | None:
+    found = material.artefacts.get("attribution")
+    if found is None or not found.rows("cohort"):
+        return None
+    names = {
+        row["prototype"]: material.prototype(row["prototype"], row.get("name")) for row in found.rows("prototypes")
+    }
+    figures: dict[str, Html] = {}
+    for output in dict.fromkeys(row["output"] for row in found.rows("cohort")):
+        figures[str(output)] = _one_output(found, output, names, len(figures))
+    gap = found.content.get("gap")
+    pictures = sorted(p for p in found.folder.glob("*.attribution.*") if p.suffix.lower() in PICTURES)
+    kind = found.content.get("kind", "")
+    return join(
+        tag("h3", "What drives the prediction"),
+        paragraph(
+            "How much each prototype moves the model's output away from that of the average training sample, as the mean size "
+            "over samples. It explains the model, not the disease: "
+            "a prototype can matter because it goes with a site or with how the tissue was cut."
+        ),
+        choice("output", "Output", figures),
+        paragraph(
+            f"Kind of attribution: {kind}."
+            + (
+                f" The largest difference between the sum of contributions and the change of the output is {gap:.2g}."
+                if gap is not None
+                else ""
+            ),
+            class_="facts",
+        ),
+        gallery(material, pictures[:MOST_PICTURES], "Contribution of each patch on slide {}"),
+        listing(found.content.get("notes", []), class_="notes"),
+    )
+
+
+def _one_output(found: Artefact, output: str, names: dict[int, str], position: int) -> Html:
+    mine = [row for row in found.rows("cohort") if row["output"] == output]
+    size = {(row["prototype"], row["statistic"]): float(row["mean_absolute"]) for row in mine}
+    order = sorted(names, key=lambda c: -sum(value for (p, _), value in size.items() if p == c))
+    statistics = list(dict.fromkeys(row["statistic"] for row in mine))
+    stacked = {SYMBOL.get(s, str(s)): [size.get((c, s), 0.0) for c in order] for s in statistics}
+    said = f"Mean absolute contribution to {output}; the largest comes from {names[order[0]]}." if order else ""
+    rows = [
+        [names.get(row["prototype"], row["prototype"]), SYMBOL.get(row["statistic"], row["statistic"]),
+         number(float(row["mean"]), 4), number(float(row["mean_absolute"]), 4)]
+        for row in mine
+    ]  # fmt: skip
+    chart = contributions([names[c] for c in order], stacked, "mean absolute contribution")
+    return join(
+        plot(f"contributions-{position}", chart, said),
+        details("Numbers", table(["prototype", "statistic", "mean", "mean size"], rows)),
+    )
+
+
+def _survival(material: Material) -> Html | None:
+    found = material.artefacts.get("km")
+    if found is None or not found.rows("prototypes"):
+        return None
+    rows = sorted(found.rows("prototypes"), key=lambda row: (row.get("p") is None, row.get("p")))
+    figures = {}
+    for row in rows:
+        name = material.prototype(row["prototype"], row.get("name"))
+        curves = {
+            f"{g['group']} {name} (n = {g['n']}, {g['events']} events)": _curve(g)
+            for g in row.get("groups", [])
+            if g.get("time")
+        }
+        p, corrected = (np.nan if row.get(k) is None else float(row[k]) for k in ("p", "p_corrected"))
+        said = f"Survival by the share of {name}: log-rank p {p_value(p)}, corrected for {len(rows)} prototypes {p_value(corrected)}."
+        if curves:
+            figures[name] = plot(f"km-{row['prototype']}", survival_curves(curves, material.run.time_unit), said)
+    said = (
+        "Patients divided into thirds by how much of a prototype they have; the smallest p-value first. Curves that part early "
+        "and stay apart, with a corrected p below 0.05, "
+        "are worth a second look in other patients."
+    )
+    body = choice("km", "Prototype", figures)
+    return join(
+        tag("h3", "Survival by prototype"),
+        paragraph(said),
+        body,
+        listing(found.content.get("notes", []), class_="notes"),
+    )
+
+
+def _curve(group: dict) -> KaplanMeier:
+    time, survival = (np.array(group[key], float) for key in ("time", "survival"))
+    low, high = (np.array(group.get(key) or group["survival"], float) for key in ("low", "high"))
+    unknown = np.zeros(len(time), np.int64)
+    return KaplanMeier(time, unknown, unknown, survival, low, high)

@@ -1,0 +1,155 @@
+"""Tab: what lies behind the numbers: survival of risk groups, confusion matrices, learning curves."""
+
+import numpy as np
+import pandas as pd
+
+from panther.learning.survival_metrics import kaplan_meier, log_rank, risk_groups
+from panther.report.data import Run, where_tested
+from panther.report.figures import confusion, learning_curves, roc, survival_curves
+from panther.report.html import Html, choice, join, p_value, paragraph, tag
+from panther.report.material import Material
+from panther.report.plots import plot
+
+MOST_CURVES = 6  # lines that can be told apart
+RISK = ("low risk", "high risk")
+
+
+def curves(material: Material) -> Html | None:
+    """By kind of task, the best method first."""
+    run = material.run
+    best = run.best()
+    order = sorted(
+        run.rows, key=lambda name: best is None or name != best["row"]
+    )  # the best first, the rest as they were
+    parts = [join(_survival(run, order)) if run.classes is None else join(_classes(run, order)), _learning(run, order)]
+    return join(tag("h2", "Curves"), parts) if any(parts) else None
+
+
+def _classes(run: Run, order: list[str]) -> Html:
+    matrices: dict[str, Html] = {}
+    receivers: dict[str, Html] = {}
+    for part in run.parts:
+        for name in order:
+            found = _of(run, name, part)
+            if not found.empty:
+                key = f"{len(matrices)}"
+                matrices[f"{where_tested(part)}: {name}"] = _confusion(run, found, key)
+        if len(run.classes or ()) == 2:
+            curves = {name: _roc(run, _of(run, name, part)) for name in order[:MOST_CURVES]}
+            known = {name: curve for name, curve in curves.items() if curve is not None}
+            said = f"ROC on {where_tested(part)} of the class {(run.classes or [])[1]}, all folds together" + (
+                f" (the best and the next {MOST_CURVES - 1} of {len(order)} methods)."
+                if len(order) > MOST_CURVES
+                else "."
+            )
+            receivers[where_tested(part)] = plot(f"roc-{part}", roc(known), said, widest=760)
+    return join(
+        tag("h3", "Which classes are confused"),
+        paragraph(
+            "Rows are the truth, columns the prediction, all test folds together. Off the diagonal are the errors."
+        ),
+        choice("confusion", "Show", matrices),
+        join(tag("h3", "At every threshold"), choice("roc", "Show", receivers)) if receivers else None,
+    )
+
+
+def _of(run: Run, name: str, part: str) -> pd.DataFrame:
+    return run.predictions[(run.predictions["row"] == name) & (run.predictions["part"] == part)]
+
+
+def confusion_matrix(found: pd.DataFrame, names: list[str]) -> np.ndarray:
+    """Truth by prediction, (K, K), of rows of predictions.csv; the class of the highest probability is predicted."""
+    predicted = found[[f"probability_{name}" for name in names]].to_numpy().argmax(1)
+    truth = found["label"].map({name: k for k, name in enumerate(names)}).to_numpy()
+    matrix = np.zeros((len(names), len(names)), np.int64)
+    np.add.at(matrix, (truth, predicted), 1)
+    return matrix
+
+
+def _confusion(run: Run, found: pd.DataFrame, key: str) -> Html:
+    names = run.classes or []
+    matrix = confusion_matrix(found, names)
+    right = int(np.trace(matrix))
+    alt = f"{right} of {int(matrix.sum())} predictions are right. " + "; ".join(
+        f"{name}: " + ", ".join(f"{n} as {other}" for other, n in zip(names, row, strict=True))
+        for name, row in zip(names, matrix, strict=True)
+    )
+    said = f"{right} of {int(matrix.sum())} predictions are right."
+    return plot(f"confusion-{key}", confusion(matrix, names), alt, said, widest=300 + 120 * len(names))
+
+
+def _roc(run: Run, found: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
+    from sklearn.metrics import roc_curve
+
+    positive = (run.classes or [])[1]
+    truth = (found["label"] == positive).to_numpy()
+    if truth.all() or not truth.any():
+        return None
+    false, true, _ = roc_curve(truth, found[f"probability_{positive}"].to_numpy())
+    return false, true
+
+
+def _survival(run: Run, order: list[str]) -> Html | None:
+    figures: dict[str, Html] = {}
+    for part in run.parts:
+        for name in order:
+            found = _grouped(run, name, part)
+            if found is not None and found["group"].nunique() == 2:
+                figures[f"{where_tested(part)}: {name}"] = _risk_curves(found, f"risk-{len(figures)}", run.time_unit)
+    if not figures:
+        return None
+    return join(
+        tag("h3", "Do patients called high-risk fare worse?"),
+        paragraph(
+            "Patients are divided at the median risk of the training patients of their fold, so the cut has not seen them; then "
+            "all test folds are drawn together. An external cohort is tested by the model of every fold and is drawn once for "
+            "each; it gets no p-value."
+        ),
+        choice("risk", "Show", figures),
+    )
+
+
+def _grouped(run: Run, name: str, part: str) -> pd.DataFrame | None:
+    """Test predictions with their risk group; None where the cache with the training risks is gone."""
+    found = []
+    for _, entry in run.trained[run.trained["row"] == name].iterrows():
+        loaded = run.predicted(entry["model"])
+        if loaded is None:
+            return None
+        mine = _of(run, name, part)
+        mine = mine[(mine["fold"] == entry["fold"]) & (mine["seed"] == entry["seed"])]
+        found.append(mine.assign(group=risk_groups(mine["risk"].to_numpy(), loaded[1]["train"]["risk"])))
+    return pd.concat(found) if found else None
+
+
+def _risk_curves(found: pd.DataFrame, key: str, unit: str) -> Html:
+    curves = {}
+    for group, name in enumerate(RISK):
+        mine = found[found["group"] == group]
+        curves[f"{name} (n = {len(mine)}, {int(mine['event'].sum())} events)"] = kaplan_meier(
+            mine["time"].to_numpy(float), mine["event"].to_numpy(bool)
+        )
+    said = "Kaplan-Meier estimate of the two risk groups with 95 % bands"
+    if found["sample"].is_unique:
+        test = log_rank(found["time"].to_numpy(float), found["event"].to_numpy(bool), found["group"].to_numpy())
+        said += f"; log-rank test p = {p_value(test.p_value)}".replace("= <", "<")
+    else:
+        said += "; no test, because patients are drawn once for each fold that tests them"
+    return plot(key, survival_curves(curves, unit), f"{said}: {', '.join(curves)}.", f"{said}.")
+
+
+def _learning(run: Run, order: list[str]) -> Html | None:
+    figures: dict[str, Html] = {}
+    for name in order:
+        entries = run.trained[run.trained["row"] == name]
+        first = entries[entries["seed"] == entries["seed"].min()].sort_values("fold")
+        loaded = [run.predicted(model) for model in first["model"]]
+        histories = [found[0]["history"] for found in loaded if found is not None and found[0]["history"]]
+        if histories:
+            said = f"Loss of {name} over epochs, one line a fold; dashed lines are validation."
+            figures[name] = plot(f"learning-{len(figures)}", learning_curves(histories), said)
+    if not figures:
+        return None
+    body = choice("learning", "Show", figures)
+    said = "A loss that still falls at the end asks for more epochs; a validation loss that rises asks for fewer."
+    return join(tag("h3", "Did training settle?"), paragraph(said), body)

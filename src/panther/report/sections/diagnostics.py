@@ -1,0 +1,84 @@
+"""Tab: do the prototypes deserve trust, and what failed."""
+
+import numpy as np
+
+from panther.report.checks import COLLAPSED
+from panther.report.figures import histogram, shares
+from panther.report.html import Html, details, join, listing, number, paragraph, table, tag
+from panther.report.material import Material
+from panther.report.mixtures import effective_number
+from panther.report.plots import plot
+
+
+def diagnostics(material: Material) -> Html | None:
+    """Collapse, site shift, failures."""
+    parts = [_used(material), _occupancy(material), _shift(material), _failures(material)]
+    return join(tag("h2", "Diagnostics"), parts) if any(parts) else None
+
+
+def _used(material: Material) -> Html | None:
+    found = material.mixtures
+    if found is None or found.weights is None:
+        return None
+    used = effective_number(found.weights)
+    said = (
+        f"A sample uses {np.median(used):.1f} of {found.weights.shape[1]} prototypes in the median; "
+        f"{int((used < COLLAPSED).sum())} of {len(used):,} samples "
+        "lie in one prototype only."
+    )
+    return join(
+        tag("h3", "Are the mixtures mixtures?"),
+        paragraph(
+            "The effective number of prototypes is 1 where a sample lies in one prototype only, and C where all have the same "
+            "share. Near 1 everywhere means that "
+            "prototypes tell slides apart rather than tissues."
+        ),
+        plot("effective", histogram(used, "effective number of prototypes", 24), said),
+    )
+
+
+def _occupancy(material: Material) -> Html | None:
+    found = material.mixtures
+    about = {} if found is None else dict(found.prototypes.diagnostics)
+    share = about.get("occupancy_share")
+    if found is None or not share:
+        return None
+    names = [f"C{c}" for c in range(len(share))]
+    number_used = about.get("effective_number", float("nan"))
+    said = (
+        f"Share of the training patches in each prototype, fold {found.fold + 1}; effective number {number_used:.1f} of "
+        f"{len(share)}."
+    )
+    rows = [
+        [n, number(s), number(d), f"C{k}"]
+        for n, s, d, k in zip(names, share, about["distance_to_nearest"], about["nearest"], strict=True)
+    ]
+    return join(
+        tag("h3", "Prototypes of the first fold"),
+        plot("occupancy", shares(names, share, None, "share of the training patches"), said),
+        listing(about.get("warnings", []), class_="notes"),
+        details("Numbers", table(["prototype", "share", "distance to the nearest", "nearest"], rows)),
+    )
+
+
+def _shift(material: Material) -> Html:
+    found = material.shift
+    heading = tag("h3", "Do the proportions betray the site?")
+    if found is None:
+        said = "Not judged: that needs at least two sites with five patients each, and a method that keeps the proportions of prototypes."
+        return join(heading, paragraph(said))
+    rows = [[site, n] for site, n in found.sites.items()]
+    return join(
+        heading,
+        paragraph(found.sentence),
+        details("Sites judged", table(["site", "patients"], rows)),
+        paragraph(f"Too small to judge: {', '.join(f'{s} ({n})' for s, n in found.left_out.items())}.")
+        if found.left_out
+        else None,
+    )
+
+
+def _failures(material: Material) -> Html:
+    failures = material.run.record["failures"]
+    body = listing(failures.values()) or paragraph("None: every sample was read and every model trained.")
+    return join(tag("h3", "Failures"), body)

@@ -1,0 +1,144 @@
+"""Tab: how much of each prototype every sample has, and which samples are alike."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from panther.report.data import describing_columns, numeric
+from panther.report.figures import scatter, scatter_by_number, weights_boxes, weights_heatmap
+from panther.report.html import Html, choice, join, paragraph, tag
+from panther.report.material import Material, atlas_weights
+from panther.report.mixtures import Mixtures
+from panther.report.plots import plot
+
+MOST_SAMPLES = 600  # columns that a heatmap can show
+MOST_POINTS = 3000  # of a scatter; the page holds one for every column
+
+
+def mixtures(material: Material) -> Html | None:
+    """Proportions, then the scatter of embeddings."""
+    found = material.mixtures
+    if found is None and atlas_weights(material) is None:
+        return None
+    return join(tag("h2", "Mixtures"), _proportions(material), _scatter(material, found) if found else None)
+
+
+def _proportions(material: Material) -> Html | None:
+    """Those of the atlas where there is one, for these prototypes have names; else of the run's first fold."""
+    atlas = atlas_weights(material)
+    if atlas is not None:
+        samples, weights = atlas
+        own = {row["prototype"]: row.get("name") for row in material.artefacts["atlas"].rows("prototypes")}
+        names = [material.prototype(c, own.get(c)) for c in range(weights.shape[1])]
+        source = "Slides, with the prototypes of the atlas."
+    elif material.mixtures is not None and material.mixtures.weights is not None:
+        samples, weights = list(material.mixtures.samples), material.mixtures.weights
+        named = not material.artefacts  # names of an atlas are of other prototypes than these
+        names = [material.prototype(c) if named else f"C{c}" for c in range(weights.shape[1])]
+        source = _whose(material.mixtures)
+    else:
+        return None
+    return join(
+        tag("h3", "How much of each prototype"),
+        paragraph(
+            "π is the share of a sample's tissue that belongs to a prototype; each column adds up to 1. Samples stand in the "
+            "order of their largest prototype, so "
+            f"blocks are samples of one kind of tissue. {source}"
+        ),
+        _heatmap(samples, weights, names),
+        _boxes(material, samples, weights, names, by_slide=atlas is not None),
+    )
+
+
+def _whose(found: Mixtures) -> str:
+    return f"Prototypes and weights are those of {found.row} in fold {found.fold + 1}; other folds have prototypes of their own."
+
+
+def sorted_rows(weights: np.ndarray) -> np.ndarray:
+    """Samples by their largest prototype, then by its share, falling."""
+    largest = weights.argmax(1)
+    return np.lexsort((-weights.max(1), largest))
+
+
+def spread(count: int, most: int) -> np.ndarray:
+    """All positions, or as many as may be, evenly over them."""
+    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
+
+
+def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Html:
+    order = sorted_rows(weights)
+    said = "π of every sample (columns) and prototype (rows)."
+    if len(order) > MOST_SAMPLES:
+        order = order[spread(len(order), MOST_SAMPLES)]
+        said += f" Every {len(samples) / MOST_SAMPLES:.1f}th of {len(samples):,} samples is shown."
+    mean = ", ".join(f"{n} {share:.0%}" for n, share in zip(names, weights.mean(0), strict=True))
+    chart = weights_heatmap(weights[order], [samples[i] for i in order], names)
+    return plot("weights", chart, f"{said} On average: {mean}.", said)
+
+
+def _boxes(
+    material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str], by_slide: bool
+) -> Html | None:
+    run = material.run
+    if by_slide and run.study.task.level == "patient":  # the cohort's rows are patients, the atlas's are slides
+        patients = _patients_of(material)
+        samples = [patients.get(slide, slide) for slide in samples]
+    if not set(samples) & set(run.cohort.index):
+        return None
+    figures = {}
+    for number, name in enumerate(_columns(material)):
+        groups = _groups(material, name, samples)
+        said = f"π of each prototype by {name}: the box holds the middle half of the samples, the whiskers 90 %."
+        figures[name] = plot(f"boxes-{number}", weights_boxes(weights, groups, names), said)
+    return join(tag("h3", "Who has more of what"), choice("boxes", "Divide by", figures)) if figures else None
+
+
+def _patients_of(material: Material) -> dict[str, str]:
+    import pandas as pd
+
+    table = pd.read_csv(material.artefacts["atlas"].folder / "pi.csv", dtype={"slide": str, "patient": str})
+    return dict(zip(table["slide"], table["patient"], strict=True)) if "patient" in table else {}
+
+
+def _groups(material: Material, name: str, samples: Sequence[str]) -> list[str]:
+    values = material.run.cohort[name]
+    numbers = numeric(values[values != ""])
+    if numbers is None:
+        return material.run.column(name, samples)
+    median = float(np.nanmedian(numbers))
+    own = {
+        s: f"{name} {'above' if float(v) > median else 'at most'} {median:.6g}" for s, v in values.items() if v != ""
+    }
+    return [own.get(str(sample), "not known") for sample in samples]
+
+
+def _columns(material: Material) -> list[str]:
+    """The chosen column first."""
+    found = describing_columns(material.run)
+    chosen = [material.color_by] if material.color_by else []
+    return [*chosen, *(name for name in found if name not in chosen)]
+
+
+def _scatter(material: Material, found: Mixtures) -> Html:
+    figures = {}
+    rows = spread(len(found.samples), MOST_POINTS)
+    samples = [found.samples[i] for i in rows]
+    shown = "" if len(rows) == len(found.samples) else f" {len(rows):,} of them are drawn."
+    for projection, (position, axes) in found.positions.items():
+        for number, name in enumerate(_columns(material)):
+            numbers = numeric(material.run.cohort[name].reindex(samples).fillna(""))
+            if numbers is None:
+                chart = scatter(position[rows], samples, material.run.column(name, samples), axes)
+            else:
+                chart = scatter_by_number(position[rows], samples, numbers, name, axes)
+            said = f"{projection} of the embeddings of {len(found.samples):,} samples, coloured by {name}.{shown}"
+            title = f"{name} ({projection})" if len(found.positions) > 1 else name
+            figures[title] = plot(f"scatter-{projection.lower()}-{number}", chart, said, widest=900)
+    whose = _whose(found)
+    return join(
+        tag("h3", "Which samples are alike"),
+        paragraph(
+            f"Every point is a sample; near points have alike tissue. If points gather by site rather than by outcome, be careful. {whose}"
+        ),
+        choice("scatter", "Colour by", figures),
+    )

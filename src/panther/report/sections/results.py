@@ -1,0 +1,138 @@
+"""Tab: how well each method did, with intervals, and whether differences are more than chance."""
+
+import numpy as np
+import pandas as pd
+
+from panther.report.data import Run, metric_name, where_tested
+from panther.report.figures import Estimate, forest
+from panther.report.html import DASH, Html, choice, details, join, number, p_value, paragraph, table, tag
+from panther.report.material import Material
+from panther.report.plots import plot
+
+MEANING = {
+    "c_index": "The c-index is the share of pairs of patients whose order in time the model gets right: 0.5 is guessing, 1 is perfect.",
+    "balanced_accuracy": "Balanced accuracy is the mean over the classes of the share that is recognised: with two classes 0.5 "
+    "is guessing, 1 is perfect.",
+    "weighted_f1": "F1 weighs missed and falsely named samples of every class; 1 is perfect.",
+    "quadratic_kappa": "Cohen's kappa counts agreement beyond chance, with far misses counting more: 0 is guessing, 1 is perfect.",
+    "auroc": "AUROC is the share of pairs of different classes in the right order: 0.5 is guessing, 1 is perfect.",
+}
+
+
+def results(material: Material) -> Html:
+    """Forest plots first, then the table, then comparisons; all numbers on demand."""
+    run = material.run
+    shown = [m for m in run.study.shown if m in set(run.summary["metric"])]
+    extra = [m for m in MEANING if m not in shown and m in set(run.summary.dropna(subset="ci_low")["metric"])]
+    figures = {
+        f"{metric_name(metric)}, {where_tested(part)}": forest_of(run, part, metric, "forest")
+        for part in run.parts
+        for metric in (*shown, *extra)
+    }
+    meanings = " ".join(MEANING[m] for m in shown if m in MEANING)
+    return join(
+        tag("h2", "Results"),
+        paragraph(
+            "Each line is one method: the square is the mean over folds, the line its 95 % interval over patients, the rings are "
+            "single folds. Lines that overlap much may be equally good; see the comparisons below. ",
+            meanings,
+        ),
+        choice("forest", "Show", figures),
+        tag("h3", "All methods, all tests"),
+        *(_table(run, part, shown) for part in run.parts),
+        _comparisons(run, shown),
+        _subgroups(run, shown),
+        details("Every metric", _everything(run)),
+    )
+
+
+def forest_of(run: Run, part: str, metric: str, key: str) -> Html:
+    """Forest plot of one test and metric."""
+    rows = [
+        Estimate(r["row"], r["mean"], r["ci_low"], r["ci_high"], _folds(run, r, part, metric))
+        for _, r in run.judged(part, metric).iterrows()
+    ]
+    best = max(rows, key=lambda r: r.mean).name if rows else None
+    alt = f"{metric_name(metric)} on {where_tested(part)}: " + "; ".join(f"{r.name} {number(r.mean)}" for r in rows)
+    caption = f"{metric_name(metric)} on {where_tested(part)}. The best mean is drawn in orange."
+    return plot(f"{key}-{part}-{metric}", forest(rows, metric_name(metric), run.chance(metric), best), alt, caption)
+
+
+def _folds(run: Run, row: pd.Series, part: str, metric: str) -> list[float]:
+    m = run.metrics
+    mine = m[(m["row"] == row["row"]) & (m["part"] == part) & (m["metric"] == metric) & (m["subgroup"] == "")]
+    return list(mine["value"])
+
+
+def _table(run: Run, part: str, metrics: list[str]) -> Html:
+    header = ["method", *(f"{metric_name(m)} (± over folds) [95 % interval]" for m in metrics)]
+    judged = {m: {row["row"]: row for _, row in run.judged(part, m).iterrows()} for m in metrics}
+    top = {m: max((round(row["mean"], 3) for row in found.values()), default=np.nan) for m, found in judged.items()}
+    rows = []
+    for name in run.rows:
+        cells = []
+        for m, found in judged.items():
+            text = interval_text(found[name]) if name in found else DASH
+            best = name in found and round(found[name]["mean"], 3) == top[m]
+            cells.append(tag("strong", text) if best else text)
+        rows.append([name, *cells])
+    return table(header, rows, f"Tested on {where_tested(part)}")
+
+
+def interval_text(row: pd.Series) -> str:
+    """`0.671 (±0.041) [0.583, 0.764]`, the numbers of summary.csv."""
+    spread = "" if pd.isna(row["std"]) else f" (±{number(row['std'])})"
+    limits = "" if pd.isna(row["ci_low"]) else f" [{number(row['ci_low'])}, {number(row['ci_high'])}]"
+    return f"{number(row['mean'])}{spread}{limits}"
+
+
+def _comparisons(run: Run, metrics: list[str]) -> Html | None:
+    if run.comparisons.empty:
+        return None
+    found = run.comparisons
+    found = found[found["metric"].isin(metrics) & (found["subgroup"] == "")]
+    rows = [
+        [
+            r["row"], r["reference"], where_tested(r["part"]), metric_name(r["metric"]), signed(r["difference"]),
+            f"[{signed(r['ci_low'])}, {signed(r['ci_high'])}]", p_value(r["p_bootstrap"]), p_value(r["p_wilcoxon"]),
+        ]
+        for _, r in found.iterrows()
+    ]  # fmt: skip
+    header = ["method", "against", "test", "metric", "difference", "95 % interval", "p (patients)", "p (folds)"]
+    return join(
+        tag("h3", "Is the difference more than chance?"),
+        paragraph(
+            "Every method against the reference, on the same patients of the same folds. p (patients) resamples patients in "
+            "pairs; p (folds) is Wilcoxon's "
+            "signed-rank test, which with five folds cannot fall below 0.06. The p-values are not corrected for the number of comparisons"
+            + (f" ({len(rows)}; Bonferroni would ask for p below {0.05 / len(rows):.2g})." if rows else "."),
+        ),
+        table(header, rows, "Paired comparisons with the reference method"),
+    )
+
+
+def _subgroups(run: Run, metrics: list[str]) -> Html | None:
+    found = run.summary[(run.summary["subgroup"] != "") & run.summary["metric"].isin(metrics)]
+    if found.empty:
+        return None
+    rows = [
+        [r["row"], where_tested(r["part"], r["subgroup"]), metric_name(r["metric"]), interval_text(r)]
+        for _, r in found.iterrows()
+    ]
+    return details(
+        f"By {run.study.evaluate_by}", table(["method", "test", "metric", "mean (± over folds) [95 % interval]"], rows)
+    )
+
+
+def _everything(run: Run) -> Html:
+    whole = run.summary[run.summary["subgroup"] == ""]
+    rows = [
+        [r["row"], where_tested(r["part"]), metric_name(r["metric"]), interval_text(r), int(r["count"])]
+        for _, r in whole.iterrows()
+    ]
+    return table(["method", "test", "metric", "mean (± over folds) [95 % interval]", "folds"], rows)
+
+
+def signed(value: float) -> str:
+    """A difference with its sign."""
+    return number(value) if pd.isna(value) or value < 0 else f"+{number(value)}"

@@ -1,0 +1,80 @@
+"""First tab: what was asked, on whom, what came out, and whether to believe it."""
+
+import pandas as pd
+
+from panther.report.checks import checklist, checks
+from panther.report.data import Run, metric_name, where_tested
+from panther.report.html import Html, details, join, listing, number, p_value, paragraph, plural, tag, tiles
+from panther.report.material import Material
+from panther.report.sections.cohort import cohort_of, counts
+from panther.report.sections.results import MEANING, forest_of, signed
+
+
+def summary(material: Material, missing: list[object]) -> Html:
+    """Plain words; ``missing`` says what other commands would add."""
+    run = material.run
+    return join(
+        tag("h2", "In short"),
+        tiles(counts(run)),
+        tag("h3", "What was asked"),
+        paragraph(_question(run)),
+        tag("h3", "What came out"),
+        [paragraph(sentence) for sentence in _answer(run)],
+        paragraph(MEANING.get(run.metric, ""), class_="facts"),
+        forest_of(run, run.parts[0], run.metric, "summary"),
+        tag("h3", "Can it be trusted?"),
+        checklist(checks(material)),
+        details("What this report could also show", listing(missing)) if missing else None,
+    )
+
+
+def _question(run: Run) -> str:
+    task, groups = run.study.task, cohort_of(run)
+    patients = run.cohort.loc[groups["study"], "patient"].nunique()
+    if run.classes:
+        what = f"Can {task.label} ({', '.join(run.classes)}) be told from the tissue"
+    else:
+        what = f"Can {(task.survival or task.time or 'survival').upper()} survival be predicted from the tissue"
+    said = (
+        f"{what} of {plural(patients, 'patient')}? {plural(len(run.rows), 'method')} answered, each trained and tested on "
+        f"{plural(len(run.folds), 'division')} of the patients"
+    )
+    external = [f"{name} ({plural(len(ids), 'sample')})" for name, ids in groups.items() if name != "study"]
+    return said + (f", and tested on {', '.join(external)}." if external else ".")
+
+
+def _answer(run: Run) -> list[str]:
+    said = []
+    for part in run.parts:
+        best = run.best(part)
+        if best is None:
+            continue
+        where = "On test patients" if part == "test" else f"On {where_tested(part)}"
+        said.append(
+            f"{where} the best mean {metric_name(run.metric)} was {number(best['mean'])}{_interval(best)}, by {best['row']}."
+        )
+    reference = _reference(run)
+    return said + ([reference] if reference else [])
+
+
+def _interval(row: pd.Series) -> str:
+    if pd.isna(row["ci_low"]):
+        return ""
+    return f" (95 % interval {number(row['ci_low'])} to {number(row['ci_high'])})"
+
+
+def _reference(run: Run) -> str | None:
+    """How the best stands against the reference."""
+    best = run.best()
+    if best is None or run.comparisons.empty:
+        return None
+    c = run.comparisons
+    found = c[(c["row"] == best["row"]) & (c["part"] == "test") & (c["metric"] == run.metric) & (c["subgroup"] == "")]
+    if found.empty:
+        return None
+    r = found.iloc[0]
+    verdict = "more than chance would give" if r["p_bootstrap"] < 0.05 else "no more than chance would give"
+    return (
+        f"Against {r['reference']} on the same patients the difference is {signed(r['difference'])} (95 % interval {signed(r['ci_low'])} to "
+        f"{signed(r['ci_high'])}, p = {p_value(r['p_bootstrap'])}): {verdict}."
+    ).replace("p = <", "p <")

@@ -1,0 +1,21 @@
+"""Two finished runs, shared by all tests of reports; nobody changes them."""
+
+import pytest
+
+from learning.generated import generate
+from report.studies import EVIL, run
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classes")
+    generate(folder, patients=48, patches=24)
+    (folder / "table.csv").write_text((folder / "table.csv").read_text().replace("west", EVIL))
+    return run(folder, task={"label": "subtype"})
+
+
+@pytest.fixture(scope="session")
+def survival(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("survival")
+    generate(folder, patients=48, patches=24)
+    return run(folder, task={"survival": "dss"}, splits={"scheme": "site-kfold", "k": 3}, methods=["panther"])

@@ -1,0 +1,80 @@
+"""The report in a real browser: no network, no console errors, every figure drawn, all tabs printed."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from panther.report.material import Request, gather
+from panther.report.page import build_page
+from report.studies import make_atlas
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium")
+
+
+def browse(path: Path, *options: str, tab: str = "") -> tuple[str, list[str]]:
+    """Page as the browser holds it after running the scripts, and what it wrote to the console."""
+    profile = path.parent / "profile"
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+    command += [
+        "--disable-background-networking",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={profile}",
+    ]
+    command += [
+        "--window-size=1280,1000",
+        "--enable-logging=stderr",
+        "--timeout=20000",
+        *options,
+        f"{path.as_uri()}{tab}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.fixture(scope="module")
+def report(classes, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    atlas = make_atlas(folder / "atlas", [f"P{p:03d}-0" for p in range(48)])
+    path = folder / "report.html"
+    path.write_text(build_page(gather(Request(classes, {"atlas": atlas}))))
+    return path
+
+
+def test_everything_is_drawn_without_network_or_console_errors(report):
+    text = report.read_text()
+    open_page = report.with_name("opened.html")
+    open_page.write_text(text.replace('class="option"', 'class="opened"'))  # also what drop-downs hide
+    dom, console = browse(open_page, "--dump-dom", tab="#everything")
+    assert console == []
+    wanted = set(re.findall(r'data-plot="([^"]+)"', text))
+    assert len(wanted) > 20
+    drawn = set(re.findall(r'<div id="(plot-[^"]+)" class="canvas js-plotly-plot"', dom))
+    assert drawn == wanted
+    assert dom.count('class="main-svg"') >= 2 * len(wanted)  # Plotly layers at least two drawings a figure
+
+
+def test_one_tab_is_shown_at_a_time_and_its_address_can_be_mailed(report):
+    dom, console = browse(report, "--dump-dom", tab="#results")
+    assert console == []
+    assert re.findall(r'<section id="panel-([a-z-]+)"[^>]*class="shown"', dom) == ["results"]
+    assert re.findall(r'aria-controls="panel-([a-z-]+)" aria-selected="true"', dom) == ["results"]
+
+
+def test_a_request_to_the_network_would_be_seen(report):
+    spoiled = report.with_name("spoiled.html")
+    spoiled.write_text(report.read_text().replace("<main>", '<main><img src="https://example.invalid/x.png">'))
+    console = browse(spoiled, "--dump-dom")[1]
+    assert any("Content Security Policy" in line for line in console)
+
+
+def test_printing_shows_all_tabs(report):
+    pdf = report.with_suffix(".pdf")
+    assert browse(report, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")[1] == []
+    pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
+    assert pages >= report.read_text().count('role="tabpanel"')

@@ -1,0 +1,235 @@
+"""The report of real small studies: its numbers are those of the tables, its text cannot break it, its parts are optional."""
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import confusion_matrix as oracle
+
+from cli.running import Runner
+from panther.learning.study import load_study
+from panther.report import page
+from panther.report.data import load_run
+from panther.report.html import MINUS
+from panther.report.material import Request, gather
+from panther.report.sections.curves import confusion_matrix
+from report.studies import EVIL, make_atlas
+
+
+class Page(HTMLParser):
+    """Ids, tables and figures of a page; everything opened is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids, self.stack, self.tables, self.figures, self.scripts = [], [], [], {}, []
+        self._cell, self._plot = None, None
+        self.feed(text)
+        self.close()
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+        if tag not in ("meta", "img", "br"):
+            self.stack.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr" and self.tables:
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self._cell = ""
+        if tag == "script":
+            self._plot = attributes.get("data-plot")
+            self.scripts.append(attributes.get("type"))
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+        if tag in ("td", "th") and self._cell is not None:
+            self.tables[-1][-1].append(self._cell)
+            self._cell = None
+        if tag == "script":
+            self._plot = None
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            self._cell += data
+        if self._plot:
+            self.figures[self._plot] = json.loads(data)
+
+
+def built(folder, **more) -> str:
+    return page.build_page(gather(Request(folder, **more)))
+
+
+def test_every_number_of_the_tables_is_that_of_the_summary_file(classes, survival):
+    for folder, metric in ((classes, "balanced_accuracy"), (survival, "c_index")):
+        found = Page(built(folder))
+        cells = {row[0]: row[1] for table in found.tables for row in table if row and "+ " in row[0] and "[" in row[1]}
+        summary = pd.read_csv(folder / "summary.csv", keep_default_na=False)
+        rows = summary[(summary["metric"] == metric) & (summary["part"] == "test")]
+        assert len(rows) >= 2
+        for _, row in rows.iterrows():
+            mean, std, low, high = (f"{float(row[k]):.3f}" for k in ("mean", "std", "ci_low", "ci_high"))
+            expected = f"{mean} (±{std}) [{low}, {high}]"
+            assert cells[f"{row['method']} + {row['head']}"] == expected.replace("-", MINUS)
+
+
+def test_the_forest_plot_shows_the_folds_of_the_metrics_file(classes):
+    figure = Page(built(classes)).figures["plot-forest-test-balanced_accuracy"]
+    metrics = pd.read_csv(classes / "metrics.csv", keep_default_na=False)
+    mine = metrics[(metrics["metric"] == "balanced_accuracy") & (metrics["part"] == "test")]
+    np.testing.assert_allclose(sorted(figure["data"][0]["x"]), sorted(mine["value"].astype(float)), rtol=1e-5)
+
+
+def test_confusion_matrices_are_scikit_learns(classes):
+    found = load_run(classes)
+    mine = found.predictions[(found.predictions["row"] == "panther + probe") & (found.predictions["part"] == "test")]
+    predicted = np.where(mine["probability_high"] >= mine["probability_low"], "high", "low")
+    np.testing.assert_array_equal(
+        confusion_matrix(mine, ["high", "low"]), oracle(mine["label"], predicted, labels=["high", "low"])
+    )
+
+
+def test_survival_reports_draw_risk_groups_and_state_disjoint_sites(survival):
+    found = Page(built(survival))
+    curves = [name for name in found.figures if name.startswith("plot-risk-")]
+    assert len(curves) == 2
+    sizes = [int(re.search(r"n = (\d+)", t["name"])[1]) for t in found.figures[curves[0]]["data"] if "name" in t]
+    assert sum(sizes) == 48  # everybody is tested once
+    text = built(survival)
+    assert "No site is in training and test of the same fold" in text
+    assert "No patient is in training and test of the same fold (0 shared" in text
+
+
+def test_shared_patients_and_sites_are_counted_from_the_lists(classes, tmp_path):
+    folder = tmp_path / "leaky"
+    folder.mkdir()
+    for path in classes.iterdir():
+        (folder / path.name).symlink_to(path)
+    (folder / "run.json").unlink()
+    record = json.loads((classes / "run.json").read_text())
+    record["folds"][0]["train"].append(record["folds"][0]["test"][0])
+    (folder / "run.json").write_text(json.dumps(record))
+    text = built(folder)
+    assert "share 1 patient: the results are not valid" in text
+    table = next(t for t in Page(text).tables if "patients in training and test" in t[0])
+    assert [row[1] for row in table[1:]] == ["1", "0", "0"]
+
+
+def test_what_people_wrote_never_becomes_markup(classes, tmp_path):
+    slides = [f"P{p:03d}-0" for p in range(48)]
+    atlas = make_atlas(tmp_path / "atlas", slides)
+    text = built(classes, folders={"atlas": atlas}, title=EVIL)
+    found = Page(text)
+    assert EVIL not in text
+    assert found.scripts.count(None) == 2  # Plotly and ours; all others are data
+    assert set(found.scripts) == {None, "application/json"}
+    assert f"<h1>{EVIL.replace('<', '&lt;').replace('>', '&gt;')}</h1>" in text
+    for figure in found.figures.values():  # Plotly has a markup of its own
+        assert "<script" not in json.dumps(figure)
+
+
+def test_the_settings_in_the_report_are_a_study_file_that_says_the_same(classes, tmp_path):
+    settings = html.unescape(re.findall(r"<pre><code>(.*?)</code></pre>", built(classes), re.S)[1])
+    (tmp_path / "study.yaml").write_text(settings)
+    assert load_study(tmp_path / "study.yaml") == load_run(classes).study
+
+
+def test_ids_are_unique_and_the_same_input_gives_the_same_bytes(classes):
+    first = built(classes)
+    assert first == built(classes)
+    ids = Page(first).ids
+    assert len(ids) == len(set(ids))
+    assert not re.search(r"(src|href)=\"(?!data:|#)", first.split("<script>")[0])
+
+
+def test_tabs_without_data_are_left_out_and_the_summary_says_what_adds_them(classes, tmp_path):
+    text = built(classes)
+    assert 'id="panel-prototypes"' not in text
+    assert "panther atlas" in text
+    assert "cache/prototypes-" in text
+    slides = [f"P{p:03d}-0" for p in range(48)]
+    full = built(classes, folders={"atlas": make_atlas(tmp_path / "a", slides, name="tumour, solid")})
+    assert 'id="panel-prototypes"' in full
+    assert "panther atlas" not in full
+    assert "C0 tumour, solid" in full
+    assert full.count("data:image/webp") == 4
+
+
+def test_without_the_cache_the_tables_are_still_told(classes, tmp_path):
+    for path in classes.iterdir():
+        if path.name != "cache":
+            (tmp_path / path.name).symlink_to(path)
+    text = built(tmp_path)
+    assert 'id="panel-results"' in text
+    assert 'id="panel-mixtures"' not in text
+    assert "the cache of the run is gone" in text
+
+
+@pytest.fixture
+def panther(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)
+
+
+def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_path, panther, monkeypatch):
+    out, err = panther("report", classes, "-o", tmp_path / "r.html", "--color-by", "provider")
+    assert "r.html" in out
+    assert "MB, more than" not in err
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+    found = Page((tmp_path / "r.html").read_text())
+    assert {trace["name"] for trace in found.figures["plot-scatter-pca-0"]["data"]} == {
+        "east",
+        EVIL.replace("<", "&lt;").replace(">", "&gt;"),
+    }
+    monkeypatch.setattr(page, "LARGE", 1e6)
+    assert "more than most mail servers take" in panther("report", classes, "-o", tmp_path / "r.html")[1]
+
+
+def test_what_cannot_be_right_is_refused_in_one_sentence(classes, tmp_path, panther):
+    to = ("-o", tmp_path / "r.html")
+    assert "not the folder of a run" in panther("report", tmp_path, *to, code=2)[1]
+    assert "ends in .html" in panther("report", classes, "-o", tmp_path / "r.pdf", code=2)[1]
+    assert "no column 'colour'" in panther("report", classes, *to, "--color-by", "colour", code=2)[1]
+    assert "`panther atlas` wrote" in panther("report", classes, *to, "--atlas", tmp_path, code=2)[1]
+    assert "no such folder" in panther("report", classes, *to, "--maps", tmp_path / "none", code=2)[1]
+    (tmp_path / "names.yaml").write_text("C9: tumour\n")
+    assert "no prototype 'C9'" in panther("report", classes, *to, "--names", tmp_path / "names.yaml", code=2)[1]
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "study.json").symlink_to(classes / "study.json")
+    assert "do `panther run` again, it takes seconds" in panther("report", old, *to, code=2)[1]
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_broken_picture_or_foreign_file_costs_its_place_not_the_report(classes, tmp_path, panther):
+    atlas = make_atlas(tmp_path / "atlas", ["P000-0"])
+    (atlas / "exemplars/C1-nearest-0.png").write_bytes(b"no picture")
+    _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", atlas, code=1)
+    assert "C1-nearest-0.png: the picture cannot be read" in err
+    assert (tmp_path / "r.html").read_text().count("data:image/webp") == 3
+    km = tmp_path / "km"
+    km.mkdir()
+    (km / "km.json").write_text(json.dumps({"format": 1, "prototypes": [{"groups": 3}]}))
+    _, err = panther("report", classes, "-o", tmp_path / "s.html", "--km", km, code=1)
+    assert "The tab Attribution is left out" in err
+    assert (tmp_path / "s.html").exists()
+
+
+@pytest.mark.parametrize("difference", ["number", "content"])
+def test_folders_of_different_prototypes_are_refused(difference, classes, tmp_path, panther):
+    atlas = make_atlas(tmp_path / "atlas", ["P000-0"])
+    content = json.loads((atlas / "atlas.json").read_text())
+    (atlas / "atlas.json").write_text(json.dumps({**content, "prototypes_hash": "a"}))
+    other = tmp_path / "attribution"
+    other.mkdir()
+    count = len(content["prototypes"]) + (difference == "number")
+    rows = [{"prototype": c, "name": None, "colour": "#000000"} for c in range(count)]
+    about = {"format": 1, "prototypes_hash": "b" if difference == "content" else "a"}
+    (other / "attribution.json").write_text(json.dumps({**about, "prototypes": rows, "cohort": []}))
+    _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", atlas, "--attribution", other, code=2)
+    assert "different prototypes" in err
