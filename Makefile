@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check-imports unit format bench clean
+.PHONY: demo test lint types check-imports docs unit format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   set up and run the pipeline on a small generated cohort"
 	@echo "make test   set up, then lint, types, import rules and tests (what CI runs)"
-	@echo "make bench  the benchmark scripts (minutes); make format, make clean"
+	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed: make PYTHON=/path/to/python3.12 ..."; exit 2; }
@@ -31,10 +31,13 @@ types: $(STAMP)
 check-imports: $(STAMP)
 	$(BIN)/lint-imports
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 unit: $(STAMP)
 	$(BIN)/pytest -n 2
 
-test: lint types check-imports unit
+test: lint types check-imports docs unit
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

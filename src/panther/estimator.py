@@ -53,12 +53,22 @@ class Panther(TransformerMixin, BaseEstimator):
     ----------
     n_prototypes : int
         C of the paper.
-    preset, readout : str
-        As in `panther embed`: `paper`, `published-code`, `calibrated`; `all`, `wa`, `top`, `bottom`.
+    preset : str
+        `paper`, `published-code` or `calibrated`, as in `panther embed`.
+    readout : str
+        `all`, `wa`, `top` or `bottom`.
     em_options : mapping, optional
         Single settings over the preset: steps, tau, variance, temperature.
-    sample, restarts, passes, normalise, pca
-        As in `panther prototypes`.
+    sample : int
+        Patches on which K-means starts, as in `panther prototypes`.
+    restarts : int
+        Starts of K-means on that sample; the best one goes on.
+    passes : int
+        Passes over all patches.
+    normalise : bool
+        Whether features are L2-normalised first.
+    pca : int, optional
+        Dimensions to keep.
     random_state : int
         Seed.
     n_jobs : int
