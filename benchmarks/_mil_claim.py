@@ -1,150 +1,263 @@
-"""The paper's claim on generated bags: attention finds needles, prototypes with cardinality read mixtures. Used by mil.py."""
+"""The paper's claim on generated bags: attention finds needles, prototypes with cardinality read mixtures. Used by mil.py.
 
+Nothing is chosen by looking at test bags: each training keeps the epoch with the smallest validation loss, and of the learning
+rates the one whose validation loss is smallest counts. Methods without a rate have their penalty chosen inside the training part.
+"""
+
+import functools
+import json
+import multiprocessing
+import os
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import balanced_accuracy_score
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
-from torch.nn import functional
 
 import _harness as harness
+from _mil_worlds import DIM, LENGTHS, QUESTIONS, SIZES, Part, world
 from panther.aggregators import build as build_aggregator
-from panther.mil import BagSource, LoadSettings, MILModel, build_model
+from panther.learning.heads import build_head
+from panther.learning.presets import TrainSettings
+from panther.learning.probes import fit_suitable
+from panther.learning.scaling import build_scaler
+from panther.learning.sources import ArraySource, mixed_seed
+from panther.learning.targets import Classes
+from panther.learning.task import Task, fit_task
+from panther.learning.trainer import fit, predict_logits
+from panther.mil import build_model
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.types import Bag, Prototypes
 
-DIM, TISSUES, TRAIN, TEST, PATCHES = 32, 5, 160, 200, 300
-EPOCHS, RATE = 60, 1e-3  # after 20 epochs DSMIL has not begun to learn the needle (0.51), after 60 it has (1.00)
-OPTIONS = {
-    "abmil": {"hidden": 64, "attention": 48},
-    "transmil": {"hidden": 64, "heads": 4, "landmarks": 32},
-    "transmil, exact": {"hidden": 64, "heads": 4, "exact": True},
-    "dsmil": {"hidden": 64, "attention": 32},
-    "attnmisl": {"hidden": 64, "attention": 48},
-    "ilra": {"hidden": 64, "heads": 4, "latents": 8},
+PROTOTYPES = 8
+RATES = (3e-4, 1e-3, 3e-3)
+NAMES = ("without", "with")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table."""
+
+    kind: str  # of LEARN
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rates: tuple[float, ...] = RATES
+    scaling: str = "balanced"  # the product's default
+
+    def answers(self, question: str) -> bool:
+        return QUESTIONS[question].only in ("", self.name)
+
+
+METHODS = {
+    "abmil": Method("network", "abmil", {"hidden": 64, "attention": 48}),
+    "transmil, 32 landmarks": Method("network", "transmil", {"hidden": 64, "heads": 4, "landmarks": 32}),
+    "transmil, exact attention": Method("network", "transmil", {"hidden": 64, "heads": 4, "exact": True}),
+    "dsmil": Method("network", "dsmil", {"hidden": 64, "attention": 32}),
+    "attnmisl": Method("network", "attnmisl", {"hidden": 64, "attention": 48}),
+    "ilra": Method("network", "ilra", {"hidden": 64, "heads": 4, "latents": 8}),
+    "panther (paper) + probe": Method("probe", "panther", rates=(0.0,)),
+    "panther (calibrated) + probe": Method("probe", "panther", {"preset": "calibrated"}, (0.0,)),
+    "panther (paper) + structured MLP": Method("head", "panther"),
+    "panther (calibrated) + structured MLP": Method("head", "panther", {"preset": "calibrated"}),
+    "panther (paper), by block + probe": Method("probe", "panther", rates=(0.0,), scaling="block"),
+    "panther (calibrated), by block + probe": Method("probe", "panther", {"preset": "calibrated"}, (0.0,), "block"),
+    "panther (paper), by block + structured MLP": Method("head", "panther", scaling="block"),
+    "panther (calibrated), by block + structured MLP": Method(
+        "head", "panther", {"preset": "calibrated"}, scaling="block"
+    ),
+    "protocounts (fractions) + probe": Method("probe", "protocounts", {"scale": "fraction"}, (0.0,)),
+    "deepsets + probe": Method("probe", "deepsets", rates=(0.0,)),
+    "true tissues, counted + logistic": Method("truth", rates=(0.0,)),  # what is possible
 }
-UNSUPERVISED = {
-    "panther (paper) + linear": ("panther", {}),
-    "panther (calibrated) + linear": ("panther", {"preset": "calibrated"}),
-    "deepsets + linear": ("deepsets", {}),
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training."""
+
+    question: str
+    method: str
+    seed: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """What came out; tables take the rate with the smallest validation loss."""
+
+    val_loss: float
+    epoch: int
+    test: float  # balanced accuracy
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class BagsOnDevice:
+    """Bags that stay on the device; a batch has one length, so that nothing is padded and nothing is copied."""
+
+    groups: list[tuple[Tensor, Tensor]]  # bags (n, N, d) of one length, their numbers in the part (n,)
+    labels: Tensor
+    batch_size: int
+    shuffle: bool
+
+    @classmethod
+    def of(cls, part: Part, batch_size: int, device: str, shuffle: bool) -> "BagsOnDevice":
+        lengths = torch.tensor([len(bag) for bag in part.bags])
+        numbers = [(lengths == n).nonzero().squeeze(-1) for n in lengths.unique()]
+        groups = [(torch.stack([part.bags[i] for i in some.tolist()]).to(device), some.to(device)) for some in numbers]
+        return cls(groups, part.labels.to(device), batch_size, shuffle)
+
+    def __len__(self) -> int:
+        return sum(-(-len(x) // self.batch_size) for x, _ in self.groups)
+
+    def epoch(self, epoch: int, seed: int) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
+        generator = torch.Generator().manual_seed(mixed_seed(seed, epoch))
+        draw = functools.partial(torch.randperm, generator=generator) if self.shuffle else torch.arange
+        batches = [(x, ids, rows) for x, ids in self.groups for rows in draw(len(x)).split(self.batch_size)]
+        for number in draw(len(batches)).tolist():
+            x, ids, rows = batches[number]
+            rows = rows.to(x.device)
+            yield {"x": x[rows]}, {"label": self.labels[ids[rows]]}
+
+
+@functools.lru_cache(maxsize=4)
+def prepared(question: str, seed: int) -> tuple[dict[str, Part], Prototypes]:
+    parts = world(QUESTIONS[question], seed)
+    bags = [Bag(f"bag-{number}", bag) for number, bag in enumerate(parts["train"].bags)]
+    return parts, fit_prototypes(bags, KMeansSettings(n_prototypes=PROTOTYPES, seed=seed)).prototypes
+
+
+def classes(part: Part) -> Classes:
+    return Classes(NAMES, part.labels.numpy())
+
+
+def judged(task: Task[Any], logits: Tensor, target: Classes) -> float:
+    return task.metrics(task.predict(logits), target)["balanced_accuracy"]
+
+
+def learn_network(cell: Cell, method: Method, device: str) -> Score:
+    parts, prototypes = prepared(cell.question, cell.seed)
+    task = fit_task("cross-entropy", classes(parts["train"]))
+    model = build_model(method.name, DIM, 2, prototypes, method.options, seed=cell.seed)
+    epochs = QUESTIONS[cell.question].epochs
+    settings = TrainSettings(epochs, 8, learning_rate=cell.rate, keep="best", seed=cell.seed, device=device)
+    sources = {n: BagsOnDevice.of(p, 8 if n == "train" else 100, device, n == "train") for n, p in parts.items()}
+    fitted = fit(model, sources["train"], task, settings, val=sources["val"])
+    logits, batch = predict_logits(fitted.model, sources["test"], settings)
+    return Score(fitted.history[fitted.epoch]["val_loss"], fitted.epoch, judged(task, logits, task.decode(batch)))
+
+
+def embedded(cell: Cell, method: Method) -> tuple[dict[str, Part], dict[str, Tensor], tuple[int, ...]]:
+    """Embeddings of every part scaled as the product scales them, and the shape (C, t) of one."""
+    parts, prototypes = prepared(cell.question, cell.seed)
+    module = build_aggregator(method.name, prototypes, method.options)
+    with torch.no_grad():
+        found = {name: [module(bag) for bag in part.bags] for name, part in parts.items()}
+    x = {name: torch.stack([e.vector for e in some]) for name, some in found.items()}
+    scaler = build_scaler(method.scaling).fit(x["train"], module.columns())
+    tokens = found["train"][0].tokens
+    shape = tuple(x["train"].shape[1:] if tokens is None else tokens.shape)
+    return parts, {name: scaler(values) for name, values in x.items()}, shape
+
+
+def learn_head(cell: Cell, method: Method, device: str) -> Score:
+    parts, x, shape = embedded(cell, method)
+    task = fit_task("cross-entropy", classes(parts["train"]))
+    head = build_head("paper-classification", shape, 2, seed=cell.seed)
+    settings = TrainSettings(QUESTIONS[cell.question].epochs, learning_rate=cell.rate, keep="best", seed=cell.seed)
+    sources = {n: ArraySource(x[n], task.encode(classes(p)), 32, shuffle=n == "train") for n, p in parts.items()}
+    fitted = fit(head, sources["train"], task, settings, val=sources["val"])
+    logits = predict_logits(fitted.model, sources["test"], settings)[0]
+    return Score(fitted.history[fitted.epoch]["val_loss"], fitted.epoch, judged(task, logits, classes(parts["test"])))
+
+
+def learn_probe(cell: Cell, method: Method, device: str) -> Score:
+    parts, x, _ = embedded(cell, method)
+    probe = fit_suitable(x["train"].numpy(), classes(parts["train"]), seed=cell.seed)
+    task = fit_task("cross-entropy", classes(parts["train"]))
+    return Score(0.0, 0, judged(task, torch.from_numpy(probe.logits(x["test"].numpy())), classes(parts["test"])))
+
+
+def learn_truth(cell: Cell, method: Method, device: str) -> Score:
+    """Shares of the true tissues, each standardised, and logistic regression: no method can know more."""
+    parts, _ = prepared(cell.question, cell.seed)
+    x = {name: part.counts / part.counts.sum(1, keepdim=True) for name, part in parts.items()}
+    deviation = x["train"].std(0)
+    x = {
+        name: ((values - x["train"].mean(0)) / deviation.where(deviation > 0, 1)).numpy() for name, values in x.items()
+    }
+    probe = fit_suitable(x["train"], classes(parts["train"]), strengths=(1e-2,))
+    task = fit_task("cross-entropy", classes(parts["train"]))
+    return Score(0.0, 0, judged(task, torch.from_numpy(probe.logits(x["test"])), classes(parts["test"])))
+
+
+LEARN: dict[str, Callable[[Cell, Method, str], Score]] = {
+    "network": learn_network,
+    "head": learn_head,
+    "probe": learn_probe,
+    "truth": learn_truth,
 }
-Cohort = tuple[list[Tensor], Tensor]
 
 
-def tissue_bag(proportions: Tensor, centres: Tensor, generator: torch.Generator) -> Tensor:
-    # four lengths, so that TransMIL, which cuts bags to their true length, can take several at once
-    count = PATCHES // 3 * int(torch.randint(1, 5, (), generator=generator))
-    tissue = torch.multinomial(proportions, count, True, generator=generator)
-    return centres[tissue] + torch.randn(count, DIM, generator=generator)
+def run_cell(cell: Cell, device: str) -> Score:
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    method = METHODS[cell.method]
+    score = LEARN[method.kind](cell, method, device)
+    return Score(score.val_loss, score.epoch, score.test, time.perf_counter() - start)
 
 
-def needle(count: int, seed: int, world: int) -> Cohort:
-    """Every second bag has 1 % of its patches from a tissue that no other bag has; the rest is any mixture."""
-    generator, made = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(world)
-    centres = torch.randn(TISSUES, DIM, generator=made)
-    rare = functional.normalize(torch.randn(DIM, generator=made), dim=0) * 6
-    bags = []
-    for number in range(count):
-        bag = tissue_bag(torch.rand(TISSUES, generator=generator), centres, generator)
-        if number % 2:
-            hit = torch.randperm(len(bag), generator=generator)[: max(1, len(bag) // 100)]
-            bag[hit] = rare + torch.randn(len(hit), DIM, generator=generator)
-        bags.append(bag)
-    return bags, torch.arange(count) % 2
+def claim(seeds: int, networks: Sequence[str], device: str, processes: int, cells: Path | None) -> None:
+    """Train every cell that the file of ``cells`` does not have yet, each line printed as it comes; then the table."""
+    chosen = {label: m for label, m in METHODS.items() if m.kind != "network" or m.name in networks}
+    asked = [(q, label, m) for q in QUESTIONS for label, m in chosen.items() if m.answers(q)]
+    todo = [Cell(q, label, seed, rate) for seed in range(seeds) for q, label, m in asked for rate in m.rates]
+    found: dict[Cell, Score] = {}
+    if cells is not None and cells.exists():
+        lines = [json.loads(line) for line in cells.read_text().splitlines()]
+        found = {Cell(**line["cell"]): Score(**line["score"]) for line in lines}
+    # the slowest first, so that no single one is waited for at the end
+    slow = {"transmil": -1}
+    missing = sorted(
+        (c for c in todo if c not in found),
+        key=lambda c: (-QUESTIONS[c.question].train, slow.get(METHODS[c.method].name, 0)),
+    )
+    with ProcessPoolExecutor(processes or os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(run_cell, cell, device): cell for cell in missing}
+        for number, future in enumerate(as_completed(futures), 1):
+            cell, score = futures[future], future.result()
+            found[cell] = score
+            print(
+                f"{number}/{len(missing)} {cell.question}, {cell.method}, seed {cell.seed}, rate {cell.rate:g}: "
+                f"{score.test:.3f} (epoch {score.epoch + 1}, val loss {score.val_loss:.3f}, {score.seconds:.0f} s)",
+                flush=True,
+            )
+            if cells is not None:
+                with cells.open("a") as handle:
+                    handle.write(json.dumps({"cell": asdict(cell), "score": asdict(score)}) + "\n")
+    report(seeds, chosen, found)
 
 
-def panoramic(count: int, seed: int, world: int) -> Cohort:
-    """All bags have all tissues; the class says whether tissue 0 or tissue 1 has more patches, a question of proportions alone."""
-    generator, made = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(world)
-    centres = torch.randn(TISSUES, DIM, generator=made)
-    bags = []
-    for number in range(count):
-        proportions = 0.5 + torch.rand(TISSUES, generator=generator)
-        more, less = (0, 1) if number % 2 else (1, 0)
-        both = float(proportions[0] + proportions[1])
-        proportions[more], proportions[less] = 0.55 * both, 0.45 * both
-        bags.append(tissue_bag(proportions, centres, generator))
-    return bags, torch.arange(count) % 2
-
-
-def two_mixtures(count: int, seed: int, world: int) -> Cohort:
-    """Both classes have the same mean: class 1 mixes tissues 0 and 1 half and half, class 0 has their average as a tissue of its own."""
-    generator, made = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(world)
-    centres = torch.randn(TISSUES, DIM, generator=made)
-    centres[2] = (centres[0] + centres[1]) / 2
-    bags = []
-    for number in range(count):
-        proportions = 0.5 + torch.rand(TISSUES, generator=generator)
-        share = float(proportions[:3].sum())
-        shares = torch.tensor([0.4, 0.4, 0.2] if number % 2 else [0.27, 0.27, 0.46])
-        proportions[:3] = share * shares
-        bags.append(tissue_bag(proportions, centres, generator))
-    return bags, torch.arange(count) % 2
-
-
-TASKS = {"needle": needle, "panoramic": panoramic, "same mean": two_mixtures}
-
-
-class CrossEntropy:
-    @staticmethod
-    def loss(logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        return functional.cross_entropy(logits, batch["label"])
-
-
-def named(bags: Sequence[Tensor]) -> list[Bag]:
-    return [Bag(f"bag-{number}", bag) for number, bag in enumerate(bags)]
-
-
-def supervised(name: str, train: Cohort, test: Cohort, prototypes: Prototypes, seed: int, device: str) -> float:
-    model: MILModel = build_model(name.split(",")[0], DIM, 2, prototypes, OPTIONS[name], seed=seed).to(device)
-    batches = BagSource(named(train[0]), {"label": train[1]}, LoadSettings(batch_size=8))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-5)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, EPOCHS * len(batches))
-    torch.manual_seed(seed)
-    model.train()
-    for epoch in range(EPOCHS):
-        for inputs, batch in batches.epoch(epoch, seed):
-            moved = {k: v.to(device) for k, v in inputs.items()}
-            optimiser.zero_grad()
-            model.loss(model(**moved), {k: v.to(device) for k, v in batch.items()}, CrossEntropy).backward()
-            optimiser.step()
-            schedule.step()
-    model.eval()
-    with torch.no_grad():
-        predicted = [int(model(bag.to(device)).logits.argmax()) for bag in test[0]]
-    return float(balanced_accuracy_score(test[1], predicted))
-
-
-def unsupervised(method: str, options: dict, train: Cohort, test: Cohort, prototypes: Prototypes) -> float:
-    module = build_aggregator(method, prototypes, options)
-    with torch.no_grad():
-        x = [torch.stack([module(bag).vector for bag in bags]).numpy() for bags, _ in (train, test)]
-    scaler = StandardScaler().fit(x[0])
-    probe = LogisticRegression(C=0.1, max_iter=2000).fit(scaler.transform(x[0]), train[1])
-    return float(balanced_accuracy_score(test[1], probe.predict(scaler.transform(x[1]))))
-
-
-def claim(seeds: int, names: Sequence[str], device: str) -> None:
-    """Print balanced accuracy on unseen bags, mean and range over worlds (tissues, bags, start of the networks)."""
-    print(f"{TRAIN} training and {TEST} test bags of about {PATCHES} patches x {DIM}, {EPOCHS} epochs, {seeds} seeds.")
-    found: dict[tuple[str, str], list[float]] = {}
-    names = [label for label in OPTIONS if label.split(",")[0] in names]
-    for task, make in TASKS.items():
-        for seed in range(seeds):
-            train, test = make(TRAIN, 100 + seed, seed), make(TEST, 200 + seed, seed)
-            prototypes = fit_prototypes(named(train[0]), KMeansSettings(n_prototypes=8, seed=seed)).prototypes
-            for name in names:
-                found.setdefault((name, task), []).append(supervised(name, train, test, prototypes, seed, device))
-            for label, (method, options) in UNSUPERVISED.items():
-                found.setdefault((label, task), []).append(unsupervised(method, options, train, test, prototypes))
-    rows = [
-        [
-            name,
-            *(f"{statistics.mean(v):.3f} ({min(v):.2f}-{max(v):.2f})" for v in (found[name, task] for task in TASKS)),
-        ]
-        for name in [*names, *UNSUPERVISED]
-    ]
-    harness.table("Balanced accuracy on unseen bags, mean (smallest-largest)", ["method", *TASKS], rows)
+def report(seeds: int, chosen: Mapping[str, Method], found: Mapping[Cell, Score]) -> None:
+    sizes = ", ".join(f"{count} {name}" for name, count in SIZES.items())
+    print(
+        f"\n160 train, {sizes} bags of {LENGTHS[0]} to {LENGTHS[-1]} patches x {DIM}, {seeds} worlds; at most 60 epochs, rates "
+        f"{', '.join(f'{r:g}' for r in RATES)}, epoch and rate chosen on the validation bags."
+    )
+    rows = []
+    for label, method in chosen.items():
+        row = [label]
+        for question in QUESTIONS:
+            if not method.answers(question):
+                row.append("")
+                continue
+            of = [[found[Cell(question, label, seed, rate)] for rate in method.rates] for seed in range(seeds)]
+            tests = [min(scores, key=lambda score: score.val_loss).test for scores in of]
+            row.append(f"{statistics.mean(tests):.3f} ({min(tests):.2f}-{max(tests):.2f})")
+        rows.append(row)
+    harness.table("Balanced accuracy on unseen bags, mean (smallest-largest)", ["method", *QUESTIONS], rows)

@@ -1,13 +1,17 @@
 """The five supervised networks: forward + backward of one bag, time and peak memory, beside torchmil where it has them.
 
-`python benchmarks/mil.py` needs no arguments (and torchmil, for the comparison); `--device cuda` on a GPU. `--claim` trains all of them on generated
-needle and panoramic tasks beside PANTHER and DeepSets with a linear probe: does attention win on needles, and cardinality on mixtures?
+`python benchmarks/mil.py` needs no arguments (and torchmil, for the comparison); `--device cuda` on a GPU, `--busy` where others use the cores too.
+`--claim` trains all of them on generated bags beside PANTHER, ProtoCounts and DeepSets: does attention win on needles, and cardinality on
+mixtures? With `--cells FILE` it goes on after a stop.
 """
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,10 +39,13 @@ class Peer(nn.Module):
             "transmil": lambda: models.TransMIL((DIM,), att_dim=512, n_heads=8, n_landmarks=256, feat_ext=first),
             "dsmil": lambda: models.DSMIL((DIM,), att_dim=128, nonlinear_q=True, nonlinear_v=True, feat_ext=first),
         }
-        self.network = make[name]()
+        self.network, self.streams = make[name](), name == "dsmil"
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.network(x)
+        if not self.streams:
+            return self.network(x)
+        bag, instances = self.network(x, return_inst_pred=True)
+        return torch.stack([bag, instances.amax(-1)])  # both are trained, as its compute_loss does, and as ours are
 
 
 PEERS = ("abmil", "transmil", "dsmil")
@@ -82,14 +89,27 @@ def peak_megabytes(side: str, name: str, patches: int, device: str, model: nn.Mo
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
-def measure(name: str, patches: int, rounds: int, device: str, peers: bool) -> list[str]:
+def cpu_seconds(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median CPU seconds of each side, interleaved after one warm-up: what remains comparable where others use the cores too."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds + 1):
+        for name, side in sides.items():
+            start = time.process_time()
+            side()
+            found[name].append(time.process_time() - start)
+    return {name: statistics.median(values[1:]) for name, values in found.items()}
+
+
+def measure(name: str, patches: int, rounds: int, device: str, peers: bool, how: argparse.Namespace) -> list[str]:
     """Row of the table: both sides in one process, interleaved."""
     x = bag(patches, device)
     models = {"ours": ours(name, device)} | ({"torchmil": Peer(name).to(device)} if peers and name in PEERS else {})
     synchronise = torch.cuda.synchronize if device == "cuda" else lambda: None
     sides = {side: (lambda m=model: step(m, x)) for side, model in models.items()}
-    seconds = harness.interleaved(sides, rounds, 1 if patches < 100_000 else 0, synchronise)
-    memory = {side: peak_megabytes(side, name, patches, device, model) for side, model in models.items()}
+    clock = partial(harness.interleaved, warm_up=1 if patches < 100_000 else 0, synchronise=synchronise)
+    seconds = (cpu_seconds if how.busy else clock)(sides, rounds)
+    measured = {} if how.time_only else models
+    memory = {side: peak_megabytes(side, name, patches, device, model) for side, model in measured.items()}
     shown = {side: m if isinstance(m, str) else f"{m:.0f}" for side, m in memory.items()}
     ratio = f"{seconds['torchmil'] / seconds['ours']:.2f}x" if "torchmil" in seconds else "-"
     peer = f"{seconds['torchmil'] * 1e3:.1f}" if "torchmil" in seconds else "-"
@@ -99,7 +119,7 @@ def measure(name: str, patches: int, rounds: int, device: str, peers: bool) -> l
         f"{patches:,}",
         parameters,
         f"{seconds['ours'] * 1e3:.1f}",
-        shown["ours"],
+        shown.get("ours", "-"),
         peer,
         shown.get("torchmil", "-"),
         ratio,
@@ -112,25 +132,35 @@ def main() -> None:
     parser.add_argument("--patches", type=int, nargs="*", default=list(PATCHES), help="bag sizes")
     parser.add_argument("--networks", nargs="*", default=networks.names())
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--time-only", action="store_true", help="without memory, which takes processes of its own")
+    parser.add_argument(
+        "--busy", action="store_true", help="CPU seconds instead of the clock, where others use the cores too"
+    )
+    parser.add_argument("--rounds", type=int, help="instead of 5, 3 and 1 by bag size")
     parser.add_argument("--alone", action="store_true", help="without torchmil")
     parser.add_argument(
         "--claim", action="store_true", help="the needle and panoramic tasks instead of time and memory"
     )
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5, help="worlds of --claim")
+    parser.add_argument("--processes", type=int, default=0, help="trainings of --claim at a time; all cores by default")
+    parser.add_argument("--cells", type=Path, help="file of finished trainings of --claim, to go on after a stop")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(harness.machine("torchmil"))
     if arguments.claim:
-        claim(arguments.seeds, arguments.networks, arguments.device)
+        claim(arguments.seeds, arguments.networks, arguments.device, arguments.processes, arguments.cells)
         return
     peers = not arguments.alone and harness._version("torchmil") != "not installed"
     print(
-        f"Forward + backward of one bag, {DIM} features float32, {torch.get_num_threads()} threads, on {arguments.device}; medians."
+        f"Forward + backward of one bag, {DIM} features float32, {torch.get_num_threads()} threads, on {arguments.device}; medians"
+        f"{' of CPU time' if arguments.busy else ''}."
     )
     rows = []
     for patches in arguments.patches:
-        rounds = PATCHES.get(patches, 3) * (5 if arguments.device == "cuda" else 1)
-        rows += [measure(name, patches, rounds, arguments.device, peers) for name in arguments.networks]
+        rounds = arguments.rounds or PATCHES.get(patches, 3) * (5 if arguments.device == "cuda" else 1)
+        for name in arguments.networks:
+            rows.append(measure(name, patches, rounds, arguments.device, peers, arguments))
+            print(*rows[-1], sep="  ", flush=True)
     header = ["network", "patches", "parameters", "ms", "peak extra MB", "torchmil ms", "torchmil MB", "ratio"]
     harness.table("Five networks", header, rows)
     ratios = [float(row[-1][:-1]) for row in rows if row[-1] != "-"]

@@ -34,6 +34,7 @@ SIGNALS, SITES, PRESETS = ("look", "share"), ("same site", "other site"), ("pape
 SCALINGS = {
     "none": ("none", {}),
     "block": ("block", {}),
+    "balanced": ("balanced", {}),
     "coordinate 0.5": ("coordinate", {"shrinkage": 0.5}),
     "coordinate 0": ("coordinate", {"shrinkage": 0.0}),
 }

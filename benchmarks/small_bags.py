@@ -24,7 +24,7 @@ from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.types import Bag
 
 PATCHES, SLIDES, SEEDS, C = 35, 60, 8, 8
-SCALINGS = {"none": {}, "block": {}, "coordinate": {"shrinkage": 0.0}}
+SCALINGS = {"none": {}, "block": {}, "balanced": {}, "coordinate": {"shrinkage": 0.0}}
 TASKS = {
     "kind of tumour": ((0.3, 0.0), (0.0, 0.3)),
     "share of tumour": ((0.25, 0.0), (0.45, 0.0)),

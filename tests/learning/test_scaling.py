@@ -1,4 +1,4 @@
-"""Scaling by block keeps what coordinates mean to each other, and knows the training rows only."""
+"""Scaling by statistic keeps what coordinates mean to each other, and knows the training rows only."""
 
 import numpy as np
 import pytest
@@ -35,6 +35,23 @@ def test_each_statistic_is_divided_by_one_number():
         assert len(scaler.scale[statistics == statistic].unique()) == 1
         assert float(scaled[:, statistics == statistic].var(0, correction=0).mean()) == pytest.approx(1, rel=1e-4)
     torch.testing.assert_close(scaled.mean(0), torch.zeros(len(columns)), atol=1e-4, rtol=0)
+
+
+def test_balanced_statistics_have_the_same_total_variance_whatever_their_number_of_columns():
+    x, columns = embeddings()
+    scaled = build_scaler("balanced").fit(x, columns)(x)
+    statistics = np.array([s for _, s, _ in columns])
+    totals = [float(scaled[:, statistics == s].var(0, correction=0).sum()) for s in ("weight", "mean", "variance")]
+    assert totals == pytest.approx([len(columns) / 3] * 3, rel=1e-4)
+    block = build_scaler("block").fit(x, columns)(x)  # within a statistic nothing changes but the unit
+    for s in ("weight", "mean", "variance"):
+        ratio = (scaled / block)[:, statistics == s]
+        torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
+
+
+def test_of_one_kind_of_statistic_balanced_is_block():
+    x, _ = embeddings()
+    assert torch.equal(build_scaler("balanced").fit(x).scale, build_scaler("block").fit(x).scale)
 
 
 @pytest.mark.parametrize("name", scalers.names())

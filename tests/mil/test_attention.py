@@ -6,6 +6,7 @@ import torch
 from panther.errors import InputError
 from panther.mil import MILModel, build, build_model, networks
 from panther.mil._attention import attend, nystroem, nystroem_row, pseudo_inverse, segment_means
+from panther.mil.dsmil import read
 from panther.mil.transmil import PositionEncoding
 from panther.types import Projection, Prototypes
 
@@ -111,6 +112,20 @@ def test_dsmil_predicts_the_mean_of_two_streams_and_trains_both():
     torch.testing.assert_close(model.loss(outputs, {}, task), (bag.square().mean() + instance.square().mean()) / 2)
     with pytest.raises(InputError, match="same task"):
         MILModel(model.network, torch.nn.Linear(24, 2))(x)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_dsmil_reads_a_bag_as_written_out_also_in_its_gradients(padded):
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(2, 7, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    rows = torch.tensor([[4, 0], [2, 2]])  # one patch may be critical twice
+    mask = torch.arange(7) < torch.tensor([[7], [4]]) if padded else None
+    product, rho, found = read(h, weight, rows, mask)
+    torch.testing.assert_close(product, h @ weight.T)
+    torch.testing.assert_close(rho[1], h[1, : 4 if padded else 7].square().mean().sqrt())
+    torch.testing.assert_close(found, torch.stack([h[0, [4, 0]], h[1, [2, 2]]]))
+    assert torch.autograd.gradcheck(lambda h, weight: read(h, weight, rows, mask), (h, weight))
 
 
 @pytest.mark.parametrize("name", networks.names())

@@ -3,7 +3,8 @@
 - ``assignment(bag, module)`` gives (N, C), rows adding up to 1: the posterior that made the embedding.
 - ``grid(coords, spec)`` gives the patches' integer cells; ``regions(grid, labels)`` polygons of contiguous patches.
 - ``raster(grid, view)`` gives the patch under every pixel of a picture; ``draw_*`` return matplotlib figures.
-- ``make_map`` and ``write_map`` do all of it for one slide.
+- ``make_map`` and ``write_map`` do all of it for one slide; ``map_pixels`` and ``heat_pixels`` give its pictures as arrays.
+- ``panther.explain.atlas``, ``.concordance``, ``.attribution`` and ``.kaplan_meier`` tell of cohorts, classes and predictions.
 """
 
 from panther.explain.assign import Assigned, assign, assignment
@@ -13,6 +14,7 @@ from panther.explain.maps import MapSettings, SlideMap, make_map, write_map
 from panther.explain.names import read_names
 from panther.explain.palette import PALETTE
 from panther.explain.regions import Region, regions, write_regions
+from panther.explain.slide_map import heat_pixels, map_pixels
 
 __all__ = [
     "PALETTE",
@@ -29,7 +31,9 @@ __all__ = [
     "draw_map",
     "draw_side_by_side",
     "grid",
+    "heat_pixels",
     "make_map",
+    "map_pixels",
     "raster",
     "read_names",
     "regions",

@@ -44,7 +44,7 @@ class Recipe:
     loss: Named
     prototypes: KMeansSettings
     training: TrainSettings
-    scaling: Named = field(default_factory=lambda: Named(name="block"))
+    scaling: Named = field(default_factory=lambda: Named(name="balanced"))
 
     @property
     def supervised(self) -> bool:

@@ -1,9 +1,8 @@
-r"""Scaling embeddings before a head sees them. By default one number per kind of statistic (pi, mu, Sigma).
+r"""Scaling embeddings before a head sees them. By default one number per kind of statistic (pi, mu, Sigma), all of which weigh alike.
 
 The danger in standardising every coordinate: a prototype that is nearly absent from the training slides has a mean and a
-variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The price of
-scaling by block: rare prototypes, whose statistics vary most, dominate a penalised linear probe. On the generated bags of
-`benchmarks/scaling.py` the price was usually the larger of the two; look at both on your own data.
+variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The danger in one
+number for all: C proportions are lost among 2 C d other numbers. Measured in `docs/decisions/0005` and `0007`.
 """
 
 import warnings
@@ -76,6 +75,24 @@ class BlockScaler:
         return _finished(mean if self.centre else torch.zeros_like(mean), _block_variance(variance, columns))
 
 
+@scalers.register("balanced")
+@dataclass(frozen=True)
+class BalancedScaler:
+    r"""One number per statistic, such that every statistic has the same total variance, whatever its number of columns.
+
+    .. math:: s_b^2 = \frac{B}{D} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
+
+    with B statistics and D columns. C proportions weigh as much as C d means: by block a penalised head has to find them among 2 d times as
+    many numbers of the same size.
+    """
+
+    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
+        """Fit on training rows (n, D)."""
+        mean, variance = moments(x)
+        member, size = _blocks_of(columns, len(variance))
+        return _finished(mean, _block_variance(variance, columns) * (size * len(size) / size.sum())[member])
+
+
 @scalers.register("coordinate")
 @dataclass(frozen=True)
 class CoordinateScaler:
@@ -136,14 +153,19 @@ def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
 
 
 def _block_variance(variance: Tensor, columns: Columns | None) -> Tensor:
+    member, size = _blocks_of(columns, len(variance))
+    return (torch.zeros(len(size), dtype=torch.float64).index_add(0, member, variance) / size)[member]
+
+
+def _blocks_of(columns: Columns | None, width: int) -> tuple[Tensor, Tensor]:
+    """Statistic of each column (D,), and how many columns each has (B,); without names all are one."""
     if columns is None:
-        return variance.mean().expand_as(variance)
-    if len(columns) != len(variance):
-        raise InputError(f"The embedding has {len(variance)} numbers but {len(columns)} names for them.")
+        return torch.zeros(width, dtype=torch.int64), torch.tensor([width])
+    if len(columns) != width:
+        raise InputError(f"The embedding has {width} numbers but {len(columns)} names for them.")
     _, member = np.unique([statistic for _, statistic, _ in columns], return_inverse=True)
     index = torch.as_tensor(member)
-    size = torch.bincount(index)
-    return (torch.zeros(len(size), dtype=torch.float64).index_add(0, index, variance) / size)[index]
+    return index, torch.bincount(index)
 
 
 def _finished(shift: Tensor, variance: Tensor) -> Scaler:

@@ -118,7 +118,7 @@ class Study(_Strict):
     n_prototypes: list[int] = [16]
     train_sizes: list[float] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
     seeds: list[int] = [1]
-    scaling: NamedEntry = Named(name="block")
+    scaling: NamedEntry = Named(name="balanced")
     prototypes: dict[str, Any] = {}  # settings of K-means
     training: dict[str, Any] = {}  # settings of training, over the paper's
     mil_training: dict[str, Any] = {}  # the same for supervised networks

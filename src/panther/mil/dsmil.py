@@ -1,33 +1,58 @@
 """DSMIL: the most telling patch of each output, and attention of all patches to it."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from panther.errors import InputError
-from panther.mil._attention import attend, attention_weights
+from panther.mil._attention import masked_softmax
 from panther.mil._base import Given, Network, check_sizes, networks, reduction
 from panther.types import SlideEmbedding
 
 
-def inverse_scale(h: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""One over the root mean square of each bag h (B, N, h): :math:`1 / \sqrt{\operatorname{mean}_{n,j} h_{nj}^2}`, (B,).
+class _Reading(torch.autograd.Function):
+    """Three readings of bags h (B, N, h): a product with W (a, h), their mean square, patches weighed by (B, N) or (B, 1), and some of their rows.
 
-    One number a bag: patches keep their sizes relative to each other (a LayerNorm of each patch would take them away, and with
+    The gradient of each is as large as the bag. Written into one place they cost a product and one pass over memory; torch by
+    itself would make five tensors of that size and add them up.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, rows: Tensor, patches: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        at = rows.unsqueeze(-1).expand(-1, -1, h.shape[-1])
+        ctx.save_for_backward(h, weight, at, patches)
+        norms = torch.linalg.vector_norm(h, dim=-1, dtype=patches.dtype)  # (B, N)
+        return h @ weight.T, (norms.square() * patches).sum(-1), h.gather(-2, at)  # (B, N, a), (B,), (B, k, h)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, product: Tensor, square: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        h, weight, at, patches = ctx.saved_tensors
+        whole = h * (2 * square[:, None] * patches).to(h.dtype).unsqueeze(-1)
+        flat = product.flatten(0, 1)  # (B N, a)
+        whole.view(-1, h.shape[-1]).addmm_(flat, weight)
+        return whole.scatter_add_(-2, at, rows), flat.T @ h.flatten(0, 1), None, None
+
+
+def read(h: Tensor, weight: Tensor, rows: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Of bags h: :math:`h W^\top` (B, N, a), the root mean square :math:`\rho = \sqrt{\operatorname{mean}_{n,j} h_{nj}^2}` (B,), ``rows`` (B, k, h).
+
+    One number rho a bag: patches keep their sizes relative to each other (a LayerNorm of each patch would take them away, and with
     them most needles). With it logits no longer grow with the scale of the features.
     """
-    square = torch.linalg.vector_norm(h, dim=-1).square()  # (B, N)
-    mean = square.mean(-1) if mask is None else (square * mask).sum(-1) / mask.sum(-1)
-    return (mean / h.shape[-1]).clamp_min(1e-12) ** -0.5
+    wide = torch.promote_types(h.dtype, torch.float32)
+    real = h.new_ones(len(h), 1, dtype=wide) if mask is None else mask.to(wide)  # (B, 1) or (B, N)
+    count = h.shape[1] if mask is None else real.sum(-1, keepdim=True)
+    product, square, found = _Reading.apply(h.contiguous(), weight.to(h.dtype), rows, real / (count * h.shape[-1]))
+    return product, square.clamp_min(1e-12).sqrt(), found
 
 
-def scaled_linear(h: Tensor, layers: Sequence[nn.Linear], scale: Tensor | None) -> Sequence[Tensor]:
-    """Linear layers of ``scale * h``: read h once for all of them, the scale (B,) on the weights instead of a second copy of the bag."""
-    weight = torch.cat([layer.weight for layer in layers]).T
-    bias = torch.cat([layer.bias for layer in layers])
-    every = h @ weight + bias if scale is None else torch.baddbmm(bias, h, weight * scale[:, None, None])
-    return every.split([layer.out_features for layer in layers], dim=-1)
+def rectified(product: Tensor, bias: Tensor, rho: Tensor) -> Tensor:
+    r""":math:`\rho\,\mathrm{ReLU}(W h / \rho + b) = \mathrm{ReLU}(W h + \rho b)`, in place: nothing large is divided by rho (B, 1, 1)."""
+    return product.add_(rho * bias).relu_()
 
 
 @networks.register(
@@ -83,24 +108,37 @@ class DSMIL(Network):
         self.reduce = reduction(given.dim_in, hidden, dropout)
         self.instance = nn.Linear(hidden, given.n_outputs)
         self.query = nn.Linear(hidden, attention)
-        self.query_out = nn.Sequential(nn.ReLU(), nn.Linear(attention, attention), nn.Tanh())
+        self.query_out = nn.Sequential(nn.Linear(attention, attention), nn.Tanh())
         self.dropout = nn.Dropout(dropout)
         self.value = nn.Linear(hidden, hidden)
 
     def embed(self, x: Tensor, mask: Tensor | None, with_assignment: bool) -> SlideEmbedding:
         """Find the critical patches, then look at all patches from there."""
-        h = self.reduce(x)  # (B, N, h)
-        scale = inverse_scale(h, mask) if self.normalise else None
-        scores, q = scaled_linear(h, (self.instance, self.query), scale)  # (B, N, k), (B, N, a)
-        if mask is not None:
-            scores = scores.masked_fill(~mask.unsqueeze(-1), float("-inf"))
-        largest, critical = scores.max(-2)  # (B, k) each
-        q = self.query_out(q).unsqueeze(1)  # (B, 1, N, a)
-        v = scaled_linear(self.dropout(h), (self.value,), scale)[0].relu().unsqueeze(1)  # (B, 1, N, h)
-        at = critical[:, None, :, None].expand(-1, -1, -1, q.shape[-1])
-        q_critical = q.gather(-2, at)  # (B, 1, k, a)
-        tokens = attend(q_critical, q, v, mask).squeeze(1)  # (B, k, h)
-        assignment = attention_weights(q_critical, q, mask).transpose(-1, -2) if with_assignment else None
+        h = self.reduce(x)  # (B, N, h), not yet divided by rho
+        critical = self.critical(h.detach(), mask)  # (B, k)
+        product, rho, h_critical = read(h, self.query.weight, critical, mask)
+        rho = rho[:, None, None] if self.normalise else torch.ones_like(rho)[:, None, None]
+        largest = (h_critical / rho * self.instance.weight).sum(-1) + self.instance.bias  # (B, k)
+        q = self.query_out(rectified(product, self.query.bias, rho) / rho)  # (B, N, a)
+        v = self._values(self.dropout(h), rho)  # (B, N, h), rho times what the paper calls v
+        q_critical = q.gather(-2, critical.unsqueeze(-1).expand(-1, -1, q.shape[-1])) * q.shape[-1] ** -0.5  # (B, k, a)
+        # k is small: the k x N weights are written out, which takes fewer passes over q than a fused call
+        weights = masked_softmax(q_critical @ q.transpose(-1, -2), None if mask is None else mask.unsqueeze(-2))
+        tokens = weights @ v / rho  # (B, k, h)
+        assignment = weights.detach().transpose(-1, -2) if with_assignment else None
         return SlideEmbedding(
             tokens.flatten(-2), tokens, assignment, {"instance_logits": largest, "critical": critical}
         )
+
+    def _values(self, h: Tensor, rho: Tensor) -> Tensor:
+        """Values (B, N, h) times rho; the bias differs from bag to bag, for one bag the product itself can add it."""
+        weight, bias = self.value.weight, self.value.bias
+        if len(h) == 1:
+            return functional.linear(h, weight, (rho * bias).flatten().to(weight.dtype)).relu_()
+        return rectified(functional.linear(h, weight), bias, rho)
+
+    @torch.no_grad()
+    def critical(self, h: Tensor, mask: Tensor | None) -> Tensor:
+        """Patch (B, k) with the largest score; neither a common scale nor the bias decides which."""
+        scores = functional.linear(h, self.instance.weight)  # (B, N, k)
+        return (scores if mask is None else scores.masked_fill(~mask.unsqueeze(-1), float("-inf"))).argmax(-2)

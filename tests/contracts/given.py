@@ -1,0 +1,54 @@
+"""What the contract suites are run over: every entry of both registries with every one of its variants, and one bag."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from conftest import mixture_bag
+from panther.aggregators import aggregators
+from panther.aggregators import build as build_aggregator
+from panther.mil import build as build_network
+from panther.mil import networks
+from panther.types import Aggregator, Prototypes
+
+D, C, OUTPUTS = 6, 4, 3
+
+
+def a_bag() -> torch.Tensor:
+    """80 patches of four tissues that overlap."""
+    return mixture_bag(80, D, C, separation=1.0)[0]
+
+
+def some_prototypes() -> Prototypes:
+    """The tissues' centres."""
+    return Prototypes(mixture_bag(1, D, C, separation=1.0)[1], within_variance=torch.full((D,), 0.8))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An entry with settings."""
+
+    name: str
+    options: dict[str, Any]
+    metadata: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.options}"
+
+    def build(self, seed: int = 0) -> Aggregator:
+        """Module on the prototypes above."""
+        if self.name in networks:
+            return build_network(self.name, D, OUTPUTS, some_prototypes(), self.options, seed=seed)
+        torch.manual_seed(seed)
+        return build_aggregator(self.name, some_prototypes(), self.options)
+
+
+def variants(registry: Iterable[Any]) -> list[Variant]:
+    """All variants of a registry."""
+    return [Variant(e.name, dict(options), e.metadata) for e in registry for options in e.metadata["variants"]]
+
+
+SUPERVISED = variants(networks)
+EVERYTHING = [*variants(aggregators), *SUPERVISED]
