@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   set up and run the pipeline on a small generated cohort"
+	@echo "make demo   set up and run everything on a cohort of drawn slides: minutes, offline, a report at the end"
 	@echo "make test   set up, then lint, types, import rules and tests (what CI runs)"
 	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
 
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m panther.demo demo
+	$(BIN)/panther demo -o demo
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

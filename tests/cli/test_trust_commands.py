@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from five_tissues import generate
 from running import Runner, strict_json
 
 from panther.aggregators import aggregators
-from panther.demo import generate
 
 
 @pytest.fixture

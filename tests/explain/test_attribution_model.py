@@ -19,7 +19,7 @@ from learning.generated import generate
 from panther.aggregators import embed_cohort
 from panther.errors import InputError
 from panther.explain.attribution.draw import patch_values, swarm_offsets
-from panther.explain.attribution.model import AttributionSettings, attribute
+from panther.explain.attribution.model import AttributionSettings, against_the_others, attribute
 from panther.learning.cohort import load_cohort
 from panther.learning.model import Model, Recipe, load_model, predict_bags, save_model, train_model
 from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
@@ -67,6 +67,7 @@ def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(tr
     assert (found.kind, failures, found.sampling_error) == ("exact", {}, None)
     x = embedded(model, trained).astype(float)
     weight = model.network.network.weight.detach().numpy().astype(float) / model.scaler.scale.numpy()  # type: ignore
+    weight = weight - weight[::-1]  # two classes: the log-odds of each
     width = x.shape[1] // 4  # pi, mu, Sigma of a prototype
     dim = (width - 1) // 2
     share = (x - x.mean(0))[:, None] * weight  # (n, K, D)
@@ -76,7 +77,10 @@ def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(tr
     )
     log = np.log(predict_bags(model, trained.bags)[1]["probabilities"])
     change = found.contributions.sum(2) + found.baseline
-    np.testing.assert_allclose(change[:, 0] - change[:, 1], log[:, 0] - log[:, 1], atol=1e-4)
+    np.testing.assert_allclose(change, np.stack([log[:, 0] - log[:, 1], log[:, 1] - log[:, 0]], 1), atol=1e-4)
+    assert (
+        np.abs(found.contributions).mean((0, 2)).min() > 1e-3
+    )  # a class that the probe fixes at 0 is driven all the same
     assert found.gap < 1e-6
     np.testing.assert_allclose(found.contributions.sum(2), found.by_prototype().sum(2))
 
@@ -94,7 +98,7 @@ def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: 
     x = torch.from_numpy(embedded(model, trained))
     with torch.no_grad():
         assert model.scaler is not None
-        at = model.network(model.scaler(torch.cat([x, x.mean(0)[None]])))
+        at = against_the_others(model.network(model.scaler(torch.cat([x, x.mean(0)[None]]))))
     np.testing.assert_allclose(found.contributions.sum(2), (at[:-1] - at[-1]).numpy(), atol=1e-4)
     other, _ = attribute(model, trained.bags, AttributionSettings("integrated-gradients"))
     assert 0 < other.gap < 0.05

@@ -6,7 +6,23 @@ from typing import Annotated
 
 import typer
 
-from panther.cli import bags, doctor, embed, encoders, model, prototypes, slides, splits, study, trust
+from panther.cli import (
+    atlas,
+    attribute,
+    bags,
+    concordance,
+    demo,
+    doctor,
+    embed,
+    encoders,
+    model,
+    prototypes,
+    report,
+    slides,
+    splits,
+    study,
+    trust,
+)
 from panther.cli import map as maps
 from panther.errors import InputError
 from panther.version import __version__
@@ -17,7 +33,11 @@ app = typer.Typer(
     help="From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024).",
     epilog="Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused.",
 )
-for module in (slides, encoders, bags, prototypes, embed, maps, trust, splits, study, model, doctor):
+MODULES = (
+    *(demo, slides, encoders, bags, prototypes, embed, maps, atlas, concordance, trust),
+    *(splits, study, model, attribute, report, doctor),
+)
+for module in MODULES:
     module.add_to(app)
 
 

@@ -71,19 +71,28 @@ class Outputs:
 
     names: tuple[str, ...]
     of: Callable[[Tensor], Tensor]  # logits (B, n) -> (B, K)
-    affine: bool = True
+    linear: bool = True
 
 
 def _same(logits: Tensor) -> Tensor:
     return logits
 
 
-# a class's logit and a log-risk are what heads put out; discrete time has one risk, minus the expected number of bins survived
+def against_the_others(logits: Tensor) -> Tensor:
+    r"""A class's logit minus the mean of the others' (B, K): :math:`\frac{K}{K-1} (l_k - \bar l)`; of two classes, the log-odds.
+
+    Only differences of logits mean anything: a probe of two classes fixes the first at 0, whose logit alone nothing would ever drive.
+    """
+    classes = logits.shape[-1]
+    return classes / (classes - 1) * (logits - logits.mean(-1, keepdim=True))
+
+
+# a log-risk is what a head puts out; discrete time has one risk, minus the expected number of bins survived
 OUTPUTS: dict[str, Callable[[Any], Outputs]] = {
-    "cross-entropy": lambda task: Outputs(tuple(task.names), _same),
+    "cross-entropy": lambda task: Outputs(tuple(task.names), against_the_others),
     "cox": lambda task: Outputs(("log-risk",), _same),
     "ranking": lambda task: Outputs(("risk",), _same),
-    "nll": lambda task: Outputs(("risk",), lambda logits: risk_from_hazards(logits)[:, None], affine=False),
+    "nll": lambda task: Outputs(("risk",), lambda logits: risk_from_hazards(logits)[:, None], linear=False),
 }
 
 
@@ -130,7 +139,7 @@ def attribute(
     mean = (moments(table.vectors)[0] if model.baseline is None else model.baseline).double()
     who = maths.players(table.columns)
     f = _function(model.network, model.scaler, outputs)
-    one = KIND[kind](f, mean, who, settings, _slope(model))
+    one = KIND[kind](f, mean, who, settings, _slope(model, outputs))
     shares, errors, values = [], [], []
     for row in track(range(len(table.samples)), "attributing", len(table.samples)):
         x = torch.from_numpy(np.array(table.vectors[row])).double()
@@ -158,7 +167,7 @@ def attribute(
 
 
 def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
-    linear = _slope(model) is not None and outputs.affine
+    linear = _slope(model, outputs) is not None
     if asked is None:
         return "exact" if linear else "shapley"
     if asked not in KINDS:
@@ -171,12 +180,13 @@ def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
     return asked
 
 
-def _slope(model: Model) -> Tensor | None:
-    """Weights (K, D) on the unscaled embedding, where the head is one linear map."""
+def _slope(model: Model, outputs: Outputs) -> Tensor | None:
+    """Weights (K, D) of what is explained on the unscaled embedding, where both head and output are linear."""
     inner = model.network.network if isinstance(model.network, Flat) else None
-    if not isinstance(inner, nn.Linear) or model.scaler is None:
+    if not isinstance(inner, nn.Linear) or model.scaler is None or not outputs.linear:
         return None
-    return inner.weight.detach().double() / model.scaler.scale.double()
+    weight = inner.weight.detach().double() / model.scaler.scale.double()  # (n, D)
+    return outputs.of(weight.T).T
 
 
 def _function(network: nn.Module, scaler: Scaler, outputs: Outputs) -> maths.Function:

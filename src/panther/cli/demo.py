@@ -1,0 +1,28 @@
+"""`panther demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panther.cli import _common as common
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(demo)
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("-o", "--output", help="Folder to work in; run again to go on.")] = Path(
+        "demo"
+    ),
+    patients: Annotated[int, typer.Option(min=18, help="Synthetic patients; 60 take some minutes on two cores.")] = 60,
+    full: Annotated[bool, typer.Option("--full", help="All ten methods, also the slow networks.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed: same cohort, byte for byte.")] = 0,
+) -> None:
+    """Draw synthetic slides and run every command on them, from tissue to the report; offline, each one printed."""
+    from panther.demo import CohortSettings, Demo, run_demo
+
+    cohort = CohortSettings(patients, min(5, patients // 6), seed=seed)  # a site is a fold: six patients at least
+    run_demo(Demo(folder, cohort, full), typer.echo, common.track)

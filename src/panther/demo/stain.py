@@ -1,0 +1,64 @@
+"""Colour: Beer and Lambert's law for two stains, and how laboratories differ."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+HAEMATOXYLIN = np.array([0.55, 0.74, 0.34])  # optical density of red, green, blue at unit concentration
+EOSIN = np.array([0.12, 0.86, 0.42])
+
+
+@dataclass(frozen=True)
+class Stain:
+    """One laboratory's (or one slide's) stain and scanner."""
+
+    haematoxylin: np.ndarray  # (3,), unit length
+    eosin: np.ndarray  # (3,), unit length
+    strength: tuple[float, float]  # concentration of haematoxylin and of eosin, 1 is usual
+    white: np.ndarray  # (3,), colour of empty glass, 0 to 255
+    noise: float  # of the camera, in grey levels
+
+
+def site_stain(rng: np.random.Generator) -> Stain:
+    """Stain of a laboratory: hues differ by a few degrees, concentrations by some ten per cent, lamps by a few grey levels."""
+    return Stain(
+        _unit(HAEMATOXYLIN + rng.normal(0, 0.04, 3)),
+        _unit(EOSIN + rng.normal(0, 0.04, 3)),
+        (float(np.exp(rng.uniform(-0.2, 0.2))), float(np.exp(rng.uniform(-0.22, 0.22)))),
+        np.clip(rng.normal(243, 3) + rng.normal(0, 1, 3), 234, 250),
+        float(rng.uniform(1.2, 2.2)),
+    )
+
+
+def slide_stain(rng: np.random.Generator, site: Stain) -> Stain:
+    """Stain of one slide of a laboratory: batches differ less than laboratories."""
+    factor = np.exp(rng.normal(0, 0.05, 2))
+    strength = (site.strength[0] * float(factor[0]), site.strength[1] * float(factor[1]))
+    return Stain(
+        _unit(site.haematoxylin + rng.normal(0, 0.01, 3)),
+        _unit(site.eosin + rng.normal(0, 0.01, 3)),
+        strength,
+        site.white,
+        site.noise,
+    )
+
+
+def transmitted(haematoxylin: np.ndarray, eosin: np.ndarray, stain: Stain, rng: np.random.Generator) -> np.ndarray:
+    r"""Picture (h, w, 3), uint8, of concentrations (h, w).
+
+    .. math:: I_k = W_k \, 10^{-(c_H v_{Hk} + c_E v_{Ek})}
+    """
+    out = np.empty((*haematoxylin.shape, 3), np.uint8)
+    grain = rng.standard_normal(haematoxylin.shape, np.float32) * np.float32(stain.noise)
+    log10 = np.float32(np.log(10))
+    for k in range(3):
+        weights = stain.haematoxylin[k] * stain.strength[0], stain.eosin[k] * stain.strength[1]
+        density = haematoxylin * np.float32(weights[0] * -log10) + eosin * np.float32(weights[1] * -log10)
+        light = np.exp(density) * np.float32(stain.white[k])
+        out[..., k] = np.clip(light + grain, 0, 255)
+    return out
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    vector = np.maximum(vector, 0.02)
+    return vector / np.linalg.norm(vector)

@@ -1,0 +1,93 @@
+"""Steps that run once: a step whose arguments, forerunners and files are those of last time is passed over."""
+
+import hashlib
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write
+from panther.version import __version__
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of the product, or something that the demo does itself."""
+
+    name: str  # of its stamp
+    outputs: tuple[Path, ...]  # files or folders that are there afterwards
+    arguments: tuple[
+        str, ...
+    ]  # of `panther`; where the demo acts itself, words that say all that the result depends on
+    act: Callable[[], str] | None = None  # instead of a command; returns what to say
+
+    def __str__(self) -> str:
+        return f"$ panther {shlex.join(self.arguments)}" if self.act is None else f"# {' '.join(self.arguments)}"
+
+
+def command(name: str, outputs: Sequence[Path], *arguments: object) -> Step:
+    """Step that runs `panther` with these arguments."""
+    return Step(name, tuple(outputs), tuple(map(str, arguments)))
+
+
+def launch(step: Step) -> int:
+    """Run the product's own command in a process of its own, as a user would; returns its exit code."""
+    return subprocess.run([sys.executable, "-m", "panther", *step.arguments]).returncode
+
+
+@dataclass
+class Runner:
+    """Runs steps in their order. Each one's key holds the key of the one before, so that a change runs all that follows anew."""
+
+    folder: Path  # of the stamps
+    say: Say
+    launch: Callable[[Step], int] = launch
+    key: str = ""
+    ran: int = 0
+    seconds: float = 0.0
+
+    def run(self, steps: Sequence[Step]) -> None:
+        """Run what is not done."""
+        for step in steps:
+            self._next(step)
+
+    def _next(self, step: Step) -> None:
+        self.key = hashlib.sha256(json.dumps([self.key, __version__, step.name, *step.arguments]).encode()).hexdigest()
+        stamp = self.folder / f"{step.name}.json"
+        if self._is_done(step, stamp):
+            self.say(f"{step}   (done already)")
+            return
+        self.say(f"\n{step}")
+        start = time.perf_counter()
+        told = step.act() if step.act is not None else self._command(step)
+        missing = [path for path in step.outputs if not path.exists()]
+        if missing:
+            raise InputError(f"`{str(step)[2:]}` ended without writing {missing[0]}; please report it.")
+        seconds = round(time.perf_counter() - start, 1)
+        self.say(f"{told}  [{seconds} s]".strip())
+        with atomic_write(stamp) as temporary:
+            temporary.write_text(json.dumps({"key": self.key, "seconds": seconds}))
+        self.ran, self.seconds = self.ran + 1, self.seconds + seconds
+
+    def _is_done(self, step: Step, stamp: Path) -> bool:
+        if not stamp.is_file() or not all(path.exists() for path in step.outputs):
+            return False
+        try:
+            return bool(json.loads(stamp.read_text())["key"] == self.key)
+        except (ValueError, KeyError, TypeError):
+            return False  # not a stamp of ours: do it again
+
+    def _command(self, step: Step) -> str:
+        code = self.launch(step)
+        if code:
+            raise InputError(
+                f"`{str(step)[2:]}` ended with exit code {code}; what it said stands above. Run the demo again to go on from here."
+            )
+        return ""

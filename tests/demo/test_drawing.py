@@ -1,0 +1,178 @@
+"""Synthetic slides: the truth beside them is what was drawn, they are real slides to the product, and they repeat byte for byte."""
+
+import numpy as np
+import pytest
+import tifffile
+from scipy import ndimage
+
+from panther.demo.cohort import CohortSettings, make_patients, tiny, write_cohort
+from panther.demo.layout import SCALE, make_layout
+from panther.demo.noise import enlarged, ramp, scattered
+from panther.demo.slide import SlidePlan, draw, write_slide
+from panther.demo.stain import site_stain, transmitted
+from panther.demo.tissues import tissues
+from panther.demo.truth import read_mask
+from panther.errors import InputError
+from panther.execution import open_executor
+from panther.slides import list_slides, open_slide
+
+NAMES = tissues.names()
+SHARES = (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
+
+
+def plan(shares=SHARES, side=1280, seed=1, **more) -> SlidePlan:
+    return SlidePlan("S", shares, (side, side), site_stain(np.random.default_rng(3)), (seed,), **more)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return draw(plan())
+
+
+def densities(picture, labels, stain, label):
+    """Concentrations of haematoxylin and eosin under one label, away from its border, by least squares."""
+    inside = ndimage.binary_erosion(labels == label, iterations=3)
+    pixels = picture[np.kron(inside, np.ones((SCALE, SCALE), bool))].astype(float)
+    density = -np.log10(np.clip(pixels, 1, None) / stain.white)
+    vectors = np.stack([stain.haematoxylin * stain.strength[0], stain.eosin * stain.strength[1]])
+    return np.linalg.lstsq(vectors.T, density.T, rcond=None)[0]  # (2, n)
+
+
+def test_each_tissue_has_the_share_that_was_asked_for(drawn):
+    assert np.abs(drawn[1].shares(7) - SHARES).max() < 0.005
+
+
+def test_a_tissue_that_nobody_asked_for_is_not_there():
+    layout = make_layout(np.random.default_rng(0), np.array([0.5, 0, 0.5, 0, 0, 0, 0]), (1024, 1024))
+    assert set(np.unique(layout.labels)) == {0, 1, 3}
+
+
+def test_what_the_mask_calls_a_tissue_looks_like_it(drawn):
+    picture, layout = drawn
+    h, e = {}, {}
+    for label, name in enumerate(["glass", *NAMES]):
+        h[name], e[name] = densities(picture, layout.labels, plan().stain, label)
+    h_mean, e_mean = ({name: found.mean() for name, found in by.items()} for by in (h, e))
+    assert abs(h_mean["glass"]) < 0.02
+    assert abs(e_mean["glass"]) < 0.02
+    assert max(h_mean, key=h_mean.get) == "lymphocytes"
+    assert max(e_mean, key=e_mean.get) == "necrosis"
+    assert e_mean["stroma"] > 0.2 > h_mean["stroma"]  # pink
+    assert h_mean["mucin"] > 0.2 > e_mean["mucin"]  # blue, evenly
+    assert h["mucin"].std() < h["solid tumour"].std()
+    assert np.mean(h["adipose"] + e["adipose"] < 0.1) > 0.5  # mostly empty
+    lumen = np.mean(h["glandular tumour"] + e["glandular tumour"] < 0.1)
+    assert lumen > 0.03 > np.mean(h["solid tumour"] + e["solid tumour"] < 0.1)
+
+
+def test_every_tissue_but_mucin_and_fat_has_many_nuclei(drawn):
+    picture, layout = drawn
+    dark = {
+        name: np.mean(densities(picture, layout.labels, plan().stain, k + 1)[0] > 0.6) for k, name in enumerate(NAMES)
+    }
+    assert dark["lymphocytes"] > dark["solid tumour"] > dark["stroma"] > dark["adipose"]
+    assert dark["glandular tumour"] > 0.1
+    assert dark["mucin"] < 0.05
+
+
+def test_colours_follow_beer_and_lambert():
+    stain = site_stain(np.random.default_rng(0))
+    h, e = (values.astype(np.float32) for values in np.meshgrid(np.linspace(0, 0.8, 9), np.linspace(0, 0.6, 7)))
+    stain = type(stain)(stain.haematoxylin, stain.eosin, stain.strength, stain.white, noise=0.0)
+    found = transmitted(h, e, stain, np.random.default_rng(1))
+    density = h[..., None] * stain.haematoxylin * stain.strength[0] + e[..., None] * stain.eosin * stain.strength[1]
+    assert np.abs(found - stain.white * 10**-density).max() <= 1.001
+
+
+def test_folds_are_darker_and_ink_is_not_in_the_truth():
+    plain, layout = draw(plan(side=1024))
+    folded, same = draw(plan(side=1024, fold=True))
+    assert np.array_equal(layout.labels, same.labels)
+    tissue = np.kron(layout.labels > 0, np.ones((SCALE, SCALE), bool))
+    assert folded[tissue].mean() < plain[tissue].mean() - 1
+    inked, same = draw(plan(side=1024, pen=True))
+    assert np.array_equal(layout.labels, same.labels)
+    changed = (np.abs(inked.astype(int) - plain).max(-1) > 40).mean()
+    assert 0.002 < changed < 0.05
+
+
+def test_a_slide_is_a_slide_to_the_product(tmp_path):
+    shares = write_slide(plan(side=1024), tmp_path / "slides", tmp_path / "truth")
+    with open_slide(tmp_path / "slides" / "S.tif") as slide:
+        assert slide.mpp == pytest.approx(0.5)
+        assert slide.vendor == "generic-tiff"  # OpenSlide's word
+        assert slide.level_dimensions == ((1024, 1024), (512, 512), (256, 256))
+        pixels = slide.read_region(256, 256, 0, 512, 512)
+    drawn = draw(plan(side=1024))[0][256:768, 256:768]
+    assert np.abs(pixels.astype(int) - drawn).mean() < 6  # JPEG
+    with tifffile.TiffFile(tmp_path / "slides" / "S.tif") as file:
+        assert "SYNTHETIC" in file.pages[0].description
+    mask = read_mask(tmp_path / "truth" / "S.png")
+    assert np.allclose(np.bincount(mask.ravel(), minlength=8)[1:] / (mask > 0).sum(), shares)
+    assert [ref.name for ref in list_slides([tmp_path]).refs] == ["S"]  # the truth is not taken for a slide
+
+
+def test_processes_do_not_change_a_byte_and_the_seed_does(tmp_path):
+    settings = CohortSettings(patients=3, sites=2, side=512, seed=4)
+    write_cohort(tmp_path / "one", settings)
+    with open_executor(2) as executor:
+        write_cohort(tmp_path / "two", settings, executor)
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
+    assert len(files) == 4 + 4 + 2  # patient 0 has two slides; masks; two tables
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+    other = draw(make_patients(CohortSettings(3, 2, 512, seed=5))[0].slides[0])[0]
+    assert not np.array_equal(other, draw(make_patients(settings)[0].slides[0])[0])
+
+
+def test_a_slide_of_the_same_plan_is_kept_and_another_is_drawn(tmp_path):
+    folders = tmp_path / "slides", tmp_path / "truth"
+    shares = write_slide(plan(side=512), *folders)
+    first = (tmp_path / "slides" / "S.tif").stat().st_mtime_ns
+    assert np.array_equal(write_slide(plan(side=512), *folders), shares)
+    assert (tmp_path / "slides" / "S.tif").stat().st_mtime_ns == first
+    before = (tmp_path / "slides" / "S.tif").read_bytes()
+    (tmp_path / "slides" / "S.tif").write_bytes(before[:100])  # damaged
+    write_slide(plan(side=512), *folders)
+    assert (tmp_path / "slides" / "S.tif").read_bytes() == before
+    write_slide(plan(side=512, seed=2), *folders)
+    assert (tmp_path / "slides" / "S.tif").read_bytes() != before
+
+
+def test_a_patient_does_not_depend_on_how_many_there_are():
+    few, many = ({p.name: p for p in make_patients(CohortSettings(n, 5))} for n in (10, 20))
+    for name, patient in few.items():
+        assert [s.shares for s in patient.slides] == [s.shares for s in many[name].slides]
+        assert (patient.days, patient.censored, patient.subtype) == (
+            many[name].days,
+            many[name].censored,
+            many[name].subtype,
+        )
+
+
+def test_a_mask_that_is_not_there_is_a_sentence(tmp_path):
+    with pytest.raises(InputError, match="truth of this slide cannot be read"):
+        read_mask(tmp_path / "none.png")
+
+
+@pytest.mark.parametrize("bad", [{"patients": 1}, {"sites": 0}, {"side": 500}, {"seed": -1}])
+def test_a_cohort_that_makes_no_sense_is_refused(bad):
+    with pytest.raises(InputError):
+        CohortSettings(**bad)
+
+
+def test_tiny_is_small_and_has_both_subtypes_at_every_site():
+    patients = make_patients(tiny())
+    assert len(patients) == 9
+    assert len({(p.site, p.subtype) for p in patients}) == 6
+
+
+def test_points_keep_their_distance_and_ramps_their_ends():
+    points = scattered(np.random.default_rng(0), (200, 300), 20, jitter=0.0)
+    gaps = np.linalg.norm(points[:, None] - points[None], axis=-1) + 1e9 * np.eye(len(points))
+    assert gaps.min() == pytest.approx(20, rel=0.01)
+    assert ramp(np.array([-1.0, 0.0, 1.0, 2.0, 3.0]), 0, 2).tolist() == [0, 0, 0.5, 1, 1]
+    assert ramp(np.array([9.0, 5.0]), 9, 5).tolist() == [0, 1]
+    flat = enlarged(np.full((3, 4), 2.5), (30, 40))
+    assert flat.shape == (30, 40)
+    assert np.allclose(flat, 2.5)

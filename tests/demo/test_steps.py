@@ -1,0 +1,106 @@
+"""Steps run once, and again only where something before them or of their own has changed."""
+
+import pytest
+
+from panther.demo import pipeline
+from panther.demo.cohort import CohortSettings, tiny
+from panther.demo.pipeline import Demo, check_packages, mapped, steps
+from panther.demo.steps import Runner, Step, command
+from panther.errors import InputError
+
+
+class Recorder:
+    """Stands for the command line: notes what it was asked for and writes what a step promises."""
+
+    def __init__(self, code=0, write=True):
+        self.asked, self.said, self._code, self._write = [], [], code, write
+
+    def __call__(self, step):
+        self.asked.append(step.arguments)
+        for path in step.outputs if self._write else ():
+            path.write_text("made")
+        return self._code
+
+    def run(self, folder, *todo):
+        Runner(folder / ".done", self.said.append, self).run(todo)
+
+
+def three(folder, second="b"):
+    return [command(name, [folder / name], word) for name, word in (("one", "a"), ("two", second), ("three", "c"))]
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    first, again = Recorder(), Recorder()
+    first.run(tmp_path, *three(tmp_path))
+    again.run(tmp_path, *three(tmp_path))
+    assert first.asked == [("a",), ("b",), ("c",)]
+    assert again.asked == []
+    assert all("done already" in line for line in again.said)
+
+
+def test_a_changed_step_and_all_after_it_run_anew(tmp_path):
+    Recorder().run(tmp_path, *three(tmp_path))
+    changed = Recorder()
+    changed.run(tmp_path, *three(tmp_path, second="other"))
+    assert changed.asked == [("other",), ("c",)]
+
+
+def test_a_step_whose_file_is_gone_or_whose_stamp_is_broken_runs_again(tmp_path):
+    Recorder().run(tmp_path, *three(tmp_path))
+    (tmp_path / "two").unlink()
+    (tmp_path / ".done" / "three.json").write_text("[1")
+    again = Recorder()
+    again.run(tmp_path, *three(tmp_path))
+    assert again.asked == [("b",), ("c",)]
+
+
+def test_a_command_that_fails_stops_the_demo_and_is_tried_again(tmp_path):
+    with pytest.raises(InputError, match="`panther a` ended with exit code 2"):
+        Recorder(code=2).run(tmp_path, *three(tmp_path))
+    again = Recorder()
+    again.run(tmp_path, *three(tmp_path))
+    assert len(again.asked) == 3
+
+
+def test_a_command_that_writes_nothing_is_found_out(tmp_path):
+    with pytest.raises(InputError, match="ended without writing"):
+        Recorder(write=False).run(tmp_path, *three(tmp_path))
+
+
+def test_commands_are_printed_as_one_would_type_them(tmp_path):
+    recorder = Recorder()
+    recorder.run(tmp_path, command("x", [], "map", "my slide.h5", "-p", "p"))
+    assert recorder.said[0] == "\n$ panther map 'my slide.h5' -p p"
+    assert str(Step("y", (), ("draw", "it"), lambda: "")) == "# draw it"
+
+
+def test_every_command_of_the_demo_is_one_that_the_product_has(tmp_path):
+    from typer.main import get_command
+
+    from panther.cli import app
+
+    known = get_command(app).commands
+    for step in steps(Demo(tmp_path, tiny())):
+        if step.act is None:
+            parser = known[step.arguments[0]]
+            parser.make_context("panther", list(step.arguments[1:]), resilient_parsing=False)  # refuses unknown options
+
+
+def test_another_seed_or_more_methods_change_the_first_step_that_they_touch(tmp_path):
+    plain = [step.arguments for step in steps(Demo(tmp_path, CohortSettings()))]
+    seed = [step.arguments for step in steps(Demo(tmp_path, CohortSettings(seed=7)))]
+    full = [step.arguments for step in steps(Demo(tmp_path, CohortSettings(), full=True))]
+    assert plain[0] != seed[0]
+    assert plain[:3] == full[:3]
+    assert plain[3] != full[3]
+
+
+def test_slides_with_maps_are_of_the_cohort_and_different_patients():
+    names = mapped(CohortSettings())
+    assert len({name.rsplit("-", 1)[0] for name in names}) == len(names) == pipeline.MAPPED
+
+
+def test_a_missing_package_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name in ("plotly", "timm") else object())
+    with pytest.raises(InputError, match=r"needs timm, plotly, .* pip install 'panther-wsi\[encoders,report\]'"):
+        check_packages()
