@@ -65,6 +65,7 @@ def study(folder: Path, task: str) -> Path:
 
 def predictions(folder: Path, settings: CohortSettings, task: str) -> pd.DataFrame:
     """Draw, encode and study one cohort, as far as it is not done; test predictions of every cell."""
+    folder.mkdir(parents=True, exist_ok=True)
     demo = Demo(folder, settings)
     runner = Runner(folder / ".done", print)
     run = folder / f"claims-{task}"

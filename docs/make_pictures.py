@@ -1,5 +1,12 @@
-"""Make the pictures of `docs/concepts/prototypes.md` from generated cohorts: `python docs/make_pictures.py`."""
+"""Make the pictures of the documentation: `python docs/make_pictures.py` those of `concepts/prototypes.md`, from generated cohorts;
 
+`python docs/make_pictures.py DEMO` those of the README and of figure 3, from what `panther demo -o DEMO` wrote (and with chromium, the report's).
+"""
+
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +75,35 @@ def collapse() -> None:
     save_figure(figure, FOLDER / "collapse.png")
 
 
+def from_demo(demo: Path) -> None:
+    """A map, the report's first page, and the notebook's figure."""
+    _shrunk(demo / "maps" / "SYN-D003-1.side_by_side.png", "map.jpg", 1500)
+    page = f"{(demo / 'report.html').resolve().as_uri()}#summary"
+    options = ("--headless=new", "--no-sandbox", "--hide-scrollbars", "--timeout=5000", "--window-size=1180,1000")
+    shot = demo / "report.png"
+    subprocess.run(["chromium", *options, f"--screenshot={shot}", page], check=True, capture_output=True)
+    _shrunk(shot, "report.png", 1180)
+    cells = json.loads((FOLDER.parent / "tutorials" / "figure3.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    figure = demo / "figure3.png"
+    told = {"PANTHER_DEMO": str(demo.resolve()), "FIGURE": str(figure), "MPLBACKEND": "agg"}
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **told}, check=True)
+    _shrunk(figure, "figure3.jpg", 1200)
+
+
+def _shrunk(source: Path, name: str, width: int) -> None:
+    """Small enough to be kept: at most ``width`` pixels across."""
+    from PIL import Image
+
+    picture = Image.open(source).convert("RGB")
+    picture.thumbnail((width, 10 * width))
+    picture.save(FOLDER / name, optimize=True, quality=85)
+
+
 def main() -> None:
+    if len(sys.argv) > 1:
+        from_demo(Path(sys.argv[1]))
+        return
     what_a_prototype_is()
     settings = KMeansSettings(sample=8000, restarts=3)
     bags = cohort()

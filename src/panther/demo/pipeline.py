@@ -146,7 +146,7 @@ def _pictures(demo: Demo) -> list[Step]:
     found = []
     for slide in mapped(demo.cohort):
         image, outline = at / "slides" / f"{slide}.tif", at / "job" / "contours_geojson" / f"{slide}.geojson"
-        place = ("--slide", image, "--contours", outline, "-o", at / "maps")
+        place = ("--slide", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
         output = at / "maps" / f"{slide}.map.png"
         found.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
     groups = (*table, "--group", "subtype", "--site", "tissue_source_site", "--slides", at / "slides")

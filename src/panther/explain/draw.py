@@ -13,6 +13,7 @@ from panther.storage.atomic import atomic_write
 DPI = 100  # figures are laid out in pixels; SVG scales them
 INK = "#222222"
 PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
+BESIDE = 1.8  # larger letters: a row of pictures is shown smaller than one of them
 LONGEST_NAME = 36  # letters of a name in the legend
 SAVE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # metadata left out: same input, same bytes
 
@@ -99,7 +100,7 @@ def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> A
 def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
     """Original (where there is an image), map and heatmap of one prototype; returns a matplotlib figure."""
     found = found.within(PANEL)
-    unit = unit_of(found)
+    unit = BESIDE * unit_of(found)
     width, height = _legend_size(found, unit)
     panels = {
         found.slide: found.view.background,

@@ -121,7 +121,8 @@ def _sentence(
             "split by site (site-preserving folds), and distrust differences between groups that come from different sites."
         )
     else:
-        said = f"No site shift found in the proportions (balanced accuracy {accuracy:.2f}, chance {chance:.2f}, p = {p_value:.2f})."
+        found = "No clear" if p_value < 0.05 else "No"
+        said = f"{found} site shift found in the proportions (balanced accuracy {accuracy:.2f}, chance {chance:.2f}, p = {p_value:.2f})."
     if collapsed:
         said += f" {len(collapsed)} of {samples} samples collapse into one prototype, e.g. {collapsed[0]}."
     return said

@@ -155,7 +155,7 @@ def _collapse(material: Material) -> Iterator[Check]:
     if mixtures is None:
         return
     for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        yield Check("mind", str(sentence))
+        yield Check("mind", f"The study's own prototypes (fold 1): {sentence[:1].lower()}{sentence[1:]}")
     if mixtures.weights is not None:
         used = effective_number(mixtures.weights)
         alone = int((used < COLLAPSED).sum())

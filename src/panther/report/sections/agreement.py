@@ -30,8 +30,8 @@ def agreement(material: Material) -> Html | None:
     return join(
         tag("h2", "Tissue classes"),
         paragraph(
-            "Each prototype gets the class that most of its patches have by a classifier trained on labelled tissue. Where the two agree, "
-            "a prototype is a kind of tissue that a pathologist would also name."
+            "Each prototype gets the class that most of its patches have, by a classifier trained on labelled tissue or by people's own labels. "
+            "Where the two agree, a prototype is a kind of tissue that a pathologist would also name."
         ),
         table(["agreement", "value"], [[WORDS[k], _cell(numbers[k])] for k in WORDS if k in numbers])
         if numbers

@@ -17,10 +17,11 @@ RISK = ("low risk", "high risk")
 def curves(material: Material) -> Html | None:
     """By kind of task, the best method first."""
     run = material.run
-    best = run.best()
+    judged = run.judged("test", run.metric).dropna(subset="mean")
+    means = dict(zip(judged["row"], judged["mean"], strict=True))
     order = sorted(
-        run.rows, key=lambda name: best is None or name != best["row"]
-    )  # the best first, the rest as they were
+        run.rows, key=lambda name: means.get(name, -1.0), reverse=True
+    )  # of equal ones the first stays first
     parts = [join(_survival(run, order)) if run.classes is None else join(_classes(run, order)), _learning(run, order)]
     return join(tag("h2", "Curves"), parts) if any(parts) else None
 
