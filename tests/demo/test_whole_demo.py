@@ -14,12 +14,12 @@ from PIL import Image
 from sklearn.metrics import adjusted_mutual_info_score
 
 from panther.cli import app
-from panther.demo.actions import held_out_agreement, look
+from panther.demo.actions import look
 from panther.demo.cohort import tiny
 from panther.demo.pipeline import Demo, mapped, steps
 from panther.demo.steps import Runner
 from panther.demo.tissues import tissues
-from panther.demo.truth import read_mask
+from panther.demo.truth import agreement, held_out_table, read_mask
 from panther.explain import read_names
 from panther.explain.palette import table
 from panther.storage.prototypes import load_prototypes
@@ -77,7 +77,7 @@ def test_prototypes_are_tissues(looked_at):
 
 def test_named_on_other_slides_a_map_agrees_with_the_mask(looked_at, prototypes):
     # small slides are mostly border: a grid of 256 pixels could reach 0.85 here at best, 0.92 on the demo's own
-    assert held_out_agreement(looked_at, len(prototypes)) > 0.7
+    assert agreement(held_out_table(looked_at, len(prototypes))) > 0.7
 
 
 def test_shares_of_the_embedding_are_the_true_ones(demo, names):

@@ -75,12 +75,27 @@ def majority_names(slides: Sequence[Labelled], count: int) -> dict[int, str]:
     return {c: names[int(row[1:].argmax())] for c, row in enumerate(pixels) if row[1:].any()}
 
 
-def pixel_agreement(slide: Labelled, names: Mapping[int, str]) -> tuple[int, int]:
-    """Pixels of tissue under the patches whose prototype's name is what was drawn, and all such pixels."""
+def pixel_table(slide: Labelled, names: Mapping[int, str]) -> np.ndarray:
+    """Pixels of tissue under the patches, (T + 1, T): by the name of their prototype (the first row: none) and by what was drawn."""
     label = {name: number + 1 for number, name in enumerate(tissues.names())}
-    said = np.array([label.get(names.get(int(c), ""), GLASS) for c in slide.prototype])
-    right = np.where(said == GLASS, 0, slide.counts[np.arange(len(said)), said])
-    return int(right.sum()), int(slide.counts[:, 1:].sum())
+    said = np.array([label.get(names.get(int(c), ""), GLASS) for c in slide.prototype], int)
+    found = np.zeros((len(label) + 1, len(label)), np.int64)
+    np.add.at(found, said, slide.counts[:, 1:])
+    return found
+
+
+def held_out_table(slides: Sequence[Labelled], count: int) -> np.ndarray:
+    """The same summed over slides, each with the names that the majority on all other slides gives."""
+    tables = []
+    for slide in slides:
+        names = majority_names([other for other in slides if other is not slide], count)
+        tables.append(pixel_table(slide, names))
+    return np.sum(tables, axis=0)
+
+
+def agreement(table: np.ndarray) -> float:
+    """Part of the pixels whose prototype's name is what was drawn."""
+    return float(np.trace(table[1:]) / max(table.sum(), 1))
 
 
 def write_names(path: Path, names: Mapping[int, str]) -> None:
