@@ -1,12 +1,16 @@
 """Steps run once, and again only where something before them or of their own has changed."""
 
+from dataclasses import replace
+
 import pytest
 
 from panther.demo import pipeline
-from panther.demo.cohort import CohortSettings, tiny
+from panther.demo.actions import draw_cohort
+from panther.demo.cohort import CohortSettings, make_patients, tiny
 from panther.demo.pipeline import Demo, check_packages, mapped, steps
 from panther.demo.steps import Runner, Step, command
 from panther.errors import InputError
+from panther.execution import untracked
 
 
 class Recorder:
@@ -93,6 +97,19 @@ def test_another_seed_or_more_methods_change_the_first_step_that_they_touch(tmp_
     assert plain[0] != seed[0]
     assert plain[:3] == full[:3]
     assert plain[3] != full[3]
+
+
+def test_another_cohort_in_the_same_folder_leaves_nothing_of_the_first(tmp_path):
+    tiny_cohort = CohortSettings(patients=3, sites=1, side=512)
+    draw_cohort(tmp_path, tiny_cohort, untracked)
+    (tmp_path / "job").mkdir()
+    draw_cohort(tmp_path, tiny_cohort, untracked)
+    assert (tmp_path / "job").exists()  # the same cohort goes on
+    draw_cohort(tmp_path, replace(tiny_cohort, patients=2), untracked)
+    assert not (tmp_path / "job").exists()
+    plans = [plan.name for patient in make_patients(replace(tiny_cohort, patients=2)) for plan in patient.slides]
+    assert sorted(path.stem for path in (tmp_path / "slides").iterdir()) == sorted(plans)
+    assert sorted(path.stem for path in (tmp_path / "truth").glob("*.png")) == sorted(plans)
 
 
 def test_slides_with_maps_are_of_the_cohort_and_different_patients():

@@ -1,19 +1,36 @@
 """What the demo does itself between the product's commands: draw, write studies, give prototypes names from the truth."""
 
+import json
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 from panther.demo.cohort import CohortSettings, write_cohort
 from panther.demo.studies import write_study
 from panther.demo.truth import Labelled, agreement, held_out_table, labelled, majority_names, write_labels, write_names
 from panther.execution import Track, open_executor
+from panther.storage.atomic import atomic_write
 from panther.types import Prototypes
+from panther.version import __version__
 
 
 def draw_cohort(folder: Path, settings: CohortSettings, track: Track) -> str:
-    """Draw the slides, one process a core."""
+    """Draw the slides, one process a core; what was made of another cohort in this folder goes first."""
+    _forget_another(folder, settings)
     with open_executor(0) as executor:
         count = write_cohort(folder, settings, executor, track)
     return f"{count} slides in {folder / 'slides'}, their truth in {folder / 'truth'}, clinical table {folder / 'cohort.csv'}"
+
+
+def _forget_another(folder: Path, settings: CohortSettings) -> None:
+    """Remove slides, truth and features of another cohort: commands take whole folders, and would mix the two."""
+    note = folder / "truth" / "settings.json"
+    mine = json.dumps([__version__, asdict(settings)])
+    if note.exists() and note.read_text() != mine:
+        for name in ("slides", "job", "truth"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    with atomic_write(note) as temporary:
+        temporary.write_text(mine)
 
 
 def study_file(folder: Path, name: str, features: Path, full: bool) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+from panther.storage.atomic import atomic_write
+
 TISSUES = ("tumour, glandular", "tumour, solid", "stroma", "lymphocytes", "adipose", "necrosis")
 PATCH, LEVEL0 = 256, 512  # pixels at 0.5 um/px, and at level 0 (0.25 um/px)
 
@@ -29,7 +31,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Patient:
+class FeaturePatient:
     """Who a slide is of."""
 
     name: str
@@ -44,7 +46,7 @@ class Patient:
         return "glandular" if self.shares[0] > self.shares[1] else "solid"
 
 
-def write_cohort(
+def write_feature_cohort(
     folder: Path, patients: int = 60, world: World | None = None, prefix: str = "SYN", seed: int = 0
 ) -> None:
     """Write `features/SLIDE.h5` in TRIDENT's layout and `cohort.csv`; every fourth patient has two slides."""
@@ -56,28 +58,29 @@ def write_cohort(
         patient = draw_patient(f"{prefix}-{number:03d}", rng)
         for slide in range(2 if number % 4 == 0 else 1):
             name = f"{patient.name}-{slide}"
-            write_slide(folder / "features" / f"{name}.h5", patient, world, rng)
+            write_features(folder / "features" / f"{name}.h5", patient, world, rng)
             told = (patient.site, patient.subtype, f"{patient.days:.0f}", int(patient.censored))
             rows.append(",".join(map(str, (patient.name, name, *told))))
-    (folder / "cohort.csv").write_text("\n".join(rows) + "\n")
+    with atomic_write(folder / "cohort.csv") as temporary:
+        temporary.write_text("\n".join(rows) + "\n")
 
 
-def draw_patient(name: str, rng: np.random.Generator) -> Patient:
+def draw_patient(name: str, rng: np.random.Generator) -> FeaturePatient:
     """Mixture of tissues, and a survival that tumour shortens and lymphocytes lengthen."""
     kind = rng.integers(2)
     shares = rng.dirichlet(np.array([4.0 - 2.5 * kind, 1.5 + 2.5 * kind, 3.0, 1.5, 1.0, 1.0]))
     hazard = np.exp(3.0 * (shares[0] + shares[1] - 0.45) - 4.0 * (shares[3] - 0.12) + 2.0 * (shares[5] - 0.08))
     death, leaving = rng.exponential(900 / hazard), rng.exponential(2000)
-    return Patient(name, f"S{rng.integers(8)}", shares, max(1.0, min(death, leaving)), bool(leaving < death))
+    return FeaturePatient(name, f"S{rng.integers(8)}", shares, max(1.0, min(death, leaving)), bool(leaving < death))
 
 
-def write_slide(path: Path, patient: Patient, world: World, rng: np.random.Generator) -> None:
+def write_features(path: Path, patient: FeaturePatient, world: World, rng: np.random.Generator) -> None:
     """Features and coordinates of one slide."""
     import h5py
 
     tissue, cells = tissue_grid(patient.shares, world.side, rng)
     features = world.centres()[tissue] + rng.normal(size=(len(tissue), world.dim))
-    with h5py.File(path, "w") as file:
+    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         file.create_dataset("features", data=features.astype("f4")).attrs["encoder"] = "synthetic"
         coords = file.create_dataset("coords", data=cells.astype("i8") * LEVEL0)
         geometry = {"patch_size": PATCH, "patch_size_level0": LEVEL0, "overlap": 0, "name": path.stem}
@@ -102,8 +105,8 @@ def tissue_grid(shares: np.ndarray, side: int, rng: np.random.Generator) -> tupl
 
 def main(folder: Path) -> None:
     """Write a cohort of 60 patients and, from another hospital, one of 30."""
-    write_cohort(folder)
-    write_cohort(folder / "external", 30, prefix="EXT", seed=1)
+    write_feature_cohort(folder)
+    write_feature_cohort(folder / "external", 30, prefix="EXT", seed=1)
     print(f"{folder}: 60 synthetic patients (features/, cohort.csv) and 30 of an external cohort (external/).")
 
 

@@ -38,7 +38,7 @@ def gland_centres(rng: np.random.Generator, area: Area) -> Glands:
     return Glands(points[:, 0], points[:, 1], radius, ratio, turn, lumen, bend)
 
 
-def paint_glands(rng: np.random.Generator, glands: Glands, h: np.ndarray, e: np.ndarray) -> np.ndarray:
+def paint_glands(glands: Glands, h: np.ndarray, e: np.ndarray) -> np.ndarray:
     """Paint cytoplasm and lumina into concentrations (h, w); returns where glands are."""
     covered = np.zeros(h.shape, bool)
     reach = 96

@@ -31,7 +31,7 @@ def glandular(rng: np.random.Generator, area: Area) -> Texture:
     between = fibres(rng, area)
     h, e = np.full(area.shape, 0.03, np.float32), between.eosin.copy()
     glands = gland_centres(rng, area)
-    covered = paint_glands(rng, glands, h, e)
+    covered = paint_glands(glands, h, e)
     points = area.points(rng, 42, 0.35)
     free = points[~_at(covered, points)]
     return Texture(h, e, (ring_nuclei(rng, glands), _spindles(rng, between, free)))
