@@ -140,8 +140,18 @@ def test_every_method_is_in_the_results(demo):
 
 def test_the_report_holds_every_part(demo, names):
     page = (demo.folder / "report.html").read_text()
-    for part in ("Results", "Prototypes", "Maps", "Attribution", "Splits", "Cohort"):
-        assert part in page
+    for part in (
+        "cohort",
+        "splits",
+        "results",
+        "curves",
+        "prototypes",
+        "mixtures",
+        "maps",
+        "tissue-classes",
+        "attribution",
+    ):
+        assert f'id="panel-{part}"' in page
     for name in set(names.values()):
         assert name in page
     assert "Synthetic demo cohort" in page

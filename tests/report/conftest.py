@@ -1,9 +1,9 @@
-"""Two finished runs, shared by all tests of reports; nobody changes them."""
+"""Finished runs and an atlas, shared by all tests of reports; who changes the atlas copies it."""
 
 import pytest
 
 from learning.generated import generate
-from report.studies import EVIL, run
+from report.studies import EVIL, make_atlas, run
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +19,8 @@ def survival(tmp_path_factory):
     folder = tmp_path_factory.mktemp("survival")
     generate(folder, patients=48, patches=24)
     return run(folder, task={"survival": "dss"}, splits={"scheme": "site-kfold", "k": 3}, methods=["panther"])
+
+
+@pytest.fixture(scope="session")
+def atlas(classes, tmp_path_factory):
+    return make_atlas(classes, tmp_path_factory.mktemp("atlas"))

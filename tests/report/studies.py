@@ -1,18 +1,23 @@
-"""Small real studies, run by the product itself, and an atlas-like folder."""
+"""Small real studies and their atlas, made by the product itself."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from PIL import Image
 
+from panther.explain import atlas
+from panther.explain.atlas.files import write_atlas
+from panther.explain.atlas.make import AtlasSettings
+from panther.explain.atlas.request import find_cohort
+from panther.explain.maps import MapSettings
 from panther.learning.experiment import run_study
 from panther.learning.record import write_record
 from panther.learning.results import collect
 from panther.learning.study import load_study
 from panther.learning.tables import write_results
+from panther.storage.prototypes import load_prototypes
 
 EVIL = "<script>alert('x')</script>"
 BASE = {
@@ -39,36 +44,15 @@ def run(folder: Path, **changes: Any) -> Path:
     return folder / "run"
 
 
-def make_atlas(folder: Path, slides: list[str], count: int = 4, name: str = EVIL) -> Path:
-    """What `panther atlas` writes, as far as the report reads it."""
-    (folder / "exemplars").mkdir(parents=True)
+def make_atlas(run_folder: Path, folder: Path, name: str = EVIL) -> Path:
+    """Atlas of a run's slides as `panther atlas` writes it, C0 named; the slides have no images, so one patch a prototype is noise."""
+    study = run_folder.parent
+    prototypes = load_prototypes(sorted(run_folder.glob("cache/prototypes-*"))[0])
+    cohort = find_cohort(study / "features", None, study / "table.csv", None, ["provider"])
+    settings = AtlasSettings(MapSettings(names={0: name}), exemplars=2)
+    found = atlas.make_atlas(cohort.jobs, prototypes, settings, cohort.factors)
     rng = np.random.default_rng(0)
-    exemplars = []
-    for c in range(count):
-        picture = f"exemplars/C{c}-nearest-0.png"
-        Image.fromarray(rng.integers(0, 255, (300, 300, 3)).astype(np.uint8)).save(folder / picture)
-        exemplars.append(
-            {"prototype": c, "kind": "nearest", "slide": slides[0], "x": 0, "y": 0, "distance": 1.0, "picture": picture}
-        )
-    weights = rng.dirichlet(np.ones(count), len(slides))
-    rows = [f"{s},{s[:4]},{','.join(f'{w:.6f}' for w in row)}" for s, row in zip(slides, weights, strict=True)]
-    header = "slide,patient," + ",".join(f"C{c}" for c in range(count))
-    (folder / "pi.csv").write_text("\n".join([header, *rows]) + "\n")
-    prototypes = [
-        {"prototype": c, "name": name if c == 0 else None, "colour": "#0072B2", "share": 0.25, "low": 0.2, "high": 0.3,
-         "patches": 10 + c, "slides": 5}
-        for c in range(count)
-    ]  # fmt: skip
-    groups = [
-        {"column": "subtype", "value": value, "prototype": c, "n": 9, "mean": 0.2, "low": 0.1, "high": 0.3}
-        for value in ("high", EVIL)
-        for c in range(count)
-    ]
-    square = [[None if i == j else 0.5 for j in range(count)] for i in range(count)]
-    tests = [
-        {"column": "subtype", "prototype": 0, "test": "Mann-Whitney", "statistic": 3.0, "p": 0.01, "p_corrected": 0.04}
-    ]
-    content = {"format": 1, "version": "0", "prototypes": prototypes, "groups": groups, "tests": tests, "notes": ["A note."],
-               "cooccurrence": square, "neighbours": square, "exemplars": exemplars}  # fmt: skip
-    (folder / "atlas.json").write_text(json.dumps(content))
+    shown = [found.chosen(c, "nearest")[0] for c in range(found.prototypes)]
+    pictures = {index: rng.integers(0, 255, (300, 300, 3)).astype(np.uint8) for index in shown}
+    write_atlas(replace(found, pictures=pictures), folder)
     return folder

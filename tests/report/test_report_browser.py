@@ -9,7 +9,6 @@ import pytest
 
 from panther.report.material import Request, gather
 from panther.report.page import build_page
-from report.studies import make_atlas
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -38,9 +37,8 @@ def browse(path: Path, *options: str, tab: str = "") -> tuple[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def report(classes, tmp_path_factory) -> Path:
+def report(classes, atlas, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
-    atlas = make_atlas(folder / "atlas", [f"P{p:03d}-0" for p in range(48)])
     path = folder / "report.html"
     path.write_text(build_page(gather(Request(classes, {"atlas": atlas}))))
     return path

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -17,7 +18,7 @@ from panther.report.data import load_run
 from panther.report.html import MINUS
 from panther.report.material import Request, gather
 from panther.report.sections.curves import confusion_matrix
-from report.studies import EVIL, make_atlas
+from report.studies import EVIL
 
 
 class Page(HTMLParser):
@@ -121,9 +122,7 @@ def test_shared_patients_and_sites_are_counted_from_the_lists(classes, tmp_path)
     assert [row[1] for row in table[1:]] == ["1", "0", "0"]
 
 
-def test_what_people_wrote_never_becomes_markup(classes, tmp_path):
-    slides = [f"P{p:03d}-0" for p in range(48)]
-    atlas = make_atlas(tmp_path / "atlas", slides)
+def test_what_people_wrote_never_becomes_markup(classes, atlas):
     text = built(classes, folders={"atlas": atlas}, title=EVIL)
     found = Page(text)
     assert EVIL not in text
@@ -148,13 +147,13 @@ def test_ids_are_unique_and_the_same_input_gives_the_same_bytes(classes):
     assert not re.search(r"(src|href)=\"(?!data:|#)", first.split("<script>")[0])
 
 
-def test_tabs_without_data_are_left_out_and_the_summary_says_what_adds_them(classes, tmp_path):
+def test_tabs_without_data_are_left_out_and_the_summary_says_what_adds_them(classes, atlas, tmp_path):
     text = built(classes)
     assert 'id="panel-prototypes"' not in text
     assert "panther atlas" in text
     assert "cache/prototypes-" in text
-    slides = [f"P{p:03d}-0" for p in range(48)]
-    full = built(classes, folders={"atlas": make_atlas(tmp_path / "a", slides, name="tumour, solid")})
+    (tmp_path / "names.yaml").write_text("C0: tumour, solid\n")
+    full = built(classes, folders={"atlas": atlas}, names=tmp_path / "names.yaml")
     assert 'id="panel-prototypes"' in full
     assert "panther atlas" not in full
     assert "C0 tumour, solid" in full
@@ -206,30 +205,29 @@ def test_what_cannot_be_right_is_refused_in_one_sentence(classes, tmp_path, pant
     assert not (tmp_path / "r.html").exists()
 
 
-def test_a_broken_picture_or_foreign_file_costs_its_place_not_the_report(classes, tmp_path, panther):
-    atlas = make_atlas(tmp_path / "atlas", ["P000-0"])
-    (atlas / "exemplars/C1-nearest-0.png").write_bytes(b"no picture")
+@pytest.mark.parametrize("row", [{"groups": 3}, {"prototype": 0, "groups": ["low"]}])
+def test_a_broken_picture_or_foreign_file_costs_its_place_not_the_report(row, classes, atlas, tmp_path, panther):
+    atlas = shutil.copytree(atlas, tmp_path / "atlas")
+    (atlas / "exemplars/C1-nearest-0.jpg").write_bytes(b"no picture")
     _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", atlas, code=1)
-    assert "C1-nearest-0.png: the picture cannot be read" in err
+    assert "C1-nearest-0.jpg: the picture cannot be read" in err
     assert (tmp_path / "r.html").read_text().count("data:image/webp") == 3
     km = tmp_path / "km"
     km.mkdir()
-    (km / "km.json").write_text(json.dumps({"format": 1, "prototypes": [{"groups": 3}]}))
+    (km / "km.json").write_text(json.dumps({"format": 1, "prototypes": [row]}))
     _, err = panther("report", classes, "-o", tmp_path / "s.html", "--km", km, code=1)
     assert "The tab Attribution is left out" in err
     assert (tmp_path / "s.html").exists()
 
 
 @pytest.mark.parametrize("difference", ["number", "content"])
-def test_folders_of_different_prototypes_are_refused(difference, classes, tmp_path, panther):
-    atlas = make_atlas(tmp_path / "atlas", ["P000-0"])
+def test_folders_of_different_prototypes_are_refused(difference, classes, atlas, tmp_path, panther):
     content = json.loads((atlas / "atlas.json").read_text())
-    (atlas / "atlas.json").write_text(json.dumps({**content, "prototypes_hash": "a"}))
     other = tmp_path / "attribution"
     other.mkdir()
     count = len(content["prototypes"]) + (difference == "number")
     rows = [{"prototype": c, "name": None, "colour": "#000000"} for c in range(count)]
-    about = {"format": 1, "prototypes_hash": "b" if difference == "content" else "a"}
+    about = {"format": 1, "prototypes_hash": "b" if difference == "content" else content["prototypes_hash"]}
     (other / "attribution.json").write_text(json.dumps({**about, "prototypes": rows, "cohort": []}))
     _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", atlas, "--attribution", other, code=2)
     assert "different prototypes" in err

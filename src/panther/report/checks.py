@@ -6,13 +6,12 @@ from typing import Literal
 
 import pandas as pd
 
+from panther.prototypes.shift import COLLAPSED
 from panther.report.data import Run, metric_name
 from panther.report.html import Html, number, plural, tag, words
 from panther.report.material import Material
-from panther.report.mixtures import effective_number
 
 FEW_EVENTS, FEW_OF_A_CLASS = 10, 5  # in a test part, below which a fold's number is mostly chance
-COLLAPSED = 1.05  # effective prototypes, as in prototypes.shift
 State = Literal["good", "mind", "bad"]
 WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
 
@@ -97,9 +96,9 @@ def _sites(material: Material) -> Iterator[Check]:
 
 def _shift(material: Material) -> Iterator[Check]:
     if material.shift is not None:
-        yield Check(
-            "mind" if material.shift.alarm else "good", material.shift.sentence.removeprefix("Warning: ").capitalize()
-        )
+        said = material.shift.sentence.removeprefix("Warning: ")
+        # not capitalize(): that makes the names of samples small
+        yield Check("mind" if material.shift.alarm else "good", said[:1].upper() + said[1:])
 
 
 def _chance(material: Material) -> Iterator[Check]:
@@ -155,9 +154,10 @@ def _collapse(material: Material) -> Iterator[Check]:
     if mixtures is None:
         return
     for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        yield Check("mind", f"The study's own prototypes (fold 1): {sentence[:1].lower()}{sentence[1:]}")
-    if mixtures.weights is not None:
-        used = effective_number(mixtures.weights)
+        said = f"The study's own prototypes (fold {mixtures.fold + 1}): {sentence[:1].lower()}{sentence[1:]}"
+        yield Check("mind", said)
+    used = mixtures.used
+    if used is not None:
         alone = int((used < COLLAPSED).sum())
         if alone:
             yield Check(

@@ -113,7 +113,7 @@ def load_run(folder: Path) -> Run:
             f"{folder / STUDY}: this version cannot read it ({reason}); do `panther run` again."
         ) from error
     tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
-    tables["trained"] = pd.DataFrame(record["trained"])
+    tables["trained"] = _trained(record["trained"])
     varying = varying_factors(tables["summary"][tables["summary"]["metric"].isin(study.shown)])
     named = {name: _named(table, varying) for name, table in tables.items()}
     cohort = read_rows(folder / COHORT).set_index("sample", drop=False)
@@ -161,6 +161,13 @@ def _named(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:
     cells = table[GROUP].drop_duplicates()
     names = dict(zip(cells.itertuples(index=False, name=None), row_names(cells, varying), strict=True))
     return table.assign(row=[names[key] for key in table[GROUP].itertuples(index=False, name=None)])
+
+
+def _trained(entries: list[dict[str, Any]]) -> pd.DataFrame:
+    """Files that there are none of are None, whatever pandas makes of None in a column of names (3: NaN)."""
+    table = pd.DataFrame(entries)
+    files = [name for name in ("model", "prototypes", "embeddings") if name in table]
+    return table.assign(**{name: table[name].astype(object).where(table[name].notna(), None) for name in files})
 
 
 def _table(folder: Path, name: str) -> pd.DataFrame:

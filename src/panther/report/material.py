@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from panther.errors import InputError
+from panther.explain.kaplan_meier import read_proportions
 from panther.explain.names import label, read_names
+from panther.learning.columns import read_rows
 from panther.prototypes.shift import ShiftReport, site_shift
 from panther.report.data import Run, load_run, read_json
 from panther.report.mixtures import Mixtures, load_mixtures
@@ -49,11 +50,21 @@ class Material:
     maps: Path | None
     names: Mapping[int, str]  # of prototypes, given by --names
     color_by: str | None
+    slides: "AtlasWeights | None" = None  # as the atlas measured them
     failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
 
     def prototype(self, number: int, own: str | None = None) -> str:
         """`C2 tumour, solid`: the name given to the report, else the one that the artefact has."""
         return label(number, {number: own} if own and number not in self.names else dict(self.names))
+
+
+@dataclass(frozen=True, eq=False)
+class AtlasWeights:
+    """Table pi.csv of an atlas."""
+
+    slides: list[str]
+    patients: list[str]  # of each slide
+    weights: np.ndarray  # (n, C)
 
 
 @dataclass(frozen=True)
@@ -85,18 +96,27 @@ def gather(request: Request) -> Material:
     mixtures = load_mixtures(run)
     names = read_names(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
     title = request.title or run.study.name
-    return Material(run, title, mixtures, _shift(run, mixtures), artefacts, maps, names, request.color_by)
+    shift = _shift(run, mixtures)
+    failures: dict[str, str] = {}
+    slides = _atlas_weights(artefacts.get("atlas"), failures)
+    return Material(run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures)
 
 
-def atlas_weights(material: Material) -> tuple[list[str], np.ndarray] | None:
-    """Slides and their proportions (n, C) as the atlas measured them."""
-    atlas = material.artefacts.get("atlas")
+def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWeights | None:
+    """Proportions of the slides; a damaged table is told in ``failures`` and costs its place only."""
     path = None if atlas is None else atlas.folder / "pi.csv"
-    if path is None or not path.exists():
+    if atlas is None or path is None or not path.exists():
         return None
-    table = pd.read_csv(path, dtype={"slide": str, "patient": str})
-    columns = [name for name in table.columns if name[:1] == "C" and name[1:].isdigit()]
-    return list(table["slide"]), table[columns].to_numpy(float)
+    try:
+        found, table = read_proportions(path), read_rows(path)
+        count = len(atlas.rows("prototypes"))
+        if count and found.pi.shape[1] != count:
+            raise InputError(f"{path}: has {found.pi.shape[1]} prototypes, but atlas.json beside it has {count}.")
+    except InputError as error:
+        failures[path.name] = f"{error} The report leaves these proportions out; `panther atlas` writes them again."
+        return None
+    patients = table["patient"] if "patient" in table else table["slide"]
+    return AtlasWeights(found.samples, patients.tolist(), found.pi)
 
 
 def _refuse_others(artefacts: Mapping[str, Artefact]) -> None:
@@ -118,7 +138,8 @@ def _refuse_others(artefacts: Mapping[str, Artefact]) -> None:
 
 def _prototypes(artefacts: Mapping[str, Artefact], mixtures: Mixtures | None) -> int:
     """How many prototypes there are to be named."""
-    numbers = [row["prototype"] for a in artefacts.values() for row in a.rows("prototypes") if "prototype" in row]
+    found = [row.get("prototype") for a in artefacts.values() for row in a.rows("prototypes")]
+    numbers = [number for number in found if isinstance(number, int)]
     if numbers:
         return max(numbers) + 1
     if mixtures is None:

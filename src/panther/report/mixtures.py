@@ -1,14 +1,17 @@
 """Mixtures of a run: how much of each prototype every sample has, and where samples lie among each other."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from panther.aggregators import aggregators, build
 from panther.learning.scaling import build_scaler
+from panther.mixture import effective_number
 from panther.report.data import Run
 from panther.storage.prototypes import load_prototypes
 from panther.types import Prototypes
@@ -28,47 +31,76 @@ class Mixtures:
     prototypes: Prototypes
     file: str  # of the prototypes, in the cache
 
+    @property
+    def used(self) -> np.ndarray | None:
+        """How many prototypes each sample really uses (n,), 1 to C; None where there are no weights."""
+        return None if self.weights is None else effective_number(torch.from_numpy(self.weights)).numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What the cache has of one method in one fold, before the vectors are read."""
+
+    row: str
+    fold: int
+    vectors: Path
+    prototypes: Prototypes
+    file: str
+    columns: list[tuple[int, str, int]]
+
+    @property
+    def weights(self) -> list[int] | None:
+        """Columns that hold the share of each prototype; None where they do not."""
+        where = {c: i for i, (c, statistic, _) in enumerate(self.columns) if statistic in WEIGHTS}
+        count = len(self.prototypes)
+        return [where[c] for c in range(count)] if set(where) == set(range(count)) else None
+
 
 def load_mixtures(run: Run) -> Mixtures | None:
-    """Those of the reference method if it keeps weights, else of PANTHER, else of any; None where the cache is gone."""
-    entries = run.trained[run.trained["embeddings"].notna()] if "embeddings" in run.trained else run.trained[:0]
+    """Those of the first method that keeps weights, the reference before others; where none does, of the first.
+
+    None where the cache is gone.
+    """
+    found = None
+    for kept in _kept(run):
+        if kept.weights is not None:
+            return _read(run, kept)
+        found = found or kept
+    return None if found is None else _read(run, found)
+
+
+def _kept(run: Run) -> Iterator[_Kept]:
+    """The reference first, then as in the study; of each the first fold first."""
+    if "embeddings" not in run.trained:
+        return
     reference = run.study.reference or run.study.methods[0].title
-    keeps = entries["aggregator"].map(lambda name: 2 if name == "panther" else 1 if name == "protocounts" else 0)
-    order = entries.assign(keeps=keeps, first=entries["method"] != reference)
-    for _, entry in order.sort_values(
-        ["keeps", "first", "fold"], ascending=[False, True, True], kind="stable"
-    ).iterrows():
-        found = _load(run, entry.to_dict())
-        if found is not None:
-            return found
-    return None
+    entries = run.trained.dropna(subset="embeddings").drop_duplicates("embeddings")  # heads share vectors
+    entries = entries.assign(other=entries["method"] != reference)
+    for _, entry in entries.sort_values(["other", "fold"], kind="stable").iterrows():
+        vectors, file = run.cached(entry["embeddings"]), run.cached(entry["prototypes"])
+        if vectors is not None and file is not None and entry["aggregator"] in aggregators.names():
+            prototypes = load_prototypes(file)
+            columns = build(entry["aggregator"], prototypes, entry["options"]).columns()
+            yield _Kept(entry["row"], entry["fold"], vectors, prototypes, file.name, columns)
 
 
-def _load(run: Run, entry: dict) -> Mixtures | None:
-    vectors, prototypes = run.cached(entry["embeddings"]), run.cached(entry["prototypes"])
-    if vectors is None or prototypes is None or entry["aggregator"] not in aggregators.names():
-        return None
-    x = np.load(vectors, mmap_mode="r")
-    samples = json.loads(vectors.with_suffix(".json").read_text())["samples"]
-    centroids = load_prototypes(prototypes)
-    columns = build(entry["aggregator"], centroids, entry["options"]).columns()
-    train = set(run.folds[entry["fold"]]["train"])
+def _read(run: Run, kept: _Kept) -> Mixtures:
+    x = np.load(kept.vectors)
+    samples = json.loads(kept.vectors.with_suffix(".json").read_text())["samples"]
+    train = set(run.folds[kept.fold]["train"])
     rows = np.array([i for i, name in enumerate(samples) if name in train], np.int64)
-    scaler = build_scaler(run.study.scaling.name, run.study.scaling.options).fit(x[rows], columns)
-    scaled = scaler(torch.from_numpy(np.array(x))).double().numpy()
+    scaler = build_scaler(run.study.scaling.name, run.study.scaling.options).fit(x[rows], kept.columns)
+    scaled = scaler(torch.from_numpy(x)).double().numpy()
     positions = {"PCA": principal_components(scaled)}
     if find_spec("umap") is not None and len(samples) > 15:
         positions["UMAP"] = _umap(scaled)
-    weights = _weights(np.asarray(x), columns, len(centroids))
-    return Mixtures(entry["row"], entry["fold"], tuple(samples), weights, positions, centroids, entry["prototypes"])
+    weights = None if kept.weights is None else _shares(x[:, kept.weights].astype(float))
+    return Mixtures(kept.row, kept.fold, tuple(samples), weights, positions, kept.prototypes, kept.file)
 
 
-def _weights(x: np.ndarray, columns: list[tuple[int, str, int]], count: int) -> np.ndarray | None:
-    where = {c: i for i, (c, statistic, _) in enumerate(columns) if statistic in WEIGHTS}
-    if set(where) != set(range(count)):
-        return None
-    found = x[:, [where[c] for c in range(count)]].astype(float)
-    return found / np.maximum(found.sum(1, keepdims=True), 1e-30)
+def _shares(amounts: np.ndarray) -> np.ndarray:
+    """Rows (n, C) that add up to 1."""
+    return amounts / np.maximum(amounts.sum(1, keepdims=True), 1e-30)
 
 
 def principal_components(x: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
@@ -89,9 +121,3 @@ def _umap(x: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
     from umap import UMAP  # type: ignore[import-not-found]
 
     return UMAP(random_state=0, n_jobs=1).fit_transform(x), ("UMAP 1", "UMAP 2")
-
-
-def effective_number(weights: np.ndarray) -> np.ndarray:
-    r"""How many prototypes a sample really uses, :math:`\exp(-\sum_c \pi_c \log \pi_c)`: 1 to C."""
-    safe = np.where(weights > 0, weights, 1.0)
-    return np.exp(-(weights * np.log(safe)).sum(1))

@@ -39,7 +39,7 @@ def build_page(material: Material) -> str:
         _masthead(material),
         _tablist(list(tabs)),
         _panels(tabs),
-        _footer(material),
+        _footer(),
         [tag("script", Html(s)) for s in scripts],
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
@@ -58,7 +58,7 @@ def write_page(material: Material, path: Path) -> list[str]:
 def _filled(material: Material, name: str) -> Html | None:
     try:
         return SECTIONS[name](material)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         if name not in FOREIGN:
             raise
         material.failures[name] = (
@@ -114,7 +114,7 @@ def _panels(tabs: dict[str, Html]) -> Html:
     )
 
 
-def _footer(material: Material) -> Html:
+def _footer() -> Html:
     said = (
         "Prototypes after Song et al., Morphological Prototyping for Unsupervised Slide Representation Learning in "
         "Computational Pathology, CVPR 2024."

@@ -89,7 +89,7 @@ def learning_curves(histories: Sequence[Sequence[Mapping[str, float]]]) -> Figur
 
 
 def survival_curves(curves: Mapping[str, KaplanMeier], unit: str = "days") -> Figure:
-    """Kaplan-Meier curves with their 95 % bands; a tick where somebody was lost from sight."""
+    """Kaplan-Meier curves with their 95 % bands, and a tick where somebody was lost from sight (where the counts are known)."""
     traces: list[dict[str, Any]] = []
     for number, (name, km) in enumerate(curves.items()):
         colour = group_colour(number)
@@ -118,6 +118,7 @@ def survival_curves(curves: Mapping[str, KaplanMeier], unit: str = "days") -> Fi
                 "line": {"color": colour, "width": 2.5, "shape": "hv", "dash": ("solid", "dash", "dot")[number % 3]},
                 "hovertemplate": "%{x:.0f} " + text(unit) + ": %{y:.2f}",
             },
+            *_ticks(km, colour, text(name)),
         ]
     return figure(
         traces,
@@ -126,6 +127,16 @@ def survival_curves(curves: Mapping[str, KaplanMeier], unit: str = "days") -> Fi
         yaxis=axis("share without the event", range=[0, 1.03]),
         showlegend=True,
     )
+
+
+def _ticks(km: KaplanMeier, colour: str, group: str) -> list[dict[str, Any]]:
+    """Who is no longer at risk at the next time and had no event was lost."""
+    lost = km.at_risk - km.events - np.append(km.at_risk[1:], 0) > 0
+    if not lost.any():
+        return []
+    marker = {"symbol": "line-ns", "size": 7, "line": {"width": 1.2, "color": colour}}
+    trace = {"type": "scatter", "mode": "markers", "x": km.time[lost], "y": km.survival[lost], "marker": marker}
+    return [trace | {"legendgroup": group, "showlegend": False, "hoverinfo": "skip"}]
 
 
 def confusion(matrix: np.ndarray, names: Sequence[str]) -> Figure:

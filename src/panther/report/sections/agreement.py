@@ -6,11 +6,12 @@ import numpy as np
 
 from panther.report.figures import counts_heatmap
 from panther.report.html import DASH, Html, details, join, listing, number, paragraph, table, tag
-from panther.report.material import PICTURES, Artefact, Material
+from panther.report.material import Artefact, Material
 from panther.report.plots import plot
-from panther.report.sections.pictures import MOST_PICTURES, gallery
+from panther.report.sections.pictures import by_slide, gallery
 
 MOST_ROWS = 60
+KINDS = (".classes", ".tumour")  # of pictures of a slide
 WORDS = {
     "accuracy": "share of patches whose prototype has the class of the patch",
     "ari": "adjusted Rand index, prototypes against classes",
@@ -26,7 +27,11 @@ def agreement(material: Material) -> Html | None:
     if found is None:
         return None
     numbers = found.content.get("agreement") or {}
-    pictures = sorted(p for p in found.folder.glob("*") if p.suffix.lower() in PICTURES and p.stem != "concordance")
+    pictures = {
+        f"{slide}, {kind.removeprefix('.')}": path
+        for slide, kinds in by_slide(found.folder, KINDS).items()
+        for kind, path in kinds.items()
+    }
     return join(
         tag("h2", "Tissue classes"),
         paragraph(
@@ -37,7 +42,7 @@ def agreement(material: Material) -> Html | None:
         if numbers
         else None,
         _confusion(material, found),
-        gallery(material, pictures[:MOST_PICTURES], "Agreement with tissue classes on {}"),
+        gallery(material, pictures, "Agreement with tissue classes on {}"),
         listing(found.content.get("notes", []), class_="notes"),
         *(details(title, _records(found.rows(key))) for key, title in _TABLES.items() if found.rows(key)),
     )

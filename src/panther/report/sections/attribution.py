@@ -5,9 +5,9 @@ import numpy as np
 from panther.learning.survival_metrics import KaplanMeier
 from panther.report.figures import contributions, survival_curves
 from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
-from panther.report.material import PICTURES, Artefact, Material
+from panther.report.material import Artefact, Material
 from panther.report.plots import plot
-from panther.report.sections.pictures import MOST_PICTURES, gallery
+from panther.report.sections.pictures import by_slide, gallery
 
 SYMBOL = {"pi": "π (how much)", "mu": "μ (how it looks)", "Sigma": "Σ (how varied it looks)"}
 
@@ -29,7 +29,9 @@ def _contributions(material: Material) -> Html | None:
     for output in dict.fromkeys(row["output"] for row in found.rows("cohort")):
         figures[str(output)] = _one_output(found, output, names, len(figures))
     gap = found.content.get("gap")
-    pictures = sorted(p for p in found.folder.glob("*.attribution.*") if p.suffix.lower() in PICTURES)
+    pictures = {
+        slide: path for slide, kinds in by_slide(found.folder, (".attribution",)).items() for path in kinds.values()
+    }
     kind = found.content.get("kind", "")
     return join(
         tag("h3", "What drives the prediction"),
@@ -48,7 +50,7 @@ def _contributions(material: Material) -> Html | None:
             ),
             class_="facts",
         ),
-        gallery(material, pictures[:MOST_PICTURES], "Contribution of each patch on slide {}"),
+        gallery(material, pictures, "Contribution of each patch on slide {}"),
         listing(found.content.get("notes", []), class_="notes"),
     )
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from panther.learning import metrics
 from panther.learning.survival_metrics import kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, where_tested
 from panther.report.figures import confusion, learning_curves, roc, survival_curves
@@ -62,9 +63,7 @@ def confusion_matrix(found: pd.DataFrame, names: list[str]) -> np.ndarray:
     """Truth by prediction, (K, K), of rows of predictions.csv; the class of the highest probability is predicted."""
     predicted = found[[f"probability_{name}" for name in names]].to_numpy().argmax(1)
     truth = found["label"].map({name: k for k, name in enumerate(names)}).to_numpy()
-    matrix = np.zeros((len(names), len(names)), np.int64)
-    np.add.at(matrix, (truth, predicted), 1)
-    return matrix
+    return metrics.confusion(truth, predicted, len(names))
 
 
 def _confusion(run: Run, found: pd.DataFrame, key: str) -> Html:

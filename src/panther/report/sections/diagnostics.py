@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from panther.report.checks import COLLAPSED
+from panther.prototypes.shift import COLLAPSED
 from panther.report.figures import histogram, shares
 from panther.report.html import Html, details, join, listing, number, paragraph, table, tag
 from panther.report.material import Material
-from panther.report.mixtures import effective_number
 from panther.report.plots import plot
 
 
@@ -18,11 +17,11 @@ def diagnostics(material: Material) -> Html | None:
 
 def _used(material: Material) -> Html | None:
     found = material.mixtures
-    if found is None or found.weights is None:
+    used = None if found is None else found.used
+    if found is None or used is None:
         return None
-    used = effective_number(found.weights)
     said = (
-        f"A sample uses {np.median(used):.1f} of {found.weights.shape[1]} prototypes in the median; "
+        f"A sample uses {np.median(used):.1f} of {len(found.prototypes)} prototypes in the median; "
         f"{int((used < COLLAPSED).sum())} of {len(used):,} samples "
         "lie in one prototype only."
     )
@@ -54,7 +53,7 @@ def _occupancy(material: Material) -> Html | None:
         for n, s, d, k in zip(names, share, about["distance_to_nearest"], about["nearest"], strict=True)
     ]
     return join(
-        tag("h3", "Prototypes of the first fold"),
+        tag("h3", f"Prototypes of fold {found.fold + 1}"),
         plot("occupancy", shares(names, share, None, "share of the training patches"), said),
         listing(about.get("warnings", []), class_="notes"),
         details("Numbers", table(["prototype", "share", "distance to the nearest", "nearest"], rows)),

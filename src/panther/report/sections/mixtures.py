@@ -7,7 +7,7 @@ import numpy as np
 from panther.report.data import describing_columns, numeric
 from panther.report.figures import scatter, scatter_by_number, weights_boxes, weights_heatmap
 from panther.report.html import Html, choice, join, paragraph, tag
-from panther.report.material import Material, atlas_weights
+from panther.report.material import Material
 from panther.report.mixtures import Mixtures
 from panther.report.plots import plot
 
@@ -18,17 +18,17 @@ MOST_POINTS = 3000  # of a scatter; the page holds one for every column
 def mixtures(material: Material) -> Html | None:
     """Proportions, then the scatter of embeddings."""
     found = material.mixtures
-    if found is None and atlas_weights(material) is None:
+    if found is None and material.slides is None:
         return None
     return join(tag("h2", "Mixtures"), _proportions(material), _scatter(material, found) if found else None)
 
 
 def _proportions(material: Material) -> Html | None:
-    """Those of the atlas where there is one, for these prototypes have names; else of the run's first fold."""
-    atlas = atlas_weights(material)
+    """Those of the atlas where there is one, for these prototypes have names; else of the run itself."""
+    atlas = material.slides
     if atlas is not None:
-        samples, weights = atlas
-        own = {row["prototype"]: row.get("name") for row in material.artefacts["atlas"].rows("prototypes")}
+        samples, weights = atlas.slides, atlas.weights
+        own = {row.get("prototype"): row.get("name") for row in material.artefacts["atlas"].rows("prototypes")}
         names = [material.prototype(c, own.get(c)) for c in range(weights.shape[1])]
         source = "Slides, with the prototypes of the atlas."
     elif material.mixtures is not None and material.mixtures.weights is not None:
@@ -46,7 +46,7 @@ def _proportions(material: Material) -> Html | None:
             f"blocks are samples of one kind of tissue. {source}"
         ),
         _heatmap(samples, weights, names),
-        _boxes(material, samples, weights, names, by_slide=atlas is not None),
+        _boxes(material, _as_in_cohort(material, samples), weights, names),
     )
 
 
@@ -76,14 +76,14 @@ def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) 
     return plot("weights", chart, f"{said} On average: {mean}.", said)
 
 
-def _boxes(
-    material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str], by_slide: bool
-) -> Html | None:
-    run = material.run
-    if by_slide and run.study.task.level == "patient":  # the cohort's rows are patients, the atlas's are slides
-        patients = _patients_of(material)
-        samples = [patients.get(slide, slide) for slide in samples]
-    if not set(samples) & set(run.cohort.index):
+def _as_in_cohort(material: Material, samples: list[str]) -> list[str]:
+    """Rows of the cohort: patients, where it has one row a patient and the atlas one a slide."""
+    atlas = material.slides
+    return samples if atlas is None or material.run.study.task.level != "patient" else atlas.patients
+
+
+def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Html | None:
+    if not set(samples) & set(material.run.cohort.index):
         return None
     figures = {}
     for number, name in enumerate(_columns(material)):
@@ -91,13 +91,6 @@ def _boxes(
         said = f"π of each prototype by {name}: the box holds the middle half of the samples, the whiskers 90 %."
         figures[name] = plot(f"boxes-{number}", weights_boxes(weights, groups, names), said)
     return join(tag("h3", "Who has more of what"), choice("boxes", "Divide by", figures)) if figures else None
-
-
-def _patients_of(material: Material) -> dict[str, str]:
-    import pandas as pd
-
-    table = pd.read_csv(material.artefacts["atlas"].folder / "pi.csv", dtype={"slide": str, "patient": str})
-    return dict(zip(table["slide"], table["patient"], strict=True)) if "patient" in table else {}
 
 
 def _groups(material: Material, name: str, samples: Sequence[str]) -> list[str]:

@@ -1,5 +1,7 @@
-"""Tab: maps of prototypes on slides."""
+"""Tab: maps of prototypes, or of a network's attention, on slides."""
 
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from panther.errors import InputError
@@ -11,47 +13,58 @@ MOST_PICTURES = 12
 LARGE, SMALL = 1600, 1200  # pixels, for a few pictures and for many
 # the one picture of a slide that says most, best first
 PREFERRED = (".side_by_side", ".map", ".attention", ".heatmaps", ".overlay")
+PROTOTYPES = (
+    "Every patch in the colour of the prototype it belongs to most; a prototype has the same colour on every slide."
+)
+ATTENTION = (
+    "Where the attention of a supervised network lies; the scale is within each slide, so slides do not compare."
+)
 
 
 def maps(material: Material) -> Html | None:
     """Selected maps, downsized."""
     if material.maps is None:
         return None
-    found = one_a_slide(material.maps)
-    shown = gallery(
-        material, list(found.values())[:MOST_PICTURES], "Map of slide {}: which prototype each patch belongs to"
-    )
-    if not shown:
-        return None
-    more = (
-        f" {plural(len(found) - MOST_PICTURES, 'more slide')} in the folder of maps."
-        if len(found) > MOST_PICTURES
-        else ""
-    )
-    said = (
-        "Every patch in the colour of the prototype it belongs to most; a prototype has the same colour on every slide."
-    )
-    return join(tag("h2", "Maps"), paragraph(said + more), shown)
+    found = by_slide(material.maps, PREFERRED)
+    attended = {slide for slide, kinds in found.items() if ".attention" in kinds and ".map" not in kinds}
+    shown = {slide: most_telling(kinds) for slide, kinds in found.items()}
+    parts = [
+        _told(material, PROTOTYPES, {s: p for s, p in shown.items() if s not in attended}, "Map of prototypes on {}"),
+        _told(material, ATTENTION, {s: p for s, p in shown.items() if s in attended}, "Map of attention on {}"),
+    ]
+    return join(tag("h2", "Maps"), parts) if any(parts) else None
 
 
-def one_a_slide(folder: Path) -> dict[str, Path]:
-    """The most telling picture of each slide, by slide."""
+def _told(material: Material, said: str, pictures: Mapping[str, Path], alt: str) -> Html | None:
+    shown = gallery(material, pictures, alt)
+    return join(paragraph(said), shown) if shown else None
+
+
+def by_slide(folder: Path, kinds: Sequence[str]) -> dict[str, dict[str, Path]]:
+    """Pictures `SLIDE.KIND.png` by slide and kind; a slide's own name may have dots."""
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES and not p.name.startswith(".")):
-        kind = next((kind for kind in PREFERRED if path.stem.endswith(kind)), None)
+        kind = next((kind for kind in kinds if path.stem.endswith(kind)), None)
         if kind is not None:
             found.setdefault(path.stem.removesuffix(kind), {})[kind] = path
-    return {slide: next(kinds[k] for k in PREFERRED if k in kinds) for slide, kinds in found.items()}
+    return found
 
 
-def gallery(material: Material, paths: list[Path], alt: str) -> Html | None:
-    """Pictures one below the other; one that cannot be read is told and left out."""
-    longest = LARGE if len(paths) <= MOST_PICTURES // 2 else SMALL
+def most_telling(kinds: Mapping[str, Path]) -> Path:
+    """One picture of a slide. Prototypes and attention are both written side by side: with both, it may be of either."""
+    mixed = ".map" in kinds and ".attention" in kinds
+    return next(kinds[k] for k in PREFERRED if k in kinds and not (mixed and k == ".side_by_side"))
+
+
+def gallery(material: Material, pictures: Mapping[str, Path], alt: str) -> Html | None:
+    """Pictures by caption, one below the other; one that cannot be read is told and left out."""
+    longest = LARGE if len(pictures) <= MOST_PICTURES // 2 else SMALL
     shown = []
-    for path in paths:
-        slide = path.name.split(".")[0]
+    for caption, path in islice(pictures.items(), MOST_PICTURES):
         try:
-            shown.append(picture(path, alt.format(slide), slide, longest))
+            shown.append(picture(path, alt.format(caption), caption, longest))
         except InputError as error:
             material.failures[path.name] = str(error)
-    return tag("div", shown, class_="gallery") if shown else None
+    more = len(pictures) - MOST_PICTURES
+    left = paragraph(f"{plural(more, 'more picture')} in the folder.", class_="facts") if more > 0 else None
+    return join(tag("div", shown, class_="gallery"), left) if shown else None

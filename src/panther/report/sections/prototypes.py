@@ -141,12 +141,14 @@ def _matrices(atlas: Artefact, names: list[str]) -> Html | None:
         ),
         "cooccurrence": (
             "What occurs together",
-            "Correlation of shares over slides: orange occur together, blue avoid each other.",
+            "Correlation over slides of the log-ratios of shares: orange occur together, blue avoid each other.",
         ),
     }
     figures = {}
     for key, (title, said) in kinds.items():
         values = atlas.content.get(key)
-        if isinstance(values, list) and len(values) == len(names):
+        if not isinstance(values, list) or len(values) != len(names):
+            continue
+        if any(cell is not None for row in values for cell in row):  # without coordinates nothing is known to touch
             figures[title] = plot(key, matrix(values, names, "log₂" if key == "neighbours" else "r"), said, widest=820)
     return join(tag("h3", "Beside what"), choice("beside", "Show", figures)) if figures else None

@@ -2,12 +2,15 @@
 
 import pandas as pd
 
+from panther.explain.correction import holm
 from panther.report.checks import checklist, checks
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import Html, details, join, listing, number, p_value, paragraph, plural, tag, tiles
 from panther.report.material import Material
 from panther.report.sections.cohort import cohort_of, counts
 from panther.report.sections.results import MEANING, forest_of, signed
+
+LEVEL = 0.05  # of significance
 
 
 def summary(material: Material, missing: list[object]) -> Html:
@@ -64,17 +67,21 @@ def _interval(row: pd.Series) -> str:
 
 
 def _reference(run: Run) -> str | None:
-    """How the best stands against the reference."""
+    """How the best stands against the reference; it was picked by its test result, so p counts all that it was picked from."""
     best = run.best()
     if best is None or run.comparisons.empty:
         return None
     c = run.comparisons
-    found = c[(c["row"] == best["row"]) & (c["part"] == "test") & (c["metric"] == run.metric) & (c["subgroup"] == "")]
+    judged = c[(c["part"] == "test") & (c["metric"] == run.metric) & (c["subgroup"] == "")]
+    judged = judged.assign(p_corrected=holm(judged["p_bootstrap"].tolist()))
+    found = judged[judged["row"] == best["row"]]
     if found.empty:
         return None
     r = found.iloc[0]
-    verdict = "more than chance would give" if r["p_bootstrap"] < 0.05 else "no more than chance would give"
+    verdict = "more than chance would give" if r["p_corrected"] < LEVEL else "not shown to be more than chance"
+    tests = int(judged["p_bootstrap"].notna().sum())
+    corrected = f", Holm-corrected for {tests} comparisons {p_value(r['p_corrected'])}" if tests > 1 else ""
     return (
         f"Against {r['reference']} on the same patients the difference is {signed(r['difference'])} (95 % interval {signed(r['ci_low'])} to "
-        f"{signed(r['ci_high'])}, p = {p_value(r['p_bootstrap'])}): {verdict}."
+        f"{signed(r['ci_high'])}, p = {p_value(r['p_bootstrap'])}{corrected}): {verdict}."
     ).replace("p = <", "p <")

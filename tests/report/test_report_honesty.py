@@ -1,0 +1,196 @@
+"""What the report says of damaged files, of chance, of folds and of slides is true."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from cli.running import Runner
+from learning.generated import generate
+from panther.learning.survival_metrics import kaplan_meier
+from panther.prototypes.shift import site_shift
+from panther.report.checks import checks
+from panther.report.data import load_run
+from panther.report.figures import survival_curves
+from panther.report.html import DASH
+from panther.report.material import Request, gather
+from panther.report.mixtures import load_mixtures
+from panther.report.page import build_page
+from panther.report.sections.diagnostics import diagnostics
+from panther.report.sections.summary import summary
+from report.studies import run
+
+TWINS = ("TCGA-AA-0001-01Z-00-DX1.AAAA", "TCGA-AA-0001-01Z-00-DX1.BBBB")  # two slides of one block
+DAMAGED = {
+    "empty": (b"", "cannot be read as a table of proportions"),
+    "no rows": (b"slide,patient,C0,C1,C2,C3\n", "the table has no rows"),
+    "no slides": (b"patient,C0\nP000,1\n", "expected are slide, C0, C1"),
+    "no number": (b"slide,patient,C0,C1,C2,C3\nP000-0,P000,a,0,0,1\n", "line 2 holds a proportion that is no number"),
+    "other atlas": (b"slide,patient,C0\nP000-0,P000,1\n", "has 1 prototypes, but atlas.json beside it has 4"),
+    "not text": (b"\xff\xfe\x00\x01", "cannot be read as a table of proportions"),
+}
+
+
+def captions(text: str, panel: str) -> list[str]:
+    section = text.split(f'<section id="panel-{panel}"')[1].split("</section>")[0]
+    return re.findall(r'<figure class="picture">.*?<figcaption>(.*?)</figcaption>', section, re.S)
+
+
+def draw(*paths):
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (20, 10), "white").save(path)
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_table_of_proportions_costs_its_place_not_the_report(
+    damage, classes, atlas, tmp_path, monkeypatch, capsys
+):
+    content, sentence = DAMAGED[damage]
+    spoiled = shutil.copytree(atlas, tmp_path / "atlas")
+    (spoiled / "pi.csv").write_bytes(content)
+    told = ("report", classes, "-o", tmp_path / "r.html", "--atlas", spoiled)
+    _, err = Runner(monkeypatch, capsys)(*told, code=1)
+    assert f"{spoiled / 'pi.csv'}: " in err.replace("\n", "")
+    assert sentence in " ".join(err.split())
+    text = (tmp_path / "r.html").read_text()
+    assert 'id="panel-prototypes"' in text
+    assert "Slides, with the prototypes of the atlas" not in text
+    assert "Prototypes and weights are those of panther" in text  # the run's own stand in
+
+
+def test_the_proportions_of_a_sound_atlas_are_shown_by_patient(classes, atlas):
+    material = gather(Request(classes, {"atlas": atlas}))
+    table = pd.read_csv(atlas / "pi.csv")
+    np.testing.assert_allclose(material.slides.weights, table[[f"C{c}" for c in range(4)]])
+    assert material.slides.patients == [slide.split("-")[0] for slide in table["slide"]]
+    assert material.failures == {}
+    assert "Slides, with the prototypes of the atlas" in build_page(material)
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory):
+    """A study whose first method keeps no weights."""
+    folder = tmp_path_factory.mktemp("averaged")
+    generate(folder, patients=36, patches=12)
+    average = {"name": "panther", "readout": "wa", "label": "WA"}
+    methods = [average, {"name": "panther", "label": "All"}, "protocounts"]
+    return run(folder, task={"label": "subtype"}, methods=methods, heads=["probe"], bootstrap=5)
+
+
+def test_the_first_method_that_keeps_weights_is_told_and_the_reference_before_others(averaged):
+    found = load_run(averaged)
+    material = gather(Request(averaged))
+    assert (material.mixtures.row, material.mixtures.fold) == ("All + probe", 0)
+    np.testing.assert_allclose(material.mixtures.weights.sum(1), 1)
+    assert material.shift is not None
+    assert "Are the mixtures mixtures?" in diagnostics(material)
+    counted = replace(found, study=found.study.model_copy(update={"reference": "protocounts"}))
+    assert load_mixtures(counted).row == "protocounts + probe"
+    alone = load_mixtures(replace(found, trained=found.trained[found.trained["method"] == "WA"]))
+    assert alone.row == "WA + probe"
+    assert alone.weights is None
+
+
+def test_names_in_checks_are_written_as_they_are(classes):
+    samples = [f"TCGA-AA-{n:04d}" for n in range(20)]
+    collapsed = site_shift(np.eye(4)[np.arange(20) % 4], ["A", "B"] * 10, samples, permutations=19)
+    said = [check.sentence for check in checks(replace(gather(Request(classes)), shift=collapsed))]
+    assert any("e.g. TCGA-AA-0000." in sentence for sentence in said)
+    assert not any(sentence[0].islower() for sentence in said)
+
+
+def test_slides_with_dots_in_their_names_keep_them(classes, tmp_path):
+    maps = [tmp_path / "maps" / f"{slide}.{kind}.png" for slide in TWINS for kind in ("map", "side_by_side", "overlay")]
+    draw(*maps)
+    draw(*(tmp_path / "attribution" / f"{slide}.attribution.png" for slide in TWINS), tmp_path / "attribution/x.png")
+    cohort = [{"output": "high", "prototype": 0, "statistic": "pi", "mean": 0.1, "mean_absolute": 0.2}]
+    about = {"format": 1, "prototypes": [{"prototype": 0}], "cohort": cohort}
+    (tmp_path / "attribution/attribution.json").write_text(pd.Series(about).to_json())
+    folders = {"maps": tmp_path / "maps", "attribution": tmp_path / "attribution"}
+    text = build_page(gather(Request(classes, folders)))
+    assert captions(text, "maps") == list(TWINS)  # one picture a slide
+    assert captions(text, "attribution") == list(TWINS)
+
+
+def test_maps_of_attention_are_not_told_as_maps_of_prototypes(classes, tmp_path):
+    draw(*(tmp_path / "m" / name for name in ("a.attention.png", "a.side_by_side.png")))
+    text = build_page(gather(Request(classes, {"maps": tmp_path / "m"})))
+    assert "attention of a supervised network" in text
+    assert "Every patch in the colour of the prototype" not in text
+    draw(tmp_path / "m/a.map.png", tmp_path / "m/b.map.png")  # of `a` the pair side by side may now be of either
+    text = build_page(gather(Request(classes, {"maps": tmp_path / "m"})))
+    assert captions(text, "maps") == ["a", "b"]
+    assert "attention of a supervised network" not in text
+
+
+def test_more_pictures_than_fit_are_counted(classes, tmp_path):
+    draw(*(tmp_path / "m" / f"s{n:02d}.map.png" for n in range(15)))
+    text = build_page(gather(Request(classes, {"maps": tmp_path / "m"})))
+    assert captions(text, "maps") == [f"s{n:02d}" for n in range(12)]
+    assert "3 more pictures in the folder" in text
+
+
+@pytest.mark.parametrize(("p", "verdict"), [(0.03, "not shown to be more than chance"), (0.001, "more than chance")])
+def test_the_best_of_many_is_judged_with_all_that_it_was_picked_from(p, verdict, classes):
+    material = gather(Request(classes))
+    found = material.run
+    best = found.best()["row"]
+    row = found.comparisons[found.comparisons["metric"] == found.metric].iloc[0]
+    rivals = [row.to_dict() | {"row": name, "p_bootstrap": q} for name, q in ((best, p), ("b", 0.4), ("c", 0.5))]
+    others = row.to_dict() | {"row": best, "p_bootstrap": 0.9, "metric": "auroc"}  # another question
+    told = summary(replace(material, run=replace(found, comparisons=pd.DataFrame([*rivals, others]))), [])
+    corrected = (
+        f"Holm-corrected for 3 comparisons {min(3 * p, 1):.3f}"  # Holm: the smallest of three counts three times
+    )
+    assert f"{corrected}): {verdict}" in told
+    assert "no more than chance" not in told
+
+
+def test_files_that_a_method_has_none_of_are_a_dash_also_where_pandas_makes_them_nan(classes, tmp_path):
+    record = json.loads((classes / "run.json").read_text())
+    for entry in record["trained"]:
+        if entry["method"] == "deepsets":  # as it is of networks, which have neither
+            entry |= {"prototypes": None, "embeddings": None}
+    for path in classes.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "run.json").unlink()
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pd.option_context("future.infer_string", True):  # as pandas 3 does
+        text = build_page(gather(Request(tmp_path)))
+    files = text.split("Seeds, folds and files of the cache")[1].split("</table>")[0]
+    assert "nan" not in files
+    assert files.count(f'<td class="number">{DASH}</td>') == 2 * 6  # two heads in three folds
+
+
+def test_a_tick_stands_where_somebody_was_lost():
+    time, event = np.array([1.0, 2, 2, 3, 3, 5]), np.array([1, 1, 0, 0, 0, 0], bool)
+    ticks = [t for t in survival_curves({"all": kaplan_meier(time, event)})["data"] if t["mode"] == "markers"]
+    assert [t["x"] for t in ticks] == [[2.0, 3.0, 5.0]]
+    np.testing.assert_allclose(ticks[0]["y"], 5 / 6 * 4 / 5, rtol=1e-5)
+    everybody_seen = kaplan_meier(time, np.ones(6, bool))
+    assert not any(t["mode"] == "markers" for t in survival_curves({"all": everybody_seen})["data"])
+
+
+def test_the_fold_of_the_prototypes_is_the_one_that_was_read(classes):
+    material = gather(Request(classes))
+    prototypes = replace(
+        material.mixtures.prototypes,
+        diagnostics={**material.mixtures.prototypes.diagnostics, "warnings": ["Two are alike."]},
+    )
+    third = replace(material, mixtures=replace(material.mixtures, fold=2, prototypes=prototypes))
+    assert "The study's own prototypes (fold 3): two are alike." in [check.sentence for check in checks(third)]
+    assert "Prototypes of fold 3" in diagnostics(third)
+
+
+def test_every_tab_has_a_panel_with_its_name(classes, atlas):
+    text = build_page(gather(Request(classes, {"atlas": atlas})))
+    panels = re.findall(r'<section id="panel-([a-z-]+)"', text)
+    names = "summary cohort splits results curves prototypes mixtures diagnostics reproduce"
+    assert panels == names.split()
+    assert re.findall(r'role="tab" id="tab-([a-z-]+)"', text) == panels
