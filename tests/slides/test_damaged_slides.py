@@ -43,6 +43,26 @@ def spoil(path: Path, *levels: int) -> None:
             damage(path, level, tile)
 
 
+def cut_short(path: Path) -> None:
+    """End the same tiles' JPEG data in the middle: libjpeg only warns, and paints the rest grey.
+
+    Noise in another corner: the tile with the most bytes, which is looked at before all others, is a sound one.
+    """
+    image = tissue_slide()[0]
+    image[:256, 512:] = np.random.default_rng(0).integers(0, 256, (256, image.shape[1] - 512, 3))
+    write_pyramid(path, image, MPP, compression="jpeg")
+    with tifffile.TiffFile(path) as file:
+        middles = [
+            file.pages[level].dataoffsets[tile] + file.pages[level].databytecounts[tile] // 2
+            for level, tiles in TILES.items()
+            for tile in tiles
+        ]
+    with path.open("r+b") as handle:
+        for middle in middles:
+            handle.seek(middle)
+            handle.write(b"\xff\xd9")
+
+
 def tissue_mask(slide: Slide) -> np.ndarray:
     return rasterise(find_tissue(slide), slide.dimensions, 1.0)
 
@@ -88,6 +108,23 @@ def test_a_job_goes_on_over_damage_and_says_how_much_is_lost(path: Path, tmp_pat
     assert run_job(refs, [TissueStep(), PatchStep(32, MPP)], Job(tmp_path / "job")).worked == 0
     plan = Planner(Job(tmp_path / "other"), TissueStep(), PatchStep(32, MPP))(refs[0])
     assert plan.patches == report.patches
+
+
+@pytest.mark.parametrize("reader", ["openslide", "tifffile"])
+def test_tiles_with_a_few_wrong_bytes_are_masked_as_well(path: Path, reader: str) -> None:
+    cut_short(path)
+    with Slide(path, slide_readers[reader](path), MPP) as slide:
+        seen = overview(slide, 2.0)
+        assert seen.unread.repeat(2, 0).repeat(2, 1)[HIT].all()
+        with pytest.raises(Exception, match="JPEG"):
+            slide.read_level(300, 300, 0, 32, 32)
+
+
+def test_a_job_reports_tiles_with_a_few_wrong_bytes(path: Path, tmp_path: Path) -> None:
+    cut_short(path)
+    (row,) = run_job(list_slides([path]).refs, [TissueStep()], Job(tmp_path / "job")).rows
+    assert 0.10 < row["unread"] < 0.21
+    assert "could not be decoded and counts as glass" in row["note"]
 
 
 def test_a_sound_slide_has_nothing_lost(path: Path, tmp_path: Path) -> None:

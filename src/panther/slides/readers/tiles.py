@@ -1,19 +1,23 @@
 """Tiles (or strips) of TIFF pages, decoded one by one and put together: no whole page is ever in memory."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 WHITE = 255
+Check = Callable[[int, int, bytes], None]  # level, tile, the bytes of it: raises where they are damaged
 
 
 class TiledPages:
-    """RGB pages of an open TIFF as levels; decoded tiles are kept up to ``cache`` bytes."""
+    """RGB pages of an open TIFF as levels; decoded tiles are kept up to ``cache`` bytes.
 
-    def __init__(self, file: Any, pages: Sequence[Any], cache: int) -> None:
-        self._file, self._pages, self._cache = file, list(pages), cache
+    imagecodecs keeps libjpeg's warnings to itself and gives some pixels for a damaged tile; ``check`` is there to notice.
+    """
+
+    def __init__(self, file: Any, pages: Sequence[Any], cache: int, check: Check) -> None:
+        self._file, self._pages, self._cache, self._check = file, list(pages), cache, check
         self._tiles: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
         self._held = 0
 
@@ -57,6 +61,7 @@ class TiledPages:
         decoded = page.decode(data, index, jpegtables=page.jpegtables)[0]
         if decoded is None:
             return None
+        self._check(level, index, data)  # once: what is kept has passed
         tile = _on_white(decoded[0])  # (h, w, samples)
         self._tiles[key] = tile
         self._held += tile.nbytes
