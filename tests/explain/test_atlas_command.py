@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from known_regions import COLOURS, SIDE, write_bag, write_slide
 from PIL import Image
 
 from cli.running import Runner, strict_json
+from panther.explain.kaplan_meier import by_patient, read_proportions
+from panther.learning.cohort import load_cohort
+from panther.learning.outcomes import SurvivalOutcome
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
 
@@ -92,12 +96,13 @@ def test_tables_say_the_same_as_the_json(run: Runner) -> None:
         assert rows == expected
     with Path("a/pi.csv").open() as handle:
         pi = list(csv.DictReader(handle))
-    assert list(pi[0]) == ["slide", "patient", "C0", "C1", "C2"]
-    by_patient: dict[str, list[float]] = {}
+    assert list(pi[0]) == ["slide", "patient", "n_patches", "C0", "C1", "C2"]
+    slides_of: dict[str, list[tuple[float, int]]] = {}
     for row in pi:
-        by_patient.setdefault(row["patient"], []).append(float(row["C2"]))
-    assert np.mean([np.mean(v) for v in by_patient.values()]) == pytest.approx(found["prototypes"][2]["share"])
-    assert "006" in by_patient  # a name, not a number
+        slides_of.setdefault(row["patient"], []).append((float(row["C2"]), int(row["n_patches"])))
+    shares = [sum(share * n for share, n in rows) / sum(n for _, n in rows) for rows in slides_of.values()]
+    assert np.mean(shares) == pytest.approx(found["prototypes"][2]["share"])
+    assert "006" in slides_of  # a name, not a number
     with Path("a/neighbours.csv").open() as handle:
         pairs = list(csv.DictReader(handle))
     assert len(pairs) == 6
@@ -188,6 +193,56 @@ def test_a_prototype_that_nothing_belongs_to_is_said_to_be_empty(run: Runner) ->
     assert found["neighbours"][3] == [None] * 4
     assert [one["p"] for one in found["tests"]][3] is None
     assert not Path("a/C3.png").exists()
+
+
+def test_a_patient_has_the_same_shares_in_the_atlas_and_in_its_pi_csv(run: Runner) -> None:
+    rng = np.random.default_rng(0)
+    write_bag(Path("f/t7.h5"), CENTRES[[0] * 6] + rng.normal(0, 0.3, (6, 3)), None)  # a small slide of patient 006
+    run(*USUAL, "--table", "c.csv", "--group", "group")
+    Path("os.csv").write_text(
+        Path("c.csv").read_text().replace("group,site,age", "os_censorship,site,os_survival_days").replace(",x,", ",0,").replace(",y,", ",1,")
+    )  # fmt: skip
+    patients = by_patient(read_proportions(Path("a/pi.csv")), load_cohort(Path("os.csv"), SurvivalOutcome("os")))
+    assert not any("count alike" in note for note in patients.notes)
+    assert patients.pi.mean(0) == pytest.approx([one["share"] for one in atlas()["prototypes"]])
+    with Path("a/pi.csv").open() as handle:
+        rows = {row["slide"]: row for row in csv.DictReader(handle)}
+    assert (rows["t6"]["n_patches"], rows["t7"]["n_patches"]) == ("48", "6")
+    expected = (48 * float(rows["t6"]["C0"]) + 6 * float(rows["t7"]["C0"])) / 54
+    assert patients.pi[patients.ids.index("006"), 0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_class_called_none_is_a_group_and_a_gap_is_not(run: Runner, kind: str) -> None:
+    table = pd.read_csv("c.csv", dtype=str)
+    table["group"] = ["None"] * 4 + ["y"] * 4 + [None]  # the last slide is of a patient with a value
+    table["stage"] = [1.0, 2, 1, 2, 1, 2, 1, np.nan, np.nan]
+    Path("c.csv").unlink()
+    table.to_csv("c.csv", index=False) if kind == "csv" else table.to_parquet("c.parquet")
+    run(*USUAL, "--table", f"c.{kind}", "--group", "group", "--group", "stage")
+    sizes = {(one["column"], one["value"]): one["n"] for one in atlas()["groups"]}
+    assert sizes == {("group", "None"): 4, ("group", "y"): 4, ("stage", "1"): 4, ("stage", "2"): 3}
+
+
+def test_a_slide_with_a_row_in_every_part_has_the_value_of_the_part_asked_for(run: Runner) -> None:
+    rows = [(f"t{i}", part, f"{part} {i % 2}") for part in ("train", "test") for i in range(8)]
+    write("parts.csv", "slide_id,split,group\n" + "".join(f"{','.join(row)}\n" for row in rows))
+    run(*USUAL, "--table", "parts.csv", "--split", "test", "--group", "group")
+    assert {one["value"] for one in atlas()["groups"]} == {"test 0", "test 1"}
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")  # matplotlib's own font has no Chinese
+def test_every_column_has_a_picture_of_its_own(run: Runner) -> None:
+    table = pd.read_csv("c.csv", dtype=str)
+    columns = ["性别", "部位", "a b", "a_b", "A b", "T/N"]
+    table[columns] = table[["group"] * len(columns)].to_numpy()
+    table.to_csv("c.csv", index=False)
+    asked = [text for column in columns for text in ("--group", column)]
+    run(*USUAL, "--table", "c.csv", *asked)
+    names = {path.name for path in Path("a").glob("groups.*.png")}
+    assert names == {f"groups.{name}.png" for name in ("性别", "部位", "a_b", "a_b-2", "A_b-3", "T_N")}
+    run(*USUAL, "--table", "c.csv", "--group", "性别")
+    assert [path.name for path in Path("a").glob("groups.*.png")] == ["groups.性别.png"]
 
 
 def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:

@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from known_regions import COLOURS, SIDE, tissue_at, write_slide
+from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
 
 from panther.errors import InputError
+from panther.execution import map_slides
 from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
-from panther.explain.atlas.make import AtlasSettings, make_atlas
+from panther.explain.atlas.make import AtlasSettings, Reading, make_atlas
 from panther.explain.atlas.worker import AtlasJob
 from panther.explain.maps import MapSettings
+from panther.explain.requests import find_jobs
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
@@ -141,3 +143,13 @@ def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path: Pat
         read_patches(image, None, [Place(5000, 0, 60)])
     with pytest.raises(InputError, match="does not tell the patches' size"):
         read_patches(image, None, [Place(0, 0, None)])
+
+
+def test_a_failure_that_nobody_foresaw_names_the_slide(tmp_path: Path) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("boom")
+
+    write_bag(tmp_path / "s.h5", np.ones((2, 3)), None)
+    jobs, _ = find_jobs(tmp_path, None, None, None)
+    for work in (*jobs, (jobs[0], "more"), Reading("s", tmp_path / "s.tif", None, ())):
+        assert next(map_slides(fail, [work])).reason == "s: unexpected RuntimeError: boom"

@@ -152,11 +152,13 @@ def test_intervals_are_those_of_a_bootstrap_over_patients() -> None:
     assert np.isnan(mean_intervals(shares[:1])[0].low)  # one patient tells nothing about others
 
 
-def test_a_patient_with_many_slides_counts_once() -> None:
+def test_a_patient_with_many_slides_counts_once_and_its_slides_by_their_patches() -> None:
     weights = np.array([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
-    names, shares = patient_means(weights, ["a"] * 9 + ["b"])
+    names, shares = patient_means(weights, ["a"] * 9 + ["b"], np.arange(1, 11))
     assert names == ["a", "b"]
-    assert shares.mean(0).tolist() == [0.5, 0.5]
+    np.testing.assert_allclose(shares.mean(0), [0.5, 0.5])
+    # two slides of 30 and 10 patches, all of C0 and all of C1, are 40 patches of which 30 are C0
+    assert patient_means(np.eye(2), ["a", "a"], np.array([30, 10]))[1].tolist() == [[0.75, 0.25]]
 
 
 def test_slides_of_a_patient_must_agree() -> None:

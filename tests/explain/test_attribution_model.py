@@ -27,6 +27,7 @@ from panther.learning.presets import TrainSettings
 from panther.learning.study import Named
 from panther.prototypes import KMeansSettings
 from panther.storage.bags import list_bags
+from slides.phantoms import write_pyramid
 
 RECIPE = Recipe(
     Named(name="panther", options={"preset": "calibrated"}),
@@ -168,6 +169,25 @@ def coordinates(trained: Trained, folder: Path) -> Path:
         grid = np.stack([np.arange(len(x)) % 8, np.arange(len(x)) // 8], 1) * 60
         write_bag(folder / f"{ref.sample}.h5", np.asarray(x), grid if number < 3 else None)
     return folder
+
+
+def test_the_resolution_of_the_images_can_be_corrected(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Runner(monkeypatch, capsys)
+    monkeypatch.chdir(tmp_path)
+    save_model(replace(trained(), encoder=None), tmp_path / "m.st")
+    coordinates(trained, tmp_path / "f")
+    name = trained.bags[0].sample
+    write_pyramid(tmp_path / f"{name}.tif", np.full((480, 480, 3), 200, np.uint8), 0.5, levels=1)
+    (tmp_path / "mpp.csv").write_text(f"wsi,mpp\n{name}.tif,0.25\n")
+    usual = ("attribute", "m.st", f"f/{name}.h5", "--slides", f"{name}.tif")
+    pictures = []
+    for folder, more in (("a", ()), ("b", ("--slide-mpp", 0.25)), ("c", ("--mpp-table", "mpp.csv"))):
+        run(*usual, "-o", folder, *more)
+        pictures.append((tmp_path / folder / f"{name}.attribution.png").read_bytes())
+    assert pictures[0] != pictures[1]  # another scale bar
+    assert pictures[1] == pictures[2]
 
 
 def test_the_command_writes_what_the_contract_says(

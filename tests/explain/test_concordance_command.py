@@ -135,6 +135,42 @@ def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(folder: 
     assert read_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
 
 
+def test_only_a_name_that_begins_with_a_whole_class_makes_a_prototype_tumour(folder: Path, run: Runner) -> None:
+    labels = Path("labels.csv").read_text()
+    for old, new in (("disc", "stroma"), ("nest", "solid tumour"), ("band", "tumour")):
+        labels = labels.replace(f",{old}", f",{new}")
+    Path("labels.csv").write_text(labels)
+    for positive, given, expected in (
+        ("tumour", {"C0": "stroma, with tumour", "C2": "Tumour, solid"}, [2]),  # C0 as this command suggests it
+        ("tumour", {"C0": "no tumour"}, [2]),
+        ("tumour", {"C1": "tumour ,papillary", "C2": "stroma"}, [1]),
+        ("solid tumour", {"C0": "solid tumour, loose"}, [0, 1]),
+        ("tumour", {"C0": "solid tumour, loose"}, [2]),
+    ):
+        Path("n.yaml").write_text("".join(f"{c}: {name}\n" for c, name in given.items()))
+        run(*usual("--labels", "labels.csv", "--positive", positive, "--names", "n.yaml", "--no-maps"))
+        assert told()["tumour_prototypes"] == expected
+
+
+def test_naming_by_centroids_that_have_no_class_is_refused_before_slides_are_counted(folder: Path, run: Runner) -> None:
+    write_bag(folder / "s.h5", np.zeros((0, 3)), np.zeros((0, 2), int))  # counting would fail on it
+    _, err = run(*usual("--labels", "labels.csv", "--by", "centroid"), code=2)
+    assert "--by centroid needs a probe" in err
+
+
+def test_when_no_slide_can_be_drawn_the_reason_told_is_why(folder: Path, run: Runner) -> None:
+    Path("f").mkdir()
+    shutil.copy("s.h5", "f/s.h5")
+    write_bag(folder / "f" / "empty.h5", np.zeros((0, 3)), np.zeros((0, 2), int))  # fails when it is counted
+    Path("images").mkdir()
+    Path("images/s.tif").write_bytes(b"no image")  # fails when it is drawn
+    how = ("--probe", "probe.safetensors", "--slides", "images")
+    _, err = run("concordance", "f", "-p", "p.safetensors", "-o", "a", *how, code=2)
+    assert "None of the 2 slides can be used." in err
+    assert "s.tif" in err
+    assert "zero patches" not in err
+
+
 def test_a_folder_goes_on_after_a_bad_slide_and_slides_without_coordinates_are_counted(
     folder: Path, run: Runner
 ) -> None:

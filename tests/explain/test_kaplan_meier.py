@@ -95,6 +95,19 @@ def test_slides_of_a_patient_count_by_their_patches(tmp_path: Path) -> None:
         by_patient(Proportions(["x"], pi[:1], None), cohort(tmp_path))
 
 
+def test_a_table_of_proportions_may_tell_patches_and_hold_other_columns_that_begin_with_c(tmp_path: Path) -> None:
+    path = tmp_path / "pi.csv"
+    path.write_text("slide,patient,Centre,n_patches,C0,C1\na,A,x,30,0.25,0.75\nb,A,y,10,1,0\n")
+    found = read_proportions(path)
+    assert found.pi.tolist() == [[0.25, 0.75], [1, 0]]
+    assert found.patches is not None
+    assert found.patches.tolist() == [30, 10]
+    for bad in ("", "0", "many", "inf"):
+        path.write_text(f"slide,n_patches,C0\na,3,1\nb,{bad},1\n")
+        with pytest.raises(InputError, match="line 3 has no number of patches above 0 in n_patches"):
+            read_proportions(path)
+
+
 def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

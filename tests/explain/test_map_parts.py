@@ -12,7 +12,7 @@ from panther.errors import InputError
 from panther.explain import PALETTE, SlideMap, assign, assignment, draw_heatmaps, draw_side_by_side, grid, read_names
 from panther.explain.draw import bar_length, draw_map
 from panther.explain.geometry import blank_view
-from panther.explain.palette import OKABE_ITO, difference, generate, oklab, table
+from panther.explain.palette import OKABE_ITO, colour, difference, generate, oklab, table
 from panther.explain.slide_map import overlay_pixels
 from panther.types import Bag, PatchSpec, Prototypes
 
@@ -67,6 +67,11 @@ def test_the_palette_is_what_its_rule_gives_and_a_shorter_one_is_its_beginning()
     assert generate(20) == PALETTE[:20]
     assert PALETTE[:7] == OKABE_ITO
     assert len(set(PALETTE)) == 64
+
+
+def test_colours_begin_anew_after_the_last() -> None:
+    assert [colour(c) for c in (0, 63, 64, 130)] == [PALETTE[0], PALETTE[63], PALETTE[0], PALETTE[2]]
+    assert [f"#{r:02X}{g:02X}{b:02X}" for r, g, b in table(70).tolist()] == [colour(c) for c in range(70)]
 
 
 @pytest.mark.parametrize(("count", "least"), [(16, 0.07), (32, 0.05), (64, 0.035)])

@@ -34,21 +34,30 @@ def attribute(
     by: common.ByOption = common.By.slide,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="A picture of every slide with coordinates.")] = True,
     max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 1024,
+    slide_mpp: Annotated[
+        float | None, typer.Option(help="True resolution of the images, um/px, if tags are wrong.")
+    ] = None,
+    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
     """Show which prototypes (pi, mu, Sigma separately) drive a model's predictions, as numbers and on the slides."""
     from panther.execution import open_executor
-    from panther.explain.attribution.files import write_attribution
+    from panther.explain.attribution.files import write_attribution, write_slides
     from panther.explain.attribution.model import AttributionSettings, attribute, check_attributable
+    from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
     from panther.learning.model import load_model
+    from panther.slides import read_mpp_table
     from panther.storage.atomic import check_writable_folder
     from panther.storage.cohort import select_slides
 
     model = load_model(model_file)
     check_attributable(model)
-    named = read_names(names, len(model.prototypes)) if names and model.prototypes else {}
+    assert model.prototypes is not None
+    named = read_names(names, len(model.prototypes)) if names else {}
+    resolutions = read_mpp_table(mpp_table) if mpp_table else {}
+    drawing = MapSettings(model.method.name, model.method.options, named, max_side, slide_mpp, resolutions)
     jobs = _jobs(features, slides) if maps else {}
     chosen = select_slides(features, table, split, by_patient=by is common.By.patient)
     check_writable_folder(output)
@@ -58,7 +67,7 @@ def attribute(
     files = write_attribution(found, named, output)
     notes = [*chosen.notes, *found.notes]
     if maps:
-        drawn = _draw(found, chosen.refs, jobs, model, (named, max_side), output)
+        drawn = write_slides(found, chosen.refs, jobs, (model.prototypes, drawing), output, common.track)
         files, notes, failures = [*files, *drawn.files], [*notes, *drawn.notes], {**failures, **drawn.failures}
     result = {"output": str(output), "kind": found.kind, "gap": found.gap, "sampling_error": found.sampling_error}
     result |= {"samples": len(found.samples), "files": [str(file) for file in files]}
@@ -70,15 +79,6 @@ def _jobs(features: Path, slides: Path | None) -> dict[Path, Any]:
     from panther.explain.requests import find_jobs
 
     return {job.ref.paths[0]: job for job in find_jobs(features, None, slides, None)[0]}
-
-
-def _draw(found: Any, refs: Any, jobs: dict[Path, Any], model: Any, how: tuple[Any, int], output: Path) -> Any:
-    from panther.explain.attribution.files import write_slides
-    from panther.explain.maps import MapSettings
-
-    named, max_side = how
-    settings = MapSettings(model.method.name, model.method.options, named, max_side)
-    return write_slides(found, refs, jobs, (model.prototypes, settings), output, common.track)
 
 
 def _lines(found: Any, named: dict[int, str], output: Path) -> list[str]:

@@ -97,7 +97,7 @@ def compare(
 ) -> None:
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
     from panther.aggregators import build
-    from panther.explain.concordance.cohort import Question
+    from panther.explain.concordance.cohort import Question, centroid_classes
     from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
     from panther.explain.requests import find_jobs
@@ -108,12 +108,12 @@ def compare(
     options = ({} if preset is None else {"preset": preset}) | parse_settings(setting)
     build(method, centroids, options)  # refuses a setting that is not there before the work
     source = _source(probe, labels)
-    source.of_prototypes(centroids)  # refuses a probe of another encoder
     named = read_names(names, len(centroids)) if names else {}
     drawn = MapSettings(method, options, named, max_side, slide_mpp)
     jobs, problems = find_jobs(features, None, slides, None)
     chosen = _positive(positive, source.classes)
     question = Question(centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs)))
+    centroid_classes(question)  # refuses a probe of another encoder, and --by centroid where that cannot be
     check_writable_folder(output)
     _run(question, jobs, problems, output, maps, as_json)
 
@@ -125,9 +125,9 @@ def _run(question: Any, jobs: list[Any], failures: dict[str, str], output: Path,
 
     counted = _over(lambda job: count_slide(job, question), jobs, failures, "counting")
     naming = name_prototypes(list(counted.values()), question)
-    used = [job for job in jobs if job.name in counted]
+    used = [job for job in jobs if job.sample in counted]
     folder = output if maps else None
-    looked = _over(lambda job: look_at(job, question, naming, counted[job.name], folder), used, failures, "looking")
+    looked = _over(lambda job: look_at(job, question, naming, counted[job.sample], folder), used, failures, "looking")
     cohort = Cohort(question, tuple(counted.values()), naming, {one.slide: one for one in looked.values()})
     notes = [note for one in looked.values() for note in one.notes]
     if question.positive and not any(one.tumour for one in looked.values()):
@@ -145,14 +145,17 @@ def _over(function: Any, jobs: list[Any], failures: dict[str, str], what: str) -
     from panther.execution import map_slides
 
     done: dict[str, Any] = {}
+    own: dict[str, str] = {}
     for outcome in common.track(map_slides(function, jobs), what, len(jobs)):
-        name = jobs[outcome.index].name
+        name = jobs[outcome.index].sample
         if outcome.value is not None:
             done[name] = outcome.value
         elif not outcome.passed_over or len(jobs) == 1:
-            failures[name] = outcome.reason or ""
+            own[name] = outcome.reason or ""
+    failures.update(own)
     if not done:
-        reason = next(iter(failures.values()), "No file holds features.")
+        # of this pass first: a slide that failed before is not why all that were left fail now
+        reason = next(iter((own or failures).values()), "No file holds features.")
         raise InputError(reason if len(failures) < 2 else f"None of the {len(failures)} slides can be used. {reason}")
     return done
 

@@ -172,7 +172,7 @@ def _run(
     done, failures, notes = [], dict(problems), []
     outcomes = over_slides(what, jobs)
     for outcome in common.track(outcomes, "mapping", len(jobs)):
-        name = jobs[outcome.index].name
+        name = jobs[outcome.index].sample
         if outcome.value is not None:
             done.append(outcome.value)
             notes += outcome.value.notes

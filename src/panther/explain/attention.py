@@ -117,6 +117,7 @@ def make_attention_map(
     return AttentionMap(shown, looked, _titles(model, shares.shape[1]), main, SCALES[scale], said)
 
 
+@draw.plain_text
 def draw_attention(found: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
     many = len(found.titles) > 1
@@ -131,6 +132,7 @@ def draw_attention(found: AttentionMap) -> Any:
     return sheet.figure
 
 
+@draw.plain_text
 def draw_attention_beside(found: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
     shown = found.shown.within(draw.PANEL)

@@ -1,12 +1,13 @@
 """Maps as matplotlib figures. One pixel of the picture is one pixel of the PNG, so nothing moves when it is saved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from panther.explain.palette import PALETTE
+from panther.explain import palette
 from panther.explain.slide_map import HEAT, SlideMap, heat_pixels, map_pixels
 from panther.storage.atomic import atomic_write
 
@@ -16,6 +17,23 @@ PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
 BESIDE = 1.8  # larger letters: a row of pictures is shown smaller than one of them
 LONGEST_NAME = 36  # letters of a name in the legend
 SAVE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # metadata left out: same input, same bytes
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def plain_text(draw: Callable[P, R]) -> Callable[P, R]:
+    """Make a drawing function write names, classes and columns as people wrote them: a `$` of theirs begins no formula."""
+
+    @wraps(draw)
+    def drawn(*arguments: P.args, **options: P.kwargs) -> R:
+        import matplotlib
+
+        with matplotlib.rc_context({"text.parse_math": False}):  # a text keeps what holds when it is made
+            return draw(*arguments, **options)
+
+    return drawn
 
 
 class Sheet:
@@ -53,7 +71,7 @@ class Sheet:
     def write(self, left: float, top: float, text: str, size: float = 9, **more: Any) -> None:
         """Text whose middle line is ``top`` pixels below the upper edge."""
         x, y, _, _ = self.box(left, top, 0, 0)
-        options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK, "parse_math": False} | more
+        options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK} | more
         self.figure.text(x, y, text, fontsize=size * self.unit, **options)
 
     def title(self, number: int, text: str) -> None:
@@ -63,6 +81,7 @@ class Sheet:
         self.write(left, row * (self.height + self.head) + self.head / 2, short(text, self.width / (7.5 * self.unit)))
 
 
+@plain_text
 def draw_map(found: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
     unit = unit_of(found)
@@ -74,6 +93,7 @@ def draw_map(found: SlideMap) -> Any:
     return sheet.figure
 
 
+@plain_text
 def draw_heatmap(found: SlideMap, prototype: int) -> Any:
     """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
     unit = unit_of(found)
@@ -84,6 +104,7 @@ def draw_heatmap(found: SlideMap, prototype: int) -> Any:
     return sheet.figure
 
 
+@plain_text
 def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> Any:
     """Heatmaps of all (or these) prototypes as small pictures; returns a matplotlib figure."""
     chosen = list(range(found.prototypes)) if prototypes is None else list(prototypes)
@@ -97,6 +118,7 @@ def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> A
     return sheet.figure
 
 
+@plain_text
 def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
     """Original (where there is an image), map and heatmap of one prototype; returns a matplotlib figure."""
     found = found.within(PANEL)
@@ -122,7 +144,8 @@ def save(figure: Any, path: Path, dpi: int = DPI) -> None:
     import matplotlib
 
     kind = path.suffix[1:]
-    with atomic_write(path) as temporary, matplotlib.rc_context({"svg.hashsalt": "panther", "svg.fonttype": "none"}):
+    settings: Any = {"svg.hashsalt": "panther", "svg.fonttype": "none", "text.parse_math": False}  # also late ticks
+    with atomic_write(path) as temporary, matplotlib.rc_context(settings):
         figure.savefig(temporary, format=kind, dpi=dpi, metadata=SAVE[kind])
 
 
@@ -224,7 +247,7 @@ def _legend(sheet: Sheet, found: SlideMap) -> None:
             sheet.write(left + 14 * unit, top - row, "π", ha="left", size=8)
         x, y, w, h = sheet.box(left, top - 5.5 * unit, 11 * unit, 11 * unit)
         swatch = Rectangle((x, y), w, h, transform=sheet.figure.transFigure, linewidth=0.4 * unit, edgecolor=INK)
-        swatch.set_facecolor(PALETTE[c % len(PALETTE)])
+        swatch.set_facecolor(palette.colour(c))
         sheet.figure.add_artist(swatch)
         sheet.write(left + 14 * unit, top, f"{found.weights[c]:.3f}", size=8, color="#555555")
         sheet.write(left + 50 * unit, top, short(found.title(c)), size=8)

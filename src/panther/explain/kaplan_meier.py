@@ -1,10 +1,10 @@
 r"""Survival by how much of each prototype a patient has: Kaplan-Meier curves of tertiles of :math:`\pi_c`, log-rank tests, Holm's correction."""
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,16 @@ from panther.errors import InputError
 from panther.explain import draw
 from panther.explain.correction import holm
 from panther.explain.names import label
+from panther.explain.pooling import pooled
 from panther.learning.cohort import Cohort
 from panther.learning.survival_metrics import KaplanMeier, kaplan_meier, log_rank, risk_groups
 from panther.learning.targets import Survival
-from panther.storage.atomic import atomic_write
 from panther.storage.embeddings import read_weights
+from panther.storage.json_files import write_json
 from panther.storage.tables import write_csv
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = 1
 GROUPS = ("low", "middle", "high")
@@ -66,7 +70,7 @@ class Compared:
 
 
 def read_proportions(path: Path) -> Proportions:
-    """Proportions of `panther embed` (.h5ad, .npz) or of the atlas (pi.csv: slide, patient, C0, C1, ...)."""
+    """Proportions of `panther embed` (.h5ad, .npz) or of the atlas (pi.csv: slide, patient, n_patches, C0, C1, ...)."""
     if path.suffix.lower() == ".csv":
         return _from_csv(path)
     samples, pi, columns = read_weights(path, "n_patches")
@@ -80,7 +84,7 @@ def _from_csv(path: Path) -> Proportions:
         table = pd.read_csv(path, dtype={"slide": str, "patient": str}, float_precision="round_trip")
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as a table of proportions ({error}).") from error
-    wanted = [f"C{c}" for c in range(sum(str(name).startswith("C") for name in table.columns))]
+    wanted = [f"C{c}" for c in range(sum(bool(re.fullmatch(r"C\d+", str(name))) for name in table.columns))]
     if "slide" not in table.columns or not wanted or not set(wanted) <= set(table.columns):
         raise InputError(
             f"{path}: has the columns {', '.join(map(str, table.columns))}; expected are slide, C0, C1, ... as `panther atlas` writes pi.csv."
@@ -95,7 +99,19 @@ def _from_csv(path: Path) -> Proportions:
             f"{path}: the slide {samples[samples.duplicated()].iloc[0]} is there more than once; keep one row a slide."
         )
     known = next((name for name in ("n_patches", "patches") if name in table.columns), None)
-    return Proportions(samples.tolist(), pi, None if known is None else table[known].to_numpy(np.float64))
+    return Proportions(samples.tolist(), pi, None if known is None else _patches(path, table[known]))
+
+
+def _patches(path: Path, column: "pd.Series") -> np.ndarray:
+    import pandas as pd
+
+    patches = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(patches) & (patches > 0)))
+    if len(bad):
+        raise InputError(
+            f"{path}: line {bad[0] + 2} has no number of patches above 0 in {column.name}; mend it, or drop the column."
+        )
+    return patches
 
 
 def by_patient(found: Proportions, cohort: Cohort) -> Patients:
@@ -108,7 +124,7 @@ def by_patient(found: Proportions, cohort: Cohort) -> Patients:
         ]
         if own:
             weights = np.ones(len(own)) if found.patches is None else found.patches[own]
-            rows.append((weights / weights.sum()) @ found.pi[own])
+            rows.append(pooled(found.pi[own], weights))
             kept.append(number)
         else:
             missing.append(sample.id)
@@ -175,8 +191,7 @@ def write_curves(found: Sequence[Compared], names: Mapping[int, str], notes: Seq
         "prototypes": [_described(one, names) for one in found],
         "notes": list(notes),
     }
-    with atomic_write(files[0]) as temporary:
-        temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_json(files[0], document)
     header = ("prototype", "name", "group", "n", "events", "largest_pi", "median", "statistic", "p", "p_corrected")
     rows = [
         (one.prototype, names.get(one.prototype, ""), g.name, g.n, g.events, g.largest, _median(g), one.statistic, one.p, one.p_corrected)
@@ -209,6 +224,7 @@ def _curve(group: Group) -> dict[str, np.ndarray]:
     return {name: np.concatenate([[first], getattr(curve, name)]) for name, first in start.items()}
 
 
+@draw.plain_text
 def draw_curves(found: Sequence[Compared], names: Mapping[int, str]) -> Any:
     """Small curves, one panel a prototype in their order; returns a matplotlib figure."""
     from matplotlib.figure import Figure
@@ -225,7 +241,7 @@ def draw_curves(found: Sequence[Compared], names: Mapping[int, str]) -> Any:
             ax.fill_between(
                 curve["time"], curve["low"], curve["high"], step="post", color=colour, alpha=0.12, linewidth=0
             )
-        ax.set_title(draw.short(label(one.prototype, dict(names)), 34), loc="left", fontsize=10, parse_math=False)
+        ax.set_title(draw.short(label(one.prototype, dict(names)), 34), loc="left", fontsize=10)
         told = f"log-rank p {one.p:.2g}, corrected {one.p_corrected:.2g}"
         # upper right: survival falls, so that is where curves are rarest
         ax.legend(

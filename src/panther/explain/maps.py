@@ -63,7 +63,7 @@ def make_map(
     )
 
 
-class Place(NamedTuple):
+class Scene(NamedTuple):
     """Where a bag's patches lie, and the picture they lie on."""
 
     grid: Grid
@@ -71,17 +71,17 @@ class Place(NamedTuple):
     outline: tuple[Polygon, ...]
 
 
-def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: Path | None = None) -> Place:
+def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: Path | None = None) -> Scene:
     """Place of a bag's patches on their slide, or without an image on the grid of their coordinates."""
     check_coordinates(bag)
     if image is None:
         placed = _grid(bag, None)
-        return Place(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
+        return Scene(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
     with open_slide(image, settings.resolution(image)) as slide:
         placed = _grid(bag, slide.mpp)
         _check_inside(bag, placed, slide)
         view = _slide_view(slide, settings.max_side)
-    return Place(placed, view, _outline(bag, contours, True))
+    return Scene(placed, view, _outline(bag, contours, True))
 
 
 def check_coordinates(bag: Bag) -> None:

@@ -37,15 +37,20 @@ PALETTE: tuple[str, ...] = (
 # fmt: on
 
 
+def colour(prototype: int) -> str:
+    """Colour of a prototype as #RRGGBB; from C64 on they begin anew."""
+    return PALETTE[prototype % len(PALETTE)]
+
+
 def rgb(prototype: int) -> tuple[int, int, int]:
-    """Colour of a prototype, 0 to 255 each; from C64 on they begin anew."""
-    red, green, blue = _rgb([PALETTE[prototype % len(PALETTE)]])[0].tolist()
+    """Colour of a prototype, 0 to 255 each."""
+    red, green, blue = _rgb([colour(prototype)])[0].tolist()
     return red, green, blue
 
 
 def table(count: int) -> np.ndarray:
     """Colours (count, 3) uint8 of the first prototypes."""
-    return _rgb([PALETTE[c % len(PALETTE)] for c in range(count)])
+    return _rgb([colour(c) for c in range(count)])
 
 
 def generate(count: int) -> tuple[str, ...]:

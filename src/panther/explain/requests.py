@@ -27,7 +27,7 @@ class MapJob:
     notes: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
+    def sample(self) -> str:
         """Name of the slide."""
         return self.ref.sample
 

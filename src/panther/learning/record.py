@@ -16,6 +16,7 @@ from panther.learning.population import Population
 from panther.learning.study import Study
 from panther.learning.targets import Classes
 from panther.storage.atomic import atomic_write
+from panther.storage.json_files import write_json
 from panther.version import __version__
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -27,13 +28,13 @@ def write_record(study: Study, outcome: Outcome, folder: Path) -> list[Path]:
     """Write run.json, cohort.csv and study.json; the same run writes the same bytes."""
     texts = {
         STUDY: study.model_dump_json(indent=2),
-        RECORD: json.dumps(_record(study, outcome), indent=1) + "\n",
         COHORT: cohort_table(outcome).to_csv(index=False, lineterminator="\n"),
     }
     for name, text in texts.items():
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    return [folder / name for name in texts]
+    write_json(folder / RECORD, _record(study, outcome))
+    return [folder / name for name in (*texts, RECORD)]
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from panther.explain.atlas.make import Atlas
 from panther.explain.atlas.shares import GroupShare, ShareTest
 from panther.explain.atlas.sheets import GREY, short
-from panther.explain.draw import DPI, INK
+from panther.explain.draw import DPI, INK, plain_text
 from panther.explain.palette import OKABE_ITO
 
 MOST_GROUPS = 6  # drawn; more cannot be told apart, the table has them all
@@ -17,6 +17,7 @@ STRONG = 3.0  # log2 at which the colours of neighbours end: eight times as ofte
 NUMBERS_UP_TO = 12  # prototypes, for numbers inside the squares to be read
 
 
+@plain_text
 def draw_groups(atlas: Atlas, column: str) -> Any:
     """Mean share of every prototype in every group with 95 % intervals, or Spearman's rho; returns a matplotlib figure."""
     groups = [one for one in atlas.groups if one.column == column]
@@ -37,19 +38,20 @@ def draw_groups(atlas: Atlas, column: str) -> Any:
     ax.grid(axis="y", color="#EEEEEE", linewidth=0.8)
     ax.set_axisbelow(True)
     _p_values(ax, tests)
-    ax.set_title(_heading(column, groups, tests), loc="left", fontsize=11, weight="bold", pad=22 if groups else 12)
+    ax.set_title(_heading(column, groups), loc="left", fontsize=11, weight="bold", pad=22 if groups else 12)
     return figure
 
 
+@plain_text
 def draw_relations(atlas: Atlas) -> Any:
     """Two squares: co-occurrence over slides, and contacts against chance; returns a matplotlib figure."""
     titles = [short(atlas.title(c), 24) for c in range(atlas.prototypes)]
     side = max(2.6, 0.42 * atlas.prototypes)
     labels = 0.08 * max(map(len, titles))  # inches
     figure, axes = _figure(2 * (side + labels + 1.1), side + 0.8, 2)
-    _square(figure, axes[0], atlas.cooccurrence, titles, 1.0, "correlation of log-ratios")
+    _square(axes[0], atlas.cooccurrence, titles, 1.0, "correlation of log-ratios", extend="neither")
     axes[0].set_title("Occur together, over slides", loc="left", fontsize=11, weight="bold")
-    _square(figure, axes[1], atlas.contacts.log_ratio(), titles, STRONG, "log2 of contacts to chance")
+    _square(axes[1], atlas.contacts.log_ratio(), titles, STRONG, "log2 of contacts to chance", extend="both")
     axes[1].set_title("Touch each other, within slides", loc="left", fontsize=11, weight="bold")
     return figure
 
@@ -81,7 +83,7 @@ def _dots(ax: Any, groups: Sequence[GroupShare]) -> None:
     ax.legend(frameon=False, fontsize=8.5, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, borderpad=0.1)
 
 
-def _heading(column: str, groups: Sequence[GroupShare], tests: dict[int, ShareTest]) -> str:
+def _heading(column: str, groups: Sequence[GroupShare]) -> str:
     hidden = len({one.value for one in groups}) - MOST_GROUPS
     more = f", the {MOST_GROUPS} largest of {hidden + MOST_GROUPS} groups" if hidden > 0 else ""
     return f"{column}{more}"
@@ -109,7 +111,8 @@ def _p_values(ax: Any, tests: dict[int, ShareTest]) -> None:
     )
 
 
-def _square(figure: Any, ax: Any, values: np.ndarray, titles: Sequence[str], limit: float, what: str) -> None:
+def _square(ax: Any, values: np.ndarray, titles: Sequence[str], limit: float, what: str, *, extend: str) -> None:
+    """Matrix in colours from -limit to limit; ``extend`` says at which ends there may be more."""
     from matplotlib import colormaps
 
     colours = colormaps["RdBu_r"].with_extremes(bad="#DDDDDD")  # not defined
@@ -132,4 +135,4 @@ def _square(figure: Any, ax: Any, values: np.ndarray, titles: Sequence[str], lim
                     fontsize=7.5,
                     color="white" if dark else INK,
                 )
-    figure.colorbar(image, ax=ax, label=what, shrink=0.9, extend="both" if limit == STRONG else "neither", aspect=24)
+    ax.figure.colorbar(image, ax=ax, label=what, shrink=0.9, extend=extend, aspect=24)

@@ -3,20 +3,22 @@
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from panther.explain import palette
 from panther.explain.atlas.charts import draw_groups, draw_relations
 from panther.explain.atlas.make import Atlas
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.draw import save
-from panther.explain.palette import PALETTE
 from panther.storage.atomic import atomic_write
+from panther.storage.json_files import write_json
 from panther.storage.tables import write_csv
 from panther.version import __version__
 
@@ -38,7 +40,7 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
         _write_text(template, names_template(atlas))
         written.append(template)
     # last: whoever finds it finds everything it names
-    _write_text(folder / "atlas.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_json(folder / "atlas.json", content)
     written.append(folder / "atlas.json")
     _remove_old(folder, written)
     return written
@@ -83,7 +85,7 @@ def _prototype(atlas: Atlas, c: int) -> dict[str, Any]:
     return {
         "prototype": c,
         "name": atlas.names.get(c),
-        "colour": PALETTE[c % len(PALETTE)].lower(),
+        "colour": palette.colour(c),
         "share": share.value,
         **_plain({"low": share.low, "high": share.high}),
         "patches": int(members.sum()),
@@ -132,7 +134,7 @@ def _write_figures(atlas: Atlas, folder: Path) -> list[Path]:
         "relations": partial(draw_relations, atlas),
     }
     for column in dict.fromkeys([*(one.column for one in atlas.groups), *(one.column for one in atlas.tests)]):
-        figures[f"groups.{re.sub(r'[^A-Za-z0-9_-]+', '_', column)}"] = partial(draw_groups, atlas, column)
+        figures[_free_name(column, figures)] = partial(draw_groups, atlas, column)
     for c in sorted({atlas.exemplars[index].prototype for index in atlas.pictures}):
         figures[f"C{c}"] = partial(draw_exemplars, atlas, c)
     for name, draw in figures.items():
@@ -140,11 +142,22 @@ def _write_figures(atlas: Atlas, folder: Path) -> list[Path]:
     return [folder / f"{name}.png" for name in figures]
 
 
+def _free_name(column: str, taken: Iterable[str]) -> str:
+    """Name of a column's picture; a number is added where another column has it (some disks take A and a for one)."""
+    before = {name.casefold() for name in taken}
+    name = "groups." + re.sub(r"[^\w-]+", "_", column)
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(one for one in chain([name], numbered) if one.casefold() not in before)
+
+
 def _write_tables(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[Path]:
     columns = [f"C{c}" for c in range(atlas.prototypes)]
-    rows = zip(atlas.slides, atlas.patients, atlas.weights.tolist(), strict=True)
+    rows = zip(atlas.slides, atlas.patients, atlas.members.sum(1).tolist(), atlas.weights.tolist(), strict=True)
     tables: dict[str, tuple[Sequence[str], list[list[Any]]]] = {
-        "pi": (("slide", "patient", *columns), [[slide, patient, *weights] for slide, patient, weights in rows]),
+        "pi": (
+            ("slide", "patient", "n_patches", *columns),
+            [[slide, patient, patches, *weights] for slide, patient, patches, weights in rows],
+        ),
         "cooccurrence": (
             ("prototype", *columns),
             [[c, *row] for c, row in zip(columns, content["cooccurrence"], strict=True)],
@@ -166,11 +179,10 @@ EXEMPLARS = ("prototype", "kind", "slide", "patient", "x", "y", "distance", "pic
 
 def _contact_rows(atlas: Atlas, content: dict[str, Any]) -> list[list[Any]]:
     observed, expected = atlas.contacts
-    count = atlas.prototypes
     return [
         [f"C{a}", f"C{b}", int(observed[a, b]), float(expected[a, b]), content["neighbours"][a][b]]
-        for a in range(count)
-        for b in range(a, count)
+        for a in range(atlas.prototypes)
+        for b in range(a, atlas.prototypes)
     ]
 
 

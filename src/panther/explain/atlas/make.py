@@ -139,7 +139,7 @@ def _summed_up(
     pool: _Pool, prototypes: Prototypes, settings: AtlasSettings, factors: Sequence[Factor], failures: Mapping[str, str]
 ) -> Atlas:
     weights, members = np.stack(pool.weights), np.stack(pool.members)
-    patients, shares = patient_means(weights, pool.patients)
+    patients, shares = patient_means(weights, pool.patients, members.sum(1))
     groups: list[GroupShare] = []
     tests: list[ShareTest] = []
     notes = [*_notes(pool, len(patients), members)]
@@ -174,7 +174,7 @@ def _summed_up(
 def _with_pictures(found: Atlas, images: Mapping[str, Path], executor: Executor | None, track: Track) -> Atlas:
     wanted = list(by_slide(found.exemplars, images).items())
     resolution = found.settings.maps.resolution
-    work = [(images[slide], resolution(images[slide]), list(places.values())) for slide, places in wanted]
+    work = [Reading(slide, images[slide], resolution(images[slide]), tuple(at.values())) for slide, at in wanted]
     pictures: dict[int, np.ndarray] = {}
     failures = dict(found.failures)
     for outcome in track(map_slides(_read_all, work, executor), "reading exemplars", len(work)):
@@ -188,8 +188,18 @@ def _with_pictures(found: Atlas, images: Mapping[str, Path], executor: Executor 
     return replace(found, pictures=pictures, notes=tuple(notes), failures=failures)
 
 
-def _read_all(work: tuple[Path, float | None, list[Place]]) -> list[np.ndarray]:
-    return read_patches(*work)
+@dataclass(frozen=True)
+class Reading:
+    """Patches to read from one slide's image."""
+
+    sample: str  # name of the slide
+    image: Path
+    mpp: float | None
+    places: tuple[Place, ...]
+
+
+def _read_all(work: Reading) -> list[np.ndarray]:
+    return read_patches(work.image, work.mpp, work.places)
 
 
 def _notes(pool: _Pool, patients: int, members: np.ndarray) -> Iterable[str]:

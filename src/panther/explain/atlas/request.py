@@ -10,8 +10,9 @@ from panther.errors import InputError
 from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob
 from panther.explain.requests import find_jobs
-from panther.learning.columns import TCGA, is_missing, listed
+from panther.learning.columns import TCGA, is_missing, listed, read_rows, without_suffix
 from panther.storage.cohort import Selection, select_slides
+from panther.storage.tables import SLIDE_COLUMNS, find_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,8 @@ def find_cohort(
     if chosen.clinical is None:
         return AtlasCohort(jobs, (), (*chosen.notes, *notes), chosen.problems)
     used = chosen.clinical.loc[samples]
-    factors = tuple(_factor(used, name, table, patients, categories=name == site) for name in columns)
+    cells = _as_written(used, table, split) if columns else used
+    factors = tuple(_factor(cells, name, table, patients, categories=name == site) for name in columns)
     return AtlasCohort(jobs, factors, (*chosen.notes, *notes), chosen.problems)
 
 
@@ -71,7 +73,7 @@ def _images(features: Path, slides: Path | None, samples: Sequence[str]) -> dict
     if not slides.exists():
         raise InputError(f"{slides}: there is no such folder of slides; without --slides the atlas has no pictures.")
     jobs, _ = find_jobs(features, None, slides, None)
-    images = {job.name: job.image for job in jobs if job.image is not None}
+    images = {job.sample: job.image for job in jobs if job.image is not None}
     if not any(sample in images for sample in samples):
         raise InputError(
             f"{slides}: none of the {len(samples)} slides has an image of its name there, e.g. {samples[0]}; "
@@ -80,12 +82,24 @@ def _images(features: Path, slides: Path | None, samples: Sequence[str]) -> dict
     return images
 
 
+def _as_written(used: "pd.DataFrame", table: Path | None, split: str | None) -> "pd.DataFrame":
+    """Rows of the slides word for word: in a table of values a class called None is lost, and a gap may become one."""
+    assert table is not None
+    cells = read_rows(table / f"{split}.csv" if table.is_dir() else table)
+    slides = cells[find_column(table, list(cells.columns), SLIDE_COLUMNS, "slide")].map(without_suffix)
+    rows = cells.set_index(slides.rename("slide_id"))
+    if "split" in cells.columns and not rows.index.is_unique:  # a slide may have a row in every part
+        rows = rows[rows["split"].map(_whole) == _whole(str(split))]
+    derived = {name: used[name] for name in ("slide_id", "case_id") if name in used.columns}
+    return rows.loc[used.index].assign(**derived)
+
+
 def _factor(
     used: "pd.DataFrame", name: str, table: Path | None, patients: Mapping[str, str], *, categories: bool
 ) -> Factor:
     if name not in used.columns:
         raise InputError(f"{table}: there is no column {name!r}; the columns are {listed(list(used.columns))}.")
-    written = used[name].map(_written)
+    written = used[name].map(_whole)
     present = written[~is_missing(written)]
     if present.empty:
         raise InputError(f"{table}: the column {name!r} is empty for all {len(used)} slides; give another one.")
@@ -95,6 +109,6 @@ def _factor(
         raise InputError(f"{table}: {error}") from error
 
 
-def _written(value: object) -> str:
-    """Cell as people wrote it: a column of whole numbers with a gap was read as 1.0, 2.0."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _whole(cell: str) -> str:
+    """Cell without the .0 of a whole number: parquet keeps a column of whole numbers with a gap as 1.0, 2.0."""
+    return cell[:-2] if re.fullmatch(r"-?\d+\.0", cell) else cell

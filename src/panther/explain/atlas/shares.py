@@ -7,6 +7,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.explain.correction import holm
+from panther.explain.pooling import pooled
 from panther.learning.bootstrap import Interval, bootstrap
 
 RESAMPLES = 1000
@@ -55,12 +56,11 @@ class ShareTest:
     p_corrected: float  # Holm, over the prototypes of the column
 
 
-def patient_means(weights: np.ndarray, patients: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Patients in order, and the mean (P, C) of their slides' pi (n, C): a patient with ten slides counts once."""
+def patient_means(weights: np.ndarray, patients: Sequence[str], patches: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Patients in order, and the pi (P, C) of each from its slides' pi (n, C) and patches (n,): one with ten slides counts once."""
     names, member = np.unique(np.asarray(patients, dtype=str), return_inverse=True)
-    total = np.zeros((len(names), weights.shape[1]))
-    np.add.at(total, member, weights)
-    return names.tolist(), total / np.bincount(member)[:, None]
+    means = [pooled(weights[member == p], patches[member == p]) for p in range(len(names))]
+    return names.tolist(), np.stack(means)
 
 
 def mean_intervals(shares: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> list[Interval]:

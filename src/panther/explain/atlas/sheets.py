@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from panther.explain import palette
 from panther.explain.atlas.exemplars import KINDS, LARGEST
 from panther.explain.atlas.make import Atlas
-from panther.explain.draw import DPI, INK
-from panther.explain.palette import PALETTE
+from panther.explain.draw import DPI, INK, plain_text
 
 PALE, GREY = "#E8E8E8", "#666666"
 MARGIN, GAP = 28, 10
@@ -37,7 +37,7 @@ class Canvas:
 
     def write(self, x: float, y: float, text: str, size: float = 9, **more: Any) -> None:
         """Text that begins at x, its middle at y."""
-        options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK, "parse_math": False} | more
+        options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK} | more
         self.ax.text(x, y, text, fontsize=size, **options)
 
     def box(self, x: float, y: float, width: float, height: float, **more: Any) -> None:
@@ -57,6 +57,7 @@ class Canvas:
         self.box(x, y, side, side, fill=False, edgecolor=colour, linewidth=1.6)
 
 
+@plain_text
 def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
     """Contact sheet of one prototype: its nearest patches, random members, whose they are; returns a matplotlib figure."""
     rows = {kind: atlas.chosen(prototype, kind) for kind in KINDS}
@@ -77,6 +78,7 @@ def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
     return canvas.figure
 
 
+@plain_text
 def draw_overview(atlas: Atlas, prototypes: Sequence[int] | None = None) -> Any:
     """One line a prototype: colour, name, share with its interval, nearest patches; returns a matplotlib figure."""
     chosen = list(range(atlas.prototypes)) if prototypes is None else list(prototypes)
@@ -99,7 +101,7 @@ def draw_overview(atlas: Atlas, prototypes: Sequence[int] | None = None) -> Any:
         for column, index in enumerate(atlas.chosen(c, "nearest")[:OVERVIEW_TILES] if pictured else []):
             left = tiles + column * (OVERVIEW_SIDE + 6)
             canvas.picture(
-                left, middle - OVERVIEW_SIDE / 2, OVERVIEW_SIDE, atlas.pictures.get(index), PALETTE[c % len(PALETTE)]
+                left, middle - OVERVIEW_SIDE / 2, OVERVIEW_SIDE, atlas.pictures.get(index), palette.colour(c)
             )
     return canvas.figure
 
@@ -124,7 +126,7 @@ def short(text: str, longest: int) -> str:
 
 def _tile(canvas: Canvas, atlas: Atlas, index: int, left: float, top: float) -> None:
     one = atlas.exemplars[index]
-    canvas.picture(left, top, LARGEST, atlas.pictures.get(index), PALETTE[one.prototype % len(PALETTE)])
+    canvas.picture(left, top, LARGEST, atlas.pictures.get(index), palette.colour(one.prototype))
     canvas.write(left, top + LARGEST + 11, short(one.slide, 27), 7, color=GREY)
     place = "" if one.place is None else f"({one.place.x:g}, {one.place.y:g}) {one.place.unit}"
     canvas.write(left, top + LARGEST + 24, f"{place}  d {one.distance:.3g}".strip(), 6.5, color=GREY)
@@ -142,7 +144,7 @@ def _name(canvas: Canvas, atlas: Atlas, prototype: int, middle: float) -> None:
 
 
 def _swatch(canvas: Canvas, prototype: int, left: float, top: float, side: float) -> None:
-    canvas.box(left, top, side, side, facecolor=PALETTE[prototype % len(PALETTE)], edgecolor=INK, linewidth=0.5)
+    canvas.box(left, top, side, side, facecolor=palette.colour(prototype), edgecolor=INK, linewidth=0.5)
 
 
 def _cohort(atlas: Atlas) -> str:
@@ -172,7 +174,7 @@ def _bar(canvas: Canvas, atlas: Atlas, prototype: int, middle: float, scale: flo
     from matplotlib import patheffects
 
     share, left = atlas.shares[prototype], MARGIN + OVERVIEW_NAME
-    colour = PALETTE[prototype % len(PALETTE)]
+    colour = palette.colour(prototype)
     canvas.box(left, middle - 9, share.value * scale, 18, facecolor=colour, edgecolor=INK, linewidth=0.4)
     if np.isnan(share.low):
         return

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.explain import draw
+from panther.explain import draw, palette
 from panther.explain.attribution.model import Attribution
 from panther.explain.names import label
-from panther.explain.palette import PALETTE
 from panther.explain.slide_map import DIVERGING, SlideMap, heat_colours, value_pixels
 
 MOST_OUTPUTS, MOST_PROTOTYPES = 6, 20  # in one picture
@@ -16,6 +15,7 @@ LISTED = 12  # prototypes beside a slide
 SHADES = (1.0, 0.55, 0.25, 0.12)  # of a prototype's colour, one a statistic
 
 
+@draw.plain_text
 def draw_cohort(found: Attribution, names: Mapping[int, str]) -> Any:
     """Mean size of each prototype's contribution by statistic, and every sample's contribution; returns a matplotlib figure."""
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def _bars(ax: Any, found: Attribution, k: int, shown: Sequence[int]) -> None:
     left = np.zeros(len(shown))
     for shade, statistic in zip(SHADES, statistics, strict=False):
         width = np.array([size[where[c, statistic]] for c in shown])
-        colours = [(PALETTE[c % len(PALETTE)], shade) for c in shown]
+        colours = [(palette.colour(c), shade) for c in shown]
         ax.barh(range(len(shown)), width, left=left, color=colours, height=0.7)
         left += width
     if len(statistics) > 1:
@@ -75,7 +75,7 @@ def _swarm(ax: Any, values: np.ndarray, shown: Sequence[int]) -> None:
             values[:, c],
             row + offset,
             s=9,
-            color=PALETTE[c % len(PALETTE)],
+            color=palette.colour(c),
             edgecolors=draw.INK,
             linewidths=0.2,
             alpha=0.85,
@@ -113,6 +113,7 @@ def patch_values(assignment: np.ndarray, contributions: np.ndarray) -> np.ndarra
     return assignment @ contributions
 
 
+@draw.plain_text
 def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
     """Original (where there is an image) beside what each patch's prototype adds to the outputs; returns a matplotlib figure."""
     found = found.within(draw.PANEL)

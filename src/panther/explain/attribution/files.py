@@ -1,19 +1,17 @@
 """Attributions on disk: numbers as JSON and CSV, the cohort's picture, and one picture a slide."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from panther.execution import Track, map_slides, untracked
-from panther.explain import draw
+from panther.explain import draw, palette
 from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohort, outputs_to_show
 from panther.explain.attribution.model import Attribution
 from panther.explain.maps import MapSettings, make_map
-from panther.explain.palette import PALETTE
 from panther.explain.requests import MapJob
-from panther.storage.atomic import atomic_write
 from panther.storage.bags import BagRef
+from panther.storage.json_files import write_json
 from panther.storage.tables import write_csv
 from panther.types import Prototypes
 from panther.version import __version__
@@ -24,8 +22,7 @@ FORMAT = 1
 def write_attribution(found: Attribution, names: Mapping[int, str], folder: Path) -> list[Path]:
     """Write `attribution.json`, `attribution.csv` and `cohort.png`."""
     files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
-    with atomic_write(files[0]) as temporary:
-        temporary.write_text(json.dumps(described(found, names), indent=1, ensure_ascii=False), encoding="utf-8")
+    write_json(files[0], described(found, names))
     write_csv(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(found))
     draw.save(draw_cohort(found, names), files[2], dpi=150)
     return files
@@ -42,8 +39,7 @@ def described(found: Attribution, names: Mapping[int, str]) -> dict[str, Any]:
         "outputs": list(found.outputs),
         "samples": list(found.samples),
         "prototypes": [
-            {"prototype": c, "name": names.get(c), "colour": PALETTE[c % len(PALETTE)]}
-            for c in range(found.n_prototypes)
+            {"prototype": c, "name": names.get(c), "colour": palette.colour(c)} for c in range(found.n_prototypes)
         ],
         "cohort": [
             {
@@ -102,13 +98,13 @@ def write_slides(
     for outcome in track(outcomes, "drawing", len(work)):
         job = work[outcome.index][0]
         if outcome.reason is not None:
-            failures[job.name] = outcome.reason
+            failures[job.sample] = outcome.reason
         elif outcome.value is None:
-            without.append(job.name)
+            without.append(job.sample)
         else:
             files.append(outcome.value)
     notes = []
-    unseen = [job.name for job, _ in work if job.notes]  # all that a job can lack here is its image
+    unseen = [job.sample for job, _ in work if job.notes]  # all that a job can lack here is its image
     if unseen:
         notes.append(
             f"{len(unseen)} slides have no image of their name and are drawn on their coordinates, e.g. {unseen[0]}."

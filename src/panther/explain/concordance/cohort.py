@@ -112,27 +112,34 @@ def count_slide(job: MapJob, question: Question) -> Counted:
     return Counted(bag.slide_id, counts, assigned.weights.numpy(), len(bag))
 
 
-def name_prototypes(counted: Sequence[Counted], question: Question) -> Naming:
-    """Classes of the prototypes from all slides' counts, and from their centroids where that can be said."""
-    counts = np.sum([one.counts for one in counted], 0)
-    members, centroid = majority(counts), question.labels.of_prototypes(question.prototypes)
-    if question.by == "members":
-        return Naming(counts, members, centroid, members)
-    if centroid is None:
+def centroid_classes(question: Question) -> np.ndarray | None:
+    """Classes (C,) of the centroids, None where that cannot be said; refused where the prototypes are to be named by them."""
+    classes = question.labels.of_prototypes(question.prototypes)
+    if classes is None and question.by == "centroid":
         raise InputError(
             "--by centroid needs a probe and prototypes of features that were not normalised; use --by members."
         )
-    return Naming(counts, members, centroid, centroid)
+    return classes
+
+
+def name_prototypes(counted: Sequence[Counted], question: Question) -> Naming:
+    """Classes of the prototypes from all slides' counts, and from their centroids where that can be said."""
+    counts = np.sum([one.counts for one in counted], 0)
+    members, centroid = majority(counts), centroid_classes(question)
+    return Naming(counts, members, centroid, members if centroid is None or question.by == "members" else centroid)
 
 
 def tumour_prototypes(naming: Naming, question: Question) -> list[int]:
-    """Prototypes of a positive class: by their given name where they have one that mentions a class, else by their class."""
-    words = {k: name.casefold() for k, name in enumerate(question.labels.classes)}
+    """Prototypes of a positive class: by their given name where it is, or is before its first comma, a class; else by their class.
+
+    Only whole names of classes count: "stroma, with tumour" is stroma, and "no tumour" is not tumour.
+    """
     found = []
     for c, tissue in enumerate(naming.chosen.tolist()):
         given = question.maps.names.get(c, "").casefold()
-        mentioned = {k for k, word in words.items() if word in given.replace(",", " ").split() or word == given}
-        if mentioned & set(question.positive) if mentioned else tissue in question.positive:
+        said = {given.strip(), given.partition(",")[0].strip()}
+        named = {k for k, word in enumerate(question.labels.classes) if word.casefold() in said}
+        if (named or {tissue}) & set(question.positive):
             found.append(c)
     return found
 

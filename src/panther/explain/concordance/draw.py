@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain import draw
+from panther.explain import draw, palette
 from panther.explain.concordance.mathematics import UNKNOWN, TumourMatch, Window, densest_window
 from panther.explain.geometry import View
 from panther.explain.maps import MapSettings
 from panther.explain.names import label
-from panther.explain.palette import PALETTE
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
 from panther.slides import open_slide
 
@@ -29,6 +28,7 @@ def class_maps(
     return _class_map(found, labels[found.labels], classes), _class_map(found, tissue, classes)
 
 
+@draw.plain_text
 def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
     """Original (where there is an image), patches by their prototype's class, patches by their own; a matplotlib figure."""
     found, by_prototype, by_patch = (one.within(draw.PANEL) for one in (found, by_prototype, by_patch))
@@ -57,6 +57,7 @@ class TumourMap:
     region: Window | None = None  # in the units of the coordinates; None: where most tumour is
 
 
+@draw.plain_text
 def draw_tumour(heat: TumourMap, settings: MapSettings, told: str) -> Any:
     """Original, probability of the classes ``told``, posterior of the tumour's prototype and of all of them, where there are more.
 
@@ -79,6 +80,7 @@ def draw_tumour(heat: TumourMap, settings: MapSettings, told: str) -> Any:
     return sheet.figure
 
 
+@draw.plain_text
 def draw_table(
     counts: np.ndarray, labels: np.ndarray, classes: Sequence[str], names: Mapping[int, str], truth: str
 ) -> Any:
@@ -102,10 +104,10 @@ def draw_table(
     for row, c in enumerate(order.tolist()):
         _table_row(ax, row, shares[c], int(members[c]), int(labels[c]))
         ax.get_yticklabels()[row].set_bbox(
-            {"facecolor": PALETTE[c % len(PALETTE)], "alpha": 0.35, "edgecolor": "none", "pad": 1.5}
+            {"facecolor": palette.colour(c), "alpha": 0.35, "edgecolor": "none", "pad": 1.5}
         )
     ax.set_xlabel(
-        f"share of the prototype's patches, by {truth}; outlined: the prototype's class", fontsize=8, loc="left"
+        f"share of the prototype's patches, by {truth};\noutlined: the prototype's class", fontsize=8, loc="left"
     )
     return figure
 
@@ -141,7 +143,7 @@ def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, name
         top = sheet.head + (k + 1.5) * row
         x, y, w, h = sheet.box(left, top - 5.5 * unit, 11 * unit, 11 * unit)
         swatch = Rectangle((x, y), w, h, transform=sheet.figure.transFigure, linewidth=0.4 * unit, edgecolor=draw.INK)
-        swatch.set_facecolor(PALETTE[k % len(PALETTE)])
+        swatch.set_facecolor(palette.colour(k))
         sheet.figure.add_artist(swatch)
         sheet.write(left + 16 * unit, top, f"{first[k]:.2f} | {second[k]:.2f}", size=8, color="#555555")
         sheet.write(left + 90 * unit, top, draw.short(name), size=8)

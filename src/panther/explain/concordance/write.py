@@ -1,18 +1,18 @@
 """Agreement as files: JSON for programs, CSV for spreadsheets, names to start from, a picture of the table."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from panther.explain import palette
 from panther.explain.concordance.cohort import Cohort, tumour_prototypes
 from panther.explain.concordance.draw import draw_table
 from panther.explain.concordance.mathematics import UNKNOWN, Agreement
 from panther.explain.draw import save
-from panther.explain.palette import PALETTE
 from panther.storage.atomic import atomic_write
+from panther.storage.json_files import write_json
 from panther.storage.tables import write_csv
 from panther.version import __version__
 
@@ -24,8 +24,7 @@ SATURATED = 0.9  # share of patches from which a note is due
 def write_cohort(cohort: Cohort, folder: Path, notes: list[str]) -> list[Path]:
     """Write everything that is not of one slide; returns the files."""
     told = tell(cohort, notes)
-    with atomic_write(folder / "concordance.json") as temporary:
-        temporary.write_text(json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(folder / "concordance.json", told)
     tables = {
         "prototypes.csv": _flat(told["prototypes"]),
         "classes.csv": _flat(told["per_class"]),
@@ -54,7 +53,7 @@ def tell(cohort: Cohort, notes: list[str]) -> dict[str, Any]:
         "source": question.labels.told(),
         "settings": {"method": question.maps.method, **question.maps.options, "by": question.by},
         "prototypes_hash": question.prototypes.content_hash(),
-        "classes": [{"class": name, "colour": PALETTE[k % len(PALETTE)].lower()} for k, name in enumerate(classes)],
+        "classes": [{"class": name, "colour": palette.colour(k)} for k, name in enumerate(classes)],
         "positive": [classes[k] for k in question.positive],
         "tumour_prototypes": tumour_prototypes(cohort.naming, question) if question.positive else [],
         "prototypes": [_prototype(cohort, c) for c in range(len(question.prototypes))],
@@ -115,7 +114,7 @@ def _prototype(cohort: Cohort, c: int) -> dict[str, Any]:
     return {
         "prototype": c,
         "name": cohort.question.maps.names.get(c),
-        "colour": PALETTE[c % len(PALETTE)].lower(),
+        "colour": palette.colour(c),
         "class": _class(classes, int(naming.chosen[c])),
         "share": float(naming.share[c]),
         "patches": int(naming.counts[c].sum()),

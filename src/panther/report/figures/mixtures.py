@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from panther.explain.palette import PALETTE
+from panther.explain.palette import colour as colour_of
 from panther.report.figures._base import (
     FAINT,
     SEQUENTIAL,
@@ -117,7 +117,7 @@ def shares(names: Sequence[str], share: Sequence[float], limits: tuple[Any, Any]
         "orientation": "h",
         "y": texts(names),
         "x": list(share),
-        "marker": {"color": [PALETTE[c % len(PALETTE)] for c in range(len(names))]},
+        "marker": {"color": [colour_of(c) for c in range(len(names))]},
         "hovertemplate": "%{y}: %{x:.1%}<extra></extra>",
     }
     if limits is not None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain.palette import PALETTE
+from panther.explain.palette import colour as colour_of
 from panther.report.figures import group_shares, matrix, shares
 from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
 from panther.report.material import Artefact, Material
@@ -41,7 +41,7 @@ def prototypes(material: Material) -> Html | None:
 
 def _card(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> Html:
     c = row["prototype"]
-    colour = str(row.get("colour") or PALETTE[c % len(PALETTE)])
+    colour = str(row.get("colour") or colour_of(c))
     swatch = tag("span", class_="swatch", style=f"background:{colour if _is_colour(colour) else '#888888'}")
     strips = []
     for kind, title in SHOWN.items():

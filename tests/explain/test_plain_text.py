@@ -1,0 +1,133 @@
+"""What people wrote is drawn as they wrote it: a name that looks like a broken formula stops no figure."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+import panther.explain
+from panther.explain import attention, draw, kaplan_meier
+from panther.explain.atlas import charts, sheets
+from panther.explain.atlas.exemplars import Exemplar
+from panther.explain.atlas.make import Atlas
+from panther.explain.atlas.neighbours import Contacts
+from panther.explain.atlas.shares import GroupShare, ShareTest
+from panther.explain.atlas.worker import AtlasSettings
+from panther.explain.attribution import draw as attributed
+from panther.explain.attribution.model import Attribution
+from panther.explain.concordance import draw as agreed
+from panther.explain.concordance.mathematics import match_tumour
+from panther.explain.geometry import blank_view, grid
+from panther.explain.maps import MapSettings
+from panther.explain.slide_map import SlideMap
+from panther.learning.bootstrap import Interval
+from panther.learning.survival_metrics import kaplan_meier as curve
+from panther.types import PatchSpec
+
+BROKEN = r"$\nope$"  # what matplotlib refuses as a formula
+NAMES = {0: BROKEN, 1: "1 $ or 2 $"}
+SHARES = np.random.default_rng(0).dirichlet(np.ones(2), 24)  # (N, C)
+
+
+def slide_map() -> SlideMap:
+    cells = np.argwhere(np.ones((6, 4)))
+    spec = PatchSpec(mpp=0.5, size=256, size_level0=256)
+    placed = grid(cells * 256, spec)
+    return SlideMap(
+        BROKEN, placed, SHARES.astype(np.float32), SHARES.mean(0), blank_view(placed, 300, spec), dict(NAMES)
+    )
+
+
+def attention_map() -> attention.AttentionMap:
+    looked = attention.Attention(SHARES / SHARES.sum(0), {})
+    scale = attention.Scale("rank", lambda a: a)
+    return attention.AttentionMap(slide_map(), looked, (BROKEN, BROKEN), 0, scale, {BROKEN: 0.5})
+
+
+def attribution() -> Attribution:
+    players = ((0, "pi"), (0, "mu"), (1, "pi"), (1, "mu"))
+    share = np.random.default_rng(1).normal(size=(5, 2, 4))
+    samples = tuple("abcde")
+    return Attribution("exact", (BROKEN, "b"), samples, players, share, share.sum(2), np.zeros(2), "", None, ())
+
+
+def atlas() -> Atlas:
+    groups = [GroupShare(BROKEN, value, c, 4, 0.5, 0.4, 0.6) for value in (BROKEN, "$") for c in (0, 1)]
+    tests = [ShareTest(column, c, "Spearman", 0.3, 0.1, 0.2) for column in (BROKEN, r"age $\nope$") for c in (0, 1)]
+    return Atlas(
+        slides=(BROKEN,) * 3,
+        patients=("a", "b", "c"),
+        weights=SHARES[:3],
+        members=np.ones((3, 2), int),
+        shares=(Interval(0.5, 0.4, 0.6, 9),) * 2,
+        groups=tuple(groups),
+        tests=tuple(tests),
+        cooccurrence=np.eye(2),
+        contacts=Contacts(np.ones((2, 2)), np.ones((2, 2))),
+        exemplars=(Exemplar(0, "nearest", BROKEN, "a", 0, 0.1, 0.1),),
+        settings=AtlasSettings(MapSettings(names=NAMES)),
+        prototypes_hash="",
+    )
+
+
+def tumour_map() -> agreed.TumourMap:
+    match = match_tumour(SHARES, SHARES.mean(0), SHARES[:, 0], [0, 1])
+    return agreed.TumourMap(slide_map(), SHARES[:, 0], match, (0, 1))
+
+
+def survival() -> list[kaplan_meier.Compared]:
+    one = curve(np.array([1.0, 2, 3]), np.array([True, False, True]))
+    groups = tuple(kaplan_meier.Group(name, 3, 2, 0.5, one) for name in ("low", "high"))
+    return [kaplan_meier.Compared(0, groups, 1.0, 0.3, 0.3)]
+
+
+COUNTS, LABELS, CLASSES = np.array([[3, 1], [0, 2]]), np.array([0, 1]), (BROKEN, "b $")
+FIGURES: dict[str, Callable[[], Any]] = {
+    "draw.draw_map": lambda: draw.draw_map(slide_map()),
+    "draw.draw_heatmap": lambda: draw.draw_heatmap(slide_map(), 0),
+    "draw.draw_heatmaps": lambda: draw.draw_heatmaps(slide_map()),
+    "draw.draw_side_by_side": lambda: draw.draw_side_by_side(slide_map(), 0),
+    "attention.draw_attention": lambda: attention.draw_attention(attention_map()),
+    "attention.draw_attention_beside": lambda: attention.draw_attention_beside(attention_map()),
+    "attribution.draw.draw_cohort": lambda: attributed.draw_cohort(attribution(), NAMES),
+    "attribution.draw.draw_attribution": lambda: attributed.draw_attribution(
+        slide_map(), [attributed.Shown(BROKEN, np.array([0.2, -0.1]))]
+    ),
+    "atlas.charts.draw_groups": lambda: charts.draw_groups(atlas(), BROKEN),
+    "atlas.charts.draw_groups of numbers": lambda: charts.draw_groups(atlas(), r"age $\nope$"),
+    "atlas.charts.draw_relations": lambda: charts.draw_relations(atlas()),
+    "atlas.sheets.draw_overview": lambda: sheets.draw_overview(atlas()),
+    "atlas.sheets.draw_exemplars": lambda: sheets.draw_exemplars(atlas(), 0),
+    "concordance.draw.draw_table": lambda: agreed.draw_table(COUNTS, LABELS, CLASSES, NAMES, "probe"),
+    "concordance.draw.draw_classes": lambda: agreed.draw_classes(
+        slide_map(), *agreed.class_maps(slide_map(), LABELS, SHARES.argmax(1), CLASSES)
+    ),
+    "concordance.draw.draw_tumour": lambda: agreed.draw_tumour(tumour_map(), MapSettings(), BROKEN),
+    "kaplan_meier.draw_curves": lambda: kaplan_meier.draw_curves(survival(), NAMES),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_broken_formula_in_what_people_wrote_is_drawn_letter_by_letter(name: str, tmp_path: Path) -> None:
+    figure = FIGURES[name]()
+    assert any(BROKEN in text.get_text() for text in figure.findobj(Text))
+    figure.savefig(tmp_path / "theirs.png")  # by whoever got the figure
+    draw.save(figure, tmp_path / "ours.svg")
+    assert BROKEN in (tmp_path / "ours.svg").read_text()  # and not what became of it as a formula
+
+
+def test_no_figure_is_missing_above() -> None:
+    package = panther.explain
+    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(package.__path__, "panther.explain.")]
+    drawing = {
+        f"{module.__name__.removeprefix('panther.explain.')}.{name}"
+        for module in modules
+        for name, value in vars(module).items()
+        if name.startswith("draw_") and getattr(value, "__module__", "") == module.__name__
+    }
+    assert drawing == {name.split(" ")[0] for name in FIGURES}
