@@ -162,3 +162,27 @@ def test_requests_that_make_no_sense_are_one_sentence(
     _, err = run("kaplan-meier", "pi.csv", "--table", "t.csv", "--survival", "dss", "-o", "x", code=2)
     assert "no columns for the endpoint 'dss'" in err
     assert not Path("x").exists()
+
+
+def test_dust_of_an_absent_prototype_is_not_more_of_it(folder: Path) -> None:
+    pi = proportions()
+    rng = np.random.default_rng(5)
+    dusty = pi + (pi == 0) * rng.uniform(1e-23, 1e-14, pi.shape)
+    samples = [f"S{i:02d}" for i in range(PATIENTS)]
+    clean, dirty = (
+        compare(by_patient(Proportions(samples, values, None), cohort(folder)))[0] for values in (pi, dusty)
+    )
+    assert [one.prototype for one in clean] == [one.prototype for one in dirty]
+    assert [[g.n for g in one.groups] for one in clean] == [[g.n for g in one.groups] for one in dirty]
+    assert [one.p for one in clean] == [one.p for one in dirty]
+
+
+def test_columns_of_other_names_can_be_given(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Runner(monkeypatch, capsys)
+    text = (folder / "t.csv").read_text().replace("os_survival_days,os_censorship", "days,gone")
+    (folder / "other.csv").write_text(text)
+    run("kaplan-meier", folder / "pi.csv", "--table", folder / "other.csv", "--time", "days", "--censorship", "gone", "-o", folder / "a")  # fmt: skip
+    run("kaplan-meier", folder / "pi.csv", "--table", folder / "t.csv", "--survival", "os", "-o", folder / "b")
+    assert (folder / "a" / "km.csv").read_text() == (folder / "b" / "km.csv").read_text()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cli.running import Runner
 from learning.generated import generate
 from report.studies import EVIL, make_atlas, run
 
@@ -24,3 +25,8 @@ def survival(tmp_path_factory):
 @pytest.fixture(scope="session")
 def atlas(classes, tmp_path_factory):
     return make_atlas(classes, tmp_path_factory.mktemp("atlas"))
+
+
+@pytest.fixture
+def panther(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)

@@ -1,5 +1,6 @@
 """What the report says of damaged files, of chance, of folds and of slides is true."""
 
+import csv
 import json
 import re
 import shutil
@@ -194,3 +195,30 @@ def test_every_tab_has_a_panel_with_its_name(classes, atlas):
     names = "summary cohort splits results curves prototypes mixtures diagnostics reproduce"
     assert panels == names.split()
     assert re.findall(r'role="tab" id="tab-([a-z-]+)"', text) == panels
+
+
+@pytest.mark.parametrize("name", ["packages", "tables", "folds", "trained", "notes", "failures"])
+def test_a_record_of_the_wrong_shape_is_called_damaged(name, classes, tmp_path, panther):
+    copy = shutil.copytree(classes, tmp_path / "run")
+    record = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps({**record, name: 5}))
+    _, err = panther("report", copy, "-o", tmp_path / "r.html", code=2)
+    assert "damaged" in err
+    assert "panther run" in err
+
+
+def test_an_interrupted_run_is_called_unfinished(tmp_path, panther):
+    (tmp_path / "run" / "cache").mkdir(parents=True)
+    _, err = panther("report", tmp_path / "run", "-o", tmp_path / "r.html", code=2)
+    assert "not finished" in err
+
+
+def test_an_atlas_of_other_patients_is_refused(classes, atlas, tmp_path, panther):
+    other = shutil.copytree(atlas, tmp_path / "atlas")
+    rows = list(csv.DictReader((other / "pi.csv").read_text().splitlines()))
+    with (other / "pi.csv").open("w", newline="") as handle:
+        writer = csv.DictWriter(handle, rows[0].keys())
+        writer.writeheader()
+        writer.writerows({**row, "patient": f"stranger-{i}"} for i, row in enumerate(rows))
+    _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", other, code=2)
+    assert "none of its patients" in err

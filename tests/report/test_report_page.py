@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix as oracle
 
-from cli.running import Runner
 from panther.learning.study import load_study
 from panther.report import page
 from panther.report.data import load_run
@@ -168,11 +167,6 @@ def test_without_the_cache_the_tables_are_still_told(classes, tmp_path):
     assert 'id="panel-results"' in text
     assert 'id="panel-mixtures"' not in text
     assert "the cache of the run is gone" in text
-
-
-@pytest.fixture
-def panther(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
 
 
 def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_path, panther, monkeypatch):

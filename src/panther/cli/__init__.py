@@ -27,6 +27,8 @@ from panther.cli import map as maps
 from panther.errors import InputError
 from panther.version import __version__
 
+INTERRUPTED = 130  # what the shell calls Ctrl-C
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -68,6 +70,10 @@ def main() -> None:
         logging.getLogger("panther").setLevel(logging.DEBUG)
     try:
         app(arguments, prog_name="panther")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            typer.echo("panther: stopped. Type the same command again to go on.", err=True)
+        raise
     except InputError as error:
         _refuse(str(error), verbose)
     except MemoryError:

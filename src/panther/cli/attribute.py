@@ -102,8 +102,11 @@ def kaplan_meier(
         typer.Argument(metavar="EMBEDDINGS|PI.CSV", help="Of `panther embed` or `panther atlas`.", show_default=False),
     ],
     table: Annotated[Path, typer.Option(help="Clinical table (CSV, TSV, parquet).", show_default=False)],
-    survival: Annotated[str, typer.Option(help="Endpoint: os, dss, dfi or pfi.", show_default=False)],
     output: FolderOption,
+    survival: Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi or pfi.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column with the time.")] = None,
+    event: Annotated[str | None, typer.Option(help="Column that is 1 where the event happened.")] = None,
+    censorship: Annotated[str | None, typer.Option(help="Column that is 1 where the patient is censored.")] = None,
     names: NamesOption = None,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -114,7 +117,7 @@ def kaplan_meier(
     from panther.learning.study import TaskSpec
     from panther.storage.atomic import check_writable_folder
 
-    spec = common.checked(TaskSpec, survival=survival)
+    spec = common.checked(TaskSpec, survival=survival, time=time, event=event, censorship=censorship)
     found = read_proportions(proportions)
     named = read_names(names, found.pi.shape[1]) if names else {}
     check_writable_folder(output)

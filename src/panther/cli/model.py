@@ -31,7 +31,9 @@ def train(
         str, typer.Option(help="probe, linear, mlp, structured, paper-classification, paper-survival.")
     ] = "probe",
     loss: Annotated[str | None, typer.Option(help="cross-entropy; cox, nll, ranking.")] = None,
-    n_prototypes: Annotated[int, typer.Option("-C", "--n-prototypes", help="Number of prototypes.")] = 16,
+    n_prototypes: Annotated[
+        int | None, typer.Option("-C", "--n-prototypes", help="Number of prototypes; 16 by default.")
+    ] = None,
     prototypes: Annotated[
         Path | None, typer.Option("-p", "--prototypes", help="Prototype file to use instead of fitting new ones.")
     ] = None,
@@ -52,10 +54,11 @@ def train(
 
     check_writable(output)
     given = None if prototypes is None else load_prototypes(prototypes)
+    _check_prototypes(method, n_prototypes, given, prototypes)
     listing = list_bags(features)
     spec = common.checked(TaskSpec, label=label, survival=survival, level=level)
     cohort = load_cohort(table, spec.outcome(), listing, spec.level)
-    recipe = _recipe(method, parse_settings(setting), head, loss, n_prototypes, seed, spec.label is None)
+    recipe = _recipe(method, parse_settings(setting), head, loss, n_prototypes or 16, seed, spec.label is None)
     changed: dict[str, Any] = {"device": common.checked_device(device)} | ({} if epochs is None else {"epochs": epochs})
     recipe = replace(recipe, training=replace(recipe.training, **changed))
     paths = {ref.sample: ref.paths for ref in listing.refs}
@@ -73,6 +76,18 @@ def train(
     told = method if recipe.supervised else f"{method} + {head}"
     lines = [*cohort.report.sentences(), f"{told} trained on {result['samples']} samples -> {output}"]
     common.report(result, lines, {**listing.problems, **failures}, as_json=as_json)
+
+
+def _check_prototypes(method: str, count: int | None, given: Any, path: Path | None) -> None:
+    from panther.errors import InputError
+    from panther.mil import networks
+
+    if given is None:
+        return
+    if method in networks and not networks.entry(method).metadata["needs_prototypes"]:
+        raise InputError(f"{method} has no use for prototypes; leave out -p {path}.")
+    if count not in (None, len(given)):
+        raise InputError(f"{path}: holds {len(given)} prototypes, but -C asks for {count}; give one of the two.")
 
 
 def _recipe(

@@ -149,8 +149,9 @@ def compare(patients: Patients) -> tuple[list[Compared], list[str]]:
     Tertiles are cut at the 1/3 and 2/3 quantiles; who lies on a cut belongs to the lower group, so equal patients are never parted.
     """
     found, notes = [], []
-    for c, pi in enumerate(patients.pi.T):
-        member = risk_groups(pi, pi, len(GROUPS)) if np.ptp(pi) > SAME else np.zeros(len(pi), int)
+    for c, exact in enumerate(patients.pi.T):
+        pi = np.round(exact / SAME) * SAME  # or 1e-15 of an absent prototype would be more of it than 1e-23
+        member = risk_groups(pi, pi, len(GROUPS))
         if len(np.unique(member)) < 2:
             notes.append(
                 f"C{c}: its proportion is the same in (nearly) all {len(pi)} patients, so there is nothing to compare."

@@ -21,6 +21,7 @@ from panther.version import __version__
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 RECORD, COHORT, STUDY = "run.json", "cohort.csv", "study.json"
+SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "notes": list, "failures": dict}
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
 
 
@@ -40,6 +41,10 @@ def write_record(study: Study, outcome: Outcome, folder: Path) -> list[Path]:
 def read_record(folder: Path) -> dict[str, Any]:
     """Content of run.json of a run's folder."""
     path = folder / RECORD
+    if (folder / "cache").is_dir() and not path.exists() and not (folder / STUDY).exists():
+        raise InputError(
+            f"{folder}: this run is not finished; do the same `panther run` again, it goes on where it was."
+        )
     if not folder.is_dir() or not (folder / STUDY).exists():
         raise InputError(f"{folder}: this is not the folder of a run (no {STUDY}); give what `panther run -o` wrote.")
     if not path.exists():
@@ -49,6 +54,9 @@ def read_record(folder: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         newer = record["format"] > FORMAT
+        for name, kind in SHAPE.items():
+            if not newer and not isinstance(record[name], kind):
+                raise TypeError(f"{name!r} is no {kind.__name__}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: the file is damaged ({error}); do `panther run` again.") from error
     if newer:

@@ -117,7 +117,8 @@ def _picked(material: Material) -> Iterator[Check]:
     if len(material.run.rows) > 1:
         yield Check(
             "mind",
-            f"{len(material.run.rows)} methods were compared on the same test patients, so the number of the best one is flattered; "
+            f"{len(material.run.rows)} combinations of method and head were compared on the same test patients, "
+            "so the number of the best one is flattered; "
             "that of a method chosen beforehand is not.",
         )
 

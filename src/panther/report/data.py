@@ -113,7 +113,10 @@ def load_run(folder: Path) -> Run:
             f"{folder / STUDY}: this version cannot read it ({reason}); do `panther run` again."
         ) from error
     tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
-    tables["trained"] = _trained(record["trained"])
+    try:
+        tables["trained"] = _trained(record["trained"])
+    except (TypeError, AttributeError, ValueError, KeyError) as error:
+        raise InputError(f"{folder}: its run.json is damaged ({error}); do `panther run` again.") from error
     varying = varying_factors(tables["summary"][tables["summary"]["metric"].isin(study.shown)])
     named = {name: _named(table, varying) for name, table in tables.items()}
     cohort = read_rows(folder / COHORT).set_index("sample", drop=False)

@@ -99,7 +99,19 @@ def gather(request: Request) -> Material:
     shift = _shift(run, mixtures)
     failures: dict[str, str] = {}
     slides = _atlas_weights(artefacts.get("atlas"), failures)
+    _refuse_strangers(run, slides, request)
     return Material(run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures)
+
+
+def _refuse_strangers(run: Run, slides: AtlasWeights | None, request: Request) -> None:
+    """An atlas of nobody in the run is another cohort's; one made without a table names slides only, which a run need not know."""
+    if slides is None or slides.patients == slides.slides:
+        return
+    if not set(slides.patients) & set(run.cohort["patient"]):
+        raise InputError(
+            f"{request.folders['atlas']}: none of its patients (e.g. {slides.patients[0]!r}) is in {request.run} "
+            f"(e.g. {run.cohort['patient'].iloc[0]!r}); give the atlas of this cohort."
+        )
 
 
 def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWeights | None:

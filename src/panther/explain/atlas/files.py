@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from panther.errors import InputError
 from panther.explain import palette
 from panther.explain.atlas.charts import draw_groups, draw_relations
 from panther.explain.atlas.make import Atlas
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.draw import save
+from panther.explain.names import read_names
 from panther.storage.atomic import atomic_write
 from panther.storage.json_files import write_json
 from panther.storage.tables import write_csv
@@ -36,7 +38,8 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
         *_write_tables(atlas, content, folder),
     ]
     template = folder / "names.yaml"
-    if not template.exists():  # what somebody has filled in is theirs
+    if not template.exists() or not _fits(template, atlas.prototypes):  # what somebody has filled in is theirs
+        template = template if not template.exists() else folder / "names.new.yaml"
         _write_text(template, names_template(atlas))
         written.append(template)
     # last: whoever finds it finds everything it names
@@ -78,6 +81,15 @@ def names_template(atlas: Atlas) -> str:
     )
     lines = [f"C{c}: {_quoted(atlas.names.get(c, ''))}".rstrip() for c in range(atlas.prototypes)]
     return head + "\n".join(lines) + "\n"
+
+
+def _fits(names: Path, count: int) -> bool:
+    """Whether a file of names can be read with these prototypes; one of another atlas would be refused by every command."""
+    try:
+        read_names(names, count)
+    except InputError:
+        return False
+    return True
 
 
 def _prototype(atlas: Atlas, c: int) -> dict[str, Any]:

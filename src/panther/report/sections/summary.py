@@ -39,7 +39,8 @@ def _question(run: Run) -> str:
     else:
         what = f"Can {(task.survival or task.time or 'survival').upper()} survival be predicted from the tissue"
     said = (
-        f"{what} of {plural(patients, 'patient')}? {plural(len(run.rows), 'method')} answered, each trained and tested on "
+        f"{what} of {plural(patients, 'patient')}? {plural(len(run.rows), 'way')} of answering (a method and a head) were compared, "
+        "each trained and tested on "
         f"{plural(len(run.folds), 'division')} of the patients"
     )
     external = [f"{name} ({plural(len(ids), 'sample')})" for name, ids in groups.items() if name != "study"]
