@@ -1,9 +1,8 @@
-"""Shared fixtures: generated bags with known truth, and the real data where it is there."""
+"""Shared fixture: the real data, where it is there."""
 
 from pathlib import Path
 
 import pytest
-import torch
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -14,13 +13,3 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the folder ../shared/data with real slides and tables is not here")
     return SHARED
-
-
-def mixture_bag(
-    n: int = 300, d: int = 12, c: int = 4, *, separation: float = 3.0, offset: float = 0.0, seed: int = 0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features (n, d) drawn around c centres, and the centres; float32, standard deviation 1."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(c, d, generator=generator) * separation + offset
-    labels = torch.randint(c, (n,), generator=generator)
-    return centres[labels] + torch.randn(n, d, generator=generator), centres

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import panther
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther import InputError, Panther
 
 

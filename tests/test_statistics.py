@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther import statistics
 from panther.errors import InputError
 from panther.mixture import fit_mixture

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.aggregators.panther import PantherAggregator
 from panther.errors import InputError

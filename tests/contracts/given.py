@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther.aggregators import aggregators
 from panther.aggregators import build as build_aggregator
 from panther.mil import build as build_network

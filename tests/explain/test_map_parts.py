@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.explain import PALETTE, SlideMap, assign, assignment, draw_heatmaps, draw_side_by_side, grid, read_names

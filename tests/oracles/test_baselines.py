@@ -5,7 +5,7 @@ import ot as pot
 import pytest
 import torch
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.types import Prototypes

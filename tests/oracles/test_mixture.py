@@ -8,7 +8,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther.mixture import FLOOR, PRESETS, EMSettings, fit_mixture, log_posterior, responsibilities
 from panther.types import Mixture
 

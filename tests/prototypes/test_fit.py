@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther.errors import InputError
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.prototypes import load_prototypes, save_prototypes

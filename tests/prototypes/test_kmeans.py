@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from conftest import mixture_bag
+from mixture_bags import mixture_bag
 from panther.errors import InputError
 from panther.prototypes.kmeans import kmeans, lloyd, plus_plus
 from panther.prototypes.sampling import allocate, choose_rows, take
