@@ -87,7 +87,8 @@ def test_every_command_of_the_demo_is_one_that_the_product_has(tmp_path):
     for step in steps(Demo(tmp_path, tiny())):
         if step.act is None:
             parser = known[step.arguments[0]]
-            parser.make_context("panther", list(step.arguments[1:]), resilient_parsing=False)  # refuses unknown options
+            context = parser.make_context("panther", list(step.arguments[1:]))  # refuses unknown options
+            assert context.params, step
 
 
 def test_another_seed_or_more_methods_change_the_first_step_that_they_touch(tmp_path):

@@ -35,6 +35,10 @@ TableOption = Annotated[
     Path | None,
     typer.Option(help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables."),
 ]
+SlideMppOption = Annotated[
+    float | None, typer.Option(help="True resolution of the slides, um/px, if tags are wrong.", show_default=False)
+]
+MppTableOption = Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")]
 ByOption = Annotated[By, typer.Option(help="One sample a slide, or a patient (needs --table).")]
 SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
 

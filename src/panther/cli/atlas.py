@@ -45,10 +45,8 @@ def atlas(
         int, typer.Option(min=1, max=64, help="Nearest patches a prototype, and as many random ones.")
     ] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Same seed and input: same bytes.")] = 0,
-    slide_mpp: Annotated[
-        float | None, typer.Option(help="True resolution of the images, um/px, if tags are wrong.")
-    ] = None,
-    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
+    slide_mpp: common.SlideMppOption = None,
+    mpp_table: common.MppTableOption = None,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:

@@ -34,10 +34,8 @@ def attribute(
     by: common.ByOption = common.By.slide,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="A picture of every slide with coordinates.")] = True,
     max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 1024,
-    slide_mpp: Annotated[
-        float | None, typer.Option(help="True resolution of the images, um/px, if tags are wrong.")
-    ] = None,
-    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
+    slide_mpp: common.SlideMppOption = None,
+    mpp_table: common.MppTableOption = None,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:

@@ -91,7 +91,7 @@ def compare(
     setting: Annotated[
         list[str] | None, typer.Option("-s", "--set", help="Any setting of the method as name=value; repeatable.")
     ] = None,
-    slide_mpp: Annotated[float | None, typer.Option(help="True resolution of the images, um/px.")] = None,
+    slide_mpp: common.SlideMppOption = None,
     max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 768,
     as_json: common.JsonOption = False,
 ) -> None:

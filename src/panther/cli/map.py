@@ -55,10 +55,8 @@ def map_slides(
         Path | None, typer.Option(help="GeoJSON of the tissue's outline, or the folder of them.")
     ] = None,
     max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of the picture, pixels.")] = 2048,
-    slide_mpp: Annotated[
-        float | None, typer.Option(help="True resolution of the image, um/px, if tags are wrong.")
-    ] = None,
-    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
+    slide_mpp: common.SlideMppOption = None,
+    mpp_table: common.MppTableOption = None,
     formats: Annotated[
         str | None,
         typer.Option("--format", help="Any of png,svg,tiff,geojson; png,geojson where there are prototypes."),

@@ -75,10 +75,8 @@ def slides(
     min_tissue: Annotated[float, typer.Option(min=0, max=1, help="Least part of a patch that is tissue.")] = 0.25,
     tissue: TissueOption = "colour",
     setting: SetOption = None,
-    slide_mpp: Annotated[
-        float | None, typer.Option(help="True resolution of the slides, um/px, if tags are wrong.")
-    ] = None,
-    mpp_table: Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")] = None,
+    slide_mpp: common.SlideMppOption = None,
+    mpp_table: common.MppTableOption = None,
     steps: Annotated[
         str | None, typer.Option(help="Steps to run: tissue,patches,features; the last by default only with --encoder.")
     ] = None,

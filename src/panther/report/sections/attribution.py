@@ -38,7 +38,8 @@ def _contributions(material: Material) -> Html | None:
         paragraph(
             "How much each prototype moves the model's output away from that of the average training sample, as the mean size "
             "over samples. It explains the model, not the disease: "
-            "a prototype can matter because it goes with a site or with how the tissue was cut."
+            "a prototype can matter because it goes with a site or with how the tissue was cut. "
+            "The model is one of `panther train`, not one of the study's folds: the numbers of the other tabs do not judge it."
         ),
         choice("output", "Output", figures),
         paragraph(
