@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check-imports docs unit format bench clean
+.PHONY: demo test lint types check-imports docs unit slow format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   set up and run everything on a cohort of drawn slides: minutes, offline, a report at the end"
 	@echo "make test   set up, then lint, types, import rules and tests (what CI runs)"
+	@echo "make slow   the tests that take minutes each, which CI leaves out"
 	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -36,6 +37,9 @@ docs: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/pytest -n 2
+
+slow: $(STAMP)
+	$(BIN)/pytest -n 2 -m slow
 
 test: lint types check-imports docs unit
 
