@@ -35,9 +35,7 @@ def write_bag(path: Path, seed: int, *, rows: int = 16, dim: int = 6) -> None:
         features = file.create_dataset("features", data=rng.normal(5 * (seed % 2), 1, (rows, dim)).astype(np.float32))
         features.attrs["encoder"] = "lab"
         coords = file.create_dataset("coords", data=np.argwhere(np.ones((-(-rows // 4), 4)))[:rows] * SIDE)
-        coords.attrs.update(
-            {"patch_size": SIDE, "patch_size_level0": SIDE, "target_magnification": 20, "overlap": 0}
-        )
+        coords.attrs.update({"patch_size": SIDE, "patch_size_level0": SIDE, "target_magnification": 20, "overlap": 0})
 
 
 def write_table(path: Path, slides: tuple[str, ...] = SLIDES) -> None:
@@ -46,7 +44,7 @@ def write_table(path: Path, slides: tuple[str, ...] = SLIDES) -> None:
         writer = csv.writer(handle)
         writer.writerow(["case_id", "slide_id", "subtype", "os_survival_days", "os_censorship"])
         for number, slide in enumerate(slides):
-            writer.writerow([f"p{number:02d}", slide, "ab"[number % 2], 100 + 7 * number, number % 3 == 0 and 1 or 0])
+            writer.writerow([f"p{number:02d}", slide, "ab"[number % 2], 100 + 7 * number, int(number % 3 == 0)])
 
 
 def make_lab(folder: Path) -> Path:
@@ -82,7 +80,17 @@ ON_FEATURES: dict[str, Arguments] = {
     "run": ("run", "study.yaml", "-o", "study", "-j", "1"),
     "map": ("map", "feats", "-p", "p.safetensors", "-o", "maps", "--format", "geojson"),
     "atlas": ("atlas", "feats", "-p", "p.safetensors", "-o", "atlas", "-j", "1"),
-    "concordance": ("concordance", "feats", "-p", "p.safetensors", "-o", "agree", "--labels", "labels.csv", "--no-maps"),
+    "concordance": (
+        "concordance",
+        "feats",
+        "-p",
+        "p.safetensors",
+        "-o",
+        "agree",
+        "--labels",
+        "labels.csv",
+        "--no-maps",
+    ),
     "attribute": ("attribute", "model", "feats", "-o", "why", "--no-maps", "-j", "1"),
 }
 # The same where a table says which slides are meant.
