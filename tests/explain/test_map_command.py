@@ -162,3 +162,20 @@ def test_micrometres_without_the_image_give_a_picture_and_a_note(folder: Path) -
     invoke("u.h5", "-p", "p.safetensors", "-o", "m", "--slide", "s.tif")
     (feature,) = json.loads((folder / "m" / "u.geojson").read_text())["features"]
     assert sorted(map(tuple, feature["geometry"]["coordinates"][0]))[-1] == (120, 60)  # 30 um are 60 pixels
+
+
+def test_the_background_is_grey_unless_another_is_asked_for(folder: Path) -> None:
+    arguments = ("s.h5", "-p", "p.safetensors", "--slide", "s.tif", "--max-side", 300, "--format", "png")
+    asked = {
+        "default": (),
+        "grey": ("--background", "grey"),
+        "colour": ("--background", "colour"),
+        "flat": ("--opacity", 1),
+    }
+    for name, more in asked.items():
+        invoke(*arguments, "-o", name, *more)
+    pictures = {name: (folder / name / "s.map.png").read_bytes() for name in asked}
+    assert pictures["default"] == pictures["grey"]
+    assert len(set(pictures.values())) == 3
+    with pytest.raises(InputError, match="background 'pink'; known are grey, colour, none"):
+        invoke(*arguments, "-o", "x", "--background", "pink")

@@ -39,6 +39,21 @@ SlideMppOption = Annotated[
     float | None, typer.Option(help="True resolution of the slides, um/px, if tags are wrong.", show_default=False)
 ]
 MppTableOption = Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")]
+BackgroundOption = Annotated[
+    str,
+    typer.Option(
+        help="What is behind the colours: grey tissue, on which they keep their look; the slide's colour; or none."
+    ),
+]
+OpacityOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        help="1 hides the tissue; by default as much is seen as leaves every colour its own.",
+        show_default=False,
+    ),
+]
 ByOption = Annotated[By, typer.Option(help="One sample a slide, or a patient (needs --table).")]
 SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
 

@@ -55,6 +55,8 @@ def map_slides(
         Path | None, typer.Option(help="GeoJSON of the tissue's outline, or the folder of them.")
     ] = None,
     max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of the picture, pixels.")] = 2048,
+    background: common.BackgroundOption = "grey",
+    opacity: common.OpacityOption = None,
     slide_mpp: common.SlideMppOption = None,
     mpp_table: common.MppTableOption = None,
     formats: Annotated[
@@ -68,6 +70,7 @@ def map_slides(
     With a supervised network (--model): where its attention lies.
     """
     from panther.explain.maps import MapSettings
+    from panther.explain.paint import Paint
     from panther.explain.requests import find_jobs
     from panther.slides import read_mpp_table
     from panther.storage.atomic import check_writable_folder
@@ -75,7 +78,8 @@ def map_slides(
     asked = {"--method": method, "--preset": preset, "--set": setting, "--assignment": assignment}
     source = _source(prototypes, model, asked)
     table = read_mpp_table(mpp_table) if mpp_table else {}
-    settings = MapSettings(max_side=max_side, slide_mpp=slide_mpp, mpp_table=table)
+    paint = Paint(background, opacity)
+    settings = MapSettings(max_side=max_side, slide_mpp=slide_mpp, mpp_table=table, paint=paint)
     if source.network is not None:
         _refuse({"--prototype": prototype, "--names": names}, "show prototypes, but the model is a network")
         what = _attention(source.network, settings, output, attention, formats)

@@ -112,6 +112,7 @@ def make_attention_map(
         {},
         where.outline,
         heat_colours(shares[:, main]),
+        settings.paint,
     )
     said = _said(model, looked.prediction)
     return AttentionMap(shown, looked, _titles(model, shares.shape[1]), main, SCALES[scale], said)
@@ -121,7 +122,7 @@ def make_attention_map(
 def draw_attention(found: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
     many = len(found.titles) > 1
-    shown = (found.shown.within(draw.SMALL_PANEL) if many else found.shown).on_grey()
+    shown = found.shown.within(draw.SMALL_PANEL) if many else found.shown
     unit = draw.unit_of(shown)
     rows = max(1, round((len(found.titles) * shown.view.size[0] / shown.view.size[1] / 1.6) ** 0.5))
     sheet = draw.Sheet([heat_pixels(shown, k) for k in range(len(found.titles))], 80 * unit, unit, rows)
@@ -138,7 +139,7 @@ def draw_attention_beside(found: AttentionMap) -> Any:
     shown = found.shown.within(draw.PANEL)
     unit = draw.unit_of(shown)
     title = f"{found.titles[found.main]} (predicted: {found.predicted})"
-    panels = {shown.slide: shown.view.background, title: heat_pixels(shown.on_grey(), found.main)}
+    panels = {shown.slide: shown.view.background, title: heat_pixels(shown, found.main)}
     if shown.view.blank:
         del panels[shown.slide]
     sheet = draw.Sheet(list(panels.values()), 80 * unit, unit)

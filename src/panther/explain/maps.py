@@ -12,6 +12,7 @@ from panther.errors import InputError
 from panther.explain import draw
 from panther.explain.assign import assign
 from panther.explain.geometry import Grid, View, blank_view, grid
+from panther.explain.paint import Paint
 from panther.explain.pyramid import write_pyramid
 from panther.explain.regions import regions, write_regions
 from panther.explain.slide_map import SlideMap, overlay_pixels
@@ -36,6 +37,7 @@ class MapSettings:
     max_side: int = 2048  # pixels of the picture
     slide_mpp: float | None = None  # true resolution of the images where their tags are wrong
     mpp_table: Mapping[str, float] = field(default_factory=dict)  # the same by file or slide name; goes first
+    paint: Paint = field(default_factory=Paint)  # what is behind the colours
 
     def resolution(self, image: Path) -> float | None:
         """Resolution that the user gives for an image."""
@@ -58,8 +60,9 @@ def make_map(
     assigned = assign(bag, prototypes, module)
     found = place(bag, settings, image, contours)
     shares = assigned.assignment.float().numpy()
+    pi = assigned.weights.numpy()
     return SlideMap(
-        bag.slide_id, found.grid, shares, assigned.weights.numpy(), found.view, settings.names, found.outline
+        bag.slide_id, found.grid, shares, pi, found.view, settings.names, found.outline, paint=settings.paint
     )
 
 

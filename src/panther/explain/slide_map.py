@@ -8,6 +8,7 @@ import numpy as np
 
 from panther.explain.geometry import Grid, View, raster
 from panther.explain.names import label
+from panther.explain.paint import HEAT_RELIEF, Paint, painted, relief
 from panther.explain.palette import table
 from panther.slides.polygons import Polygon
 
@@ -26,6 +27,7 @@ class SlideMap:
     colours: np.ndarray | None = (
         None  # (N, 3) uint8 of maps that show a quantity (attention); None: the prototypes' own
     )
+    paint: Paint = field(default_factory=Paint)
 
     @property
     def patch_colours(self) -> np.ndarray:
@@ -56,27 +58,21 @@ class SlideMap:
         view = self.view.within(max_side)
         return self if view is self.view else replace(self, view=view)
 
-    def on_grey(self) -> "SlideMap":
-        """Same map on a pale grey slide, whose own red and blue are not read as values."""
-        grey = self.view.background @ np.array([0.299, 0.587, 0.114])  # (h, w), luma
-        pale = np.repeat((255 - 0.6 * (255 - grey))[..., None], 3, -1).astype(np.uint8)
-        return replace(self, view=replace(self.view, background=pale))
-
 
 def map_pixels(found: SlideMap) -> np.ndarray:
     """Picture (h, w, 3) with every patch in its prototype's colour."""
-    return _blended(found, found.patch_colours)
+    return _painted(found, found.patch_colours, relief(found.prototypes) if found.colours is None else HEAT_RELIEF)
 
 
 def heat_pixels(found: SlideMap, prototype: int) -> np.ndarray:
     """Picture (h, w, 3) with every patch in the colour of its share of one prototype, from 0 to 1."""
-    return _blended(found, heat_colours(found.assignment[:, prototype]))
+    return _painted(found, heat_colours(found.assignment[:, prototype]), HEAT_RELIEF)
 
 
 def value_pixels(found: SlideMap, values: np.ndarray, limit: float) -> np.ndarray:
     """Picture (h, w, 3) with every patch in the colour of its signed value (N,): white at 0, full at +-``limit``."""
     part = np.full(len(values), 0.5) if limit == 0 else (values / limit + 1) / 2
-    return _blended(found.on_grey(), heat_colours(part, DIVERGING))
+    return _painted(found, heat_colours(part, DIVERGING), HEAT_RELIEF)
 
 
 def heat_colours(values: np.ndarray, scale: str = "") -> np.ndarray:
@@ -93,17 +89,12 @@ def overlay_pixels(found: SlideMap) -> np.ndarray:
     return np.concatenate([colours[found.index], covered.astype(np.uint8) * 255], -1)  # -1 is the last row
 
 
-OPACITY = 0.55  # of colours over the image
 HEAT = "viridis"  # even steps of lightness, and the same order to colour-blind eyes
 DIVERGING = "RdBu_r"  # red adds, blue takes away; told apart by colour-blind eyes too
 
 
-def _blended(found: SlideMap, colours: np.ndarray) -> np.ndarray:
-    """Colours of the patches (N, 3) laid over the background; opaque where there is nothing to see behind them."""
-    opacity = 1.0 if found.view.blank else OPACITY
-    out = found.view.background.copy()
-    rows, columns = np.nonzero(found.index >= 0)
-    over = colours[found.index[rows, columns]].astype(np.float32)
-    under = out[rows, columns].astype(np.float32)
-    out[rows, columns] = np.round(under + opacity * (over - under)).astype(np.uint8)
-    return out
+def _painted(found: SlideMap, colours: np.ndarray, levels: int) -> np.ndarray:
+    """Colours of the patches (N, 3) laid over the background; alone where there is nothing to see behind them."""
+    covered = found.index >= 0
+    paint = Paint("none") if found.view.blank else found.paint
+    return painted(found.view.background, colours[found.index[covered]].astype(np.float32), covered, paint, levels)

@@ -47,14 +47,15 @@ def ring_area(ring: np.ndarray) -> float:
 def trace(mask: np.ndarray) -> list[Polygon]:
     """Polygons around the 4-connected regions of a mask (h, w), corners on pixel corners: their areas are the pixels' number.
 
-    Edges between tissue and the rest are walked with the tissue on the right. Where two regions touch at a corner the walk turns right and
-    stays with its region, so every ring is simple.
+    Edges between tissue and the rest are walked with the tissue on the right. Where two pixels of tissue touch at a corner only, the
+    walk turns right if they are two regions, and so stays with its own; it turns left if they are one, and so cuts what they enclose
+    off as a hole. Then no ring meets itself, and a hole meets another ring in single corners at most: polygons valid by the standard.
     """
     labels, count = ndimage.label(mask)
     if count == 0:
         return []
     corner, direction, owner = _edges(np.pad(mask, 1), np.pad(labels, 1))
-    following = _following(corner, direction, mask.shape[1] + 3)
+    following = _following(corner, direction, owner, mask.shape[1] + 3)
     outer: dict[int, np.ndarray] = {}
     holes: dict[int, list[np.ndarray]] = {}
     for walk in _cycles(following):
@@ -123,8 +124,8 @@ def _edges(mask: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return corner, heading, owner
 
 
-def _following(corner: np.ndarray, direction: np.ndarray, stride: int) -> np.ndarray:
-    """Edge that each edge goes on with: to the right if it can, else straight on, else to the left."""
+def _following(corner: np.ndarray, direction: np.ndarray, owner: np.ndarray, stride: int) -> np.ndarray:
+    """Edge that each edge goes on with: the only one there is, or of two (pixels touch at a corner) as `trace` says."""
     moves = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)])
     keys = (corner[:, 1] * stride + corner[:, 0]) * 4 + direction
     order = np.argsort(keys)
@@ -132,11 +133,12 @@ def _following(corner: np.ndarray, direction: np.ndarray, stride: int) -> np.nda
     end = corner + moves[direction]
     base = (end[:, 1] * stride + end[:, 0]) * 4
     following = np.full(len(keys), -1)
-    for turn in (1, 0, 3):
+    for turn in (1, 0, 3):  # right, straight on, left
         wanted = base + (direction + turn) % 4
         place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-        found = (ordered[place] == wanted) & (following < 0)
-        following[found] = order[place[found]]
+        candidate = order[place]
+        found = (ordered[place] == wanted) & ((following < 0) | ((turn == 3) & (owner[candidate] == owner)))
+        following[found] = candidate[found]
     return following
 
 

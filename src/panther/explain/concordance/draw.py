@@ -129,7 +129,8 @@ def _class_map(found: SlideMap, tissue: np.ndarray, classes: Sequence[str]) -> S
     grid = found.grid._replace(cells=found.grid.cells[known], layer=found.grid.layer[known])
     rows = np.eye(len(classes), dtype=np.float32)[tissue[known]]
     weights = rows.sum(0, dtype=np.float64) / max(1, len(rows))
-    return SlideMap(found.slide, grid, rows, weights, found.view, dict(enumerate(classes)), found.outline)
+    names = dict(enumerate(classes))
+    return SlideMap(found.slide, grid, rows, weights, found.view, names, found.outline, paint=found.paint)
 
 
 def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, names: Mapping[int, str]) -> None:

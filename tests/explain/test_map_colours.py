@@ -1,0 +1,122 @@
+"""Colours over tissue: each looks most like its own in the legend, and the tissue is still seen."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from panther.demo.slide import SlidePlan, draw
+from panther.demo.stain import site_stain
+from panther.errors import InputError
+from panther.explain import SlideMap, View, grid, heat_pixels, map_pixels
+from panther.explain.paint import RELIEF, Paint, relief
+from panther.explain.palette import table
+from panther.explain.slide_map import heat_colours
+from panther.slides import open_slide
+from panther.types import PatchSpec
+
+SIDE = 12  # pixels a patch
+TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+
+
+def cielab(colours: np.ndarray) -> np.ndarray:
+    """CIELAB (..., 3) of sRGB, white D65."""
+    part = np.asarray(colours, float) / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.moveaxis(np.cbrt(linear @ TO_XYZ.T / (0.95047, 1.0, 1.08883)), -1, 0)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], -1)
+
+
+def nearest(shown: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Index of the known colour (k, 3) that each shown one (n, 3) looks most like."""
+    seen, inverse = np.unique(shown.reshape(-1, 3), axis=0, return_inverse=True)
+    distance = np.linalg.norm(cielab(seen)[:, None] - cielab(known)[None], axis=-1)
+    return distance.argmin(1)[inverse.reshape(-1)]
+
+
+@pytest.fixture(params=["CMU-1-Small-Region.svs", "TCGA-CR-7395-01A-01-TS1.svs", "drawn"])
+def picture(request: pytest.FixtureRequest) -> np.ndarray:
+    """H&E: two real slides, and one of the demo's."""
+    if request.param == "drawn":
+        plan = SlidePlan(
+            "s", (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1), (1024, 1024), site_stain(np.random.default_rng(3)), (0,)
+        )
+        return draw(plan)[0][::3, ::3]
+    data: Path = request.getfixturevalue("shared_data")
+    with open_slide(data / "slides" / request.param, 0.5) as slide:
+        return slide.thumbnail(500)
+
+
+def mapped(picture: np.ndarray, count: int, paint: Paint) -> SlideMap:
+    """Every prototype in turn, all over the picture."""
+    rows, columns = (length // SIDE for length in picture.shape[:2])
+    cells = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(-1, 2)
+    shares = np.eye(count, dtype=np.float32)[np.random.default_rng(0).permutation(len(cells)) % count]
+    placed = grid(cells * SIDE, PatchSpec(size=SIDE, size_level0=SIDE))
+    return SlideMap("s", placed, shares, shares.mean(0), View(picture, (1.0, 1.0)), paint=paint)
+
+
+@pytest.mark.parametrize("count", [8, 16, 32])
+def test_every_pixel_looks_most_like_its_own_colour_of_the_legend(picture: np.ndarray, count: int) -> None:
+    found = mapped(picture, count, Paint())
+    covered = found.index >= 0
+    shown, own = map_pixels(found)[covered], found.labels[found.index[covered]]
+    assert (nearest(shown, table(count)) == own).all()
+    means = np.stack([shown[own == c].mean(0) for c in range(count)])
+    assert (nearest(table(count), means) == np.arange(count)).all()  # and from the legend's side
+    # what was drawn before: most colours led to another one
+    before = nearest(map_pixels(mapped(picture, count, Paint("colour")))[covered][::10], table(count))
+    assert (before != own[::10]).mean() > 0.3
+
+
+@pytest.mark.parametrize("count", [16, 32, 64])
+def test_no_slide_can_take_a_colour_to_another(count: int) -> None:
+    """Whatever the tissue: all that a pixel can become."""
+    colours = table(count).astype(int)
+    for shift in range(-relief(count), relief(count) + 1):
+        assert (nearest(np.clip(colours + shift, 0, 255), colours) == np.arange(count)).all()
+    assert relief(200) == min(RELIEF.values())
+
+
+@pytest.mark.parametrize("count", [8, 32])
+def test_the_tissue_is_still_seen_through_the_colours(picture: np.ndarray, count: int) -> None:
+    found = mapped(picture, count, Paint())
+    mine = np.isin(found.index, np.flatnonzero(found.labels == 3))
+    grey = picture[mine].mean(1)
+    assert np.corrcoef(map_pixels(found)[mine].mean(1), grey)[0, 1] > 0.85
+    assert map_pixels(found)[mine].mean(1).std() > relief(count) / 4
+
+
+def test_values_are_read_off_the_colour_bar(picture: np.ndarray) -> None:
+    found = mapped(picture, 2, Paint())
+    values = np.random.default_rng(0).random(len(found.grid.cells)).astype(np.float32)
+    found.assignment[:] = np.stack([values, 1 - values], 1)
+    covered = found.index >= 0
+    scale = np.linspace(0, 1, 101)
+    read = scale[nearest(heat_pixels(found, 0)[covered], heat_colours(scale))]
+    assert np.abs(read - values[found.index[covered]]).max() < 0.05
+
+
+def test_opacity_and_background_do_what_they_say() -> None:
+    rng = np.random.default_rng(0)
+    picture = rng.integers(40, 240, (60, 60, 3), dtype=np.uint8)
+    flat = [mapped(picture, 4, Paint(background, 1.0)) for background in ("grey", "colour", "none")]
+    for found in flat:
+        covered = found.index >= 0
+        np.testing.assert_array_equal(map_pixels(found)[covered], found.patch_colours[found.index[covered]])
+    np.testing.assert_array_equal(map_pixels(mapped(picture, 4, Paint("colour", 0.0))), picture)
+    spread = [map_pixels(mapped(picture, 1, Paint("grey", opacity))).std() for opacity in (0.9, 0.6, 0.3)]
+    assert spread == sorted(spread)
+    outside = np.array([[picture]])[0, 0].copy()
+    view = View(np.pad(outside, ((0, 40), (0, 0), (0, 0)), constant_values=200), (1.0, 1.0))
+    for background, around in (("grey", 222), ("colour", 200), ("none", 255)):
+        found = SlideMap("s", flat[0].grid, flat[0].assignment, flat[0].weights, view, paint=Paint(background))
+        assert (map_pixels(found)[60:] == around).all()
+
+
+@pytest.mark.parametrize(("asked", "told"), [(("purple", None), "grey, colour, none"), (("grey", 1.5), "from 0 to 1")])
+def test_what_cannot_be_painted_is_refused(asked: tuple, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Paint(*asked)
