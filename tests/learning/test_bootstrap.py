@@ -5,7 +5,14 @@ import pytest
 from scipy import stats
 
 from panther.errors import InputError
-from panther.learning.bootstrap import bootstrap, paired_bootstrap, permutation_test, resamples, wilcoxon
+from panther.learning.bootstrap import (
+    bootstrap,
+    paired_bootstrap,
+    permutation_test,
+    resamples,
+    smallest_wilcoxon,
+    wilcoxon,
+)
 
 
 def mean_of(values):
@@ -91,6 +98,16 @@ def test_p_values_are_uniform_when_nothing_differs():
         assert 0.35 < np.mean(p_values) < 0.65
 
 
+def test_the_p_value_counts_the_data_themselves_on_both_sides():
+    values = np.full(30, 0.5)  # every resample is on one side
+    found = paired_bootstrap(mean_of(values), mean_of(values - 1), np.arange(30), 99)["mean"]
+    assert found.p_value == pytest.approx(2 / 100)
+    mixed = np.random.default_rng(1).normal(0.1, 1.0, 50)
+    found = paired_bootstrap(mean_of(mixed), mean_of(mixed * 0), np.arange(50), 400)["mean"]
+    drawn = [mixed[rows].mean() for rows in resamples(np.arange(50), 400, 0)]
+    assert found.p_value == pytest.approx(2 * (np.sum(np.array(drawn) <= 0) + 1) / 401)
+
+
 def test_permutation_swaps_whole_patients_and_whole_predictions():
     rng = np.random.default_rng(0)
     first = {"probabilities": rng.random((30, 3))}
@@ -113,6 +130,9 @@ def test_wilcoxon_over_folds_is_scipys_and_says_nothing_about_equal_folds():
     assert wilcoxon(a, b) == pytest.approx(0.0625)
     assert wilcoxon(a, a) == 1.0
     assert wilcoxon([0.5, 0.6, 0.5], [0.5, 0.5, 0.6]) == pytest.approx(1.0)  # ties and zeros
+    assert [smallest_wilcoxon(n) for n in (5, 10)] == pytest.approx(
+        [wilcoxon(np.arange(1.0, n + 1), np.zeros(n)) for n in (5, 10)]
+    )
     with pytest.raises(InputError, match="pairs the folds"):
         wilcoxon([0.1], [0.2])
 

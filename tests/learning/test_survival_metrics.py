@@ -35,6 +35,73 @@ def test_the_c_index_is_that_of_both_libraries(seed, tied):
     assert found == pytest.approx(lifelines.utils.concordance_index(time, -risk, event), abs=1e-12)
 
 
+def near_ties(seed: int, n: int = 80) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Risks in chains whose steps lie around the tolerance: neighbours are tied, next but one not."""
+    rng = np.random.default_rng(seed)
+    time, event, _ = cohort(n, seed)
+    steps = rng.choice([0.3e-8, 0.9e-8, 1e-8, np.nextafter(1e-8, 1), 1.1e-8, 2e-8], n)
+    return time, event, rng.permutation(np.cumsum(steps)) + rng.choice([0.0, 1.0], n)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_risks_closer_than_the_tolerance_are_ties_as_in_scikit_survival(seed):
+    time, event, risk = near_ties(seed)
+    expected = oracle.concordance_index_censored(event, time, risk, tied_tol=1e-8)[0]
+    assert sm.concordance(time, event, risk) == pytest.approx(expected, abs=1e-14)
+    train = cohort(200, seed + 20)
+    last = train[0][train[1]].max()
+    expected = oracle.concordance_index_ipcw(surv(*train[:2]), surv(time, event), risk, tau=last)[0]
+    assert sm.concordance_uno((time, event), risk, train[:2]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_risks_that_differ_by_rounding_only_are_no_order():
+    time, event = np.arange(1.0, 41), np.ones(40, bool)
+    assert sm.concordance(time, event, 0.3 - np.arange(40) * 1e-10) == 0.5
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_unos_c_index_is_scikit_survivals(seed, tied):
+    time, event, risk = cohort(seed=seed, tied=tied)
+    train = cohort(200, seed=seed + 10, tied=tied)
+    tau = train[0][train[1]].max()
+    expected = oracle.concordance_index_ipcw(surv(*train[:2]), surv(time, event), risk, tau=tau)[0]
+    assert sm.concordance_uno((time, event), risk, train[:2]) == pytest.approx(expected, abs=1e-9)
+
+
+def test_unos_c_index_ignores_events_after_the_last_event_of_training():
+    time, event, risk = cohort(seed=5)
+    train = cohort(200, seed=15)
+    tau = train[0][train[1]].max()
+    late = np.array([tau, tau + 1, tau + 100, 10 * tau])  # far beyond the follow-up of training
+    longer = (np.concatenate([time, late]), np.concatenate([event, np.ones(4, bool)]))
+    more = np.concatenate([risk, [9.0, -9.0, 3.0, -3.0]])
+    found = sm.concordance_uno(longer, more, train[:2])
+    wrong = sm.concordance_uno((longer[0], np.concatenate([event, np.zeros(4, bool)])), more, train[:2])
+    assert found == pytest.approx(wrong)
+    only_late = (late, np.ones(4, bool))
+    assert np.isnan(sm.concordance_uno(only_late, risk[:4], train[:2]))
+    assert np.isnan(sm.concordance_uno((time, event), risk, (train[0], np.zeros(200, bool))))
+
+
+def test_unos_c_index_does_not_move_with_the_censoring_of_the_patients_under_test():
+    rng = np.random.default_rng(0)
+    risk = rng.normal(size=4000)
+    dies = rng.exponential(
+        30 * np.exp(-2 * np.where(risk > 0, risk, 0))
+    )  # early deaths are easy to order, late ones not
+    harrell, uno = [], []
+    for mean in (1000.0, 15.0):
+        leaves = np.minimum(rng.exponential(mean, 4000), 60.0)
+        outcome = np.minimum(dies, leaves), dies <= leaves
+        half = slice(2000), slice(2000, None)
+        tested, train = (tuple(v[part] for v in outcome) for part in half)
+        harrell.append(sm.concordance(*tested, risk[half[0]]))
+        uno.append(sm.concordance_uno(tested, risk[half[0]], train))
+    assert abs(harrell[0] - harrell[1]) > 0.04
+    assert abs(uno[0] - uno[1]) < 0.02
+
+
 def test_the_c_index_counts_pairs_in_blocks_as_it_does_at_once():
     time, event, risk = cohort(3000, seed=1)
     assert sm.concordance(time, event, risk) == pytest.approx(

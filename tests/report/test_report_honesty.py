@@ -23,6 +23,7 @@ from panther.report.material import Request, gather
 from panther.report.mixtures import load_mixtures
 from panther.report.page import build_page
 from panther.report.sections.diagnostics import diagnostics
+from panther.report.sections.results import results
 from panther.report.sections.summary import summary
 from report.studies import run
 
@@ -141,7 +142,7 @@ def test_more_pictures_than_fit_are_counted(classes, tmp_path):
 def test_the_best_of_many_is_judged_with_all_that_it_was_picked_from(p, verdict, classes):
     material = gather(Request(classes))
     found = material.run
-    best = found.best()["row"]
+    best = found.best()["row"].iloc[0]
     row = found.comparisons[found.comparisons["metric"] == found.metric].iloc[0]
     rivals = [row.to_dict() | {"row": name, "p_bootstrap": q} for name, q in ((best, p), ("b", 0.4), ("c", 0.5))]
     others = row.to_dict() | {"row": best, "p_bootstrap": 0.9, "metric": "auroc"}  # another question
@@ -151,6 +152,47 @@ def test_the_best_of_many_is_judged_with_all_that_it_was_picked_from(p, verdict,
     )
     assert f"{corrected}): {verdict}" in told
     assert "no more than chance" not in told
+
+
+def with_means(material, means, exact=np.nan):
+    """The same run with other means of its methods; what is 1 is perfect."""
+    found = material.run
+    table = found.summary.copy()
+    for name, mean in means.items():
+        mine = (table["row"] == name) & (table["metric"] == found.metric)
+        table.loc[mine, ["mean", "ci_low", "ci_high"]] = [mean, 1.0 if mean == 1 else 0.6, 1.0 if mean == 1 else 0.9]
+        table.loc[mine, "exact_low"] = exact if mean == 1 else np.nan
+    return replace(material, run=replace(found, summary=table))
+
+
+def test_methods_that_tie_are_told_as_a_tie(classes):
+    material = gather(Request(classes))
+    names = material.run.rows
+    means = dict(zip(names, [0.8123, 0.8121, *[0.7] * (len(names) - 2)], strict=True))
+    told = summary(with_means(material, means), [])
+    assert f"was 0.812, a tie between {names[0]} and {names[1]}." in told
+    alone = summary(with_means(material, {**means, names[0]: 0.9}), [])
+    assert f"was 0.900 (95 % interval 0.600 to 0.900), by {names[0]}." in alone
+
+
+def test_a_perfect_score_is_not_called_good(classes):
+    material = gather(Request(classes))
+    perfect = with_means(material, {material.run.rows[0]: 1.0}, exact=0.87)
+    said = [check for check in checks(perfect) if "perfect score" in check.sentence]
+    assert [check.state for check in said] == ["mind"]
+    assert "from 48 patients without an error the exact binomial bound (95 %, two-sided) is 0.870" in said[0].sentence
+    assert not any("better than guessing" in check.sentence for check in checks(perfect))
+    text = build_page(perfect)
+    assert "[1.000, 1.000], exact bound 0.870" in text
+    hardly = with_means(material, {material.run.rows[0]: 1.0}, exact=0.45)
+    assert any("even this could be guessing" in check.sentence for check in checks(hardly))
+
+
+@pytest.mark.parametrize(("folds", "said"), [(1, "needs more than one fold"), (3, "below 0.25."), (10, "below 0.002.")])
+def test_the_smallest_p_over_folds_follows_from_their_number(folds, said, classes):
+    material = gather(Request(classes))
+    record = {**material.run.record, "folds": (material.run.folds * 4)[:folds]}
+    assert said in results(replace(material, run=replace(material.run, record=record)))
 
 
 def test_files_that_a_method_has_none_of_are_a_dash_also_where_pandas_makes_them_nan(classes, tmp_path):

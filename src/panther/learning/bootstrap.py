@@ -67,8 +67,8 @@ def paired_bootstrap(
 ) -> dict[str, Difference]:
     r"""Difference of every metric between two sets of predictions for the same rows.
 
-    The p-value is twice the share of resamples on the wrong side of 0, :math:`2 \min(\#\{d \le 0\}, \#\{d \ge 0\}) + 1` over
-    :math:`n + 1`: never 0, at most 1.
+    The p-value is twice the share of resamples on the wrong side of 0, with the data themselves counted as one more that is,
+    :math:`2 (\min(\#\{d \le 0\}, \#\{d \ge 0\}) + 1) / (n + 1)`: at least :math:`2 / (n + 1)`, at most 1.
     """
     every = np.arange(len(patients))
     whole = _minus(first(every), second(every))
@@ -77,7 +77,7 @@ def paired_bootstrap(
     for name in whole:
         values = drawn[name][~np.isnan(drawn[name])]
         wrong = min(int((values <= 0).sum()), int((values >= 0).sum()))
-        p = min(1.0, (2 * wrong + 1) / (len(values) + 1)) if len(values) else np.nan
+        p = min(1.0, 2 * (wrong + 1) / (len(values) + 1)) if len(values) else np.nan
         found[name] = Difference(float(whole[name]), *_limits(values, level), p)
     return found
 
@@ -112,7 +112,10 @@ def permutation_test(
 
 
 def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided p-value of the signed-rank test over folds; with five folds it cannot fall below 0.0625."""
+    """Two-sided p-value of the signed-rank test over folds, one value per fold (average its seeds first).
+
+    It cannot fall below :func:`smallest_wilcoxon`: 0.0625 with five folds.
+    """
     from scipy import stats
 
     if len(first) != len(second) or len(first) < 2:
@@ -125,6 +128,11 @@ def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
     tied = len(np.unique(np.abs(difference))) < len(difference)
     method = "exact" if len(difference) <= 50 and not tied else "approx"
     return float(stats.wilcoxon(difference, method=method).pvalue)
+
+
+def smallest_wilcoxon(folds: int) -> float:
+    r"""Smallest p-value that the signed-rank test can give: :math:`2 / 2^n`, all n folds on one side."""
+    return float(2.0 ** (1 - folds))
 
 
 def _minus(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:

@@ -60,7 +60,8 @@ class Preset:
 
 _CLASSIFICATION = TrainSettings(epochs=20, batch_size=32, patience=10, keep="best")
 _SURVIVAL = TrainSettings(epochs=50, batch_size=64)
-_BAGS: dict[str, Any] = {"batch_size": 1, "accumulate": 32, "epochs": 20}
+# bags differ in size, so a batch is one bag; the paper names accumulation for classification only
+_BAGS: dict[str, Any] = {"batch_size": 1, "epochs": 20}
 _BINS = MappingProxyType({"n_bins": 4, "alpha": 0.5})
 
 PRESETS: dict[str, Preset] = {
@@ -68,7 +69,7 @@ PRESETS: dict[str, Preset] = {
     "paper-survival": Preset(_SURVIVAL, "cox", head="paper-survival"),
     "paper-survival-nll": Preset(_SURVIVAL, "nll", _BINS, head="paper-survival"),
     "paper-survival-ranking": Preset(_SURVIVAL, "ranking", head="paper-survival"),
-    "paper-mil-classification": Preset(replace(_CLASSIFICATION, **_BAGS), "cross-entropy"),
+    "paper-mil-classification": Preset(replace(_CLASSIFICATION, **_BAGS, accumulate=32), "cross-entropy"),
     "paper-mil-survival": Preset(replace(_SURVIVAL, **_BAGS), "nll", _BINS),
 }
 

@@ -13,14 +13,13 @@ from panther.errors import InputError
 from panther.execution import Track, map_slides, untracked
 from panther.learning.bootstrap import Measure, bootstrap, paired_bootstrap, wilcoxon
 from panther.learning.experiment import Outcome, Trained, load_predictions
+from panther.learning.perfect import exact_bounds, is_perfect
 from panther.learning.population import Population
 from panther.learning.study import Study
 from panther.learning.targets import Classes, Target
 from panther.learning.task import Task, load_task
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
-# what intervals and comparisons are made for, by whether survival is predicted
-JUDGED = {True: ("c_index",), False: ("balanced_accuracy", "weighted_f1", "quadratic_kappa", "auroc")}
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Results:
 
     metrics: pd.DataFrame  # one number a row: cell, fold, part, subgroup, metric, value
     predictions: pd.DataFrame  # one sample of one fold a row
-    summary: pd.DataFrame  # mean, std over folds and seeds, interval over patients
+    summary: pd.DataFrame  # mean, std over folds and seeds, interval over patients, exact bound of a perfect score
     comparisons: pd.DataFrame  # against the reference
 
 
@@ -66,6 +65,7 @@ def collect(study: Study, outcome: Outcome, *, executor: Executor | None = None,
             "n": len(j.ids),
         }
         found = j.task.metrics(j.prediction, j.target, j.reference if not j.subgroup else None)
+        found |= j.task.judge(j.prediction, j.target, j.reference)
         rows += [{**where, "metric": name, "value": value} for name, value in found.items()]
     metrics = pd.DataFrame(rows)
     tested = [j for j in judged if j.part not in ("train", "val")]
@@ -73,7 +73,7 @@ def collect(study: Study, outcome: Outcome, *, executor: Executor | None = None,
     for j in tested:
         groups.setdefault(j.group(), []).append(j)
     intervals = _intervals(groups, study.bootstrap, executor, track)
-    summary = _summary(metrics, intervals)
+    summary = _summary(metrics, intervals, groups)
     comparisons = _comparisons(study, groups, metrics, executor, track)
     return Results(metrics, _predictions(tested), summary, comparisons)
 
@@ -135,9 +135,7 @@ def _metrics_of(j: _Judged, rows: np.ndarray) -> dict[str, float]:
     chosen = {name: values[rows] for name, values in j.prediction.items()}
     target = j.target.take(rows)
     # a resample may lack events or classes: that metric is then not defined there, and left out of the interval
-    found = j.task.metrics(chosen, target)
-    judged = JUDGED[not isinstance(target, Classes)]
-    return {name: found.get(name, np.nan) for name in judged}
+    return j.task.judge(chosen, target, j.reference)
 
 
 def _interval(members: list[_Judged], number: int) -> dict[str, tuple[float, float]]:
@@ -162,16 +160,34 @@ def _intervals(
     return found
 
 
-def _summary(metrics: pd.DataFrame, intervals: dict[tuple[Any, ...], dict[str, tuple[float, float]]]) -> pd.DataFrame:
+def _summary(
+    metrics: pd.DataFrame,
+    intervals: dict[tuple[Any, ...], dict[str, tuple[float, float]]],
+    groups: dict[tuple[Any, ...], list[_Judged]],
+) -> pd.DataFrame:
     tested = metrics[~metrics["part"].isin(["train", "val"])]
     keys = [*GROUP, "part", "subgroup"]
     table = tested.groupby([*keys, "metric"], sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
+    owners = [tuple(row[k] for k in keys) for _, row in table.iterrows()]
     limits = [
-        intervals.get(tuple(row[k] for k in keys), {}).get(row["metric"], (np.nan, np.nan))
-        for _, row in table.iterrows()
+        intervals.get(key, {}).get(name, (np.nan, np.nan)) for key, name in zip(owners, table["metric"], strict=True)
     ]
     table["ci_low"], table["ci_high"] = [low for low, _ in limits], [high for _, high in limits]
+    table["patients"] = [len({p for j in groups[key] for p in j.patients}) for key in owners]
+    table["exact_low"] = [
+        _exact_bound(groups[key], name) if is_perfect(mean) else np.nan
+        for key, name, mean in zip(owners, table["metric"], table["mean"], strict=True)
+    ]
     return table
+
+
+def _exact_bound(members: list[_Judged], metric: str) -> float:
+    """Bound of a perfect score, where the metric has one."""
+    known = [(j.target, j.patients) for j in members if isinstance(j.target, Classes)]
+    if not known:
+        return np.nan
+    labels = np.concatenate([np.array(target.names)[target.labels] for target, _ in known])
+    return exact_bounds(labels, np.concatenate([np.array(patients) for _, patients in known])).get(metric, np.nan)
 
 
 def _comparisons(
@@ -214,9 +230,17 @@ def _aligned(first: list[_Judged], second: list[_Judged]) -> tuple[list[_Judged]
     return [a[k] for k in both], [b[k] for k in both]
 
 
+def _by_fold(members: list[_Judged]) -> list[dict[str, float]]:
+    """Metrics of each fold, the mean of its seeds: seeds of a fold share its patients, they are no further evidence."""
+    folds: dict[int, list[dict[str, float]]] = {}
+    for j in members:
+        folds.setdefault(j.trained.fold, []).append(_metrics_of(j, np.arange(len(j.ids))))
+    return [{name: _mean([seed[name] for seed in seeds]) for name in seeds[0]} for seeds in folds.values()]
+
+
 def _compare(pair: tuple[list[_Judged], list[_Judged]], number: int) -> dict[str, dict[str, float]]:
     (one, patients), (other, _) = _measure(pair[0]), _measure(pair[1])
-    by_fold = [[_metrics_of(j, np.arange(len(j.ids))) for j in side] for side in pair]
+    by_fold = [_by_fold(side) for side in pair]
     found = {}
     for name, d in paired_bootstrap(one, other, patients, max(number, 1)).items():
         folds = [[f[name] for f in side] for side in by_fold]

@@ -1,4 +1,4 @@
-r"""Metrics of survival, in plain numpy: c-index, time-dependent AUC, Brier score, Kaplan-Meier and the log-rank test.
+r"""Metrics of survival, in plain numpy: c-index (Harrell's and Uno's), time-dependent AUC, Brier score, Kaplan-Meier and the log-rank test.
 
 `time` (n,) is follow-up, `event` (n,) is True where it ended with the endpoint, `risk` (n,) is larger for those who are
 expected to have it sooner. Inverse-probability-of-censoring weights come from a reference (the training patients), never
@@ -12,20 +12,80 @@ from scipy.stats import chi2, norm
 
 from panther.errors import InputError
 
+TIED = 1e-8  # risks this close are equal: what float32 and the order of a sum can do
+
+
+@dataclass(frozen=True)
+class ComparablePairs:
+    """Of each patient with an event: how many others are comparable, and how many of those have a lower risk."""
+
+    index: np.ndarray  # (e,), positions of the patients with an event
+    right: np.ndarray  # (e,), pairs in the right order; equal risks count half
+    number: np.ndarray  # (e,), comparable pairs
+
+    def concordance(self, weight: np.ndarray | None = None) -> float:
+        """Share of pairs in the right order, each pair weighed by its event; NaN where no pair counts."""
+        weight = np.ones(len(self.index)) if weight is None else weight
+        total = float(weight @ self.number)
+        return float(weight @ self.right) / total if total > 0 else np.nan
+
+
+def comparable_pairs(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> ComparablePairs:
+    """Count the pairs behind a c-index.
+
+    A pair is comparable when the shorter follow-up ended with an event, or both are equal and exactly one did. Risks that differ by at
+    most 1e-8 are equal. That is no equivalence (a ~ b and b ~ c leave a and c open), so each pair is asked by itself.
+    """
+    index = np.flatnonzero(event)
+    right, number = np.zeros(len(index)), np.zeros(len(index))
+    blocks = np.array_split(np.arange(len(index)), max(1, len(index) * len(time) // 4_000_000))  # a few MB at a time
+    for block in blocks:
+        i = index[block]
+        later = (time[i, None] < time) | ((time[i, None] == time) & ~event)  # (b, n)
+        equal = np.abs(risk - risk[i, None]) <= TIED
+        number[block] = later.sum(1)
+        right[block] = (later & ~equal & (risk[i, None] > risk)).sum(1) + 0.5 * (later & equal).sum(1)
+    return ComparablePairs(index, right, number)
+
 
 def concordance(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> float:
-    r"""Harrell's c-index: share of comparable pairs whose risks have the right order.
+    r"""Harrell's c-index: share of comparable pairs (:func:`comparable_pairs`) whose risks have the right order."""
+    return comparable_pairs(time, event, risk).concordance()
 
-    A pair is comparable when the shorter follow-up ended with an event, or both are equal and exactly one did. Equal
-    risks count half.
+
+def uno_weights(time: np.ndarray, reference: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    r"""Weight of the pairs of an event at each time: :math:`[t < \tau] / G(t)^2`, tau being the last event of the reference.
+
+    Beyond it nobody knows how many would have been censored: events there, also those after the end of the reference's follow-up, do not count.
     """
-    right, pairs = 0.0, 0
-    index = np.flatnonzero(event)
-    for i in np.array_split(index, max(1, len(index) * len(time) // 4_000_000)):  # a few MB at a time
-        later = (time[i, None] < time) | ((time[i, None] == time) & ~event)  # (b, n)
-        pairs += int(later.sum())
-        right += float((later & (risk[i, None] > risk)).sum() + 0.5 * (later & (risk[i, None] == risk)).sum())
-    return right / pairs if pairs else np.nan
+    known_time, known_event = reference
+    if not known_event.any():
+        return np.zeros(len(time))
+    free = step(*censoring_survival(known_time, known_event), time)
+    inside = (time < known_time[known_event].max()) & (free > 0)
+    return np.where(inside, 1 / np.where(inside, free, 1) ** 2, 0.0)
+
+
+def concordance_uno(
+    outcome: tuple[np.ndarray, np.ndarray], risk: np.ndarray, reference: tuple[np.ndarray, np.ndarray]
+) -> float:
+    r"""Uno's c-index, which does not depend on how the patients under test were censored.
+
+    .. math:: \frac{\sum_{i, j} [t_i < t_j]\, \delta_i\, [t_i < \tau]\, G(t_i)^{-2}\, [r_i > r_j]}
+                   {\sum_{i, j} [t_i < t_j]\, \delta_i\, [t_i < \tau]\, G(t_i)^{-2}}
+
+    G is the probability of not being censored yet, estimated on the reference (the training patients), and tau the reference's last event.
+    Uno et al.: On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored survival data,
+    Statistics in Medicine 2011.
+
+    Parameters
+    ----------
+    outcome, reference : tuple of arrays
+        (time, event) of the patients under test and of those that tell how censoring goes.
+    """
+    time, event = outcome
+    pairs = comparable_pairs(time, event, risk)
+    return pairs.concordance(uno_weights(time[pairs.index], reference))
 
 
 @dataclass(frozen=True)
@@ -105,7 +165,7 @@ def _auc_at(time: np.ndarray, event: np.ndarray, risk: np.ndarray, weight: np.nd
     mass = weight[case].sum()
     if mass == 0 or len(control) == 0:
         return np.nan
-    below = np.searchsorted(control, risk[case], "left") + np.searchsorted(control, risk[case], "right")
+    below = np.searchsorted(control, risk[case] - TIED, "left") + np.searchsorted(control, risk[case] + TIED, "right")
     return float((weight[case] * below / 2).sum() / (mass * len(control)))
 
 

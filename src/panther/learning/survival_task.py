@@ -27,6 +27,8 @@ from panther.learning.task_base import Prediction, Task, tasks
 class SurvivalTask(Task[Survival]):
     """What the survival losses share: one risk a patient, judged by the c-index."""
 
+    judged: ClassVar[tuple[str, ...]] = ("c_index", "c_index_uno")
+
     @property
     def n_outputs(self) -> int:
         """One log risk."""
@@ -57,16 +59,28 @@ class SurvivalTask(Task[Survival]):
     def metrics(
         self, prediction: Prediction, target: Survival, reference: tuple[Prediction, Survival] | None = None
     ) -> dict[str, float]:
-        """c-index; with a reference also the mean time-dependent AUC and, where survival is predicted, the integrated Brier score."""
-        found = {"c_index": survival_metrics.concordance(target.time, target.event, prediction["risk"])}
+        """c-index; with a reference also Uno's, the mean time-dependent AUC and, where survival is predicted, the integrated Brier score."""
         if reference is None:
-            return found
+            return {"c_index": survival_metrics.concordance(target.time, target.event, prediction["risk"])}
+        found = self.judge(prediction, target, reference)
         outcome, known = (target.time, target.event), (reference[1].time, reference[1].event)
         times = survival_metrics.evaluation_times(outcome, known)
         found["time_auc"] = survival_metrics.time_dependent_auc(outcome, prediction["risk"], times, known)[1]
         survival = self.survival_at(prediction, times, reference)
         if survival is not None:
             found["integrated_brier"] = survival_metrics.integrated_brier(outcome, survival, times, known)
+        return found
+
+    def judge(
+        self, prediction: Prediction, target: Survival, reference: tuple[Prediction, Survival] | None = None
+    ) -> dict[str, float]:
+        """Both c-indices from one count of the pairs; Uno's needs the reference's censoring."""
+        pairs = survival_metrics.comparable_pairs(target.time, target.event, prediction["risk"])
+        found = {"c_index": pairs.concordance(), "c_index_uno": np.nan}
+        if reference is not None:
+            known = (reference[1].time, reference[1].event)
+            weight = survival_metrics.uno_weights(target.time[pairs.index], known)
+            found["c_index_uno"] = pairs.concordance(weight)
         return found
 
 

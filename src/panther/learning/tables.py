@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 
 from panther.learning.results import Results
+from panther.learning.verdicts import about_perfect, best_rows, winners
 from panther.storage.atomic import atomic_write
 
 METRICS = {
     "c_index": "c-index",
+    "c_index_uno": "Uno's c-index",
     "balanced_accuracy": "Bal. acc.",
     "weighted_f1": "F1",
     "quadratic_kappa": "Cohen's kappa",
@@ -37,8 +39,25 @@ def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return wide.loc[list(dict.fromkeys(rows)), [column for column in ordered if column in wide.columns]]
 
 
+def verdicts(results: Results, metrics: list[str]) -> list[str]:
+    """For each test and metric who is best, a tie being told as one, and what perfect scores do not say."""
+    shown = results.summary[(results.summary["subgroup"] == "") & results.summary["metric"].isin(metrics)]
+    shown = shown.assign(row=row_names(shown, varying_factors(shown)))
+    said = []
+    for part in sorted(set(shown["part"])):
+        for metric in metrics:
+            best = best_rows(shown[(shown["part"] == part) & (shown["metric"] == metric)])
+            if best.empty:
+                continue
+            name = f"{part_name(part)}, {METRICS[metric]}"
+            said.append(f"Best mean ({name}): {best['mean'].max():.3f}, {winners(list(best['row']))}.")
+            notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
+            said += [f"{name} 1.000: {note}." for note in notes if note]
+    return said
+
+
 def markdown(results: Results, metrics: list[str]) -> str:
-    """Mean (± std over folds) and the 95 % interval over patients."""
+    """Mean (± std over folds) and the 95 % interval over patients, and what is to be read from it."""
     table = layout(results.summary, metrics)
     lines = ["| method | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
     marks = {column: _ranks(table[column]) for column in table.columns}
@@ -47,7 +66,7 @@ def markdown(results: Results, metrics: list[str]) -> str:
             _marked(_text(row[c]), marks[c].get(str(name)), "**{}**".format, "<u>{}</u>".format) for c in table.columns
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *(f"- {said}" for said in verdicts(results, metrics))]) + "\n"
 
 
 def latex(results: Results, metrics: list[str]) -> str:

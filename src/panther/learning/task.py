@@ -43,6 +43,7 @@ class Classification(Task[Classes]):
     names: tuple[str, ...]
     class_weights: tuple[float, ...] | None = None
     name: ClassVar[str] = "cross-entropy"
+    judged: ClassVar[tuple[str, ...]] = ("balanced_accuracy", "weighted_f1", "quadratic_kappa", "auroc")
 
     @classmethod
     def fit(cls, target: Classes, class_weights: str | tuple[float, ...] | None = None) -> Self:  # type: ignore[override]

@@ -35,6 +35,7 @@ class Task(ABC, Generic[T]):
     name: ClassVar[str]
     compares: ClassVar[bool] = False  # the loss compares samples of a batch: one sample at a time teaches nothing
     monitor: ClassVar[Monitor] = Monitor("loss", smaller_is_better=True)
+    judged: ClassVar[tuple[str, ...]]  # metrics that get intervals and comparisons
 
     @classmethod
     @abstractmethod
@@ -67,6 +68,13 @@ class Task(ABC, Generic[T]):
         self, prediction: Prediction, target: T, reference: "tuple[Prediction, T] | None" = None
     ) -> dict[str, float]:
         """Judge predictions; `reference` are predictions and target of the training part, for metrics that need them."""
+
+    def judge(
+        self, prediction: Prediction, target: T, reference: "tuple[Prediction, T] | None" = None
+    ) -> dict[str, float]:
+        """The metrics of `judged` only, NaN where one is not defined: quick enough for thousands of resamples."""
+        found = self.metrics(prediction, target, reference)
+        return {name: found.get(name, np.nan) for name in self.judged}
 
     def settings(self) -> dict[str, Any]:
         """Plain values from which :func:`load_task` makes this task again."""

@@ -6,6 +6,8 @@ from typing import Literal
 
 import pandas as pd
 
+from panther.learning.perfect import is_perfect
+from panther.learning.verdicts import about_perfect
 from panther.prototypes.shift import COLLAPSED
 from panther.report.data import Run, metric_name
 from panther.report.html import Html, number, plural, tag, words
@@ -103,14 +105,28 @@ def _shift(material: Material) -> Iterator[Check]:
 
 def _chance(material: Material) -> Iterator[Check]:
     run = material.run
-    best, chance = run.best(), run.chance(run.metric)
-    if best is None or chance is None or pd.isna(best["ci_low"]):
+    rows, chance = run.best(), run.chance(run.metric)
+    if rows.empty or chance is None:
+        return
+    best = rows.sort_values("ci_low", ascending=False).iloc[0]  # of those that tie, the surest
+    if is_perfect(best["mean"]):
+        yield _perfect(best, chance)
+        return
+    if pd.isna(best["ci_low"]):
         return
     said = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, 95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
     if best["ci_low"] > chance:
         yield Check("good", f"The best result is better than guessing ({said}; guessing gives {number(chance, 2)}).")
     else:
         yield Check("mind", f"Even the best result could be guessing ({said}; guessing gives {number(chance, 2)}).")
+
+
+def _perfect(best: pd.Series, chance: float) -> Check:
+    """A perfect score is no good news by itself: it is judged by its exact bound, and leakage is the first thing to look for."""
+    said = f"{best['row']} made no error: {about_perfect(best)} (guessing gives {number(chance, 2)})"
+    if best["exact_low"] <= chance:
+        return Check("mind", f"{said}: even this could be guessing.")
+    return Check("mind", f"{said}. Look first for what could give the answer away: scanner, site, duplicates.")
 
 
 def _picked(material: Material) -> Iterator[Check]:

@@ -17,9 +17,21 @@ from panther.learning.record import COHORT, STUDY, read_record
 from panther.learning.results import GROUP
 from panther.learning.study import Study
 from panther.learning.tables import row_names, varying_factors
+from panther.learning.verdicts import best_rows
 
-CHANCE = {"c_index": 0.5, "auroc": 0.5, "quadratic_kappa": 0.0}  # what guessing gives; balanced accuracy: 1 / classes
-METRIC_NAMES = {"c_index": "c-index", "weighted_f1": "weighted F1", "auroc": "AUROC", "time_auc": "time-dependent AUC"}
+CHANCE = {
+    "c_index": 0.5,
+    "c_index_uno": 0.5,
+    "auroc": 0.5,
+    "quadratic_kappa": 0.0,
+}  # what guessing gives; balanced accuracy: 1 / classes
+METRIC_NAMES = {
+    "c_index": "c-index",
+    "c_index_uno": "Uno's c-index",
+    "weighted_f1": "weighted F1",
+    "auroc": "AUROC",
+    "time_auc": "time-dependent AUC",
+}
 OWN_COLUMNS = ("sample", "patient", "n_slides")  # of cohort.csv, that name or count rather than describe
 
 
@@ -78,10 +90,9 @@ class Run:
         table = self.summary
         return table[(table["part"] == part) & (table["metric"] == metric) & (table["subgroup"] == "")]
 
-    def best(self, part: str = "test") -> pd.Series | None:
-        """Row of the summary with the highest mean."""
-        rows = self.judged(part, self.metric).dropna(subset="mean")
-        return None if rows.empty else rows.iloc[int(rows["mean"].to_numpy().argmax())]
+    def best(self, part: str = "test") -> pd.DataFrame:
+        """Rows of the summary with the highest mean; more than one where they tie."""
+        return best_rows(self.judged(part, self.metric))
 
     def patients(self, samples: Sequence[str]) -> set[str]:
         """Whom samples belong to."""
@@ -113,6 +124,8 @@ def load_run(folder: Path) -> Run:
             f"{folder / STUDY}: this version cannot read it ({reason}); do `panther run` again."
         ) from error
     tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
+    if "exact_low" not in tables["summary"]:
+        raise InputError(f"{folder}: its tables are those of an earlier version; do `panther run` again.")
     try:
         tables["trained"] = _trained(record["trained"])
     except (TypeError, AttributeError, ValueError, KeyError) as error:

@@ -31,9 +31,9 @@ class Estimate(NamedTuple):
     folds: Sequence[float]
 
 
-def forest(rows: Sequence[Estimate], metric: str, chance: float | None = None, marked: str | None = None) -> Figure:
-    """Mean and interval of each method as a line, every fold as a dot; ``marked`` is drawn in another colour."""
-    colours = [ORANGE if row.name == marked else BLUE for row in rows]
+def forest(rows: Sequence[Estimate], metric: str, chance: float | None = None, marked: Sequence[str] = ()) -> Figure:
+    """Mean and interval of each method as a line, every fold as a dot; ``marked`` are drawn in another colour."""
+    colours = [ORANGE if row.name in marked else BLUE for row in rows]
     folds = [(value, row.name, number) for row in rows for number, value in enumerate(row.folds)]
     dots = {
         "type": "scatter",

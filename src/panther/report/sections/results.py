@@ -3,14 +3,18 @@
 import numpy as np
 import pandas as pd
 
+from panther.learning.bootstrap import smallest_wilcoxon
+from panther.learning.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.figures import Estimate, forest
-from panther.report.html import DASH, Html, choice, details, join, number, p_value, paragraph, table, tag
+from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, table, tag
 from panther.report.material import Material
 from panther.report.plots import plot
 
 MEANING = {
     "c_index": "The c-index is the share of pairs of patients whose order in time the model gets right: 0.5 is guessing, 1 is perfect.",
+    "c_index_uno": "Uno's c-index is the same share with the pairs weighed so that it does not depend on when patients were censored (weights from "
+    "the training patients, up to their last event): 0.5 is guessing, 1 is perfect.",
     "balanced_accuracy": "Balanced accuracy is the mean over the classes of the share that is recognised: with two classes 0.5 "
     "is guessing, 1 is perfect.",
     "weighted_f1": "F1 weighs missed and falsely named samples of every class; 1 is perfect.",
@@ -48,13 +52,16 @@ def results(material: Material) -> Html:
 
 def forest_of(run: Run, part: str, metric: str, key: str) -> Html:
     """Forest plot of one test and metric."""
+    judged = run.judged(part, metric)
     rows = [
         Estimate(r["row"], r["mean"], r["ci_low"], r["ci_high"], _folds(run, r, part, metric))
-        for _, r in run.judged(part, metric).iterrows()
+        for _, r in judged.iterrows()
     ]
-    best = max(rows, key=lambda r: r.mean).name if rows else None
+    best = list(best_rows(judged)["row"])
     alt = f"{metric_name(metric)} on {where_tested(part)}: " + "; ".join(f"{r.name} {number(r.mean)}" for r in rows)
-    caption = f"{metric_name(metric)} on {where_tested(part)}. The best mean is drawn in orange."
+    caption = (
+        f"{metric_name(metric)} on {where_tested(part)}. The best mean (several where they tie) is drawn in orange."
+    )
     return plot(f"{key}-{part}-{metric}", forest(rows, metric_name(metric), run.chance(metric), best), alt, caption)
 
 
@@ -76,14 +83,15 @@ def _table(run: Run, part: str, metrics: list[str]) -> Html:
             best = name in found and round(found[name]["mean"], 3) == top[m]
             cells.append(tag("strong", text) if best else text)
         rows.append([name, *cells])
-    return table(header, rows, f"Tested on {where_tested(part)}")
+    return join(table(header, rows, f"Tested on {where_tested(part)}"), _perfect(run, part, metrics))
 
 
 def interval_text(row: pd.Series) -> str:
-    """`0.671 (±0.041) [0.583, 0.764]`, the numbers of summary.csv."""
+    """`0.671 (±0.041) [0.583, 0.764]`, the numbers of summary.csv; a perfect score has its exact bound beside it."""
     spread = "" if pd.isna(row["std"]) else f" (±{number(row['std'])})"
     limits = "" if pd.isna(row["ci_low"]) else f" [{number(row['ci_low'])}, {number(row['ci_high'])}]"
-    return f"{number(row['mean'])}{spread}{limits}"
+    exact = "" if pd.isna(row["exact_low"]) else f", exact bound {number(row['exact_low'])}"
+    return f"{number(row['mean'])}{spread}{limits}{exact}"
 
 
 def _comparisons(run: Run, metrics: list[str]) -> Html | None:
@@ -103,12 +111,32 @@ def _comparisons(run: Run, metrics: list[str]) -> Html | None:
         tag("h3", "Is the difference more than chance?"),
         paragraph(
             "Every method against the reference, on the same patients of the same folds. p (patients) resamples patients in "
-            "pairs; p (folds) is Wilcoxon's "
-            "signed-rank test, which with five folds cannot fall below 0.06. The p-values are not corrected for the number of comparisons"
+            f"pairs; {_over_folds(len(run.folds))} The p-values are not corrected for the number of comparisons"
             + (f" ({len(rows)}; Bonferroni would ask for p below {0.05 / len(rows):.2g})." if rows else "."),
         ),
         table(header, rows, "Paired comparisons with the reference method"),
     )
+
+
+def _over_folds(folds: int) -> str:
+    """What the test over folds can say."""
+    if folds < 2:
+        return "p (folds) needs more than one fold and is not given."
+    return (
+        f"p (folds) is Wilcoxon's signed-rank test over the {folds} folds (seeds of a fold are averaged first), which cannot fall "
+        f"below {smallest_wilcoxon(folds):.2g}."
+    )
+
+
+def _perfect(run: Run, part: str, metrics: list[str]) -> Html | None:
+    """What a perfect score does not say."""
+    rows = [(m, row) for m in metrics for _, row in run.judged(part, m).iterrows()]
+    said = [
+        f"{row['row']}, {metric_name(m)} {number(row['mean'])}: {note}."
+        for m, row in rows
+        if (note := about_perfect(row))
+    ]
+    return listing(said)
 
 
 def _subgroups(run: Run, metrics: list[str]) -> Html | None:

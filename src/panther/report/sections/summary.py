@@ -3,6 +3,7 @@
 import pandas as pd
 
 from panther.explain.correction import holm
+from panther.learning.verdicts import about_perfect, winners
 from panther.report.checks import checklist, checks
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import Html, details, join, listing, number, p_value, paragraph, plural, tag, tiles
@@ -51,14 +52,15 @@ def _answer(run: Run) -> list[str]:
     said = []
     for part in run.parts:
         best = run.best(part)
-        if best is None:
+        if best.empty:
             continue
         where = "On test patients" if part == "test" else f"On {where_tested(part)}"
-        said.append(
-            f"{where} the best mean {metric_name(run.metric)} was {number(best['mean'])}{_interval(best)}, by {best['row']}."
-        )
-    reference = _reference(run)
-    return said + ([reference] if reference else [])
+        by = "by " + best["row"].iloc[0] if len(best) == 1 else winners(list(best["row"]))
+        value = f"{number(best['mean'].iloc[0])}{_interval(best.iloc[0]) if len(best) == 1 else ''}"
+        said.append(f"{where} the best mean {metric_name(run.metric)} was {value}, {by}.")
+        notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
+        said += [f"{note[:1].upper()}{note[1:]}." for note in notes if note]
+    return said + [sentence for _, best in run.best().iterrows() if (sentence := _reference(run, best))]
 
 
 def _interval(row: pd.Series) -> str:
@@ -67,10 +69,9 @@ def _interval(row: pd.Series) -> str:
     return f" (95 % interval {number(row['ci_low'])} to {number(row['ci_high'])})"
 
 
-def _reference(run: Run) -> str | None:
+def _reference(run: Run, best: pd.Series) -> str | None:
     """How the best stands against the reference; it was picked by its test result, so p counts all that it was picked from."""
-    best = run.best()
-    if best is None or run.comparisons.empty:
+    if run.comparisons.empty:
         return None
     c = run.comparisons
     judged = c[(c["part"] == "test") & (c["metric"] == run.metric) & (c["subgroup"] == "")]
@@ -83,6 +84,6 @@ def _reference(run: Run) -> str | None:
     tests = int(judged["p_bootstrap"].notna().sum())
     corrected = f", Holm-corrected for {tests} comparisons {p_value(r['p_corrected'])}" if tests > 1 else ""
     return (
-        f"Against {r['reference']} on the same patients the difference is {signed(r['difference'])} (95 % interval {signed(r['ci_low'])} to "
-        f"{signed(r['ci_high'])}, p = {p_value(r['p_bootstrap'])}{corrected}): {verdict}."
+        f"Against {r['reference']} on the same patients the difference of {r['row']} is {signed(r['difference'])} (95 % interval "
+        f"{signed(r['ci_low'])} to {signed(r['ci_high'])}, p = {p_value(r['p_bootstrap'])}{corrected}): {verdict}."
     ).replace("p = <", "p <")
