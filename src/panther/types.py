@@ -3,13 +3,17 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from panther.encoder_names import same_encoder
 from panther.errors import InputError
+from panther.patch_spec import PatchSpec as PatchSpec
 
 
 class Rows(Protocol):
@@ -28,29 +32,19 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class PatchSpec:
-    """Size of a patch, in the three units that are so easily confused; None is "the file does not say"."""
-
-    mpp: float | None = None  # target resolution, micrometres per pixel
-    size: int | None = None  # pixels at the target resolution (what the encoder sees)
-    size_read: int | None = None  # pixels read from `level` before resizing
-    size_level0: int | None = None  # pixels at level 0 (what `coords` count in)
-    level: int | None = None
-    overlap: int = 0  # pixels at the target resolution
-    coords_unit: str = "px"  # "px" at level 0, or "um" (STAMP)
-
-
-@dataclass(frozen=True)
 class Bag:
     """The patches of one slide (or of all slides of one patient), read lazily."""
 
     slide_id: str
     features: Rows  # (N, d)
-    coords: Callable[[], Tensor] | None = None  # () -> (N, 2), None where the file has none
+    places: Callable[[], Tensor] | None = (
+        None  # () -> (N, 2), the coordinates when they are asked for; None: there are none
+    )
     spec: PatchSpec = field(default_factory=PatchSpec)
     encoder: str | None = None
     format: str = "memory"  # name of the reader
     path: Path | None = None
+    any_resolution: bool = False  # the user puts other resolutions beside this one; patch sizes are not compared
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -59,6 +53,11 @@ class Bag:
     def dim(self) -> int:
         """Number of features d."""
         return int(self.features.shape[1])
+
+    @cached_property
+    def coords(self) -> np.ndarray | None:
+        """Upper left corners of the patches (N, 2), read when first asked for; None where the file has none."""
+        return None if self.places is None else self.places().numpy()
 
     @property
     def sample(self) -> str:
@@ -89,6 +88,15 @@ class Bag:
             for start in starts:
                 digest.update(_bytes(self.features[start : start + 1]))
         return digest.hexdigest()
+
+
+def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
+    """Refuse a bag whose patches are of another resolution or size than ``expected``, unless the user allows it."""
+    if not bag.any_resolution and not bag.spec.agrees(expected):
+        raise InputError(
+            f"{bag.source}: its patches are {bag.spec.words()}, but {made_of} patches {expected.words()}. "
+            "Extract the slide at that resolution, or allow it with `any_resolution=True`."
+        )
 
 
 def _bytes(rows: Tensor) -> bytes:
@@ -222,6 +230,7 @@ class Prototypes:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     parents: str = ""  # hash over the training bags' fingerprints
     version: str = ""  # of the package that wrote it
+    spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
 
     def __len__(self) -> int:
         return int(self.centroids.shape[0])
@@ -244,15 +253,19 @@ class Prototypes:
         return digest.hexdigest()
 
     def check(self, bag: Bag) -> None:
-        """Refuse a bag of another encoder or dimension."""
+        """Refuse a bag of another encoder, dimension or resolution."""
         names = f"(encoder {bag.encoder!r} against {self.encoder!r})"
         remedy = "Encode the slides with the same encoder, or refit the prototypes."
         if bag.dim != self.dim_in:
             raise InputError(
                 f"{bag.source}: features are {bag.dim}-dimensional but the prototypes expect {self.dim_in} {names}. {remedy}"
             )
-        if bag.encoder and self.encoder and bag.encoder != self.encoder:
-            raise InputError(f"{bag.source}: features and prototypes come from different encoders {names}. {remedy}")
+        if not same_encoder(bag.encoder, self.encoder):
+            raise InputError(
+                f"{bag.source}: features and prototypes come from different encoders {names}. {remedy} "
+                "If they are one under two names, say so with `encoder_name=NAME`."
+            )
+        check_resolution(bag, self.spec, "the prototypes were fitted on")
 
     def prepared(self, bag: Bag) -> Bag:
         """Bag checked and seen through the projection."""

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner) -> Path
         write_bag(tmp_path / "tiles" / f"{name}.h5", colour + rng.normal(size=(20, 3)) * 0.3, None)
     coords = open_bag(tmp_path / "s.h5").coords
     assert coords is not None
-    places = coords().numpy()
+    places = coords
     tissue = tissue_at(*(places + SIDE / 2).T)
     rows = [f"s,{x},{y},{CLASSES[t - 1]}" for (x, y), t in zip(places.tolist(), tissue, strict=True)]
     (tmp_path / "labels.csv").write_text("slide_id,x,y,label\n" + "\n".join(rows))

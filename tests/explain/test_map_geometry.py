@@ -90,7 +90,7 @@ def test_every_level_of_the_pyramid_lies_where_the_slide_does(files: tuple[Path,
     assert 1e4 * across[1] / across[0] == pytest.approx(0.5 * SIDE / 16, rel=1e-4)
     assert unit == 3  # per centimetre
     assert [picture.shape[1] for picture in pictures] == [400, 200]
-    coords = open_bag(files[1]).coords().numpy()
+    coords = open_bag(files[1]).coords
     for level, picture in enumerate(pictures):
         factor = SIDE / 16 * 2**level
         x, y = ((coords + SIDE / 2) / factor).astype(int).T
@@ -117,7 +117,7 @@ def test_regions_have_the_area_of_their_patches_and_hold_their_centres(
     found = mapped(files, 300)
     write_map(found, tmp_path, formats=("geojson",))
     features = json.loads((tmp_path / "s.geojson").read_text())["features"]
-    centres = open_bag(files[1]).coords().numpy() + SIDE / 2
+    centres = open_bag(files[1]).coords + SIDE / 2
     holders = np.zeros((len(centres), 3), int)
     for feature in features:
         outer, *holes = (np.array(ring) for ring in feature["geometry"]["coordinates"])

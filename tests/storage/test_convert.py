@@ -41,7 +41,7 @@ def test_any_layout_becomes_any_other_and_keeps_its_numbers(tmp_path, layout, to
         assert after.encoder == before.encoder
         assert (after.coords is None) == (before.coords is None)
         if after.coords is not None:
-            np.testing.assert_array_equal(after.coords().numpy(), coords)
+            np.testing.assert_array_equal(after.coords, coords)
 
 
 @pytest.mark.parametrize("to", writers.names())
@@ -122,7 +122,7 @@ def test_micrometres_become_level_0_pixels_only_when_the_resolution_is_given(tmp
     assert list((tmp_path / "out").iterdir()) == []
     _, target = converted(source, tmp_path / "out", "trident", mpp=0.25)
     bag = open_bag(target)
-    np.testing.assert_array_equal(bag.coords().numpy(), coords * 4)
+    np.testing.assert_array_equal(bag.coords, coords * 4)
     assert bag.spec.size_level0 == 1024  # 256 um
     assert bag.spec.coords_unit == "px"
     assert bag.spec.mpp == pytest.approx(256 / 224, rel=1e-3)

@@ -28,7 +28,7 @@ def test_features_and_coordinates_come_back_as_they_were_stored(tmp_path, layout
     np.testing.assert_array_equal(read.numpy(), x)
     if LAYOUTS[layout][3]:
         assert bag.coords is not None
-        np.testing.assert_array_equal(bag.coords().numpy(), coords)
+        np.testing.assert_array_equal(bag.coords, coords)
     else:
         assert bag.coords is None
 
@@ -85,7 +85,7 @@ def test_an_open_bag_that_was_read_already_can_be_sent_to_another_process(tmp_pa
     there = pickle.loads(pickle.dumps(bag))
     np.testing.assert_array_equal(there.features[2:9].numpy(), x[2:9])
     if bag.coords is not None:
-        np.testing.assert_array_equal(there.coords().numpy(), coords)
+        np.testing.assert_array_equal(there.coords, coords)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -104,14 +104,14 @@ def test_an_empty_list_of_coordinates_is_no_reason_to_refuse_an_empty_bag(tmp_pa
         file["features"], file["coords"] = np.empty((0, 4), np.float32), np.array([])
     bag = open_bag(tmp_path / "empty.h5")
     assert len(bag) == 0
-    assert bag.coords().shape == (0, 2)
+    assert bag.coords.shape == (0, 2)
 
 
 def test_trident_says_encoder_and_geometry(tmp_path):
     bag = open_bag(write(tmp_path, "TRIDENT h5", *features()))
     assert bag.encoder == "uni_v1"
     assert bag.spec == PatchSpec(mpp=0.5, size=256, size_level0=512, overlap=16)
-    assert bag.coords().dtype == torch.int64
+    assert bag.coords.dtype == np.int64
 
 
 def test_stamp_says_micrometres(tmp_path):

@@ -24,6 +24,7 @@ from panther.cli import (
     trust,
 )
 from panther.cli import map as maps
+from panther.cli._flags import as_typed
 from panther.errors import InputError
 from panther.version import __version__
 
@@ -75,7 +76,7 @@ def main() -> None:
             typer.echo("panther: stopped. Type the same command again to go on.", err=True)
         raise
     except InputError as error:
-        _refuse(str(error), verbose)
+        _refuse(as_typed(str(error)), verbose)
     except MemoryError:
         _refuse("Out of memory; use fewer --workers, a smaller --sample, or a machine with more.", verbose)
     except Exception as error:  # a bug of ours, or a library's; still no traceback unless asked for

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from panther.cli._flags import as_typed
+
 SMALL_JOB = 500e6  # bytes of features
 
 
@@ -55,7 +57,20 @@ OpacityOption = Annotated[
     ),
 ]
 ByOption = Annotated[By, typer.Option(help="One sample a slide, or a patient (needs --table).")]
+EncoderNameOption = Annotated[
+    str | None, typer.Option(help="Encoder of the features, where the files name another or none.", show_default=False)
+]
+MixedOption = Annotated[
+    bool, typer.Option("--allow-mixed-resolution", help="Take patches of other resolutions, which are refused.")
+]
 SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
+
+
+def reading(encoder_name: str | None, mixed: bool) -> Any:
+    """What the user says about the feature files."""
+    from panther.storage.bags import Reading
+
+    return Reading(encoder_name, mixed)
 
 
 def track(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
@@ -119,11 +134,13 @@ def report(
     notes: Iterable[str] = (),
 ) -> None:
     """Tell what was done, then what failed; exit code 1 if anything did."""
+    notes = [as_typed(note) for note in notes]
+    failures = {name: as_typed(reason) for name, reason in failures.items()}
     if as_json:
-        typer.echo(json.dumps({**result, "notes": list(notes), "failures": dict(failures)}, indent=2, default=str))
+        typer.echo(json.dumps({**result, "notes": notes, "failures": failures}, indent=2, default=str))
     else:
         for line in lines:
-            typer.echo(line)
+            typer.echo(as_typed(line))
         for note in notes:
             typer.echo(f"Note: {note}", err=True)
         for sentence in list(failures.values())[:20]:

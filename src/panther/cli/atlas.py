@@ -47,6 +47,8 @@ def atlas(
     seed: Annotated[int, typer.Option(min=0, help="Same seed and input: same bytes.")] = 0,
     slide_mpp: common.SlideMppOption = None,
     mpp_table: common.MppTableOption = None,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -67,7 +69,7 @@ def atlas(
     named = read_names(names, len(centroids)) if names else {}
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     maps = MapSettings(method, options, named, slide_mpp=slide_mpp, mpp_table=resolutions)
-    cohort = find_cohort(features, slides, table, split, group or [], site)
+    cohort = find_cohort(features, slides, table, split, group or [], site, common.reading(encoder_name, mixed))
     check_writable_folder(output)
     with open_executor(common.suitable_workers(workers, [job.ref for job in cohort.jobs])) as executor:
         found = make_atlas(

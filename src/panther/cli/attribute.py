@@ -36,6 +36,8 @@ def attribute(
     max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 1024,
     slide_mpp: common.SlideMppOption = None,
     mpp_table: common.MppTableOption = None,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -57,7 +59,8 @@ def attribute(
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     drawing = MapSettings(model.method.name, model.method.options, named, max_side, slide_mpp, resolutions)
     jobs = _jobs(features, slides) if maps else {}
-    chosen = select_slides(features, table, split, by_patient=by is common.By.patient)
+    said = common.reading(encoder_name, mixed)
+    chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
     check_writable_folder(output)
     settings = AttributionSettings(kind, pairs, seed=seed)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:

@@ -48,16 +48,20 @@ def convert(
         str, typer.Option(help="keep, float16 (half the size, faster to read), float32 or float64.")
     ] = "keep",
     mpp: Annotated[float | None, typer.Option(help="Level-0 resolution, for coordinates in micrometres.")] = None,
+    encoder_name: Annotated[
+        str | None, typer.Option(help="Encoder to write into the files, where they name another or none.")
+    ] = None,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
     from panther.execution import map_slides, open_executor
     from panther.storage.atomic import check_writable_folder
-    from panther.storage.bags import list_bags
+    from panther.storage.bags import Reading, list_bags
     from panther.storage.convert import Conversion
 
-    conversion, listing = Conversion(folder, to, dtype, mpp), list_bags(source, leave_out=folder)
+    conversion = Conversion(folder, to, dtype, mpp)
+    listing = list_bags(source, leave_out=folder, reading=Reading(encoder_name))
     check_writable_folder(folder)
     failures, done = dict(listing.problems), Counter[str]()
     with open_executor(common.suitable_workers(workers, listing.refs)) as executor:

@@ -92,6 +92,8 @@ def compare(
         list[str] | None, typer.Option("-s", "--set", help="Any setting of the method as name=value; repeatable.")
     ] = None,
     slide_mpp: common.SlideMppOption = None,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 768,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -110,7 +112,7 @@ def compare(
     source = _source(probe, labels)
     named = read_names(names, len(centroids)) if names else {}
     drawn = MapSettings(method, options, named, max_side, slide_mpp)
-    jobs, problems = find_jobs(features, None, slides, None)
+    jobs, problems = find_jobs(features, None, slides, None, common.reading(encoder_name, mixed))
     chosen = _positive(positive, source.classes)
     question = Question(centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs)))
     centroid_classes(question)  # refuses a probe of another encoder, and --by centroid where that cannot be
@@ -163,11 +165,12 @@ def _over(function: Any, jobs: list[Any], failures: dict[str, str], what: str) -
 def _features(tiles: Path, settings: Any, encoder: str | None) -> Any:
     from dataclasses import replace
 
+    from panther.encoder_names import same_encoder
     from panther.errors import InputError
     from panther.explain.concordance.probe_tiles import read_features
 
     labelled = read_features(tiles, settings.per_class, settings.seed)
-    if encoder and labelled.encoder and encoder != labelled.encoder:
+    if not same_encoder(encoder, labelled.encoder):
         raise InputError(f"{tiles}: the features are of {labelled.encoder!r}, not of {encoder!r}; leave --encoder out.")
     return replace(labelled, encoder=labelled.encoder or encoder)
 

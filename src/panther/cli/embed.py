@@ -45,6 +45,8 @@ def embed(
     by: common.ByOption = common.By.slide,
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored numbers.")] = Dtype.float32,
     format: Annotated[str | None, typer.Option(help="h5ad or npz; the output's ending by default.")] = None,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     cluster: common.ClusterOption = None,
     device: common.DeviceOption = "cpu",
@@ -64,7 +66,8 @@ def embed(
     options = {k: v for k, v in {"preset": preset, "readout": readout}.items() if v is not None} | parse_settings(
         setting
     )
-    chosen = select_slides(features, table, split, by_patient=by is common.By.patient)
+    said = common.reading(encoder_name, mixed)
+    chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
     working = output.with_name(f"{output.name}.partial")
     start = time.perf_counter()
     workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))

@@ -59,6 +59,8 @@ def map_slides(
     opacity: common.OpacityOption = None,
     slide_mpp: common.SlideMppOption = None,
     mpp_table: common.MppTableOption = None,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     formats: Annotated[
         str | None,
         typer.Option("--format", help="Any of png,svg,tiff,geojson; png,geojson where there are prototypes."),
@@ -86,7 +88,7 @@ def map_slides(
     else:
         _refuse({"--attention": attention}, "belongs to networks, but prototypes are mapped")
         what = _prototypes(source, settings, output, (prototype, names), formats)
-    jobs, problems = find_jobs(place, features, slide, contours)
+    jobs, problems = find_jobs(place, features, slide, contours, common.reading(encoder_name, mixed))
     check_writable_folder(output)
     _run(jobs, problems, what, output, as_json)
 

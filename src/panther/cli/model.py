@@ -39,6 +39,8 @@ def train(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the paper's.")] = None,
     seed: Annotated[int, typer.Option(help="Same seed and input: same model.")] = 1,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     device: common.DeviceOption = "cpu",
     as_json: common.JsonOption = False,
@@ -49,20 +51,20 @@ def train(
     from panther.learning.model import save_model, train_model
     from panther.learning.study import TaskSpec
     from panther.storage.atomic import check_writable
-    from panther.storage.bags import BagRef, list_bags
+    from panther.storage.bags import join, list_bags
     from panther.storage.prototypes import load_prototypes
 
     check_writable(output)
     given = None if prototypes is None else load_prototypes(prototypes)
     _check_prototypes(method, n_prototypes, given, prototypes)
-    listing = list_bags(features)
+    listing = list_bags(features, reading=common.reading(encoder_name, mixed))
     spec = common.checked(TaskSpec, label=label, survival=survival, level=level)
     cohort = load_cohort(table, spec.outcome(), listing, spec.level)
     recipe = _recipe(method, parse_settings(setting), head, loss, n_prototypes or 16, seed, spec.label is None)
     changed: dict[str, Any] = {"device": common.checked_device(device)} | ({} if epochs is None else {"epochs": epochs})
     recipe = replace(recipe, training=replace(recipe.training, **changed))
-    paths = {ref.sample: ref.paths for ref in listing.refs}
-    bags = [BagRef(s.id, tuple(p for slide in s.slides for p in paths[slide])) for s in cohort.samples]
+    refs = {ref.sample: ref for ref in listing.refs}
+    bags = [join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples]
     with open_executor(common.suitable_workers(workers, bags)) as executor:
         model, failures = train_model(bags, cohort.target, recipe, given, executor=executor, track=common.track)
     save_model(model, output)
@@ -118,10 +120,12 @@ def predict(
     table: common.TableOption = None,
     split: common.SplitOption = None,
     by: common.ByOption = common.By.slide,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Predict new slides from their features; those of another encoder are refused."""
+    """Predict new slides from their features; those of another encoder or resolution are refused."""
     from panther.execution import open_executor
     from panther.learning.model import load_model, predict_bags
     from panther.storage.atomic import check_writable
@@ -130,7 +134,8 @@ def predict(
 
     check_writable(output)
     model = load_model(model_file)
-    chosen = select_slides(features, table, split, by_patient=by is common.By.patient)
+    said = common.reading(encoder_name, mixed)
+    chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         samples, predictions, failures = predict_bags(model, chosen.refs, executor=executor, track=common.track)
     header, rows = _columns(model, samples, predictions)

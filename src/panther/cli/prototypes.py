@@ -28,6 +28,8 @@ def prototypes(
     normalise: Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")] = False,
     pca: Annotated[int | None, typer.Option(help="Reduce features to that many dimensions first.")] = None,
     memory: Annotated[float, typer.Option(help="GB that the sample may take.")] = 4.0,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     cluster: common.ClusterOption = None,
     device: common.DeviceOption = "cpu",
@@ -45,7 +47,7 @@ def prototypes(
     count = 16 if auto else parse_count(n_prototypes)
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
     check_writable(output)
-    chosen = select_slides(features, table, split)
+    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
     with open_executor(workers, cluster) as executor:
         if auto:

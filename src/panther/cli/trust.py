@@ -28,6 +28,8 @@ def choose(
     seed: Annotated[int, typer.Option(help="Same seed and input: same choice.")] = 0,
     sample: Annotated[int, typer.Option(help="Patches to compare on.")] = 20_000,
     normalise: Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")] = False,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -39,7 +41,7 @@ def choose(
     from panther.report.style import save_figure
     from panther.storage.cohort import select_slides
 
-    chosen = select_slides(features, table, split)
+    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         choice = choose_c(chosen.refs, *parse_range(numbers), settings, executor=executor, track=common.track)
@@ -66,6 +68,7 @@ def compare_prototypes(
     first: Annotated[Path, typer.Argument(metavar="A", help="Prototype file.", show_default=False)],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same encoder.", show_default=False)],
     plot: PictureOption = None,
+    mixed: common.MixedOption = False,
     as_json: common.JsonOption = False,
 ) -> None:
     """Match two sets of prototypes: which are the same, which appeared, vanished, split."""
@@ -74,7 +77,7 @@ def compare_prototypes(
     from panther.report.style import save_figure
     from panther.storage.prototypes import load_prototypes
 
-    found = compare(load_prototypes(first), load_prototypes(second))
+    found = compare(load_prototypes(first), load_prototypes(second), any_resolution=mixed)
     if plot is not None:
         save_figure(draw_comparison(found, first.stem, second.stem), plot)
     common.report(_comparison(found), _comparison_lines(found), {}, as_json=as_json)
@@ -147,6 +150,8 @@ def rare(
     count: Annotated[int, typer.Option("-n", "--count", help="How many patches.")] = 100,
     table: common.TableOption = None,
     split: common.SplitOption = None,
+    encoder_name: common.EncoderNameOption = None,
+    mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
@@ -157,7 +162,7 @@ def rare(
     from panther.storage.prototypes import load_prototypes
     from panther.storage.tables import write_csv
 
-    chosen = select_slides(features, table, split)
+    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         found = rare_patches(chosen.refs, load_prototypes(prototypes), count, executor=executor, track=common.track)
     write_csv(output, RarePatch._fields, found.patches)

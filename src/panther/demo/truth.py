@@ -48,9 +48,9 @@ def read_mask(path: Path) -> np.ndarray:
 def labelled(features: Path, truth: Path, prototypes: Prototypes, module: Aggregator) -> Labelled:
     """Compare one slide's features with its mask."""
     bag = open_bag(features)
-    if bag.coords is None or bag.spec.size_level0 is None:
+    if bag.places is None or bag.spec.size_level0 is None:
         raise InputError(f"{features}: coordinates and the patch size are needed to look under the patches.")
-    coords = np.asarray(bag.coords())
+    coords = np.asarray(bag.places())
     counts = count_under(read_mask(truth / f"{bag.slide_id}.png"), coords, bag.spec.size_level0)
     shares = assign(bag, prototypes, module).assignment
     return Labelled(bag.slide_id, coords, counts, shares.argmax(1).numpy())

@@ -39,10 +39,10 @@ class MapSettings:
     mpp_table: Mapping[str, float] = field(default_factory=dict)  # the same by file or slide name; goes first
     paint: Paint = field(default_factory=Paint)  # what is behind the colours
 
-    def resolution(self, image: Path) -> float | None:
-        """Resolution that the user gives for an image."""
+    def resolution(self, image: Path, recorded: float | None = None) -> float | None:
+        """Resolution of an image where its tags do not count: what the user gives, else what its features were made with."""
         keys = [key for key in (str(image), image.name, slide_name(image)) if key in self.mpp_table]
-        return self.mpp_table[keys[0]] if keys else self.slide_mpp
+        return self.mpp_table[keys[0]] if keys else self.slide_mpp or recorded
 
 
 def make_map(
@@ -80,7 +80,7 @@ def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: 
     if image is None:
         placed = _grid(bag, None)
         return Scene(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
-    with open_slide(image, settings.resolution(image)) as slide:
+    with open_slide(image, settings.resolution(image, bag.spec.mpp_level0)) as slide:
         placed = _grid(bag, slide.mpp)
         _check_inside(bag, placed, slide)
         view = _slide_view(slide, settings.max_side)
@@ -89,7 +89,7 @@ def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: 
 
 def check_coordinates(bag: Bag) -> None:
     """Refuse patches without a place."""
-    if len(bag) and bag.coords is None:
+    if len(bag) and bag.places is None:
         raise InputError(
             f"{bag.source}: the file has no coordinates, so its patches have no place on a slide; "
             "give a feature file with `coords` (h5 of TRIDENT, CLAM, STAMP or `panther slides`)."
@@ -144,9 +144,9 @@ def write_pictures(
 
 
 def _grid(bag: Bag, mpp: float | None) -> Grid:
-    assert bag.coords is not None
+    assert bag.places is not None
     try:
-        return grid(bag.coords(), bag.spec, mpp)
+        return grid(bag.places(), bag.spec, mpp)
     except InputError as error:
         raise InputError(f"{bag.source}: {error}") from error
 

@@ -13,7 +13,7 @@ from panther.explain.slide_map import SlideMap
 from panther.slides import list_slides
 from panther.slides.listing import DICOM, SUFFIXES
 from panther.slides.slide import slide_name
-from panther.storage.bags import BagRef, list_bags
+from panther.storage.bags import AS_WRITTEN, BagRef, Reading, list_bags
 from panther.types import Prototypes
 
 
@@ -58,7 +58,11 @@ class MapDone:
 
 
 def find_jobs(
-    place: Path, features: Path | None, slide: Path | None, contours: Path | None
+    place: Path,
+    features: Path | None,
+    slide: Path | None,
+    contours: Path | None,
+    reading: Reading = AS_WRITTEN,
 ) -> tuple[list[MapJob], dict[str, str]]:
     """Slides to map and a sentence for each file that cannot be used; ``place`` holds features, or is a slide with ``features``."""
     if _is_slide(place):
@@ -68,7 +72,7 @@ def find_jobs(
             raise InputError(
                 f"{place.name}: a slide's image has no features by itself; give their file or folder with --features."
             )
-        listing = list_bags(features)
+        listing = list_bags(features, reading=reading)
         wanted = slide_name(place)
         refs = [ref for ref in listing.refs if ref.sample == wanted or features.is_file()]
         if not refs:
@@ -76,7 +80,7 @@ def find_jobs(
         return [_job(refs[0], {refs[0].sample: place}, contours, given=True)], {}
     if features is not None:
         raise InputError(f"--features belongs to a slide, but {place} is none; give the features alone, and --slide.")
-    listing = list_bags(place)
+    listing = list_bags(place, reading=reading)
     images = _images(slide, [ref.sample for ref in listing.refs])
     jobs = [_job(ref, images, contours, given=slide is not None) for ref in listing.refs]
     return jobs, dict(listing.problems)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators import build, embed_cohort
+from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.learning.heads import build_head
@@ -25,10 +26,12 @@ from panther.learning.targets import Target
 from panther.learning.task import Task, fit_task, load_task
 from panther.learning.trainer import fit, predict_logits
 from panther.mil import BagSource, LoadSettings, build_model, networks
+from panther.patch_spec import in_common, spec_from
 from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes.patches import example, look_at_all
 from panther.storage.atomic import atomic_write
 from panther.storage.bags import BagRef
-from panther.types import Openable, Projection, Prototypes
+from panther.types import Openable, PatchSpec, Projection, Prototypes, check_resolution
 from panther.version import __version__
 
 FORMAT = 1
@@ -68,6 +71,7 @@ class Model:
     baseline: Tensor | None = (
         None  # (D,), mean training embedding, what attributions are measured from; None for networks
     )
+    spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
 
 
 def train_model(
@@ -80,15 +84,15 @@ def train_model(
     track: Track = untracked,
 ) -> tuple[Model, dict[str, str]]:
     """Train on all samples given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed."""
+    bags, target, spec, failures = _alike(bags, target, executor, track)
     task = fit_task(recipe.loss.name, target, **recipe.loss.options)
     needs = not recipe.supervised or networks.entry(recipe.method.name).metadata["needs_prototypes"]
     first = bags[0].open()
-    failures: dict[str, str] = {}
     if not needs:
         prototypes = None
     elif prototypes is None:
         fitted = fit_prototypes(bags, recipe.prototypes, executor=executor, track=track)
-        prototypes, failures = fitted.prototypes, dict(fitted.failures)
+        prototypes, failures = fitted.prototypes, {**failures, **fitted.failures}
     train = _train_network if recipe.supervised else _train_head
     network, scaler, baseline, used, failed = train(bags, target, task, recipe, prototypes, executor, track)
     fingerprint = cache_key([(b.sample, b.open().fingerprint()) for b in bags if b.sample in used])
@@ -100,8 +104,21 @@ def train_model(
         "training": {k: v for k, v in vars(recipe.training).items() if k != "device"},
     }
     encoder = prototypes.encoder if prototypes is not None else first.encoder
-    model = Model(recipe.method, recipe.head, task, network, first.dim, encoder, prototypes, scaler, about, baseline)
-    return model, {**failures, **failed}
+    spec = spec if prototypes is None else prototypes.spec
+    made = (network, first.dim, encoder, prototypes, scaler, about, baseline, spec)
+    return Model(recipe.method, recipe.head, task, *made), {**failures, **failed}
+
+
+def _alike(
+    bags: Sequence[BagRef], target: Target, executor: Executor | None, track: Track
+) -> tuple[Sequence[BagRef], Target, PatchSpec, dict[str, str]]:
+    """Samples of one dimension, encoder and resolution with their targets, that resolution, and why others are left out."""
+    looks, failures = look_at_all(bags, executor, track)
+    rows = [row for row, bag in enumerate(bags) if bag.sample in looks]
+    if not rows:
+        raise InputError(f"None of the {len(bags)} samples can be read. {example(failures)}")
+    spec = in_common([look.spec for look in looks.values()])
+    return [bags[row] for row in rows], target.take(np.array(rows, np.int64)), spec, failures
 
 
 def _train_head(
@@ -183,11 +200,12 @@ def predict_bags(
 def check_bag(model: Model, ref: Openable) -> None:
     """Refuse features that the model was not trained on."""
     bag = ref.open()
-    if bag.dim != model.dim or (bag.encoder and model.encoder and bag.encoder != model.encoder):
+    if bag.dim != model.dim or not same_encoder(bag.encoder, model.encoder):
         raise InputError(
             f"{bag.source}: has {bag.dim} features of encoder {bag.encoder!r}, but the model was trained on {model.dim} of {model.encoder!r}; "
             "encode the slides with the same encoder."
         )
+    check_resolution(bag, model.spec, "the model was trained on")
 
 
 def save_model(model: Model, path: Path) -> None:
@@ -214,6 +232,7 @@ def save_model(model: Model, path: Path) -> None:
         "dim": model.dim,
         "encoder": model.encoder,
         "normalise": p.projection.normalise if p is not None else False,
+        "patch_spec": model.spec.known(),
         "about": dict(model.about),
     }
     with atomic_write(path) as temporary:
@@ -255,6 +274,7 @@ def load_model(path: Path) -> Model:
         Scaler.from_state(scaler) if scaler else None,
         about["about"],
         tensors.get("baseline.mean"),  # earlier files have none
+        spec_from(about.get("patch_spec")),
     )
 
 
@@ -263,7 +283,8 @@ def _prototypes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prot
         return None
     projection = Projection(about["normalise"], tensors.get("prototypes.mean"), tensors.get("prototypes.basis"))
     variance = tensors.get("prototypes.within_variance")
-    return Prototypes(tensors["prototypes.centroids"], variance, None, projection, about["encoder"])
+    spec = spec_from(about.get("patch_spec"))
+    return Prototypes(tensors["prototypes.centroids"], variance, None, projection, about["encoder"], spec=spec)
 
 
 def _network(method: Named, head: Named, task: Task[Any], dim: int, prototypes: Prototypes | None) -> nn.Module:

@@ -13,7 +13,7 @@ from panther.learning.split_files import assign, read_splits
 from panther.learning.splits import Split, SplitSettings, balanced_splits, strata
 from panther.learning.study import SplitSpec, Study
 from panther.learning.targets import Classes, Survival, Target
-from panther.storage.bags import BagRef, Listing, list_bags
+from panther.storage.bags import BagRef, Listing, Reading, join, list_bags
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,8 @@ class Population:
 
 def gather(study: Study) -> Population:
     """Join tables, features and splits; every encoder must have the same samples, so that methods are compared on the same patients."""
-    listings = {encoder: list_bags(folder) for encoder, folder in study.features.items()}
+    reading = Reading(any_resolution=study.allow_mixed_resolution)
+    listings = {encoder: list_bags(folder, reading=reading) for encoder, folder in study.features.items()}
     outcome = study.task.outcome()
     files = None if isinstance(study.splits, SplitSpec) else read_splits(study.splits)
     table = study.table if study.table is not None else files.table() if files is not None else None
@@ -55,7 +56,7 @@ def gather(study: Study) -> Population:
             notes.append(f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}.")
     population = _of(cohort, splits, listings, notes)
     for name, external in study.external.items():
-        others = {encoder: list_bags(external.features[encoder]) for encoder in study.features}
+        others = {encoder: list_bags(external.features[encoder], reading=reading) for encoder in study.features}
         known = _as_trained(outcome, cohort.target)
         extra = load_cohort(external.table, known, _common_slides(others), study.task.level)
         population = _joined(population, extra, others, f"test_{name}")
@@ -98,8 +99,8 @@ def _problems(listings: Mapping[str, Listing]) -> list[str]:
 
 
 def _bags(cohort: Cohort, listing: Listing) -> dict[str, BagRef]:
-    paths = {ref.sample: ref.paths for ref in listing.refs}
-    return {s.id: BagRef(s.id, tuple(path for slide in s.slides for path in paths[slide])) for s in cohort.samples}
+    refs = {ref.sample: ref for ref in listing.refs}
+    return {s.id: join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples}
 
 
 def _of(cohort: Cohort, splits: Sequence[Split], listings: Mapping[str, Listing], notes: list[str]) -> Population:

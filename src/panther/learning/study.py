@@ -126,6 +126,7 @@ class Study(_Strict):
     reference: str | None = None  # method (its title) that others are compared with; the first by default
     metrics: list[str] | None = None  # those of the printed tables; all are in the results
     bootstrap: Annotated[int, Field(ge=0)] = 1000
+    allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
     @model_validator(mode="after")
     def _known(self) -> "Study":

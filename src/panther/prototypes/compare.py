@@ -7,6 +7,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.types import Prototypes
 
@@ -44,13 +45,13 @@ def match(a: Tensor, b: Tensor) -> Match:
     return Match(first, second, distance[first, second], cosine)
 
 
-def compare(a: Prototypes, b: Prototypes) -> Comparison:
-    """Compare prototypes of the same encoder.
+def compare(a: Prototypes, b: Prototypes, *, any_resolution: bool = False) -> Comparison:
+    """Compare prototypes of the same encoder and, unless ``any_resolution``, of patches of one resolution.
 
     Two prototypes are near when they are closer than half the typical distance between neighbours of the sparser set. A prototype with
     no near one in the other set appeared or vanished; one that is the nearest of several has split or merged.
     """
-    _check(a, b)
+    _check(a, b, any_resolution)
     centre = torch.cat([a.centroids, b.centroids]).double().mean(0)
     distance = _distances(a.centroids, b.centroids)
     cosine = (
@@ -75,10 +76,15 @@ def compare(a: Prototypes, b: Prototypes) -> Comparison:
     )
 
 
-def _check(a: Prototypes, b: Prototypes) -> None:
-    if a.encoder and b.encoder and a.encoder != b.encoder:
+def _check(a: Prototypes, b: Prototypes, any_resolution: bool) -> None:
+    if not same_encoder(a.encoder, b.encoder):
         raise InputError(
             f"The prototypes come from different encoders ({a.encoder!r} and {b.encoder!r}); they cannot be compared."
+        )
+    if not any_resolution and not a.spec.agrees(b.spec):
+        raise InputError(
+            f"The prototypes were fitted on patches {a.spec.words()} and {b.spec.words()}; fit both at one resolution, "
+            "or allow it with `any_resolution=True`."
         )
     if a.dim != b.dim or a.projection.normalise != b.projection.normalise:
         raise InputError(

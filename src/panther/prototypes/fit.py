@@ -11,6 +11,7 @@ from torch import Tensor
 
 from panther.errors import InputError, not_finite
 from panther.execution import Track, map_slides, untracked
+from panther.patch_spec import in_common
 from panther.prototypes.diagnostics import diagnose
 from panther.prototypes.kmeans import kmeans, update, worst_served
 from panther.prototypes.patches import Look, example, sample_patches
@@ -184,4 +185,5 @@ def _finished(
         },
         parents=parents.hexdigest(),
         version=__version__,
+        spec=in_common([looks[s].spec for s in slides]),
     )

@@ -1,19 +1,20 @@
 """The patches prototypes are learned from: a look at every bag, then a uniform sample over the cohort."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from panther.encoder_names import same_encoder
 from panther.errors import InputError, not_finite
 from panther.execution import Track, map_slides
 from panther.prototypes.sampling import allocate, choose_rows, take
 from panther.prototypes.settings import KMeansSettings
-from panther.types import Openable
+from panther.types import Openable, PatchSpec
 
 
 class Look(NamedTuple):
@@ -23,6 +24,8 @@ class Look(NamedTuple):
     dim: int
     encoder: str | None
     fingerprint: str
+    spec: PatchSpec = PatchSpec()
+    any_resolution: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def sample_patches(
 def look_at_all(
     samples: Sequence[Openable], executor: Executor | None, track: Track
 ) -> tuple[dict[str, Look], dict[str, str]]:
-    """Glance at every bag; those that disagree with the majority in dimension or encoder are refused."""
+    """Glance at every bag; those that disagree with the majority in dimension, encoder or resolution are refused."""
     looks: dict[str, Look] = {}
     failures: dict[str, str] = {}
     for outcome in track(map_slides(_look, samples, executor), "looking at the files", len(samples)):
@@ -82,24 +85,64 @@ def look_at_all(
             looks[name] = outcome.value
         elif not outcome.passed_over:
             failures[name] = outcome.reason
-    for field, noun in (("dim", "features a patch"), ("encoder", "as encoder")):
-        votes = Counter(
-            getattr(look, field) for look in looks.values() if getattr(look, field) is not None and look.patches
-        )
-        if len(votes) < 2:
-            continue
-        (usual, most), (_, second) = votes.most_common(2)
-        if most == second:
-            raise InputError(
-                f"The samples have {' or '.join(map(repr, votes))} {noun}, equally often; give those of one encoder."
-            )
-        for name, look in list(looks.items()):
-            if getattr(look, field) not in (usual, None):
-                failures[name] = (
-                    f"{name}: has {getattr(look, field)!r} {noun}, the cohort {usual!r}; encode all slides alike."
-                )
-                del looks[name]
+    for trait in TRAITS:
+        failures |= _outvoted(looks, trait)
+        looks = {name: look for name, look in looks.items() if name not in failures}
     return looks, failures
+
+
+class _Trait(NamedTuple):
+    """What all bags of a cohort must have in common."""
+
+    of: Callable[[Look], Any]  # None where a bag does not tell it
+    alike: Callable[[Any, Any], bool]
+    words: Callable[[Any], str]
+    remedy: str
+
+
+def _resolution(look: Look) -> PatchSpec | None:
+    return None if look.any_resolution or not look.spec.mpp else look.spec.scale
+
+
+TRAITS = (
+    _Trait(lambda look: look.dim, operator.eq, lambda dim: f"{dim} features a patch", "encode all slides alike"),
+    _Trait(
+        lambda look: look.encoder,
+        same_encoder,
+        lambda name: f"{name!r} as encoder",
+        "encode all slides alike, or say that these are one encoder with `encoder_name=NAME`",
+    ),
+    _Trait(
+        _resolution,
+        PatchSpec.agrees,
+        lambda spec: f"patches {spec.words()}",
+        "extract all slides at one resolution, or allow it with `any_resolution=True`",
+    ),
+)
+
+
+def _outvoted(looks: Mapping[str, Look], trait: _Trait) -> dict[str, str]:
+    """Samples that differ from the majority, and why; where there is none, nobody can say which are meant."""
+    camps: list[list[str]] = []  # samples that are alike
+    for name, look in looks.items():
+        if look.patches and trait.of(look) is not None:
+            camp = next((c for c in camps if trait.alike(trait.of(looks[c[0]]), trait.of(look))), None)
+            if camp is None:
+                camps.append([name])
+            else:
+                camp.append(name)
+    if len(camps) < 2:
+        return {}
+    camps.sort(key=len, reverse=True)
+    usual = trait.of(looks[camps[0][0]])
+    if len(camps[0]) == len(camps[1]):
+        told = " or ".join(f"{trait.words(trait.of(looks[camp[0]]))} (e.g. {camp[0]})" for camp in camps)
+        raise InputError(f"The samples have {told}, equally often; give those of one kind: {trait.remedy}.")
+    return {
+        name: f"{name}: has {trait.words(trait.of(look))}, the cohort {trait.words(usual)}; {trait.remedy}."
+        for name, look in looks.items()
+        if trait.of(look) is not None and not trait.alike(usual, trait.of(look))
+    }
 
 
 def example(failures: Mapping[str, str]) -> str:
@@ -109,7 +152,7 @@ def example(failures: Mapping[str, str]) -> str:
 
 def _look(sample: Openable) -> Look:
     bag = sample.open()
-    return Look(len(bag), bag.dim, bag.encoder, bag.fingerprint())
+    return Look(len(bag), bag.dim, bag.encoder, bag.fingerprint(), bag.spec, bag.any_resolution)
 
 
 def _take(job: tuple[int, Openable, Tensor]) -> Tensor:

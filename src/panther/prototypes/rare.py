@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from panther.errors import not_finite
+from panther.errors import InputError, not_finite
 from panther.execution import Track, map_slides, untracked
 from panther.statistics import compute_dtype, squared_distances
 from panther.types import Openable, Prototypes
@@ -51,6 +51,8 @@ def rare_patches(
             farthest = heapq.nlargest(count, [*farthest, *outcome.value], key=lambda p: (p.distance, p.sample, p.row))
         elif not outcome.passed_over:
             failures[samples[outcome.index].sample] = outcome.reason
+    if failures and len(failures) == len(samples):
+        raise InputError(f"None of the {len(samples)} samples can be looked at. {next(iter(failures.values()))}")
     return RareReport(farthest, failures)
 
 
@@ -65,7 +67,7 @@ def _farthest(sample: Openable, *, prototypes: Prototypes, count: int) -> list[R
         raise not_finite(bag.source, int((~torch.isfinite(distance)).nonzero()[0]))
     radius = 1.0 if prototypes.within_variance is None else float(prototypes.within_variance.sum().sqrt()) or 1.0
     values, rows = distance.sqrt().div(radius).topk(min(count, len(bag)))
-    places = [[None, None]] * len(bag) if bag.coords is None else bag.coords().tolist()
+    places = [[None, None]] * len(bag) if bag.places is None else bag.places().tolist()
     return [
         RarePatch(bag.slide_id, row, places[row][0], places[row][1], round(float(value), 4), int(nearest[row]))
         for value, row in zip(values, rows.tolist(), strict=True)

@@ -5,9 +5,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from panther.encoder_names import same_encoder
 from panther.errors import InputError, NotABagError
+from panther.patch_spec import in_common
 from panther.storage.readers import BAG_SUFFIXES, open_bag
-from panther.types import Bag, Concatenated
+from panther.types import Bag, Concatenated, check_resolution
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the user says about feature files: their encoder, where they name another or none, and whether resolutions may be mixed."""
+
+    encoder_name: str | None = None
+    any_resolution: bool = False
+
+
+AS_WRITTEN = Reading()
 
 
 @dataclass(frozen=True)
@@ -16,13 +29,17 @@ class BagRef:
 
     sample: str
     paths: tuple[Path, ...]
+    reading: Reading = AS_WRITTEN
 
     def __str__(self) -> str:
         return self.sample
 
     def open(self) -> Bag:
         """Bag of the sample; several slides are one bag."""
-        bags = [open_bag(path) for path in self.paths]
+        said = self.reading
+        bags = [
+            open_bag(path, encoder_name=said.encoder_name, any_resolution=said.any_resolution) for path in self.paths
+        ]
         return bags[0] if len(bags) == 1 else concatenate(self.sample, bags)
 
 
@@ -35,7 +52,13 @@ class Listing:
     ignored: int = 0  # files that do not pretend to be bags
 
 
-def list_bags(path: Path | str, leave_out: Path | None = None) -> Listing:
+def join(sample: str, refs: Iterable[BagRef]) -> BagRef:
+    """One sample of several: the slides of a patient are one bag."""
+    refs = list(refs)
+    return BagRef(sample, tuple(path for ref in refs for path in ref.paths), refs[0].reading)
+
+
+def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading = AS_WRITTEN) -> Listing:
     """Find the bags of a file or a folder (searched in depth), sorted by slide; files are only opened where two share a name.
 
     ``leave_out`` is a folder inside it that is not looked into, e.g. the output of an earlier conversion.
@@ -43,7 +66,7 @@ def list_bags(path: Path | str, leave_out: Path | None = None) -> Listing:
     """
     path = Path(path)
     if path.is_file():
-        return Listing((BagRef(path.stem, (path,)),), {})
+        return Listing((BagRef(path.stem, (path,), reading),), {})
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder.")
     by_slide: dict[str, list[Path]] = defaultdict(list)
@@ -61,7 +84,7 @@ def list_bags(path: Path | str, leave_out: Path | None = None) -> Listing:
     for slide, files in sorted(by_slide.items()):
         use = files[0] if len(files) == 1 else _one_of(files)
         if use is not None:
-            refs.append(BagRef(slide, (use,)))
+            refs.append(BagRef(slide, (use,), reading))
         else:
             problems[slide] = _twice(path, slide, files)
     if not refs:
@@ -71,29 +94,31 @@ def list_bags(path: Path | str, leave_out: Path | None = None) -> Listing:
 
 def group_by_patient(listing: Listing, patients: Mapping[str, str]) -> tuple[Listing, list[str]]:
     """Join the slides of each patient into one sample; also returns the slides that the mapping does not name."""
-    groups: dict[str, list[Path]] = defaultdict(list)
+    groups: dict[str, list[BagRef]] = defaultdict(list)
     unknown = []
     for ref in listing.refs:
         if ref.sample in patients:
-            groups[patients[ref.sample]].extend(ref.paths)
+            groups[patients[ref.sample]].append(ref)
         else:
             unknown.append(ref.sample)
-    refs = tuple(BagRef(patient, tuple(paths)) for patient, paths in sorted(groups.items()))
+    refs = tuple(join(patient, slides) for patient, slides in sorted(groups.items()))
     return Listing(refs, listing.problems, listing.ignored), unknown
 
 
 def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
-    """One bag of several; they must agree in dimension and encoder."""
+    """One bag of several; they must agree in dimension, encoder and resolution."""
     bags = list(bags)
     first = bags[0]
     for bag in bags[1:]:
-        if bag.dim != first.dim or (bag.encoder and first.encoder and bag.encoder != first.encoder):
+        if bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder):
             raise InputError(
                 f"{sample}: {first.source} has {first.dim} features (encoder {first.encoder!r}) but {bag.source} has {bag.dim} "
                 f"({bag.encoder!r}); the slides of a patient must share one encoder."
             )
+        check_resolution(bag, first.spec, f"{first.source}, a slide of the same sample, has")
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)
-    return Bag(sample, Concatenated(tuple(bag.features for bag in bags)), None, first.spec, encoder, first.format)
+    rows, spec = Concatenated(tuple(bag.features for bag in bags)), in_common([bag.spec for bag in bags])
+    return Bag(sample, rows, None, spec, encoder, first.format, any_resolution=first.any_resolution)
 
 
 def _files(folder: Path, leave_out: Path | None) -> list[Path]:
@@ -120,7 +145,7 @@ def _one_of(files: list[Path]) -> Path | None:
             return None
     if len({bag.fingerprint() for bag in bags.values()}) != 1:
         return None
-    return max(bags, key=lambda file: bags[file].coords is not None)
+    return max(bags, key=lambda file: bags[file].places is not None)
 
 
 def _twice(folder: Path, slide: str, files: list[Path]) -> str:

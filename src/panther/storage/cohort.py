@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from panther.errors import InputError
-from panther.storage.bags import BagRef, group_by_patient, list_bags
+from panther.storage.bags import AS_WRITTEN, BagRef, Reading, group_by_patient, list_bags
 from panther.storage.tables import read_table
 
 if TYPE_CHECKING:
@@ -24,10 +24,15 @@ class Selection:
 
 
 def select_slides(
-    features: Path, table: Path | None = None, split: str | None = None, *, by_patient: bool = False
+    features: Path,
+    table: Path | None = None,
+    split: str | None = None,
+    *,
+    by_patient: bool = False,
+    reading: Reading = AS_WRITTEN,
 ) -> Selection:
     """Bags of ``features``; with a table those of its slides, and with ``by_patient`` one sample a patient."""
-    listing = list_bags(features)
+    listing = list_bags(features, reading=reading)
     if table is None:
         if split is not None or by_patient:
             raise InputError("--split and --by patient need a --table that says which slides are meant.")

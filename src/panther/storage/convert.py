@@ -51,14 +51,14 @@ class Conversion:
         return "written"
 
     def _in_pixels(self, bag: Bag) -> Bag:
-        if bag.coords is None or bag.spec.coords_unit == "px" or self.mpp is None:
+        if bag.places is None or bag.spec.coords_unit == "px" or self.mpp is None:
             return bag
-        micrometres, mpp = bag.coords, self.mpp
+        micrometres, mpp = bag.places, self.mpp
         size = None
         if bag.spec.mpp and bag.spec.size:
             size = round(bag.spec.size * bag.spec.mpp / mpp)
-        spec: PatchSpec = replace(bag.spec, coords_unit="px", size_level0=size)
-        return replace(bag, coords=lambda: (micrometres().double() / mpp).round().long(), spec=spec)
+        spec: PatchSpec = replace(bag.spec, coords_unit="px", size_level0=size, mpp_level0=mpp)
+        return replace(bag, places=lambda: (micrometres().double() / mpp).round().long(), spec=spec)
 
 
 def _finished(target: Path, bag: Bag, dtype: torch.dtype, *, keeps_coords: bool) -> bool:
@@ -72,16 +72,18 @@ def _finished(target: Path, bag: Bag, dtype: torch.dtype, *, keeps_coords: bool)
     if tuple(there.features.shape) != tuple(bag.features.shape) or there.features.dtype != dtype:
         return False
     if keeps_coords and (
-        (there.encoder, there.spec.size_level0) != (bag.encoder, bag.spec.size_level0) or not _same_places(there, bag)
+        (there.encoder, there.spec.size_level0) != (bag.encoder, bag.spec.size_level0)
+        or not there.spec.agrees(bag.spec)
+        or not _same_places(there, bag)
     ):
         return False
     return _sampled(there, dtype) == _sampled(bag, dtype)
 
 
 def _same_places(there: Bag, bag: Bag) -> bool:
-    if there.coords is None or bag.coords is None:
-        return there.coords is None and bag.coords is None
-    return torch.equal(there.coords().double(), bag.coords().double())
+    if there.places is None or bag.places is None:
+        return there.places is None and bag.places is None
+    return torch.equal(there.places().double(), bag.places().double())
 
 
 def _sampled(bag: Bag, dtype: torch.dtype) -> bytes:

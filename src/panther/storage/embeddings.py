@@ -44,6 +44,7 @@ class EmbeddingTable:
             "prototypes": p.centroids.numpy(),
             "prototypes_hash": p.content_hash(),
             "encoder": p.encoder,
+            "patch_spec": p.spec.known(),
             "version": __version__,
         }
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.patch_spec import spec_from
 from panther.storage.atomic import atomic_write
 from panther.storage.pickles import load_arrays
 from panther.types import Projection, Prototypes
@@ -38,6 +39,7 @@ def save_prototypes(prototypes: Prototypes, path: Path) -> None:
         "settings": dict(prototypes.settings),
         "diagnostics": dict(prototypes.diagnostics),
         "parents": prototypes.parents,
+        "patch_spec": prototypes.spec.known(),
     }
     with atomic_write(path) as temporary:
         # one metadata key: safetensors writes several in no particular order
@@ -92,6 +94,7 @@ def _load_ours(path: Path) -> Prototypes:
         tensors.get("occupancy"),
         projection,
         slides=tuple(about["slides"]),
+        spec=spec_from(about.get("patch_spec")),  # earlier files have none
         **keep,
     )
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,8 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
         "dim": bag.dim,
         "dtype": str(bag.features.dtype).removeprefix("torch."),
         "encoder": bag.encoder,
-        "coords": bag.coords is not None,
-        "patch_spec": {name: value for name, value in asdict(bag.spec).items() if value is not None},
+        "coords": bag.places is not None,
+        "patch_spec": bag.spec.known(),
     }
     if deep and (row := first_bad_row(bag.features)) is not None:
         about["problem"] = (
@@ -95,6 +94,7 @@ def _prototypes(path: Path) -> dict[str, Any]:
         "prototypes": len(p),
         "dim": p.dim,
         "encoder": p.encoder,
+        "patch_spec": p.spec.known(),
         "slides": len(p.slides),
         "version": p.version,
     }

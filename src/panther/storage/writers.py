@@ -30,17 +30,18 @@ def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
         features.attrs["name"] = bag.slide_id
         if bag.encoder:
             features.attrs["encoder"] = bag.encoder
+        features.attrs["written_by"] = "panther-wsi"
         start = 0
         for block in _blocks(bag, dtype):
             features[start : start + len(block)] = block.numpy()
             start += len(block)
-        if bag.coords is not None:
+        if bag.places is not None:
             if bag.spec.coords_unit != "px":
                 raise InputError(
                     f"{bag.source}: coordinates are in micrometres but TRIDENT's are level-0 pixels; "
                     "give the slides' level-0 resolution with --mpp 0.25, or write another layout."
                 )
-            coords = file.create_dataset("coords", data=bag.coords().numpy().astype(np.int64))
+            coords = file.create_dataset("coords", data=bag.places().numpy().astype(np.int64))
             coords.attrs.update(_geometry(bag))
 
 
@@ -64,8 +65,8 @@ def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     from safetensors.torch import save_file
 
     tensors = {"features": torch.cat([*_blocks(bag, dtype)]) if len(bag) else torch.empty(0, bag.dim, dtype=dtype)}
-    if bag.coords is not None:
-        tensors["coords"] = bag.coords().contiguous()
+    if bag.places is not None:
+        tensors["coords"] = bag.places().contiguous()
     metadata = {"patch_spec": json.dumps(asdict(bag.spec), sort_keys=True)}
     save_file(tensors, path, metadata | ({"encoder": bag.encoder} if bag.encoder else {}))
 
@@ -103,4 +104,8 @@ def _geometry(bag: Bag) -> dict[str, object]:
         known["target_magnification"] = round(10.0 / spec.mpp, 3)
         if spec.size and spec.size_level0:
             known["level0_magnification"] = round(10.0 / spec.mpp * spec.size_level0 / spec.size, 3)
+        if (
+            spec.mpp_level0 is not None
+        ):  # as `panther slides` writes them: the magnifications are rounded, these are not
+            known["panther"] = json.dumps({"level0_mpp": spec.mpp_level0, "mpp": spec.mpp}, sort_keys=True)
     return known

@@ -25,6 +25,7 @@ class Place:
     y: float
     side: float | None  # None: the file does not tell, and it could not be inferred
     unit: str = "px"  # of all three: "px" at level 0, or "um"
+    mpp: float | None = None  # of the slide's level 0, where the feature file records it
 
 
 @dataclass(frozen=True)

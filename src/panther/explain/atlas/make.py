@@ -174,7 +174,10 @@ def _summed_up(
 def _with_pictures(found: Atlas, images: Mapping[str, Path], executor: Executor | None, track: Track) -> Atlas:
     wanted = list(by_slide(found.exemplars, images).items())
     resolution = found.settings.maps.resolution
-    work = [Reading(slide, images[slide], resolution(images[slide]), tuple(at.values())) for slide, at in wanted]
+    work = [
+        Reading(slide, images[slide], resolution(images[slide], next(iter(at.values())).mpp), tuple(at.values()))
+        for slide, at in wanted
+    ]
     pictures: dict[int, np.ndarray] = {}
     failures = dict(found.failures)
     for outcome in track(map_slides(_read_all, work, executor), "reading exemplars", len(work)):

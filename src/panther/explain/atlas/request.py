@@ -11,6 +11,7 @@ from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob
 from panther.explain.requests import find_jobs
 from panther.learning.columns import TCGA, is_missing, listed, read_rows, without_suffix
+from panther.storage.bags import AS_WRITTEN, Reading
 from panther.storage.cohort import Selection, select_slides
 from panther.storage.tables import SLIDE_COLUMNS, find_column
 
@@ -35,6 +36,7 @@ def find_cohort(
     split: str | None = None,
     groups: Sequence[str] = (),
     site: str | None = None,
+    reading: Reading = AS_WRITTEN,
 ) -> AtlasCohort:
     """Slides with features (of the table, where there is one), their patients and images, and the columns to compare by."""
     columns = [*groups, *([site] if site is not None else [])]
@@ -43,7 +45,7 @@ def find_cohort(
     repeated = [name for name in columns if columns.count(name) > 1]
     if repeated:
         raise InputError(f"The column {repeated[0]!r} is asked for twice; give it once, with --group or with --site.")
-    chosen = select_slides(features, table, split)
+    chosen = select_slides(features, table, split, reading=reading)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = _patients(chosen, samples)
     images = _images(features, slides, samples)

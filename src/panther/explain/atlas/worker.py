@@ -104,14 +104,14 @@ def _exemplars(
 ) -> list[Exemplar]:
     distance = own_distances(bag, prototypes, labels)
     ranks: dict[str, np.ndarray] = {"nearest": distance, "random": random_ranks(job.sample, len(bag), settings.seed)}
-    corners = None if bag.coords is None else np.asarray(bag.coords(), float).reshape(-1, 2)
+    corners = None if bag.places is None else np.asarray(bag.places(), float).reshape(-1, 2)
     side = _side(bag, placed)
-    unit = bag.spec.coords_unit
+    unit, mpp = bag.spec.coords_unit, bag.spec.mpp_level0
     found = []
     for kind in KINDS:
         for c, row in candidates(labels, ranks[kind], len(prototypes), settings.exemplars):
             x, y = (float("nan"),) * 2 if corners is None else corners[row].tolist()
-            place = Place(x, y, side, unit) if math.isfinite(x) and math.isfinite(y) else None
+            place = Place(x, y, side, unit, mpp) if math.isfinite(x) and math.isfinite(y) else None
             rank = float(ranks[kind][row])
             found.append(Exemplar(c, kind, job.sample, job.patient, row, float(distance[row]), rank, place))
     return found
@@ -119,10 +119,10 @@ def _exemplars(
 
 def _placed(bag: Bag) -> tuple[Grid | None, str]:
     """Patches' grid, or the reason why there is none: a slide without one still has shares."""
-    if bag.coords is None:
+    if bag.places is None:
         return None, "the file has no coordinates"
     try:
-        return grid(bag.coords(), bag.spec), ""
+        return grid(bag.places(), bag.spec), ""
     except InputError as error:
         return None, str(error).rstrip(".")
 

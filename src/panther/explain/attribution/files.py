@@ -118,7 +118,7 @@ def _write_slide(
     job: MapJob, outputs: Sequence[Shown], prototypes: Prototypes, settings: MapSettings, folder: Path
 ) -> Path | None:
     bag = job.ref.open()
-    if bag.coords is None:
+    if bag.places is None:
         return None
     path = folder / f"{bag.slide_id}.attribution.png"
     draw.save(draw_attribution(make_map(bag, prototypes, settings, job.image), outputs), path)

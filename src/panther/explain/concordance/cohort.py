@@ -151,7 +151,7 @@ def look_at(job: MapJob, question: Question, naming: Naming, counted: Counted, f
     if folder is None and not question.positive:
         return Looked(bag.slide_id, own)
     probabilities = question.labels.of(bag)
-    if bag.coords is None or folder is None:
+    if bag.places is None or folder is None:
         notes = (
             () if folder is None else (f"{bag.slide_id}: no coordinates in the file, so there are no pictures of it.",)
         )

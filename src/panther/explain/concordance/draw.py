@@ -191,7 +191,7 @@ def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
     scale = width / w, height / h
     if heat.image is None:
         return replace(view, background=np.full((height, width, 3), 255, np.uint8), scale=scale, origin=(x, y))
-    with open_slide(heat.image, settings.resolution(heat.image)) as slide:
+    with open_slide(heat.image, settings.resolution(heat.image, view.mpp)) as slide:
         level = slide.best_level(w / width)
         factor = slide.level_downsamples[level]
         box = (x / factor, y / factor, (x + w) / factor, (y + h) / factor)

@@ -87,12 +87,12 @@ class TruthLabels:
 
     def of(self, bag: Bag) -> np.ndarray:
         """One for the class of a labelled patch, zero for others; rows of NaN for patches without a label."""
-        if bag.coords is None:
+        if bag.places is None:
             raise InputError(f"{bag.source}: the file has no coordinates, by which labels are matched; use --probe.")
         here = self.places.get(bag.slide_id)
         if here is None:
             raise InputError(f"{self.path}: no row is of the slide {bag.slide_id}; add its patches, or leave it out.")
-        corners = np.round(bag.coords().double().numpy()).astype(np.int64).tolist()
+        corners = np.round(bag.places().double().numpy()).astype(np.int64).tolist()
         found = np.array([here.get((x, y), UNKNOWN) for x, y in corners])
         if (found == UNKNOWN).all():
             x, y = next(iter(here))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.encoder_names import same_encoder
 from panther.errors import InputError, not_finite
 from panther.explain.concordance.probe_tiles import LabelledTiles
 from panther.learning.metrics import classification_metrics, confusion
@@ -72,7 +73,7 @@ class TissueProbe:
 
     def check_encoder(self, source: str, dim: int, encoder: str | None) -> None:
         """Refuse features, or prototypes, of another encoder or dimension."""
-        other = bool(encoder and self.encoder and encoder != self.encoder)
+        other = not same_encoder(encoder, self.encoder)
         if dim != self.dim or other:
             raise InputError(
                 f"{source}: {dim} features of the encoder {encoder!r}, but the probe was trained on {self.dim} of {self.encoder!r}; "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.readers import BAG_SUFFIXES, open_bag
@@ -181,7 +182,7 @@ def _enough(place: Path, classes: tuple[str, ...]) -> None:
 
 def _checked(ref: BagRef, first: Bag | None) -> Bag:
     bag = ref.open()
-    if first is not None and (bag.dim, bag.encoder) != (first.dim, first.encoder):
+    if first is not None and (bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder)):
         raise InputError(
             f"{bag.source}: {bag.dim} features of the encoder {bag.encoder!r}, but {first.source} has {first.dim} of "
             f"{first.encoder!r}; encode all tiles with one encoder."

@@ -51,8 +51,12 @@ Reader = Callable[[Candidate], Bag | None]  # None: this content is not mine
 readers: Registry[Reader] = Registry("feature file format")
 
 
-def open_bag(path: Path | str) -> Bag:
-    """Open one feature file, whatever its layout; features stay on disk until they are asked for."""
+def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolution: bool = False) -> Bag:
+    """Open one feature file, whatever its layout; features stay on disk until they are asked for.
+
+    ``encoder_name`` says which encoder made the features where the file names another or none; ``any_resolution`` lets them meet
+    prototypes, models and slides of another resolution.
+    """
     path = Path(path)
     try:
         with path.open("rb") as handle:
@@ -66,7 +70,13 @@ def open_bag(path: Path | str) -> Bag:
         for entry in readers:
             bag = entry.value(candidate)
             if bag is not None:
-                return replace(_checked(path, bag), path=path, format=entry.name)
+                return replace(
+                    _checked(path, bag),
+                    path=path,
+                    format=entry.name,
+                    encoder=encoder_name or bag.encoder,
+                    any_resolution=any_resolution,
+                )
         if candidate.h5 is not None:
             raise NotABagError(
                 f"{path}: no dataset `features` or `feats` among {sorted(candidate.h5)}; coordinate files are not bags: "

@@ -3,6 +3,7 @@
 import json
 
 from panther.errors import InputError
+from panther.patch_spec import spec_from
 from panther.storage.readers._base import Candidate, as_coords, as_matrix, readers
 from panther.types import Bag, PatchSpec
 
@@ -34,4 +35,4 @@ def safetensors_file(file: Candidate) -> Bag | None:
 
 
 def _spec(metadata: dict[str, str]) -> PatchSpec:
-    return PatchSpec(**json.loads(metadata["patch_spec"])) if "patch_spec" in metadata else PatchSpec()
+    return spec_from(json.loads(metadata["patch_spec"])) if "patch_spec" in metadata else PatchSpec()
