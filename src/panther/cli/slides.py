@@ -42,6 +42,7 @@ class Options:
     overlap: int
     min_tissue: float
     tissue: Any  # TissueSettings
+    edge: str = "drop"
 
 
 def _tissue(options: Options) -> Any:
@@ -53,7 +54,7 @@ def _tissue(options: Options) -> Any:
 def _patches(options: Options) -> Any:
     from panther.slides import PatchStep
 
-    return PatchStep(options.patch_size, options.mpp, options.overlap, options.min_tissue)
+    return PatchStep(options.patch_size, options.mpp, options.overlap, options.min_tissue, _edge(options.edge))
 
 
 STEPS: dict[str, Callable[[Options], Any]] = {"tissue": _tissue, "patches": _patches}  # in the order of the work
@@ -73,6 +74,9 @@ def slides(
     patch_size: Annotated[int, typer.Option(min=1, help="Pixels at that resolution.")] = 256,
     overlap: Annotated[int, typer.Option(min=0, help="Pixels that neighbours share.")] = 0,
     min_tissue: Annotated[float, typer.Option(min=0, max=1, help="Least part of a patch that is tissue.")] = 0.25,
+    edge: Annotated[
+        str, typer.Option(help="Strips at the right and bottom narrower than a patch: drop, or pad them with white.")
+    ] = "drop",
     tissue: TissueOption = "colour",
     setting: SetOption = None,
     slide_mpp: common.SlideMppOption = None,
@@ -95,7 +99,8 @@ def slides(
     from panther.slides import Job, run_job
     from panther.storage.atomic import check_writable_folder
 
-    options = Options(job, _target(mpp, mag), patch_size, overlap, min_tissue, _tissue_settings(tissue, setting))
+    found_by = _tissue_settings(tissue, setting)
+    options = Options(job, _target(mpp, mag), patch_size, overlap, min_tissue, found_by, edge)
     names = _step_names(steps or ",".join([*STEPS, *([FEATURES] if encoder else [])]))
     chosen = [STEPS[name](options) for name in names if name in STEPS]
     features = None
@@ -153,6 +158,15 @@ def _tissue_settings(method: str, pairs: list[str] | None) -> Any:
 
     segmenters.entry(method)
     return TissueSettings.of(method, parse_settings(pairs))
+
+
+def _edge(name: str) -> str:
+    from panther.errors import InputError
+    from panther.slides.patches import EDGES
+
+    if name not in EDGES:
+        raise InputError(f"--edge {name!r} is not known; known are {', '.join(EDGES)}.")
+    return name
 
 
 def _check_overlap(size: int, overlap: int) -> None:

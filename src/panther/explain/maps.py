@@ -159,8 +159,8 @@ def _slide_view(slide: Slide, max_side: int) -> View:
 
 def _check_inside(bag: Bag, placed: Grid, slide: Slide) -> None:
     """Patches of this slide begin on it; others were cut from another slide or another level."""
-    centres = placed.corners + placed.pitch / 2
-    outside = (centres < 0).any(1) | (centres > np.array(slide.dimensions)).any(1)
+    # a padded patch may end beyond the slide, however far
+    outside = (placed.corners + placed.pitch / 2 < 0).any(1) | (placed.corners >= np.array(slide.dimensions)).any(1)
     if outside.any():
         width, height = slide.dimensions
         raise InputError(

@@ -32,6 +32,7 @@ COLUMNS = (
     "tissue_mm2",
     "unread",
     "patches",
+    "edge_lost",
     "reason",
     "note",
 )

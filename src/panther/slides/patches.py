@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -13,6 +14,7 @@ from panther.types import PatchSpec
 
 MIN_TISSUE = 0.25  # of a patch; see docs/how-to/slides.md for what other values do
 ENLARGE = 1.25  # scanners' "20x" lies between 0.46 and 0.6 um/px; more would be invented detail
+EDGES = ("drop", "pad")  # what becomes of a strip at the right or bottom that is narrower than a patch
 CELLS = 32  # per patch side, for the fraction of tissue
 
 
@@ -67,28 +69,61 @@ class PatchReader:
         return self.slide.resampled(level, box, (size, size), Image.Resampling.BICUBIC)
 
 
+class Laid(NamedTuple):
+    """Patches of a slide, and what the grid leaves over at the right and bottom edge."""
+
+    coords: np.ndarray  # (N, 2) at level 0
+    strips: tuple[int, int]  # level-0 pixels at the right and at the bottom that no whole patch covers
+    lost: float  # share of the tissue that lies in them without a patch
+
+
 def grid(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_TISSUE) -> np.ndarray:
     """Coordinates (N, 2) at level 0 of the patches with enough tissue, row by row.
 
     The grid starts at the slide's corner and not at the tissue's, so that editing the tissue leaves the other patches
     where they were. A patch lies inside the slide.
     """
+    return lay(slide, spec, tissue, min_tissue).coords
+
+
+def lay(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_TISSUE, edge: str = EDGES[0]) -> Laid:
+    """Patches as of `grid`; with ``edge`` "pad" also those that begin on the slide and end beyond it, where they are white.
+
+    What is beyond the slide is no tissue: a padded patch needs its fraction as any other.
+    """
     if not 0 <= min_tissue <= 1:
         raise InputError(f"The least fraction of tissue is {min_tissue:g}; a number between 0 and 1 is expected.")
+    if edge not in EDGES:
+        raise InputError(f"There is no edge {edge!r}; known are {', '.join(EDGES)}.")
     side = spec.size_level0
     assert side is not None
     assert spec.size is not None
     step = max(1, side - _half_up(spec.overlap * side / spec.size))
-    width, height = slide.dimensions
-    xs, ys = np.arange(0, width - side + 1, step), np.arange(0, height - side + 1, step)
-    if not len(xs) or not len(ys) or not tissue.regions:
-        return np.empty((0, 2), np.int64)
+    size = slide.dimensions
+    ends = [(length - side) // step * step + side if length >= side else 0 for length in size]
+    # padded: one patch more where the last whole one ends before the slide does
+    xs, ys = (np.arange(0, length - side + (step if edge == "pad" else 1), step) for length in size)
+    if edge == "pad":
+        xs, ys = (starts if len(starts) else np.array([0]) for starts in (xs, ys))
+    strips = (size[0] - ends[0], size[1] - ends[1])
     cell = max(1.0, side / CELLS)
-    mask = rasterise(tissue, (math.ceil(width / cell), math.ceil(height / cell)), cell)
+    mask = rasterise(tissue, (math.ceil(size[0] / cell), math.ceil(size[1] / cell)), cell)
+    if not len(xs) or not len(ys) or not mask.any():
+        return Laid(np.empty((0, 2), np.int64), strips, float(mask.any()))
     fraction = box_fraction(mask, xs / cell, ys / cell, side / cell)  # (len(ys), len(xs))
     # a patch of no tissue at all is none even where any amount will do
     rows, columns = np.nonzero((fraction >= min_tissue - 1e-9) & (fraction > 1e-9))
-    return np.stack([xs[columns], ys[rows]], 1).astype(np.int64)
+    coords = np.stack([xs[columns], ys[rows]], 1).astype(np.int64)
+    return Laid(coords, strips, _lost(mask, coords / cell, side / cell, (ends[0] / cell, ends[1] / cell)))
+
+
+def _lost(mask: np.ndarray, corners: np.ndarray, side: float, ends: tuple[float, float]) -> float:
+    """Share of the mask that lies beyond the last whole patches and under no other; all in pixels of the mask."""
+    left = mask.copy()
+    left[: round(ends[1]), : round(ends[0])] = False
+    for x, y in corners[((corners + side) > np.array(ends) + 1e-6).any(1)].tolist():
+        left[round(y) : round(y + side), round(x) : round(x + side)] = False
+    return float(left.sum() / mask.sum())
 
 
 def box_fraction(mask: np.ndarray, xs: np.ndarray, ys: np.ndarray, side: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.slides.job import Job
 from panther.slides.listing import SlideRef
-from panther.slides.patches import PatchReader, grid, patch_spec
+from panther.slides.patches import PatchReader, lay, patch_spec
 from panther.slides.steps import PatchStep, TissueStep, contours_of
 from panther.slides.tissue import segment
 
@@ -42,7 +42,7 @@ class Planner:
             start = time.perf_counter()
             known = contours_of(slide, self.job)
             tissue = known.tissue if known and known.edited else segment(image, self.tissue.settings)[0]
-            coords = grid(image, spec, tissue, self.patches.min_tissue)
+            coords = lay(image, spec, tissue, self.patches.min_tissue, self.patches.edge).coords
             found = time.perf_counter()
             # neighbours, as the job reads them: they share tiles
             sample = coords[len(coords) // 2 :][:SAMPLE]

@@ -17,13 +17,14 @@ from panther.slides.geojson import Contours, read_contours, write_contours
 from panther.slides.job import Job
 from panther.slides.listing import SlideRef
 from panther.slides.overlay import draw_contours
-from panther.slides.patches import MIN_TISSUE, grid, patch_spec
+from panther.slides.patches import EDGES, MIN_TISSUE, lay, patch_spec
 from panther.slides.slide import Slide
 from panther.slides.tissue import segment
 from panther.slides.tissue_settings import TissueSettings
 from panther.storage.atomic import atomic_write
 
 THUMBNAIL = 1024  # pixels, the longer side
+TOLD = 0.001  # of the tissue: less of it without a patch at the edges is not worth a note
 METHOD = 1  # raise it when the same settings give other results
 
 
@@ -91,6 +92,7 @@ class PatchStep:
     mpp: float = 0.5
     overlap: int = 0
     min_tissue: float = MIN_TISSUE
+    edge: str = EDGES[0]
     name: str = "patches"
 
     @property
@@ -117,32 +119,37 @@ class PatchStep:
             raise InputError(f"{slide.name}: there are no contours of its tissue; run the step tissue first.")
         with slide.open() as image:
             spec = patch_spec(image, self.size, self.mpp, self.overlap)
-            coords = grid(image, spec, contours.tissue, self.min_tissue)
+            laid = lay(image, spec, contours.tissue, self.min_tissue, self.edge)
             about = {
                 "key": self._key(slide, contours),
                 "tissue": contours.digest,
                 "min_tissue": self.min_tissue,
+                "edge": self.edge,
+                "edge_um": [round(pixels * image.mpp, 1) for pixels in laid.strips],
+                "edge_lost": laid.lost,
                 **_resolution(image),
             }
             about.pop("mpp")  # the slide's; stored as level0_mpp, unrounded
-            value = Coords(slide.name, coords, spec, image.mpp, image.dimensions, about)
+            value = Coords(slide.name, laid.coords, spec, image.mpp, image.dimensions, about)
         write_coords(self.path(slide, job), value, f"{self.folder}/patches")
 
     def about(self, slide: SlideRef, job: Job) -> Mapping[str, Any]:
         """Number of patches, and the resolution."""
         value = read_coords(self.path(slide, job))
-        note = value.about.get("note", "")
+        notes = [value.about.get("note", ""), _left_over(value.about)]
         if not len(value.coords):
-            note = "; ".join(filter(None, (note, "no patch has enough tissue")))
+            notes.append("no patch has enough tissue")
         return {
             "mpp": value.mpp,
             "mpp_source": value.about.get("mpp_source", ""),
             "patches": len(value.coords),
-            "note": note,
+            "edge_lost": round(value.about.get("edge_lost", 0.0), 6),
+            "note": "; ".join(filter(None, notes)),
         }
 
     def _key(self, slide: SlideRef, contours: Contours) -> str:
-        settings = (self.size, self.mpp, self.overlap, self.min_tissue)
+        padded = () if self.edge == EDGES[0] else (self.edge,)  # jobs from before there was a choice are still done
+        settings = (self.size, self.mpp, self.overlap, self.min_tissue, *padded)
         return _hash(METHOD, settings, contours.digest, slide.mpp, _bytes(slide))
 
 
@@ -153,6 +160,18 @@ def contours_of(slide: SlideRef, job: Job) -> Contours | None:
         if path.exists():
             return read_contours(path)
     return None
+
+
+def _left_over(about: Mapping[str, Any]) -> str:
+    """Sentence about tissue at the edges that no patch covers; none where it is next to nothing."""
+    if about.get("edge_lost", 0.0) < TOLD:
+        return ""
+    right, bottom = about["edge_um"]
+    what = "--edge pad gives them patches" if about["edge"] == EDGES[0] else "too little for --min-tissue"
+    return (
+        f"{about['edge_lost']:.1%} of the tissue lies in strips at the right ({right:.0f} um) and bottom ({bottom:.0f} um) edge "
+        f"that no patch covers ({what})"
+    )
 
 
 def _resolution(image: Slide) -> dict[str, Any]:
