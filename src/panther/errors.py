@@ -1,5 +1,8 @@
 """Errors are sentences: the file, what was found, what was expected, what to do."""
 
+import difflib
+from collections.abc import Collection, Mapping
+
 
 class InputError(ValueError):
     """Something the user gave is not right; the message is one complete sentence for the user.
@@ -15,3 +18,13 @@ class NotABagError(InputError):
 def not_finite(source: str, row: int) -> InputError:
     """Error for a bag with a NaN or an infinite number in that row."""
     return InputError(f"{source}: row {row} of the features holds NaN or an infinite number; extract this slide again.")
+
+
+def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:
+    """What was probably meant, then what is known: ``did you mean 'ot'? Known are panther, ot``."""
+    asked, plain = str(name).lower(), {entry.lower(): entry for entry in known}
+    close = difflib.get_close_matches(asked, plain, n=1)
+    meant = (aliases or {}).get(asked) or (plain[close[0]] if close else None)
+    more = f" and {len(known) - limit} more" if len(known) > limit else ""
+    listed = (", ".join(list(known)[:limit]) or "none") + more
+    return f"did you mean {meant!r}? Known are {listed}" if meant in known else f"known are {listed}"

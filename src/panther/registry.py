@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Registry(Generic[T]):
     def entry(self, name: str) -> Entry[T]:
         """Entry of that name, or a sentence that lists the known ones."""
         if name not in self._entries:
-            raise InputError(f"There is no {self.kind} {name!r}; known are {', '.join(self._entries)}.")
+            raise InputError(f"There is no {self.kind} {name!r}; {suggestion(name, self._entries)}.")
         return self._entries[name]
 
     def __getitem__(self, name: str) -> T:

@@ -90,7 +90,7 @@ def test_a_linear_head_may_lack_a_bias():
         ("structured", (64,), {}, "one token a prototype"),
         ("structured", (C, T), {"shared": "cnn"}, "known are identity, linear, mlp"),
         ("structured", (C, T), {"dropout": 1.0}, "probability below 1"),
-        ("linear", (C, T), {"width": 3}, "has no setting 'width'; it has bias"),
+        ("linear", (C, T), {"width": 3}, "has no setting 'width'; known are bias"),
         ("mlp", (C, T), {"hidden": []}, "hidden layers"),
         ("transformer", (C, T), {}, "There is no head 'transformer'"),
     ],

@@ -147,7 +147,7 @@ def test_an_external_cohort_may_name_its_classes_in_another_order():
         ("cox", Survival(np.array([1.0, np.nan]), np.ones(2, bool)), {}, "1 training patients have no finite"),
         ("cox", Survival(np.empty(0), np.empty(0, bool)), {}, "no training patients"),
         ("cox", Classes(("a", "b"), np.array([0, 1])), {}, "does not fit a target of classes; use cross-entropy"),
-        ("nll", target_for("nll"), {"bins": 3}, "has no setting 'bins'; it has n_bins, alpha"),
+        ("nll", target_for("nll"), {"bins": 3}, "has no setting 'bins'; did you mean 'n_bins'"),
         ("nll", target_for("nll"), {"alpha": 2.0}, "alpha is 2"),
         ("hinge", target_for("nll"), {}, "There is no loss 'hinge'"),
     ],

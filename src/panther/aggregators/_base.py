@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.registry import Registry
 from panther.types import Aggregator, Prototypes
 
@@ -18,7 +18,7 @@ def build(method: str, prototypes: Prototypes, options: Mapping[str, Any] | None
     known = aggregators.entry(method).metadata["options"]
     for name in options or {}:
         if name not in known:
-            raise InputError(f"The method {method!r} has no setting {name!r}; it has {', '.join(known)}.")
+            raise InputError(f"The method {method!r} has no setting {name!r}; {suggestion(name, known)}.")
     try:
         return aggregators[method](prototypes, **(options or {}))
     except TypeError as error:

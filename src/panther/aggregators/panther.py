@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators._base import aggregators
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.mixture import PRESETS, EMSettings, effective_number, fit_mixture
 from panther.types import Aggregator, Mixture, Prototypes, Rows, SlideEmbedding
 
@@ -95,9 +95,9 @@ class PantherAggregator(Aggregator):
     ) -> None:
         super().__init__()
         if preset not in PRESETS:
-            raise InputError(f"There is no preset {preset!r}; known are {', '.join(PRESETS)}.")
+            raise InputError(f"There is no preset {preset!r}; {suggestion(preset, PRESETS)}.")
         if readout not in READOUT:
-            raise InputError(f"There is no readout {readout!r}; known are {', '.join(READOUT)}.")
+            raise InputError(f"There is no readout {readout!r}; {suggestion(readout, READOUT)}.")
         self.settings: EMSettings = replace(PRESETS[preset], **overrides)
         self.readout = readout
         self.centroids = nn.Parameter(prototypes.centroids.clone(), requires_grad=trainable)

@@ -25,6 +25,7 @@ from panther.cli import (
 )
 from panther.cli import map as maps
 from panther.cli._flags import as_typed
+from panther.cli.completion import add_completion
 from panther.errors import InputError
 from panther.version import __version__
 
@@ -42,6 +43,7 @@ MODULES = (
 )
 for module in MODULES:
     module.add_to(app)
+add_completion(app)
 
 
 def _show_version(value: bool) -> None:

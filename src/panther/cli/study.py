@@ -40,7 +40,7 @@ def run(
         results = collect(study, outcome, executor=executor, track=common.track)
     written = [*write_results(results, folder, study.shown), *write_record(study, outcome, folder)]
     lines = [*outcome.population.notes, "", markdown(results, study.shown), f"Tables and predictions: {folder}"]
-    common.report(_result(results, written), lines, outcome.failures, as_json=as_json)
+    common.report(_result(results, written), lines, outcome.failures, as_json=as_json, notes=outcome.notes)
 
 
 def _result(results: Any, written: list[Path]) -> dict[str, Any]:

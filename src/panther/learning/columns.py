@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.storage.tables import PATIENT_COLUMNS, SLIDE_COLUMNS, SLIDE_SUFFIXES
 
 SITE_COLUMNS = (
@@ -101,7 +101,7 @@ def pick(table: pd.DataFrame, source: str, name: str | None, habits: Sequence[st
     """Column by its name, which must exist, or the first of the habits, or None."""
     if name is not None and name not in table.columns:
         raise InputError(
-            f"{source}: there is no {what} column {name!r}; the columns are {listed(list(table.columns))}."
+            f"{source}: there is no {what} column {name!r}; {suggestion(name, [str(c) for c in table.columns])}."
         )
     return name or next((habit for habit in habits if habit in table.columns), None)
 

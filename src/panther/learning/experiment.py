@@ -1,16 +1,14 @@
 """Run a study: plan the jobs, run what is missing in parallel, collect predictions into one tidy table."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from panther.errors import InputError
 from panther.execution import Track, map_slides, untracked
+from panther.learning.cache import discard_damaged, load_predictions
 from panther.learning.jobs import EmbeddingJob, HeadJob, NetworkJob, Parts, PrototypeJob, cache_key, run_job
 from panther.learning.population import Population, gather, subset
 from panther.learning.presets import TrainSettings, preset
@@ -18,6 +16,7 @@ from panther.learning.study import PROBE, Cell, Study
 from panther.mil import networks
 from panther.prototypes import KMeansSettings
 from panther.prototypes.patches import Look, look_at_all
+from panther.storage.bags import BagRef
 
 
 @dataclass(frozen=True)
@@ -39,16 +38,13 @@ class Outcome:
     trained: list[Trained]
     failures: dict[str, str]  # what could not be done -> sentence
     patches: dict[str, dict[str, int]]  # encoder -> sample -> how many
+    notes: tuple[str, ...] = ()  # of this run only: what it found damaged in its cache
 
 
 def run_study(study: Study, folder: Path, *, executor: Executor | None = None, track: Track = untracked) -> Outcome:
     """Run everything that is not in the cache of ``folder`` yet."""
-    population = gather(study)
-    failures: dict[str, str] = {}
-    looks = {
-        encoder: _looks(encoder, bags.values(), executor, track, failures) for encoder, bags in population.bags.items()
-    }
-    population = _readable(population, looks)
+    population, looks, failures = _gathered(study, executor, track)
+    study = study.model_copy(update={"features": {e: f for e, f in study.features.items() if e in looks}})
     plan = _Plan(study, population, looks, folder / "cache")
     cells = [(cell, fold) for cell in study.cells() for fold in range(len(population.splits))]
     jobs: dict[str, dict[Path, Any]] = {"prototypes": {}, "embeddings": {}, "models": {}}
@@ -59,6 +55,7 @@ def run_study(study: Study, folder: Path, *, executor: Executor | None = None, t
             jobs[stage].setdefault(job.path, job)
         inputs = {stage: made[stage].path for stage in ("prototypes", "embeddings") if stage in made}
         trained.append(Trained(cell, fold, made["models"].path, **inputs))
+    damaged = [told for todo in jobs.values() for path in todo if (told := discard_damaged(path))]
     broken: set[Path] = set()
     for stage, todo in jobs.items():
         broken |= _run_stage(stage, list(todo.values()), broken, failures, executor, track)
@@ -66,18 +63,44 @@ def run_study(study: Study, folder: Path, *, executor: Executor | None = None, t
     if not done:
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
     patches = {encoder: {name: look.patches for name, look in found.items()} for encoder, found in looks.items()}
-    return Outcome(population, done, failures, patches)
+    return Outcome(population, done, failures, patches, tuple(damaged))
+
+
+def _gathered(
+    study: Study, executor: Executor | None, track: Track
+) -> tuple[Population, dict[str, dict[str, Look]], dict[str, str]]:
+    """Everybody whose features can be read; a feature set without a single readable bag is told, and left out with all it would exclude."""
+    failures: dict[str, str] = {}
+    while True:
+        population = gather(study, without=failures)
+        found = {encoder: _looks(encoder, bags, executor, track) for encoder, bags in population.bags.items()}
+        lost = {encoder: told for encoder, (looks, told) in found.items() if not looks}
+        if len(lost) == len(found):
+            raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
+        left_out = {**population.problems, **{encoder: _first(told) for encoder, told in lost.items()}}
+        failures |= {name: f"{name}: the study goes on without it. {why}" for name, why in left_out.items()}
+        if not lost:
+            looks = {encoder: looks for encoder, (looks, _) in found.items()}
+            single = {f"{encoder}: {name}": why for encoder, (_, told) in found.items() for name, why in told.items()}
+            return _readable(population, looks), looks, failures | single
+
+
+def _first(told: Mapping[str, str]) -> str:
+    """One reason for many."""
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    return f"{next(iter(told.values()), '')}{more}"
 
 
 def _looks(
-    encoder: str, bags: Iterable[Any], executor: Executor | None, track: Track, failures: dict[str, str]
-) -> dict[str, Look]:
-    """Fingerprint, size and dimension of every sample; those that cannot be read are told and left out."""
-    looks, failed = look_at_all(list(bags), executor, track)
-    empty = [name for name, look in looks.items() if look.patches == 0]
-    failures |= {f"{encoder}: {name}": reason for name, reason in failed.items()}
-    failures |= {f"{encoder}: {name}": f"{name}: zero patches; it is left out." for name in empty}
-    return {name: look for name, look in looks.items() if look.patches}
+    encoder: str, bags: Mapping[str, BagRef], executor: Executor | None, track: Track
+) -> tuple[dict[str, Look], dict[str, str]]:
+    """Fingerprint, size and dimension of every sample, and a sentence for each that cannot be used."""
+    try:
+        looks, failed = look_at_all(list(bags.values()), executor, track)
+    except InputError as error:  # bags of two encoders, half and half
+        return {}, {encoder: str(error)}
+    empty = {name: f"{name}: zero patches; it is left out." for name, look in looks.items() if look.patches == 0}
+    return {name: look for name, look in looks.items() if look.patches}, {**failed, **empty}
 
 
 def _readable(population: Population, looks: dict[str, dict[str, Look]]) -> Population:
@@ -188,18 +211,6 @@ class _Plan:
         return cache_key(
             [(name, self.looks[encoder][name].fingerprint) for name in sorted(names) if name in self.looks[encoder]]
         )
-
-
-def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-    """What a model was, and its predictions of each part: ids and arrays."""
-    with np.load(path, allow_pickle=False) as arrays:
-        about = json.loads(str(arrays["about"]))
-        parts: dict[str, dict[str, np.ndarray]] = {}
-        for name in arrays.files:
-            if "/" in name:
-                part, field = name.rsplit("/", 1)
-                parts.setdefault(part, {})[field] = arrays[name]
-    return about, parts
 
 
 __all__ = ["PROBE", "Outcome", "Trained", "load_predictions", "run_study"]

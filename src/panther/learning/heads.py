@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.registry import Registry
 
 heads: Registry[Callable[..., nn.Module]] = Registry("head")
@@ -34,7 +34,7 @@ def build_head(
     known = heads.entry(name).metadata["options"]
     for option in options or {}:
         if option not in known:
-            raise InputError(f"The head {name!r} has no setting {option!r}; it has {', '.join(known)}.")
+            raise InputError(f"The head {name!r} has no setting {option!r}; {suggestion(option, known)}.")
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)

@@ -14,6 +14,7 @@ import torch
 
 from panther.aggregators import build, embed_cohort
 from panther.errors import InputError
+from panther.learning.cache import load_embeddings, sound_checkpoint
 from panther.learning.heads import build_head
 from panther.learning.presets import TrainSettings
 from panther.learning.probes import fit_suitable
@@ -138,8 +139,7 @@ class HeadJob:
 
     def run(self) -> None:
         """Write predictions, and the learning curve where there is one."""
-        x = np.load(self.embeddings, mmap_mode="r")
-        samples = json.loads(self.embeddings.with_suffix(".json").read_text())["samples"]
+        x, samples = load_embeddings(self.embeddings)
         parts = self.parts.known(samples)
         if "train" not in parts.ids:
             raise InputError(f"{self.method.title}: none of the training samples could be embedded.")
@@ -165,7 +165,7 @@ class HeadJob:
                 )
                 for part, r in rows.items()
             }
-            checkpoint = self.path.with_suffix(".ckpt")
+            checkpoint = sound_checkpoint(self.path.with_suffix(".ckpt"))
             fitted = fit(head, sources["train"], task, self.settings, val=sources.get("val"), checkpoint=checkpoint)
             ordered = {
                 part: ArraySource(x, s.target, s.batch_size, s.rows, scaler, shuffle=False)
@@ -216,7 +216,7 @@ class NetworkJob:
             )
             for part, ids in self.parts.ids.items()
         }
-        checkpoint = self.path.with_suffix(".ckpt")
+        checkpoint = sound_checkpoint(self.path.with_suffix(".ckpt"))
         fitted = fit(model, sources["train"], task, self.settings, val=sources.get("val"), checkpoint=checkpoint)
         ordered = {**sources, "train": replace(sources["train"], settings=load.for_evaluation())}
         predictions = {

@@ -80,7 +80,7 @@ class LabelOutcome:
             raise InputError(
                 f"{source}: no label column by habit among {listed(list(table.columns))}; name it with --label."
             )
-        labels = _plain(table[name])
+        labels = plain_labels(table[name])
         missing = is_missing(table[name])
         dropped = {f"no {name}": int(missing.sum())}
         if self.classes is not None:
@@ -92,7 +92,7 @@ class LabelOutcome:
 
     def build(self, values: list[str], source: str) -> Classes:
         """Classes, in numeric or alphabetic order where none was given."""
-        names = self.classes or tuple(sorted(set(values), key=_natural))
+        names = self.classes or tuple(sorted(set(values), key=natural_order))
         if len(names) < 2:
             raise InputError(
                 f"{source}: all {len(values)} samples are of one class, {listed(names)}; "
@@ -170,7 +170,7 @@ class SurvivalOutcome:
         }
         usable = ~(missing | zero)
         values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
-        words = bool(set(_plain(table[status_column]).str.lower()) & set(WORDS))
+        words = bool(set(plain_labels(table[status_column]).str.lower()) & set(WORDS))
         stated = f"{status_column}: {'dead or alive in words' if words else f'1 = {one}'}"
         return Parsed(values, stated, _positive(dropped), _doubts(table, status_column, values))
 
@@ -195,13 +195,14 @@ def _habits(endpoint: str) -> tuple[tuple[str, str, str], ...]:
     return tuple((time.format(**names), status.format(**names), one) for time, status, one in SURVIVAL_HABITS)
 
 
-def _plain(column: pd.Series) -> pd.Series:
+def plain_labels(column: pd.Series) -> pd.Series:
     """Labels without the ".0" that spreadsheets and pandas leave behind on whole numbers."""
     stripped = column.str.strip()
     return stripped.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
-def _natural(name: str) -> tuple[int, float, str]:
+def natural_order(name: str) -> tuple[int, float, str]:
+    """Key of numeric, then alphabetic order."""
     try:
         return 0, float(name), name
     except ValueError:
@@ -228,7 +229,7 @@ def _times(table: pd.DataFrame, source: str, name: str) -> pd.Series:
 
 def _events(table: pd.DataFrame, source: str, name: str, one: str) -> list[bool | None]:
     """Whether the event happened, None where missing."""
-    cells = _plain(table[name]).str.lower()
+    cells = plain_labels(table[name]).str.lower()
     missing = is_missing(table[name])
     known = set(cells[~missing])
     meaning = {cell: value == (one == "event") for cell, value in ZERO_ONE.items()} if known <= set(ZERO_ONE) else WORDS

@@ -1,17 +1,20 @@
 """Everybody a study is about: samples with features and target, the splits, and external cohorts that are only tested on."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from panther.errors import InputError
 from panther.learning.cohort import Cohort, load_cohort
+from panther.learning.column_splits import column_splits
+from panther.learning.columns import Columns, as_strings, identify, pick, read_rows, without_suffix
 from panther.learning.outcomes import LabelOutcome, Outcome
-from panther.learning.split_files import assign, read_splits
+from panther.learning.split_files import SplitFiles, assign, read_splits
 from panther.learning.splits import Split, SplitSettings, balanced_splits, strata
-from panther.learning.study import SplitSpec, Study
+from panther.learning.study import ColumnSplits, SplitSpec, Study
 from panther.learning.targets import Classes, Survival, Target
 from panther.storage.bags import BagRef, Listing, Reading, join, list_bags
 
@@ -27,6 +30,7 @@ class Population:
     splits: tuple[Split, ...]
     bags: Mapping[str, Mapping[str, BagRef]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
+    problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> sentence
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """Positions of samples."""
@@ -34,33 +38,89 @@ class Population:
         return np.array([where[name] for name in ids], np.int64)
 
 
-def gather(study: Study) -> Population:
-    """Join tables, features and splits; every encoder must have the same samples, so that methods are compared on the same patients."""
+def gather(study: Study, without: Collection[str] = ()) -> Population:
+    """Join tables, features and splits; every encoder must have the same samples, so that methods are compared on the same patients.
+
+    A feature set that is there but holds nothing usable is left out and told, and so are those named by ``without``.
+    """
     reading = Reading(any_resolution=study.allow_mixed_resolution)
-    listings = {encoder: list_bags(folder, reading=reading) for encoder, folder in study.features.items()}
-    outcome = study.task.outcome()
-    files = None if isinstance(study.splits, SplitSpec) else read_splits(study.splits)
-    table = study.table if study.table is not None else files.table() if files is not None else None
+    listings, problems = _listings({e: f for e, f in study.features.items() if e not in without}, reading)
+    if not listings:
+        raise InputError(next(iter(problems.values())))
+    files = read_splits(_splits_path(study)) if isinstance(study.splits, Path) else None
+    table = _rows(study.table) if study.table is not None else files.table() if files is not None else None
     if table is None:
         raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
-    cohort = load_cohort(table, outcome, _common_slides(listings), study.task.level)
-    notes = [*cohort.report.sentences(), *_problems(listings)]
+    outcome = study.task.outcome()
+    cohort = load_cohort(table, outcome, _common_slides(listings, table), study.task.level)
+    _check_subgroups(cohort, study.evaluate_by)
+    splits, notes = _splits(study, cohort, files)
+    population = _of(cohort, splits, listings, [*cohort.report.sentences(), *_problems(listings), *notes])
+    for name, external in study.external.items():
+        others, unusable = _listings({encoder: external.features[encoder] for encoder in listings}, reading)
+        if unusable:
+            why = next(iter(unusable.values()))
+            problems[f"external {name}"] = f"The external cohort {name!r} is not tested. {why}"
+            continue
+        rows = _rows(external.table)
+        extra = load_cohort(rows, _as_trained(outcome, cohort.target), _common_slides(others, rows), study.task.level)
+        population = _joined(population, extra, others, f"test_{name}")
+    return replace(population, problems=problems)
+
+
+def _rows(path: Path) -> pd.DataFrame:
+    table = read_rows(path)
+    table.attrs["source"] = str(path)
+    return table
+
+
+def _listings(folders: Mapping[str, Path], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
+    """Bags of every feature set, and a sentence for each that holds none; a folder that is not there is a mistake in the study."""
+    listings, problems = {}, {}
+    for encoder, folder in folders.items():
+        if not folder.exists():
+            raise InputError(f"{folder}: there is no such folder; the study names it as features of {encoder!r}.")
+        try:
+            listings[encoder] = list_bags(folder, reading=reading)
+        except InputError as error:
+            problems[encoder] = str(error)
+    return listings, problems
+
+
+def _splits_path(study: Study) -> Path:
+    """Where split tables are; a column's name in its place is a usual mistake."""
+    assert isinstance(study.splits, Path)
+    path = study.splits
+    if not path.exists() and study.table is not None and path.name in read_rows(study.table).columns:
+        raise InputError(
+            f"{path}: there is no such folder of splits; to split by the column of the table write splits: {{column: {path.name}}}."
+        )
+    return path
+
+
+def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[list[Split], list[str]]:
+    """Splits as the study says, and what is worth a word about them."""
     if files is not None:
         splits, report = assign(files, cohort)
-        notes += report.notes
-    else:
-        assert isinstance(study.splits, SplitSpec)
-        spec = study.splits
-        splits, balance = balanced_splits(cohort, spec.scheme, SplitSettings(spec.k, spec.seed, spec.shares, spec.val))
-        if balance is not None:
-            notes.append(f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}.")
-    population = _of(cohort, splits, listings, notes)
-    for name, external in study.external.items():
-        others = {encoder: list_bags(external.features[encoder], reading=reading) for encoder in study.features}
-        known = _as_trained(outcome, cohort.target)
-        extra = load_cohort(external.table, known, _common_slides(others), study.task.level)
-        population = _joined(population, extra, others, f"test_{name}")
-    return population
+        return splits, list(report.notes)
+    spec = study.splits
+    if isinstance(spec, ColumnSplits):
+        return column_splits(cohort, spec.column, val=spec.val)
+    assert isinstance(spec, SplitSpec)
+    splits, balance = balanced_splits(cohort, spec.scheme, SplitSettings(spec.k, spec.seed, spec.shares, spec.val))
+    return splits, [] if balance is None else [f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}."]
+
+
+def _check_subgroups(cohort: Cohort, column: str | None) -> None:
+    """Refuse to judge by a column that is not there, or that differs within a sample."""
+    if column is None or column in cohort.table.columns:
+        return
+    source = cohort.report.source
+    pick(cohort.rows, source, column, (), "evaluate_by")
+    raise InputError(
+        f"{source}: {column} differs between slides of one patient, so patients cannot be judged by it; "
+        "use another evaluate_by, or level: slide."
+    )
 
 
 def subset(train: Sequence[str], population: Population, size: float, seed: int) -> tuple[str, ...]:
@@ -90,8 +150,18 @@ def concatenated(first: Target, second: Target) -> Target:
     return Survival(np.concatenate([first.time, second.time]), np.concatenate([first.event, second.event]))
 
 
-def _common_slides(listings: Mapping[str, Listing]) -> set[str]:
-    return set.intersection(*({ref.sample for ref in listing.refs} for listing in listings.values()))
+def _common_slides(listings: Mapping[str, Listing], table: pd.DataFrame) -> set[str]:
+    """Slides that every encoder has; one that shares none with the table is named."""
+    source = str(table.attrs.get("source", "the table"))
+    slides = set(identify(as_strings(table), source, Columns()).slide)
+    found = {encoder: {ref.sample for ref in listing.refs} for encoder, listing in listings.items()}
+    for encoder, names in found.items():
+        if len(listings) > 1 and not slides & {without_suffix(name) for name in names}:
+            raise InputError(
+                f"{source}: none of its slides has features of {encoder!r}: the table says e.g. {min(slides)!r}, "
+                f"the features say {min(names)!r}."
+            )
+    return set.intersection(*found.values())
 
 
 def _problems(listings: Mapping[str, Listing]) -> list[str]:

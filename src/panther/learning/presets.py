@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 
 
 @dataclass(frozen=True)
@@ -77,5 +77,5 @@ PRESETS: dict[str, Preset] = {
 def preset(name: str) -> Preset:
     """Preset of that name, or a sentence that lists the known ones."""
     if name not in PRESETS:
-        raise InputError(f"There is no training preset {name!r}; known are {', '.join(PRESETS)}.")
+        raise InputError(f"There is no training preset {name!r}; {suggestion(name, PRESETS)}.")
     return PRESETS[name]

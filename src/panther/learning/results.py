@@ -12,6 +12,7 @@ import pandas as pd
 from panther.errors import InputError
 from panther.execution import Track, map_slides, untracked
 from panther.learning.bootstrap import Measure, bootstrap, paired_bootstrap, wilcoxon
+from panther.learning.columns import is_missing
 from panther.learning.experiment import Outcome, Trained, load_predictions
 from panther.learning.perfect import exact_bounds, is_perfect
 from panther.learning.population import Population
@@ -90,12 +91,13 @@ def _judged(trained: Trained, population: Population, evaluate_by: str | None) -
         whole = _Judged(trained, part, "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
         yield whole
         if evaluate_by is not None and part not in ("train", "val"):
-            yield from _subgroups(whole, population.table[evaluate_by].reindex(ids).astype(str))
+            yield from _subgroups(whole, population.table[evaluate_by].reindex(ids))
 
 
 def _subgroups(whole: _Judged, values: pd.Series) -> Iterable[_Judged]:
-    for value in sorted(values.unique()):
-        rows = np.flatnonzero((values == value).to_numpy())
+    known = values.fillna("").astype(str)  # an external table need not have the column
+    for value in sorted(set(known[~is_missing(known)])):
+        rows = np.flatnonzero((known == value).to_numpy())
         yield _Judged(
             whole.trained,
             whole.part,

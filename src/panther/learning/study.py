@@ -1,170 +1,129 @@
 """The study file: one YAML that says what is compared with what, checked before anything runs."""
 
 import itertools
-import json
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
-from panther.errors import InputError
-from panther.learning.heads import heads
-from panther.learning.outcomes import LabelOutcome, Outcome, SurvivalOutcome
-from panther.learning.presets import TrainSettings
-from panther.learning.scaling import scalers
+from panther.errors import InputError, suggestion
+from panther.learning import study_names as names
+from panther.learning.metric_names import metric_problem
 from panther.learning.splits import SCHEMES
-from panther.learning.task import tasks
+from panther.learning.study_names import PROBE, STRUCTURED
+from panther.learning.study_parts import (
+    STRICT,
+    Cell,
+    ColumnSplits,
+    External,
+    HeadEntry,
+    LossEntry,
+    MethodEntry,
+    Metric,
+    Named,
+    ScalingEntry,
+    Seed,
+    Splits,
+    SplitSpec,
+    TaskSpec,
+    TrainSize,
+)
+from panther.learning.study_yaml import read_yaml
 from panther.mil import networks
-from panther.prototypes import KMeansSettings
 
-STRUCTURED = ("structured", "paper-classification", "paper-survival")  # heads that need one token a prototype
-PROBE = "probe"  # a head without training: logistic regression or ridge Cox with inner cross-validation
+__all__ = ["PROBE", "Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Named(_Strict):
-    """A name with settings: `ot`, or `{name: ot, epsilon: 0.05}`."""
-
-    name: str
-    options: dict[str, Any] = {}
-    label: str | None = None  # what tables call it
-
-    @property
-    def title(self) -> str:
-        """What tables call it: the label, or the name with its settings."""
-        if self.label:
-            return self.label
-        return self.name + (f" ({', '.join(f'{k} {v}' for k, v in self.options.items())})" if self.options else "")
-
-    def key(self) -> str:
-        """Text that is the same for the same name and settings."""
-        return json.dumps([self.name, self.options], sort_keys=True)
-
-
-def _named(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"name": value}
-    if isinstance(value, dict) and "name" in value and "options" not in value:
-        rest = {k: v for k, v in value.items() if k not in ("name", "label")}
-        return {"name": value["name"], "label": value.get("label"), "options": rest}
-    return value
-
-
-NamedEntry = Annotated[Named, BeforeValidator(_named)]
-
-
-class TaskSpec(_Strict):
-    """What is predicted: a label column, or a survival endpoint."""
-
-    label: str | None = None
-    classes: tuple[str, ...] | None = None  # their order; all others are left out
-    survival: str | None = None  # os, dss, dfi or pfi
-    time: str | None = None  # columns of another name
-    event: str | None = None  # 1 = event
-    censorship: str | None = None  # 1 = censored
-    level: Literal["patient", "slide"] = "patient"
-
-    @model_validator(mode="after")
-    def _one_of(self) -> "TaskSpec":
-        survival = any(v is not None for v in (self.survival, self.time, self.event, self.censorship))
-        if survival == (self.label is not None):
-            raise ValueError("give either a label column or a survival endpoint")
-        return self
-
-    def outcome(self) -> Outcome:
-        """As the cohort reads it."""
-        if self.label is not None:
-            return LabelOutcome(self.label, self.classes)
-        return SurvivalOutcome(endpoint=self.survival, time=self.time, event=self.event, censorship=self.censorship)
-
-
-class SplitSpec(_Strict):
-    """Splits to make; a path in its place reads splits that exist."""
-
-    scheme: str = "kfold"
-    k: Annotated[int, Field(ge=2)] = 5
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    val: bool = False
-    seed: int = 0
-
-
-class External(_Strict):
-    """A cohort that is only tested on, with the models of every fold."""
-
-    table: Path
-    features: dict[str, Path]  # by encoder, as in the study
-
-
-class Study(_Strict):
+class Study(BaseModel):
     """A grid: features x methods x heads x losses x numbers of prototypes x training sizes x seeds, over splits."""
+
+    model_config = STRICT
 
     name: str
     table: Path | None = None  # may be missing where `splits` is a folder of tables
     features: dict[str, Path]  # encoder: folder
     task: TaskSpec
-    splits: Path | SplitSpec = SplitSpec()
+    splits: Splits = SplitSpec()  # to make, from a column {column: fold}, or a folder of split tables
     external: dict[str, External] = {}
-    methods: list[NamedEntry] = [Named(name="panther")]
-    heads: list[NamedEntry] = [Named(name="linear")]
-    losses: list[NamedEntry] | None = None  # cross-entropy for labels, cox for survival by default
-    mil_loss: NamedEntry | None = None  # loss of supervised networks; nll for survival by default
-    n_prototypes: list[int] = [16]
-    train_sizes: list[float] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
-    seeds: list[int] = [1]
-    scaling: NamedEntry = Named(name="balanced")
+    methods: list[MethodEntry] = [Named(name="panther")]
+    heads: list[HeadEntry] = [Named(name="linear")]
+    losses: list[LossEntry] | None = None  # cross-entropy for labels, cox for survival by default
+    mil_loss: LossEntry | None = None  # loss of supervised networks; nll for survival by default
+    n_prototypes: list[Annotated[int, Field(ge=1, strict=True)]] = [16]
+    train_sizes: list[TrainSize] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
+    seeds: list[Seed] = [1]
+    scaling: ScalingEntry = Named(name="balanced")
     prototypes: dict[str, Any] = {}  # settings of K-means
     training: dict[str, Any] = {}  # settings of training, over the paper's
     mil_training: dict[str, Any] = {}  # the same for supervised networks
     evaluate_by: str | None = None  # column whose values are also judged by themselves
     reference: str | None = None  # method (its title) that others are compared with; the first by default
-    metrics: list[str] | None = None  # those of the printed tables; all are in the results
+    metrics: list[Metric] | None = None  # those of the printed tables; all are in the results
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
     @model_validator(mode="after")
-    def _known(self) -> "Study":
-        loss_names = [e.name for e in tasks]
-        for where, entries, known in (
-            ("methods", self.methods, [*aggregators.names(), *networks.names()]),
-            ("heads", self.heads, [*heads.names(), PROBE]),
-            ("losses", self.losses or [], loss_names),
-            ("mil_loss", [self.mil_loss] if self.mil_loss else [], loss_names),
-            ("scaling", [self.scaling], scalers.names()),
-        ):
-            for entry in entries:
-                if entry.name not in known:
-                    raise ValueError(f"{where}: there is no {entry.name!r}; known are {', '.join(known)}")
-        for where, given, settings in (
-            ("prototypes", self.prototypes, KMeansSettings),
-            ("training", self.training, TrainSettings),
-            ("mil_training", self.mil_training, TrainSettings),
-        ):
-            names = [f.name for f in fields(settings)]
-            for name in given:
-                if name not in names:
-                    raise ValueError(f"{where}: there is no setting {name!r}; known are {', '.join(names)}")
-        if isinstance(self.splits, SplitSpec):
-            if self.splits.scheme not in SCHEMES:
-                raise ValueError(f"splits.scheme: there is no {self.splits.scheme!r}; known are {', '.join(SCHEMES)}")
-            if self.table is None:
-                raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
-        for name, cohort in self.external.items():
-            missing = sorted(set(self.features) - set(cohort.features))
-            if missing:
-                raise ValueError(f"external.{name}.features: no folder for {', '.join(missing)}")
+    def _possible(self) -> "Study":
+        """Every name and every setting, tried."""
         empty = [
             n for n in ("features", "methods", "heads", "n_prototypes", "train_sizes", "seeds") if not getattr(self, n)
         ]
         if empty:
             raise ValueError(f"{empty[0]}: is empty; there is nothing to compare")
+        self._check_entries()
+        kind = "survival" if self.is_survival else "classification"
+        _told("training", names.check_training, self.training, f"paper-{kind}")
+        _told("mil_training", names.check_training, self.mil_training, f"paper-mil-{kind}")
+        _told("prototypes", names.check_prototypes, self.prototypes, self.n_prototypes)
+        for key in ("seeds", "n_prototypes", "train_sizes"):
+            _told(key, names.refuse_repeated, getattr(self, key))
+        self._check_splits()
+        self._check_judgement()
         return self
+
+    def _check_entries(self) -> None:
+        """Methods, heads, losses and scaling: known, with settings that they take, each once."""
+        survival = self.is_survival
+        for method in self.methods:
+            _told("methods", names.check_method, method.name, method.options)
+        for head in self.heads:
+            _told("heads", names.check_head, head.name, head.options)
+        for loss in self.losses or []:
+            _told("losses", names.check_loss, loss.name, loss.options, survival)
+        if self.mil_loss:
+            _told("mil_loss", names.check_loss, self.mil_loss.name, self.mil_loss.options, survival)
+        _told("scaling", names.check_scaling, self.scaling.name, self.scaling.options)
+        for where, entries in (("methods", self.methods), ("heads", self.heads), ("losses", self.losses or [])):
+            _told(where, names.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
+
+    def _check_splits(self) -> None:
+        """A scheme that exists, a table to split, and a folder for every external feature set."""
+        if isinstance(self.splits, SplitSpec) and self.splits.scheme not in SCHEMES:
+            asked = self.splits.scheme
+            raise ValueError(f"splits.scheme: there is no {asked!r}; {suggestion(asked, SCHEMES)}")
+        if not isinstance(self.splits, Path) and self.table is None:
+            raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
+        for name, cohort in self.external.items():
+            missing = sorted(set(self.features) - set(cohort.features))
+            unknown = sorted(set(cohort.features) - set(self.features))
+            if unknown:
+                raise ValueError(
+                    f"external.{name}.features: the study has no features {unknown[0]!r}; {suggestion(unknown[0], self.features)}"
+                )
+            if missing:
+                raise ValueError(f"external.{name}.features: no folder for {', '.join(missing)}")
+
+    def _check_judgement(self) -> None:
+        """Metrics that judge this task, and a reference that is compared."""
+        _told("metrics", names.refuse_repeated, self.metrics or [])
+        for metric in self.metrics or []:
+            if problem := metric_problem(metric, self.is_survival):
+                raise ValueError(f"metrics: {problem}")
+        titles = [method.title for method in self.methods]
+        if self.reference is not None and self.reference not in titles:
+            raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
 
     @property
     def is_survival(self) -> bool:
@@ -206,40 +165,9 @@ def _has_tokens(method: Named) -> bool:
     return bool(aggregators.entry(method.name).metadata["tokens"](method.options))
 
 
-class Cell(_Strict):
-    """One row of the comparison; it is trained once a fold."""
-
-    encoder: str
-    method: Named
-    head: Named
-    loss: Named
-    n_prototypes: int  # 0: none
-    train_size: float
-    seed: int
-
-    def columns(self) -> dict[str, Any]:
-        """As columns of the results."""
-        return {
-            "encoder": self.encoder,
-            "method": self.method.title,
-            "head": self.head.title,
-            "loss": self.loss.title,
-            "n_prototypes": self.n_prototypes,
-            "train_size": self.train_size,
-            "seed": self.seed,
-        }
-
-
 def load_study(path: Path) -> Study:
     """Read and check a study file; relative paths in it count from its folder."""
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: is not YAML ({' '.join(str(error).split())}).") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected keys like name, features, task; `panther study new` writes a template.")
+    content = read_yaml(path)
     try:
         study = Study.model_validate(content)
     except ValidationError as error:
@@ -247,21 +175,44 @@ def load_study(path: Path) -> Study:
     return _resolved(study, path.parent)
 
 
+def _told(where: str, check: Callable[..., None], *given: Any) -> None:
+    """Run a check; what it refuses is told with the key."""
+    try:
+        check(*given)
+    except InputError as error:
+        raise ValueError(f"{where}: {str(error).rstrip('.')}") from error
+
+
 def _explained(error: ValidationError) -> str:
-    """First problem: the key, what was found, what was expected."""
-    problem = error.errors()[0]
-    where = ".".join(
-        str(part) for part in problem["loc"] if not isinstance(part, str) or part not in ("SplitSpec", "path")
-    )
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        message = (
-            f"there is no such key; known are {', '.join(Study.model_fields)}"
-            if "." not in where
-            else "there is no such key"
-        )
-    more = error.error_count() - 1
+    """One problem, a mistyped key before all others: the key, what was found, what was expected."""
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    problem, kind = problems[0], problems[0]["type"]
+    parts = list(problem["loc"])
+    if parts[:1] == ["splits"]:
+        del parts[1:2]  # which kind of splits it was taken for
+    where = ".".join(map(str, parts))
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    if kind == "extra_forbidden":
+        message = f"there is no such key; {suggestion(str(parts[-1]), _keys_at(parts))}"
+    elif kind == "missing":
+        message = "is missing"
+    elif kind == "model_type":
+        expected = "a folder, {scheme: kfold} or {column: fold}" if where == "splits" else "a name, or {name: ...}"
+        message = f"expected {expected}, not {problem['input']!r}"[:200]
+    elif where and kind != "value_error":
+        message = f"{message.replace('Input should be', 'expected')}, not {problem['input']!r}"[:200]
+    more = len(problems) - 1
     return (f"{where}: " if where else "") + f"{message}" + (f" (and {more} more)." if more else ".")
+
+
+def _keys_at(parts: list[Any]) -> list[str]:
+    """Keys that are known in that place of a study file."""
+    inner = {
+        "task": [*TaskSpec.model_fields],
+        "splits": list(dict.fromkeys((*SplitSpec.model_fields, *ColumnSplits.model_fields))),
+        "external": [*External.model_fields],
+    }
+    return [*Study.model_fields] if len(parts) == 1 else inner.get(str(parts[0]), [*Named.model_fields])
 
 
 def _resolved(study: Study, folder: Path) -> Study:

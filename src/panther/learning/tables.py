@@ -6,18 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from panther.learning.metric_names import TITLES
 from panther.learning.results import Results
 from panther.learning.verdicts import about_perfect, best_rows, winners
 from panther.storage.atomic import atomic_write
 
-METRICS = {
-    "c_index": "c-index",
-    "c_index_uno": "Uno's c-index",
-    "balanced_accuracy": "Bal. acc.",
-    "weighted_f1": "F1",
-    "quadratic_kappa": "Cohen's kappa",
-    "auroc": "AUROC",
-}
 FACTORS = {
     "encoder": "encoder",
     "loss": "loss",
@@ -30,12 +23,12 @@ def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Rows: methods with their heads; columns: test part, subgroup and metric; cells: (mean, std, low, high)."""
     shown = summary[summary["metric"].isin(metrics)]
     rows = row_names(shown, varying_factors(shown))
-    columns = [f"{part_name(row['part'], row['subgroup'])}, {METRICS[row['metric']]}" for _, row in shown.iterrows()]
+    columns = [f"{part_name(row['part'], row['subgroup'])}, {TITLES[row['metric']]}" for _, row in shown.iterrows()]
     cells = list(zip(shown["mean"], shown["std"], shown["ci_low"], shown["ci_high"], strict=True))
     table = pd.DataFrame({"row": rows, "column": columns, "cell": cells})
     wide = table.pivot_table(index="row", columns="column", values="cell", aggfunc="first", sort=False)
     tests = sorted({(part, group) for part, group in zip(shown["part"], shown["subgroup"], strict=True)})
-    ordered = [f"{part_name(part, group)}, {METRICS[metric]}" for part, group in tests for metric in metrics]
+    ordered = [f"{part_name(part, group)}, {TITLES[metric]}" for part, group in tests for metric in metrics]
     return wide.loc[list(dict.fromkeys(rows)), [column for column in ordered if column in wide.columns]]
 
 
@@ -49,7 +42,7 @@ def verdicts(results: Results, metrics: list[str]) -> list[str]:
             best = best_rows(shown[(shown["part"] == part) & (shown["metric"] == metric)])
             if best.empty:
                 continue
-            name = f"{part_name(part)}, {METRICS[metric]}"
+            name = f"{part_name(part)}, {TITLES[metric]}"
             said.append(f"Best mean ({name}): {best['mean'].max():.3f}, {winners(list(best['row']))}.")
             notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
             said += [f"{name} 1.000: {note}." for note in notes if note]

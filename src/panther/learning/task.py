@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.learning.losses import balanced_weights, cross_entropy
 from panther.learning.metrics import classification_metrics
 from panther.learning.survival_task import CoxSurvival, DiscreteSurvival, RankingSurvival, check_survival
@@ -118,8 +118,9 @@ def fit_task(name: str, target: Classes | Survival, **options: Any) -> Task[Any]
         raise InputError(f"The loss {name!r} does not fit a target of {_kind(target)}; use {' or '.join(suitable)}.")
     for option in options:
         if option not in entry.metadata["options"]:
-            known = ", ".join(entry.metadata["options"]) or "none"
-            raise InputError(f"The loss {name!r} has no setting {option!r}; it has {known}.")
+            raise InputError(
+                f"The loss {name!r} has no setting {option!r}; {suggestion(option, entry.metadata['options'])}."
+            )
     return entry.value.fit(target, **options)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 
 _HEAD = """\
 # {title}
@@ -137,7 +137,7 @@ TEMPLATES: dict[str, Template] = {
 def write_template(name: str, path: Path) -> None:
     """Write a study to start from; an existing file is not overwritten."""
     if name not in TEMPLATES:
-        raise InputError(f"There is no study template {name!r}; known are {', '.join(TEMPLATES)}.")
+        raise InputError(f"There is no study template {name!r}; {suggestion(name, TEMPLATES)}.")
     if path.exists():
         raise InputError(f"{path}: is there already; give another name with -o.")
     from panther.storage.atomic import atomic_write

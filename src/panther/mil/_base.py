@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.registry import Registry
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
@@ -65,8 +65,9 @@ def build(
     metadata = networks.entry(name).metadata
     for option in options or {}:
         if option not in metadata["options"]:
-            known = ", ".join(metadata["options"])
-            raise InputError(f"The network {name!r} has no setting {option!r}; it has {known}.")
+            raise InputError(
+                f"The network {name!r} has no setting {option!r}; {suggestion(option, metadata['options'])}."
+            )
     if metadata["needs_prototypes"] and prototypes is None:
         raise InputError(
             f"The network {name!r} groups patches by prototypes; give a prototype file (`panther prototypes`)."

@@ -1,8 +1,10 @@
 """Tab: who trained and who tested, and the proof that nobody did both."""
 
+from pathlib import Path
+
 import numpy as np
 
-from panther.learning.study import SplitSpec
+from panther.learning.study import ColumnSplits
 from panther.learning.tables import part_name
 from panther.report.checks import overlaps
 from panther.report.data import Run
@@ -36,7 +38,9 @@ def splits(material: Material) -> Html:
 
 def _how(run: Run) -> str:
     spec, folds = run.study.splits, len(run.folds)
-    if not isinstance(spec, SplitSpec):
+    if isinstance(spec, ColumnSplits):
+        return f"The {folds} splits are those of the table's column {spec.column}; everything that is fitted is fitted on the training part of each."
+    if isinstance(spec, Path):
         return f"The {folds} splits were read from files ({spec.name}); everything that is fitted is fitted on the training part of each."
     return (
         f"{folds} splits by the scheme {spec.scheme} (seed {spec.seed}), at patient level. Prototypes, scaling and models are fitted on the "

@@ -1,0 +1,82 @@
+"""What a shell offers after Tab: the values of options, known without loading what they name. A test keeps the lists true."""
+
+import inspect
+from collections.abc import Callable
+
+import typer
+from typer.models import ParameterInfo
+
+EMBEDDINGS = ("panther", "ot", "h2t", "protocounts", "deepsets")
+BY_PROTOTYPE = ("panther", "ot", "h2t", "protocounts")
+NETWORKS = ("abmil", "transmil", "dsmil", "attnmisl", "ilra")
+HEADS = ("probe", "linear", "mlp", "structured", "paper-classification", "paper-survival")
+LOSSES = ("cross-entropy", "cox", "nll", "ranking")
+PRESETS = ("paper", "published-code", "calibrated")
+READOUTS = ("all", "wa", "top", "bottom")
+SCALINGS = ("balanced", "block", "coordinate", "none")
+SCHEMES = ("holdout", "kfold", "site-kfold")
+ENDPOINTS = ("os", "dss", "dfi", "pfi")
+ENCODERS = (
+    *("lite0", "resnet50", "uni", "uni2", "virchow2", "gigapath", "h-optimus-0", "phikon", "phikon-v2", "conch"),
+    *("ctranspath", "dinov2-small", "dinov2-small-reg", "dinov2-base", "dinov2-base-reg", "dinov2-large"),
+    *("dinov2-large-reg", "dinov2-giant", "dinov2-giant-reg"),
+)
+
+
+def templates() -> tuple[str, ...]:
+    """Study templates, read when they are asked for."""
+    from panther.learning.templates import TEMPLATES
+
+    return tuple(TEMPLATES)
+
+
+Values = tuple[str, ...] | Callable[[], tuple[str, ...]]
+# By the parameter of a command's function; a command that takes other values stands below with its name.
+VALUES: dict[str, Values] = {
+    "method": BY_PROTOTYPE,
+    "preset": PRESETS,
+    "readout": READOUTS,
+    "head": HEADS,
+    "loss": LOSSES,
+    "scaling": SCALINGS,
+    "scheme": SCHEMES,
+    "survival": ENDPOINTS,
+    "encoder": ENCODERS,
+    "device": ("cpu", "cuda", "mps"),
+    "level": ("patient", "slide"),
+    "split": ("train", "val", "test"),
+    "share": ("proportional", "equal"),
+    "precision": ("auto", "float32", "bfloat16", "float16"),
+}
+OF_COMMAND: dict[tuple[str, str], Values] = {
+    ("embed", "method"): EMBEDDINGS,
+    ("train", "method"): (*EMBEDDINGS, *NETWORKS),
+    ("new", "name"): templates,
+    ("convert", "to"): ("trident", "npy", "safetensors"),
+    ("convert", "dtype"): ("keep", "float16", "float32", "float64"),
+    ("encode_tiles", "dtype"): ("float16", "float32"),
+    ("embed", "format"): ("h5ad", "npz"),
+}
+
+
+def add_completion(app: typer.Typer) -> None:
+    """Give every option of the tables above its values."""
+    for command in app.registered_commands:
+        function = command.callback
+        assert function is not None
+        for name, parameter in inspect.signature(function).parameters.items():
+            values = OF_COMMAND.get((function.__name__, name), VALUES.get(name))
+            for info in getattr(parameter.annotation, "__metadata__", ()):
+                if values is not None and isinstance(info, ParameterInfo):
+                    info.autocompletion = _beginning(values)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        add_completion(group.typer_instance)
+
+
+def _beginning(values: Values) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        known = values() if callable(values) else values
+        return [value for value in known if value.startswith(incomplete)]
+
+    return complete

@@ -1,0 +1,67 @@
+"""What a study keeps on disk is read before it is used again: a damaged file is told, removed and made anew."""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.storage.prototypes import load_prototypes
+
+DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """What a model was, and its predictions of each part: ids and arrays."""
+    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        parts: dict[str, dict[str, np.ndarray]] = {}
+        for name in arrays.files:
+            if "/" in name:
+                part, field = name.rsplit("/", 1)
+                parts.setdefault(part, {})[field] = arrays[name]
+    return about, parts
+
+
+def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Matrix (n, out_dim) as a memory map, and its samples, which stand in the .json beside it."""
+    matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    samples = json.loads(path.with_suffix(".json").read_text())["samples"]
+    if matrix.ndim != 2 or len(matrix) != len(samples):
+        raise ValueError(f"a matrix {matrix.shape} for {len(samples)} samples")
+    return matrix, samples
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    ".safetensors": load_prototypes,
+    ".npy": load_embeddings,
+    ".npz": load_predictions,
+}
+
+
+def discard_damaged(path: Path) -> str | None:
+    """Remove a stored result that cannot be read; returns a sentence about it, None where it is sound or not there."""
+    if not path.exists():
+        return None
+    try:
+        READERS[path.suffix](path)
+    except DAMAGE as error:
+        reason = str(error).removeprefix(f"{path}: ").split("; ")[0].rstrip(".") or "it is cut short"
+        path.unlink()
+        return f"{path.name} in the cache was damaged ({reason}) and is made anew."
+    return None
+
+
+def sound_checkpoint(path: Path) -> Path:
+    """Where a training may go on; what lies there and cannot be read is removed, and the training starts anew."""
+    import torch
+
+    if path.exists():
+        try:
+            torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # truncated, of another program, or a pickle that would run code
+            path.unlink()
+    return path
