@@ -59,8 +59,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     for name, external in study.external.items():
         others, unusable = _listings({encoder: external.features[encoder] for encoder in listings}, reading)
         if unusable:
-            why = next(iter(unusable.values()))
-            problems[f"external {name}"] = f"The external cohort {name!r} is not tested. {why}"
+            problems[f"external {name}"] = next(iter(unusable.values()))
             continue
         rows = _rows(external.table)
         extra = load_cohort(rows, _as_trained(outcome, cohort.target), _common_slides(others, rows), study.task.level)
