@@ -1,5 +1,7 @@
 """From an image to an embedding with the commands of the README, offline, with the embedded encoder."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -80,27 +82,19 @@ def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_bef
     """One slide of one is no progress; what an earlier run has encoded counts when its slide is finished."""
     advanced = []
 
-    class Bar:
-        def __init__(self, *columns, **options):
-            pass
+    class Recorded:
+        def advance(self, count=1):
+            advanced.append(count)
 
-        def __enter__(self):
-            return self
+        def describe(self, what):
+            assert what == "features, 1 of 1 slides, patches"
 
-        def __exit__(self, *_):
-            pass
+    @contextmanager
+    def bar(what, total):
+        advanced.append(-total)
+        yield Recorded()
 
-        def add_task(self, what, total):
-            advanced.append(-total)
-
-        def advance(self, task, patches):
-            advanced.append(patches)
-
-        def update(self, task, advance, description):
-            advanced.append(advance)
-            assert description == "features, 1 of 1 slides"
-
-    monkeypatch.setattr("rich.progress.Progress", Bar)
+    monkeypatch.setattr("panther.cli._patches.bar", bar)
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
     monkeypatch.setattr("panther.cli._common.track", lambda items, what, total: items)
     run(*command)

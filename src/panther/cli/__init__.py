@@ -25,6 +25,7 @@ from panther.cli import (
 )
 from panther.cli import map as maps
 from panther.cli._flags import as_typed
+from panther.cli._progress import told_in_logs
 from panther.cli.completion import add_completion
 from panther.errors import InputError
 from panther.version import __version__
@@ -71,8 +72,10 @@ def main() -> None:
     if verbose:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
+    command = " ".join(["panther", *arguments[:1]])
     try:
-        app(arguments, prog_name="panther")
+        with told_in_logs(command):
+            app(arguments, prog_name="panther")
     except SystemExit as end:
         if end.code == INTERRUPTED:
             typer.echo("panther: stopped. Type the same command again to go on.", err=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli._flags import as_typed
+from panther.cli._progress import track as track
 
 SMALL_JOB = 500e6  # bytes of features
 
@@ -71,17 +72,6 @@ def reading(encoder_name: str | None, mixed: bool) -> Any:
     from panther.storage.bags import Reading
 
     return Reading(encoder_name, mixed)
-
-
-def track(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
-    """Progress bar on standard error, where that is a terminal; it disappears when done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield from progress.track(items, total=total, description=what)
 
 
 def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> int:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from panther.cli import _common as common
+from panther.cli._progress import told_by_others
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,4 +26,5 @@ def demo(
     from panther.demo import CohortSettings, Demo, run_demo
 
     cohort = CohortSettings(patients, min(5, patients // 6), seed=seed)  # a site is a fold: six patients at least
-    run_demo(Demo(folder, cohort, full), typer.echo, common.track)
+    with told_by_others():
+        run_demo(Demo(folder, cohort, full), typer.echo, common.track)

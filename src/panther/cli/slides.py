@@ -12,6 +12,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli._patches import PatchProgress
+from panther.cli._progress import duration
 from panther.cli.embed import parse_settings
 from panther.cli.encoders import BatchOption, DtypeOption, PrecisionOption, WeightsOption
 
@@ -243,19 +244,10 @@ def _plan_lines(plans: Mapping[str, Any], sums: Mapping[str, float]) -> list[str
     if len(plans) > 20:
         lines.append(f"  ... and {len(plans) - 20} more slides; --json lists all")
     sizes = " or ".join(f"{v / 1e6:,.1f} MB (d={k.rpartition('_')[2]})" for k, v in sums.items() if "bytes" in k)
-    encoder = (
-        f"{_duration(sums['encode_seconds'])} to encode them" if "encode_seconds" in sums else "the encoder on top"
-    )
+    encoder = f"{duration(sums['encode_seconds'])} to encode them" if "encode_seconds" in sums else "the encoder on top"
     return [
         *lines,
         f"{sums['slides']} slides, {sums['patches']:,} patches; features in float16: {sizes}",
-        f"About {_duration(sums['tissue_seconds'])} to find tissue, {_duration(sums['decode_seconds'])} to decode the patches, "
+        f"About {duration(sums['tissue_seconds'])} to find tissue, {duration(sums['decode_seconds'])} to decode the patches, "
         f"{encoder}. Nothing was written.",
     ]
-
-
-def _duration(seconds: float) -> str:
-    """One number a person can use."""
-    units = ((86400 * 2, 86400, "days"), (5400, 3600, "h"), (90, 60, "min"))
-    size, name = next(((size, name) for least, size, name in units if seconds >= least), (1, "s"))
-    return f"{seconds / size:.1f} {name}"

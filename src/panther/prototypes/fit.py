@@ -48,7 +48,7 @@ def fit_prototypes(
 
     projection, x = _project(x, settings)
     x = x.to(device)
-    best, inertias = kmeans(x, settings.n_prototypes, settings.seed, settings.restarts)
+    best, inertias = kmeans(x, settings.n_prototypes, settings.seed, settings.restarts, track=track)
     centroids, measured = best.centroids, None
     for number in range(settings.passes + 1):
         what = f"pass {number + 1} of {settings.passes} over all patches" if number < settings.passes else "measuring"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.execution import Track, untracked
 from panther.statistics import Statistics, accumulate, block_rows, nearest, squared_distances
 
 TOLERANCE = 1e-5  # relative gain of inertia below which Lloyd stops
@@ -24,7 +25,7 @@ class KMeansRun(NamedTuple):
 
 
 def kmeans(
-    x: Tensor, n_clusters: int, seed: int, restarts: int, max_iterations: int = 100
+    x: Tensor, n_clusters: int, seed: int, restarts: int, max_iterations: int = 100, track: Track = untracked
 ) -> tuple[KMeansRun, list[float]]:
     """Best of several restarts on a sample (m, d), and the inertia of each.
 
@@ -43,12 +44,12 @@ def kmeans(
         generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
         return lloyd(x, plus_plus(x, n_clusters, origin, generator), origin, max_iterations)
 
-    threads = torch.get_num_threads()
+    threads, what = torch.get_num_threads(), "K-means from several starts"
     if x.is_cuda:
-        runs = [restart(number) for number in range(restarts)]
+        runs = [restart(number) for number in track(range(restarts), what, restarts)]
     else:
         with ThreadPoolExecutor(min(restarts, os.cpu_count() or 1)) as pool:
-            runs = list(pool.map(restart, range(restarts)))
+            runs = list(track(pool.map(restart, range(restarts)), what, restarts))
     torch.set_num_threads(threads)
     return min(runs, key=lambda run: run.inertia), [run.inertia for run in runs]
 

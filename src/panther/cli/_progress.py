@@ -1,0 +1,184 @@
+"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line a minute.
+
+The lines come from a thread of their own, so that phases which report nothing (a long step of K-means, hashing) are not silent either.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+EVERY = "PANTHER_LOG_EVERY"  # environment: seconds between two lines; 0 is none
+
+
+class Bar(Protocol):
+    """What a phase of the work tells."""
+
+    def advance(self, count: int = 1) -> None:
+        """So much more is done."""
+
+    def describe(self, what: str) -> None:
+        """It is now called so."""
+
+
+@dataclass(eq=False)
+class Phase:
+    """Part of the work that is counted."""
+
+    what: str
+    total: int
+    began: float
+    done: int = 0
+
+    def advance(self, count: int = 1) -> None:
+        """So much more is done."""
+        self.done += count
+
+    def describe(self, what: str) -> None:
+        """It is now called so."""
+        self.what = what
+
+    def line(self, now: float) -> str:
+        """What, how much of it, how fast, how much longer."""
+        seconds = now - self.began
+        counted = f"{self.what}: {self.done:,} of {self.total:,}"
+        if not self.done or seconds <= 0:
+            return f"{counted}, at work for {duration(seconds)}"
+        rate = self.done / seconds
+        speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min" if 60 * rate >= 1 else f"{3600 * rate:.1f}/h"
+        left = max(self.total - self.done, 0) / rate
+        return f"{counted} ({self.done / max(self.total, 1):.0%}), {speed}, {duration(left)} left"
+
+
+@dataclass
+class Work:
+    """What a command is doing; one a process."""
+
+    command: str = "panther"
+    began: float = 0.0
+    phases: list[Phase] = field(default_factory=list)  # the innermost last
+    finished: str = ""  # phase before this one
+    told_elsewhere: bool = False  # by commands that this one has started
+    clock: Callable[[], float] = time.monotonic
+
+    def line(self) -> str | None:
+        """One line for a log."""
+        now = self.clock()
+        if self.phases:
+            return self.phases[-1].line(now)
+        after = f"; done: {self.finished}" if self.finished else ""
+        return None if self.told_elsewhere else f"{self.command}: at work for {duration(now - self.began)}{after}"
+
+
+WORK = Work()
+
+
+@contextmanager
+def told_in_logs(command: str, work: Work = WORK) -> Iterator[None]:
+    """Write a line on standard error every minute until the work ends, unless that is a terminal, where there are bars."""
+    work.command, work.began, work.finished = command, work.clock(), ""
+    every = _every()
+    if every <= 0 or _is_terminal():
+        yield
+        return
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(every):
+            line = work.line()
+            if line is not None and not ended.is_set() and not _said(line):
+                return
+
+    teller = threading.Thread(target=beat, name="panther-progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+@contextmanager
+def bar(what: str, total: int, work: Work = WORK) -> Iterator[Bar]:
+    """A phase of the work: a bar on a terminal, which disappears when done; else a part of the lines."""
+    if _is_terminal():
+        with _rich_bar(what, total) as shown:
+            yield shown
+        return
+    phase = Phase(what, total, work.clock())
+    work.phases.append(phase)
+    try:
+        yield phase
+    finally:
+        work.phases.remove(phase)
+        work.finished = phase.what
+
+
+def track(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+    """Pass items through, counting them."""
+    with bar(what, total) as shown:
+        for item in items:
+            yield item
+            shown.advance()
+
+
+@contextmanager
+def told_by_others(work: Work = WORK) -> Iterator[None]:
+    """While other commands do the work, they tell of it themselves."""
+    work.told_elsewhere = True
+    try:
+        yield
+    finally:
+        work.told_elsewhere = False
+
+
+def duration(seconds: float) -> str:
+    """One number a person can use."""
+    units = ((86400 * 2, 86400, "days"), (5400, 3600, "h"), (90, 60, "min"))
+    size, name = next(((size, name) for least, size, name in units if seconds >= least), (1, "s"))
+    return f"{seconds / size:.1f} {name}"
+
+
+@contextmanager
+def _rich_bar(what: str, total: int) -> Iterator[Bar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Rich(progress, progress.add_task(what, total=total))
+
+
+@dataclass(frozen=True)
+class _Rich:
+    progress: Any
+    task: Any
+
+    def advance(self, count: int = 1) -> None:
+        self.progress.advance(self.task, count)
+
+    def describe(self, what: str) -> None:
+        self.progress.update(self.task, description=what)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _every() -> float:
+    try:
+        return float(os.environ.get(EVERY, "60"))
+    except ValueError:
+        return 60.0
+
+
+def _said(line: str) -> bool:
+    """Whether anybody still listens."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):  # closed
+        return False
+    return True

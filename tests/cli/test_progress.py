@@ -1,0 +1,117 @@
+"""Logs are never silent for long: one line a minute where standard error is no terminal."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from running import Runner, make_cohort
+
+from panther.cli import _progress as progress
+from panther.cli._progress import EVERY, Phase, Work, bar, duration, told_by_others, told_in_logs, track
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "told"),
+    [
+        (0, 30, "embedding: 0 of 1,200, at work for 30.0 s"),
+        (600, 60, "embedding: 600 of 1,200 (50%), 10.0/s, 60.0 s left"),
+        (40, 600, "embedding: 40 of 1,200 (3%), 4.0/min, 4.8 h left"),
+        (2, 7200, "embedding: 2 of 1,200 (0%), 1.0/h, 49.9 days left"),
+        (1200, 600, "embedding: 1,200 of 1,200 (100%), 2.0/s, 0.0 s left"),
+    ],
+)
+def test_a_line_tells_what_how_much_how_fast_and_how_long(done: int, seconds: float, told: str) -> None:
+    assert Phase("embedding", 1200, 1000.0, done).line(1000.0 + seconds) == told
+
+
+def test_between_phases_the_command_is_told_and_what_came_before() -> None:
+    now = [0.0]
+    work = Work("panther prototypes", clock=lambda: now[0])
+    now[0] = 61.0
+    assert work.line() == "panther prototypes: at work for 61.0 s"
+    with bar("sampling", 3, work) as shown:
+        shown.advance()
+        now[0] = 62.0
+        assert work.line() == "sampling: 1 of 3 (33%), 1.0/s, 2.0 s left"
+        with bar("an inner one", 5, work):
+            assert str(work.line()).startswith("an inner one: 0 of 5")
+        assert str(work.line()).startswith("sampling")
+    assert work.line() == "panther prototypes: at work for 62.0 s; done: sampling"
+    with told_by_others(work):
+        assert work.line() is None
+
+
+def test_lines_come_while_a_phase_reports_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Arithmetic without an end in sight, in torch and in plain Python."""
+    monkeypatch.setenv(EVERY, "0.1")
+    end = time.monotonic() + 1.5
+    with told_in_logs("panther thinking"):
+        while time.monotonic() < end:
+            torch.ones(300, 300) @ torch.ones(300, 300)
+            sum(range(10_000))
+    lines = capsys.readouterr().err.splitlines()
+    assert 4 <= len(lines) <= 15
+    assert all(line.startswith("panther thinking: at work for") for line in lines)
+    time.sleep(0.3)
+    assert capsys.readouterr().err == ""  # and none after the end
+
+
+@pytest.mark.parametrize(("every", "terminal"), [("0", False), ("0.05", True)])
+def test_there_are_no_lines_where_nobody_wants_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, every: str, terminal: bool
+) -> None:
+    monkeypatch.setenv(EVERY, every)
+    monkeypatch.setattr(progress, "_is_terminal", lambda: terminal)
+    with told_in_logs("panther thinking"):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_has_its_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_is_terminal", lambda: True)
+    assert list(track(iter("abc"), "letters", 3)) == ["a", "b", "c"]
+    assert progress.WORK.phases == []
+
+
+def test_an_iteration_that_is_given_up_is_no_phase_any_more() -> None:
+    items = track(iter("abc"), "letters", 3)
+    next(items)
+    assert [phase.what for phase in progress.WORK.phases] == ["letters"]
+    items.close()
+    assert progress.WORK.phases == []
+
+
+def test_a_command_in_a_log_says_what_it_does(tmp_path: Path) -> None:
+    """The real command, its standard error a file; lines of the sort that a job of a cluster leaves, only more often."""
+    make_cohort(tmp_path)
+    arguments = ("prototypes", "feats", "-C", "2", "-o", "p.safetensors", "-j", "1")
+    with (tmp_path / "log").open("w") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "panther", *arguments],
+            cwd=tmp_path,
+            stderr=log,
+            stdout=subprocess.PIPE,
+            env=os.environ | {EVERY: "0.002"},
+        )
+    assert done.returncode == 0
+    lines = [line for line in (tmp_path / "log").read_text().splitlines() if not line.startswith("Note: ")]
+    assert lines
+    form = r"(panther prototypes: at work for .+|.+: \d+ of \d+( \(\d+%\), [\d.]+/\w+, .+ left|, at work for .+))"
+    assert [line for line in lines if not re.fullmatch(form, line)] == []
+    assert b"2 prototypes" in done.stdout
+
+
+def test_a_short_command_says_nothing_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(make_cohort(tmp_path))
+    _, err = Runner(monkeypatch, capsys)("inspect", "feats")
+    assert " of 6" not in err
+    assert duration(60 * 60 * 3) == "3.0 h"
