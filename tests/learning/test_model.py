@@ -1,5 +1,6 @@
 """One trained model as one file: the same predictions wherever it is opened, and only for the features it knows."""
 
+import json
 from dataclasses import replace
 
 import h5py
@@ -114,3 +115,23 @@ def test_given_prototypes_are_used_and_known_again_in_the_file(cohort, tmp_path)
     back = load_model(tmp_path / "m.safetensors")
     assert back.prototypes.centroids.equal(given.centroids)
     assert back.prototypes.content_hash() == given.content_hash()
+
+
+def test_a_network_of_an_earlier_form_is_refused_by_name(cohort, tmp_path):
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    bags, loaded, _ = cohort
+    recipe = replace(
+        RECIPE, method=Named(name="ilra", options={"hidden": 8, "heads": 2, "latents": 2}), head=Named(name="own")
+    )
+    model, _ = train_model(bags, loaded.target, replace(recipe, training=TrainSettings(epochs=1)))
+    save_model(model, tmp_path / "m.safetensors")
+    assert load_model(tmp_path / "m.safetensors").method.name == "ilra"
+    with safe_open(tmp_path / "m.safetensors", framework="pt") as handle:
+        tensors = {name: handle.get_tensor(name) for name in handle.keys() if "inner_query" not in name}  # noqa: SIM118
+        about = json.loads(handle.metadata()["panther_model"])
+    del about["revision"]  # as files were before
+    save_file(tensors, tmp_path / "old.safetensors", {"panther_model": json.dumps(about)})
+    with pytest.raises(InputError, match=r"old.safetensors: trained with another form of ilra .* train it again"):
+        load_model(tmp_path / "old.safetensors")

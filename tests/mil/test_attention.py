@@ -7,6 +7,7 @@ from panther.errors import InputError
 from panther.mil import MILModel, build, build_model, networks
 from panther.mil._attention import attend, nystroem, nystroem_row, pseudo_inverse, segment_means
 from panther.mil.dsmil import read
+from panther.mil.ilra import AttentionBlock
 from panther.mil.transmil import PositionEncoding
 from panther.types import Projection, Prototypes
 
@@ -97,6 +98,47 @@ def test_attnmisl_ignores_empty_groups_and_follows_the_projection():
     torch.testing.assert_close(without.eval()(x).vector, embedding.vector)
     with pytest.raises(InputError, match="prototype"):
         build("attnmisl", 6)
+
+
+def test_attnmisl_is_the_authors_network_by_default():
+    """1 x 1 convolution to 64, ReLU, mean of each cluster; attention 64-32-1; 64-32 with ReLU and dropout one half, then the output."""
+    prototypes = Prototypes(torch.eye(3, 10) * 9)
+    model = build_model("attnmisl", 10, 1, prototypes).eval()
+    network = model.network
+    shapes = {name: tuple(p.shape) for name, p in network.named_parameters() if p.ndim == 2}
+    assert sorted(shapes.values()) == [(1, 32), (32, 64), (32, 64), (64, 10)]
+    drops = [(name, m.p) for name, m in network.named_modules() if isinstance(m, torch.nn.Dropout) and m.p]
+    assert drops == [("rho.2", 0.5)]
+    x = torch.randn(40, 10) + 9 * torch.eye(3, 10)[torch.arange(40) % 3]
+    phi, v, w, rho = (network.siamese[0][0], network.attention.content, network.attention.score, network.rho[0])
+    groups = torch.stack([phi(x[torch.cdist(x, prototypes.centroids).argmin(1) == c]).relu().mean(0) for c in range(3)])
+    a = w(torch.tanh(v(groups))).softmax(0)
+    torch.testing.assert_close(model(x).logits[0], model.head(rho((a * groups).sum(0)).relu()))
+    wide = build(
+        "attnmisl", 10, 1, prototypes, {"hidden": 512, "layers": 2, "attention": 384, "out": 512, "dropout": 0.25}
+    )
+    assert wide.out_dim == 512
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_ilra_projects_its_queries_again_inside_of_the_attention(gated):
+    """The original is torch's MultiheadAttention behind projections of its own; its second one of keys and values is the identity here."""
+    torch.manual_seed(0)
+    block = AttentionBlock(5, 7, 8, 2, gated).double()
+    oracle = torch.nn.MultiheadAttention(8, 2, batch_first=True).double()
+    eye, zero = torch.eye(8).double(), torch.zeros(8).double()
+    with torch.no_grad():
+        oracle.in_proj_weight.copy_(torch.cat([block.inner_query.weight, eye, eye]))
+        oracle.in_proj_bias.copy_(torch.cat([block.inner_query.bias, zero, zero]))
+        oracle.out_proj.load_state_dict(block.joined.state_dict())
+    queries, keys = torch.randn(2, 3, 5).double(), torch.randn(2, 11, 7).double()
+    q = block.query(queries)
+    found, weights = oracle(q, *block.key_value(keys).chunk(2, dim=-1))
+    o = block.norm_attention(q + found)
+    o = block.norm_out(o + torch.relu(block.out(o)))
+    expected = o * torch.nn.functional.silu(block.gate(queries)) if gated else o
+    torch.testing.assert_close(block(queries, keys), expected)
+    torch.testing.assert_close(block.weights(queries, keys), weights)
 
 
 def test_dsmil_predicts_the_mean_of_two_streams_and_trains_both():

@@ -25,7 +25,7 @@ from panther.learning.study import PROBE, Named
 from panther.learning.targets import Target
 from panther.learning.task import Task, fit_task, load_task
 from panther.learning.trainer import fit, predict_logits
-from panther.mil import BagSource, LoadSettings, build_model, networks
+from panther.mil import BagSource, LoadSettings, build_model, networks, revision
 from panther.patch_spec import in_common, spec_from
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.prototypes.patches import example, look_at_all
@@ -235,6 +235,8 @@ def save_model(model: Model, path: Path) -> None:
         "patch_spec": model.spec.known(),
         "about": dict(model.about),
     }
+    if model.method.name in networks:
+        about["revision"] = revision(model.method.name)
     with atomic_write(path) as temporary:
         save_file(
             {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
@@ -259,6 +261,7 @@ def load_model(path: Path) -> Model:
     if about["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer panther-wsi; update this one.")
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
+    _check_revision(path, method.name, about)
     prototypes = _prototypes(tensors, about)
     network = _network(method, head, task, about["dim"], prototypes)
     network.load_state_dict({n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")})
@@ -276,6 +279,15 @@ def load_model(path: Path) -> Model:
         tensors.get("baseline.mean"),  # earlier files have none
         spec_from(about.get("patch_spec")),
     )
+
+
+def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
+    """Refuse a network that is built differently now: its weights would mean something else, if they fitted at all."""
+    if method in networks and about.get("revision", 1) != revision(method):
+        raise InputError(
+            f"{path}: trained with another form of {method} (panther-wsi {about['about'].get('version', 'of an earlier version')}) than this "
+            "version builds; train it again with `panther train`, or use that version."
+        )
 
 
 def _prototypes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:

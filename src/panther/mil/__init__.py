@@ -1,7 +1,7 @@
 """Supervised multiple-instance networks: from a bag of patches to one vector, learned with the task."""
 
 from panther.mil import abmil, attnmisl, dsmil, ilra, transmil  # noqa: F401 (register)
-from panther.mil._base import Given, Network, build, networks
+from panther.mil._base import Given, Network, build, networks, revision
 from panther.mil.loading import BagSource, LoadSettings
 from panther.mil.model import MILModel, Outputs, build_model, count_parameters
 
@@ -16,4 +16,5 @@ __all__ = [
     "build_model",
     "count_parameters",
     "networks",
+    "revision",
 ]

@@ -22,7 +22,8 @@ class Given:
 
 
 # Metadata is the contract, as in panther.aggregators: `permutation_invariant`, `duplication_invariant`, `differentiable`
-# promise or honestly exempt; `options` names the settings; the contract suite runs over every one of `variants`.
+# promise or honestly exempt; `options` names the settings; the contract suite runs over every one of `variants`. A network that is no
+# longer what files of earlier versions hold raises its `revision` (1 where none is given), so that they are refused and not misread.
 networks: Registry[Callable[..., "Network"]] = Registry("network")
 
 
@@ -84,6 +85,11 @@ def build(
             return networks[name](Given(dim_in, n_outputs, prototypes), **(options or {}))
     except TypeError as error:
         raise InputError(f"A setting of {name!r} has the wrong type ({error}).") from error
+
+
+def revision(name: str) -> int:
+    """Which form of the network this version builds."""
+    return int(networks.entry(name).metadata.get("revision", 1))
 
 
 def check_sizes(network: str, dropout: float, **sizes: int) -> None:

@@ -13,8 +13,8 @@ from panther.types import SlideEmbedding
     duplication_invariant=True,
     differentiable=True,
     needs_prototypes=False,
-    options=("hidden", "attention", "gated", "dropout"),
-    variants=({"hidden": 16, "attention": 12}, {"hidden": 16, "attention": 12, "gated": False}),
+    options=("hidden", "attention", "gated", "dropout", "feature_dropout"),
+    variants=({"hidden": 16, "attention": 12}, {"hidden": 16, "attention": 12, "gated": False, "feature_dropout": 0.0}),
 )
 class ABMIL(Network):
     r"""Attention-based multiple instance learning.
@@ -35,15 +35,25 @@ class ABMIL(Network):
         False leaves out the gate U (eq. 8).
     dropout : float
         After h and inside the attention.
+    feature_dropout : float, optional
+        After h, where it is another one.
     """
 
     def __init__(
-        self, given: Given, hidden: int = 512, attention: int = 384, gated: bool = True, dropout: float = 0.25
+        self,
+        given: Given,
+        hidden: int = 512,
+        attention: int = 384,
+        gated: bool = True,
+        dropout: float = 0.25,
+        feature_dropout: float | None = None,
     ) -> None:
         super().__init__()
         check_sizes("abmil", dropout, hidden=hidden, attention=attention)
+        after = dropout if feature_dropout is None else feature_dropout
+        check_sizes("abmil", after)
         self.dim_in, self.out_dim = given.dim_in, hidden
-        self.reduce = reduction(given.dim_in, hidden, dropout)
+        self.reduce = reduction(given.dim_in, hidden, after)
         self.attention = AttentionScore(hidden, attention, gated, dropout)
 
     def embed(self, x: Tensor, mask: Tensor | None, with_assignment: bool) -> SlideEmbedding:

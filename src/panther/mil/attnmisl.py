@@ -1,5 +1,7 @@
 """AttnMISL: patches are grouped by the cohort's prototypes; the groups' means are weighed by attention."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +23,9 @@ def group_means(h: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
     duplication_invariant=True,
     differentiable=True,
     needs_prototypes=True,
-    options=("hidden", "attention", "gated", "dropout"),
-    variants=({"hidden": 16, "attention": 12}, {"hidden": 16, "attention": 12, "gated": True}),
+    revision=2,  # 1 had two layers of 512 and dropout everywhere
+    options=("hidden", "layers", "attention", "out", "gated", "dropout"),
+    variants=({"hidden": 16, "attention": 12, "out": 8}, {"hidden": 16, "layers": 2, "attention": 12, "gated": True}),
 )
 class AttnMISL(Network):
     r"""Attention-guided deep multiple instance survival learning.
@@ -32,38 +35,51 @@ class AttnMISL(Network):
               a = \mathrm{softmax}_{c:\, u_c \text{ not empty}}\big(w^\top \tanh(V u_c)\big),\quad
               z = \rho\Big(\sum_c a_c u_c\Big)
 
-    f is the siamese network: two layers, the same weights for every group. Yao et al.: Whole slide images based cancer survival prediction
-    using attention guided deep multiple instance learning networks, Medical Image Analysis 2020, section 3. The paper clusters each patient by
-    itself; here, as in the PANTHER paper, the groups are the cohort's prototypes, so that group c means the same in every slide.
+    f is the siamese network, one layer with the same weights for every group, and :math:`\rho` a layer with dropout. Yao et al.: Whole slide images
+    based cancer survival prediction using attention guided deep multiple instance learning networks, Medical Image Analysis 2020, section 3; the
+    sizes are those of the authors' program. The paper clusters each patient by itself; here, as in the PANTHER paper, the groups are the
+    cohort's prototypes, so that group c means the same in every slide.
 
     Parameters
     ----------
     given : Given
         Features before it, and the prototypes; features pass through the prototypes' projection only to find their group.
-    hidden, attention : int
-        Width of f and of z, and of the attention's hidden layer.
+    hidden, layers : int
+        Width of f and the number of its layers.
+    attention, out : int
+        Width of the attention's hidden layer, and of z.
     gated : bool
         Whether the attention has a gate, as in ABMIL.
     dropout : float
-        After every layer.
+        Of z.
     """
 
     def __init__(
-        self, given: Given, hidden: int = 512, attention: int = 384, gated: bool = False, dropout: float = 0.25
+        self,
+        given: Given,
+        hidden: int = 64,
+        layers: int = 1,
+        attention: int = 32,
+        out: int = 32,
+        gated: bool = False,
+        dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        check_sizes("attnmisl", dropout, hidden=hidden, attention=attention)
+        check_sizes("attnmisl", dropout, hidden=hidden, layers=layers, attention=attention, out=out)
         assert given.prototypes is not None
-        self.dim_in, self.out_dim = given.dim_in, hidden
+        self.dim_in, self.out_dim = given.dim_in, out
         projection = given.prototypes.projection
         self.normalise = projection.normalise
         # buffers: they travel with the module, and a checkpoint knows what its groups were
         self.register_buffer("centroids", given.prototypes.centroids.clone())
         self.register_buffer("projection_mean", None if projection.mean is None else projection.mean.clone())
         self.register_buffer("projection_basis", None if projection.basis is None else projection.basis.clone())
-        self.siamese = nn.Sequential(*reduction(given.dim_in, hidden, dropout), *reduction(hidden, hidden, dropout))
-        self.attention = AttentionScore(hidden, attention, gated, dropout)
-        self.rho = reduction(hidden, hidden, dropout)
+        widths = [given.dim_in, *[hidden] * layers]
+        self.siamese = nn.Sequential(
+            *(nn.Sequential(nn.Linear(a, b), nn.ReLU(inplace=True)) for a, b in pairwise(widths))
+        )
+        self.attention = AttentionScore(hidden, attention, gated, dropout=0.0)
+        self.rho = reduction(hidden, out, dropout)
 
     def embed(self, x: Tensor, mask: Tensor | None, with_assignment: bool) -> SlideEmbedding:
         """Group, average, weigh."""

@@ -12,14 +12,18 @@ from panther.types import SlideEmbedding
 class AttentionBlock(nn.Module):
     r"""Gated attention block of queries Q on keys K.
 
-    .. math:: q = W_q Q,\quad o = \mathrm{LN}(q + W_a\,\mathrm{MHA}(q, W_k K, W_v K)),\quad
+    .. math:: q = W_q Q,\quad o = \mathrm{LN}(q + W_a\,\mathrm{MHA}(W_i q, W_k K, W_v K)),\quad
               o \leftarrow \mathrm{LN}(o + \mathrm{ReLU}(W_o o)),\quad \mathrm{GAB}(Q, K) = o \odot \mathrm{SiLU}(W_g Q)
+
+    The queries are projected twice: q is also what the attention adds to, so :math:`W_i` inside of it is no part of :math:`W_q`. Keys and values
+    are projected twice in the original as well, but nothing looks at what lies between: two linear maps in a row are one.
     """
 
     def __init__(self, dim_query: int, dim_key: int, hidden: int, heads: int, gated: bool) -> None:
         super().__init__()
         self.heads = heads
         self.query = nn.Linear(dim_query, hidden)
+        self.inner_query = nn.Linear(hidden, hidden)
         self.key_value = nn.Linear(dim_key, 2 * hidden)
         self.joined = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, hidden)
@@ -30,7 +34,7 @@ class AttentionBlock(nn.Module):
         """(B, L, dim_query) and (B, N, dim_key) with a mask (B, N) of the keys to (B, L, hidden)."""
         q = self.query(queries)
         k, v = (split_heads(t, self.heads) for t in self.key_value(keys).chunk(2, dim=-1))
-        found = join_heads(attend(split_heads(q, self.heads), k, v, mask))
+        found = join_heads(attend(split_heads(self.inner_query(q), self.heads), k, v, mask))
         o = self.norm_attention(q + self.joined(found))
         o = self.norm_out(o + functional.relu(self.out(o)))
         return o if self.gate is None else o * functional.silu(self.gate(queries))
@@ -39,7 +43,8 @@ class AttentionBlock(nn.Module):
     def weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attention (B, L, N), the heads' mean."""
         k = self.key_value(keys).chunk(2, dim=-1)[0]
-        return attention_weights(split_heads(self.query(queries), self.heads), split_heads(k, self.heads), mask)
+        q = self.inner_query(self.query(queries))
+        return attention_weights(split_heads(q, self.heads), split_heads(k, self.heads), mask)
 
 
 class LowRankBlock(nn.Module):
@@ -67,6 +72,7 @@ class LowRankBlock(nn.Module):
     duplication_invariant=True,
     differentiable=True,
     needs_prototypes=False,
+    revision=2,  # 1 had no inner projection of the queries
     options=("hidden", "heads", "latents", "layers", "dropout"),
     variants=({"hidden": 16, "heads": 2, "latents": 4}, {"hidden": 16, "heads": 4, "latents": 3, "layers": 1}),
 )
