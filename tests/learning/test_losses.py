@@ -1,6 +1,7 @@
 """Losses against lifelines, scikit-survival and definitions written out slowly."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -133,6 +134,20 @@ def test_ranking_approaches_one_minus_the_c_index_and_is_half_for_equal_risks():
     expected = 1 - concordance_index_censored(event.numpy(), time.numpy(), eta.numpy())[0]
     assert float(ranking(eta * 1e6, time, event)) == pytest.approx(expected, abs=1e-6)
     assert float(ranking(torch.zeros(80), time, event)) == pytest.approx(0.5)
+
+
+def test_an_event_and_a_censoring_at_one_time_are_a_pair_unless_told_otherwise():
+    time, event = torch.tensor([3.0, 3.0, 5.0]), torch.tensor([True, False, True])
+    eta = torch.tensor([0.0, 7.0, -7.0])
+    assert float(ranking(eta, time, event)) == pytest.approx(0.5, abs=1e-3)  # one of two pairs is right
+    assert float(ranking(eta, time, event, tied_times=False)) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_time_on_an_edge_is_later_or_as_pandas_cuts_it():
+    time, edges = np.array([1.0, 2.0, 2.5, 4.0, 9.0]), np.array([2.0, 4.0])
+    np.testing.assert_array_equal(digitise(time, edges), [0, 1, 1, 2, 2])
+    cut = pd.cut(time, [-1e-6, *edges, 1e6], labels=False, include_lowest=True)
+    np.testing.assert_array_equal(digitise(time, edges, "earlier"), cut)
 
 
 def test_ranking_pays_for_the_right_order_only_among_comparable_pairs():

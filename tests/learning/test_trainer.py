@@ -239,6 +239,42 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(tmp_path):
         fit(build_head("linear", (12,), 1), ArraySource(cohort()[0], cox.encode(survival), 1), cox, lonely)
 
 
+def trained(**changes):
+    x, target = cohort()[:2]
+    task = fit_task("cross-entropy", target)
+    settings = replace(SETTINGS, **changes)
+    source = ArraySource(x, task.encode(target), settings.batch_size, shuffle=settings.shuffle)
+    return fit(build_head("linear", (12,), task.n_outputs, seed=0), source, task, settings)
+
+
+def test_biases_are_left_out_of_weight_decay_where_asked():
+    decayed, free = (trained(weight_decay=50.0, decay_biases=both).model.network for both in (True, False))
+    start = build_head("linear", (12,), 2, seed=0).network
+    torch.testing.assert_close(decayed.weight, free.weight, rtol=0.2, atol=0.05)
+    assert decayed.bias.abs().max() < 0.3 * start.bias.abs().max()
+    assert free.bias.abs().max() > 0.7 * start.bias.abs().max()
+
+
+def test_input_dropout_and_the_order_of_samples_are_settings_of_training():
+    plain, dropped, again = (trained(**c).history for c in ({}, {"input_dropout": 0.5}, {"input_dropout": 0.5}))
+    assert dropped == again
+    assert dropped[-1]["train_loss"] != plain[-1]["train_loss"]
+    assert trained(shuffle=False).history != plain
+
+
+def test_training_does_not_stop_before_its_least_number_of_epochs():
+    x, target = cohort()
+    task = fit_task("cross-entropy", target)
+    source = ArraySource(x, task.encode(target), 8)
+    opposite = ArraySource(x, {"label": 1 - task.encode(target)["label"]}, 8)  # what is learnt makes it worse
+    lengths = []
+    for least in (0, 7):
+        settings = replace(SETTINGS, epochs=9, patience=2, min_epochs=least)
+        fitted = fit(build_head("linear", (12,), 2, seed=0), source, task, settings, val=opposite)
+        lengths.append(len(fitted.history))
+    assert lengths == [3, 7]
+
+
 # Supplement, "Training details": AdamW 1e-4, weight decay 1e-5, cosine; the warm-up epoch is the published runs'.
 PAPER = {  # epochs, batch size, accumulation, patience, epoch kept, loss
     "paper-classification": (20, 32, 1, 10, "best", "cross-entropy"),
@@ -277,6 +313,14 @@ def test_a_survival_network_takes_one_step_for_each_patient(monkeypatch):
 def test_unknown_presets_and_impossible_settings_are_refused():
     with pytest.raises(InputError, match="known are paper-classification"):
         preset("mine")
-    for bad in ({"epochs": 0}, {"learning_rate": -1.0}, {"keep": "first"}, {"patience": 0}, {"warmup_epochs": 99}):
+    for bad in (
+        {"epochs": 0},
+        {"learning_rate": -1.0},
+        {"keep": "first"},
+        {"patience": 0},
+        {"warmup_epochs": 99},
+        {"min_epochs": 21},
+        {"input_dropout": 1.0},
+    ):
         with pytest.raises(InputError):
             TrainSettings(**bad)

@@ -78,6 +78,19 @@ def test_ot_equals_pot(epsilon, separation):
     assert float(embedding.aux["marginal_violation"]) <= 1e-9
 
 
+@pytest.mark.parametrize("relative", [True, False])
+def test_ot_with_the_distance_as_its_cost_equals_pot(relative):
+    x, h, _ = mixture_bag(300, 6, 4, separation=1.0)
+    cost = np.sqrt(pot.dist(x.double().numpy(), h.double().numpy()))
+    scale = cost.mean() if relative else 1.0
+    n, c = cost.shape
+    plan = pot.sinkhorn(np.full(n, 1 / n), np.full(c, 1 / c), cost / scale, 0.5, "sinkhorn_log", 20_000, 1e-12)
+    options = {"epsilon": 0.5, "iterations": 5000, "tolerance": 1e-10, "cost": "euclidean", "relative": relative}
+    embedding = build("ot", Prototypes(h), options)(x, with_assignment=True)
+    np.testing.assert_allclose(embedding.assignment * n, plan * n, atol=2e-5)
+    np.testing.assert_allclose(embedding.tokens, c * plan.T @ x.double().numpy(), rtol=1e-4, atol=1e-4)
+
+
 def test_ot_at_a_tiny_epsilon_is_finite_and_tells_how_far_the_marginals_are_off():
     x, h = mixture_bag(400, 24, 6, separation=3.0, offset=5.0)
     embedding = build("ot", Prototypes(h), {"epsilon": 1e-3})(x, with_assignment=True)
@@ -115,7 +128,8 @@ def test_a_mixture_with_uniform_weights_comes_close_to_ot_on_a_balanced_slide_an
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("ot", {"epsilon": 0}), ("protocounts", {"scale": "log"}), ("deepsets", {"steps": 2})]
+    ("name", "options"),
+    [("ot", {"epsilon": 0}), ("ot", {"cost": "cosine"}), ("protocounts", {"scale": "log"}), ("deepsets", {"steps": 2})],
 )
 def test_settings_that_make_no_sense_are_refused(name, options, prototypes):
     with pytest.raises(InputError):

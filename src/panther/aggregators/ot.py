@@ -70,13 +70,30 @@ def plan_rows(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assig
     return assign
 
 
+def plan_rows_by_distance(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assign:
+    """The same where the cost is the distance itself and not its square."""
+    norms = centroids.square().sum(-1)
+    potentials = transport.potentials.unsqueeze(-2).to(centroids)
+
+    def assign(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
+        energy = torch.linalg.vector_norm(z, dim=-1, keepdim=True).square()
+        distance = (energy - 2 * z @ centroids.T + norms).clamp_min(0).sqrt()
+        joint = potentials - distance / epsilon[..., None, None].to(distance)
+        return torch.nn.functional.threshold(joint.softmax(-1), NEGLIGIBLE, 0.0), joint.logsumexp(-1)
+
+    return assign
+
+
+COST = {"squared": (lambda squared: squared, plan_rows), "euclidean": (torch.sqrt, plan_rows_by_distance)}
+
+
 @aggregators.register(
     "ot",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=False,
-    options=("epsilon", "iterations", "tolerance"),
-    variants=({}, {"epsilon": 1.0}),
+    options=("epsilon", "iterations", "tolerance", "cost", "relative"),
+    variants=({}, {"epsilon": 1.0}, {"cost": "euclidean", "relative": False, "epsilon": 2.0}),
     tokens=lambda options: True,
 )
 class OT(Aggregator):
@@ -87,22 +104,33 @@ class OT(Aggregator):
     prototypes : Prototypes
         Centroids.
     epsilon : float
-        Regularisation, relative to the mean cost of the slide.
+        Regularisation, relative to the mean cost of the slide or, with ``relative=False``, as it is.
     iterations : int
         At most that many of Sinkhorn's.
     tolerance : float
         Violation of the uniform marginal at which to stop; the one reached is in `aux`.
+    cost : str
+        `squared` distance, or `euclidean` distance.
     """
 
     def __init__(
-        self, prototypes: Prototypes, epsilon: float = 0.1, iterations: int = 100, tolerance: float = 1e-7
+        self,
+        prototypes: Prototypes,
+        epsilon: float = 0.1,
+        iterations: int = 100,
+        tolerance: float = 1e-7,
+        cost: str = "squared",
+        relative: bool = True,
     ) -> None:
         super().__init__()
         if epsilon <= 0 or iterations < 1 or tolerance < 0:
             raise InputError(
                 f"OT needs epsilon > 0, iterations >= 1, tolerance >= 0, not {epsilon}, {iterations}, {tolerance}."
             )
+        if cost not in COST:
+            raise InputError(f"There is no cost {cost!r} for OT; known are {', '.join(COST)}.")
         self.epsilon, self.iterations, self.tolerance = epsilon, iterations, tolerance
+        self.cost, self.relative = cost, relative
         self.register_buffer("centroids", prototypes.centroids.clone())
         self.out_dim = prototypes.centroids.numel()
 
@@ -111,15 +139,17 @@ class OT(Aggregator):
         """Find the potentials on the (N, C) costs, then walk the patches once more with the plan they define."""
         centroids = self.get_buffer("centroids").to(compute_dtype(x.dtype))
         origin = centroids.mean(0)
-        cost = squared_distances(x, centroids, origin, mask).double()  # (..., N, C)
+        of_square, rows_of = COST[self.cost]
+        cost = of_square(squared_distances(x, centroids, origin, mask).double())  # (..., N, C)
         real = (
             torch.ones(cost.shape[:-1], dtype=torch.bool, device=cost.device) if mask is None else mask.to(cost.device)
         )
         count = real.sum(-1).clamp_min(1)
         mean_cost = (cost * real.unsqueeze(-1)).sum((-1, -2)) / (count * cost.shape[-1])
-        epsilon = (self.epsilon * mean_cost).clamp_min(torch.finfo(torch.float64).tiny)
+        unit = mean_cost if self.relative else torch.ones_like(mean_cost)
+        epsilon = (self.epsilon * unit).clamp_min(torch.finfo(torch.float64).tiny)
         transport = sinkhorn(cost / epsilon[..., None, None], real, self.iterations, self.tolerance)
-        assign = plan_rows(centroids - origin, transport, epsilon)
+        assign = rows_of(centroids - origin, transport, epsilon)
         sums, assignment = accumulate(x, assign, origin, mask=mask, squares=False, keep_assignment=with_assignment)
         means = (
             sums.total * len(centroids) / count[..., None, None]

@@ -161,7 +161,12 @@ class HeadJob:
             )
             sources = {
                 part: ArraySource(
-                    x, task.encode(parts.targets[part]), self.settings.batch_size, r, scaler, shuffle=part == "train"
+                    x,
+                    task.encode(parts.targets[part]),
+                    self.settings.batch_size,
+                    r,
+                    scaler,
+                    shuffle=part == "train" and self.settings.shuffle,
                 )
                 for part, r in rows.items()
             }

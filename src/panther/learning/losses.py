@@ -107,15 +107,18 @@ def discrete_nll(logits: Tensor, time_bin: Tensor, event: Tensor, alpha: float =
 
 
 @losses.register("ranking", target="survival")
-def ranking(log_risk: Tensor, time: Tensor, event: Tensor) -> Tensor:
+def ranking(log_risk: Tensor, time: Tensor, event: Tensor, tied_times: bool = True) -> Tensor:
     r"""Smooth 1 - c-index: mean over comparable pairs of the probability of the wrong order.
 
     .. math:: \frac{1}{|P|} \sum_{(i,j) \in P} \sigma(\eta_j - \eta_i),\quad P = \{\delta_i = 1, t_i < t_j\ \text{or}\ (t_i = t_j, \delta_j = 0)\}
 
-    Constant risks give 1/2, as the c-index does. A batch without a comparable pair gives 0, with gradients of 0.
+    Constant risks give 1/2, as the c-index does. A batch without a comparable pair gives 0, with gradients of 0. Without ``tied_times`` an event
+    and a censoring at one time are no pair.
     """
     eta, time, event = log_risk.reshape(-1), time.reshape(-1), event.reshape(-1).bool()
-    later = (time[:, None] < time[None, :]) | ((time[:, None] == time[None, :]) & ~event[None, :])
+    later = time[:, None] < time[None, :]
+    if tied_times:
+        later = later | ((time[:, None] == time[None, :]) & ~event[None, :])
     first, second = (event[:, None] & later).nonzero(as_tuple=True)
     if len(first) == 0:
         return eta.sum() * 0.0
@@ -143,9 +146,10 @@ def time_bins(time: np.ndarray, event: np.ndarray, n_bins: int = 4) -> np.ndarra
     return edges if len(edges) else seen[:1]
 
 
-def digitise(time: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Bin 0 ... len(edges) of each time; a time on an edge belongs to the later bin."""
-    return np.searchsorted(np.asarray(edges, np.float64), np.asarray(time, np.float64), side="right").astype(np.int64)
+def digitise(time: np.ndarray, edges: np.ndarray, on_edge: str = "later") -> np.ndarray:
+    """Bin 0 ... len(edges) of each time; a time on an edge belongs to the `later` bin or to the `earlier` one."""
+    side: Any = {"later": "right", "earlier": "left"}[on_edge]
+    return np.searchsorted(np.asarray(edges, np.float64), np.asarray(time, np.float64), side=side).astype(np.int64)
 
 
 def balanced_weights(labels: np.ndarray, n_classes: int) -> tuple[float, ...]:

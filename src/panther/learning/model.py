@@ -146,7 +146,13 @@ def _train_head(
         return head.eval(), scaler, baseline, set(table.samples), dict(table.failures)
     shape = token_shape(table.columns)
     head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=recipe.training.seed)
-    source = ArraySource(np.asarray(table.vectors), task.encode(own), recipe.training.batch_size, scaler=scaler)
+    source = ArraySource(
+        np.asarray(table.vectors),
+        task.encode(own),
+        recipe.training.batch_size,
+        scaler=scaler,
+        shuffle=recipe.training.shuffle,
+    )
     fitted = fit(head, source, task, recipe.training, track=track)
     return fitted.model, scaler, baseline, set(table.samples), dict(table.failures)
 

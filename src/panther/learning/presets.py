@@ -18,8 +18,12 @@ class TrainSettings:
     accumulate: int = 1  # batches whose gradients are averaged for one step
     learning_rate: float = 1e-4
     weight_decay: float = 1e-5
+    decay_biases: bool = True  # weight decay of biases and gains too
+    input_dropout: float = 0.0  # share of the input's numbers that each step does not see
+    shuffle: bool = True  # embeddings in a new order every epoch
     warmup_epochs: int = 1  # linear from 0; then cosine to 0
     patience: int | None = None  # epochs without a better validation value before stopping; None trains to the end
+    min_epochs: int = 0  # no stopping before
     keep: str = "last"  # or "best": the epoch of the best validation value
     seed: int = 1
     device: str = "cpu"
@@ -35,6 +39,10 @@ class TrainSettings:
             )
         if not 0 <= self.warmup_epochs <= self.epochs:
             raise InputError(f"warmup_epochs is {self.warmup_epochs}; it lies between 0 and epochs ({self.epochs}).")
+        if not 0 <= self.input_dropout < 1:
+            raise InputError(f"input_dropout is {self.input_dropout}; it is a share from 0 to below 1.")
+        if not 0 <= self.min_epochs <= self.epochs:
+            raise InputError(f"min_epochs is {self.min_epochs}; it lies between 0 and epochs ({self.epochs}).")
         if self.patience is not None and self.patience < 1:
             raise InputError(f"patience is {self.patience}; give a number of epochs, or leave it out.")
         if self.keep not in ("last", "best"):

@@ -115,19 +115,24 @@ class CoxSurvival(SurvivalTask):
             return np.exp(-np.minimum(survival_metrics.step(knots, hazard, times, before=0.0) * rate, 700.0))
 
 
-@tasks.register("nll", target=Survival, options=("n_bins", "alpha"))
+@tasks.register("nll", target=Survival, options=("n_bins", "alpha", "on_edge"))
 @dataclass(frozen=True)
 class DiscreteSurvival(SurvivalTask):
     """Hazards of discrete time bins; one patient at a time can teach it."""
 
     edges: tuple[float, ...]  # inner edges, T - 1
     alpha: float = 0.5
+    on_edge: str = "later"  # bin of a time that lies on an edge, or "earlier"
     name: ClassVar[str] = "nll"
 
     @classmethod
-    def fit(cls, target: Survival, n_bins: int = 4, alpha: float = 0.5) -> Self:  # type: ignore[override]
+    def fit(cls, target: Survival, n_bins: int = 4, alpha: float = 0.5, on_edge: str = "later") -> Self:  # type: ignore[override]
         """Bins from quantiles of the uncensored training times."""
         check_survival(target)
+        if on_edge not in ("later", "earlier"):
+            raise InputError(
+                f"on_edge is {on_edge!r}; a time on the edge of two bins belongs to the later or the earlier."
+            )
         if not 0 <= alpha < 1:
             raise InputError(f"alpha is {alpha}; it weighs the uncensored and lies in [0, 1).")
         edges = time_bins(target.time, target.event, n_bins)
@@ -135,7 +140,7 @@ class DiscreteSurvival(SurvivalTask):
             warnings.warn(
                 f"The events have too few distinct times for {n_bins} bins; {len(edges) + 1} are used.", stacklevel=2
             )
-        return cls(tuple(map(float, edges)), alpha)
+        return cls(tuple(map(float, edges)), alpha, on_edge)
 
     @property
     def n_outputs(self) -> int:
@@ -144,7 +149,8 @@ class DiscreteSurvival(SurvivalTask):
 
     def encode(self, target: Survival) -> dict[str, Tensor]:
         """`bin`, `event`, and `time` for those who want it, (n,)."""
-        return {**super().encode(target), "bin": torch.as_tensor(digitise(target.time, np.array(self.edges)))}
+        bins = digitise(target.time, np.array(self.edges), self.on_edge)
+        return {**super().encode(target), "bin": torch.as_tensor(bins)}
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Discrete-time negative log-likelihood."""
@@ -168,23 +174,24 @@ class DiscreteSurvival(SurvivalTask):
         return np.array([np.interp(times, knots, row) for row in known]).reshape(len(known), len(times))
 
 
-@tasks.register("ranking", target=Survival, options=())
+@tasks.register("ranking", target=Survival, options=("tied_times",))
 @dataclass(frozen=True)
 class RankingSurvival(SurvivalTask):
     """Order of patients only; it predicts no survival curve."""
 
+    tied_times: bool = True  # an event and a censoring at one time are comparable
     name: ClassVar[str] = "ranking"
     compares: ClassVar[bool] = True
 
     @classmethod
-    def fit(cls, target: Survival) -> Self:  # type: ignore[override]
+    def fit(cls, target: Survival, tied_times: bool = True) -> Self:  # type: ignore[override]
         """Nothing to learn; the target is checked."""
         check_survival(target)
-        return cls()
+        return cls(tied_times)
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Smooth 1 - c-index within the batch."""
-        return ranking(logits, batch["time"], batch["event"])
+        return ranking(logits, batch["time"], batch["event"], self.tied_times)
 
 
 def check_survival(target: Survival, what: str = "training") -> None:

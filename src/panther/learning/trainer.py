@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from panther.errors import InputError
 from panther.execution import Track, untracked
@@ -51,7 +52,8 @@ class _Progress:
     def stopped(self, settings: TrainSettings) -> bool:
         """Whether there is nothing left to do."""
         waited = len(self.history) - 1 - self.best_epoch if self.best_epoch >= 0 else 0
-        return len(self.history) >= settings.epochs or (settings.patience is not None and waited >= settings.patience)
+        patient = settings.patience is None or waited < settings.patience or len(self.history) < settings.min_epochs
+        return len(self.history) >= settings.epochs or not patient
 
 
 def fit(
@@ -80,9 +82,7 @@ def fit(
     device = torch.device(settings.device)
     model.to(device)
     # fused: one pass over memory instead of ten, which is what a step of a linear probe costs
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
+    optimiser = torch.optim.AdamW(_decayed(model, settings), lr=settings.learning_rate, fused=True)
     key = _key(model, task, settings, len(batches))
     progress = _resume(checkpoint, key, model, optimiser) or _Progress([])
     for epoch in track(
@@ -110,6 +110,15 @@ def fit(
     return Fitted(model.eval(), progress.history, last)
 
 
+def _decayed(model: nn.Module, settings: TrainSettings) -> list[dict[str, Any]]:
+    """Parameters by their weight decay."""
+    everything = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    free = [p for name, p in everything if not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))]
+    rest = [p for _, p in everything if not any(p is other for other in free)]
+    groups = [{"params": rest, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
 def _train_epoch(
     model: nn.Module,
     batches: BatchSource,
@@ -126,6 +135,8 @@ def _train_epoch(
         optimiser.zero_grad(set_to_none=True)
         for number, (inputs, batch) in enumerate(batches.epoch(epoch, settings.seed)):
             inputs, batch = moved(inputs, device), moved(batch, device)
+            if settings.input_dropout:
+                inputs["x"] = functional.dropout(inputs["x"], settings.input_dropout)
             size = len(next(iter(batch.values())))
             if task.compares and n_batches > 1 and settings.batch_size == 1:
                 raise InputError(
