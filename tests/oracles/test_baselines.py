@@ -80,7 +80,7 @@ def test_ot_equals_pot(epsilon, separation):
 
 @pytest.mark.parametrize("relative", [True, False])
 def test_ot_with_the_distance_as_its_cost_equals_pot(relative):
-    x, h, _ = mixture_bag(300, 6, 4, separation=1.0)
+    x, h = mixture_bag(300, 6, 4, separation=1.0)[:2]
     cost = np.sqrt(pot.dist(x.double().numpy(), h.double().numpy()))
     scale = cost.mean() if relative else 1.0
     n, c = cost.shape

@@ -51,12 +51,17 @@ def _result(results: Any, written: list[Path]) -> dict[str, Any]:
 def new(
     name: Annotated[str, typer.Argument(help="Template; `panther study list` shows them.", show_default=False)],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; NAME.yaml by default.")] = None,
+    literal: Annotated[
+        bool, typer.Option("--literal", help="The paper to the letter: every setting written out, none of them ours.")
+    ] = False,
 ) -> None:
     """Write a study file to start from."""
-    from panther.learning.templates import write_template
+    from panther.learning.literal import literal_text
+    from panther.learning.templates import find_template, write_study
 
     path = output or Path(f"{name}.yaml")
-    write_template(name, path)
+    template = find_template(name)
+    write_study(literal_text(name, path.stem) if literal else template.text(path.stem), path)
     typer.echo(f"{path}: fill in the paths, then run: panther run {path} -o {path.stem}/")
 
 

@@ -134,13 +134,23 @@ TEMPLATES: dict[str, Template] = {
 }
 
 
-def write_template(name: str, path: Path) -> None:
-    """Write a study to start from; an existing file is not overwritten."""
+def find_template(name: str) -> Template:
+    """Template of that name, or a sentence that lists the known ones."""
     if name not in TEMPLATES:
         raise InputError(f"There is no study template {name!r}; {suggestion(name, TEMPLATES)}.")
+    return TEMPLATES[name]
+
+
+def write_study(text: str, path: Path) -> None:
+    """Write a study to start from; an existing file is not overwritten."""
     if path.exists():
         raise InputError(f"{path}: is there already; give another name with -o.")
     from panther.storage.atomic import atomic_write
 
     with atomic_write(path) as temporary:
-        temporary.write_text(TEMPLATES[name].text(path.stem))
+        temporary.write_text(text)
+
+
+def write_template(name: str, path: Path) -> None:
+    """Write the template of that name."""
+    write_study(find_template(name).text(path.stem), path)
