@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from panther.content import hash_rows
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.patch_spec import PatchSpec as PatchSpec
@@ -69,6 +70,11 @@ class Bag:
         return self
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """No files: what is in memory need not be what lies at `path`."""
+        return ()
+
+    @property
     def source(self) -> str:
         """What to call this bag in a message."""
         return self.path.name if self.path else f"slide {self.slide_id}"
@@ -79,15 +85,8 @@ class Bag:
             yield self.features[start : start + rows]
 
     def fingerprint(self) -> str:
-        """Hash of the shape, the type and up to 64 rows spread over the bag: it knows re-encoded features, without reading them all."""
-        digest = hashlib.blake2b(f"{tuple(self.features.shape)} {self.features.dtype}".encode(), digest_size=16)
-        starts = sorted({len(self) * i // 64 for i in range(64)} - {len(self)})
-        if isinstance(self.features, Tensor):
-            digest.update(_bytes(self.features[starts]))
-        else:
-            for start in starts:
-                digest.update(_bytes(self.features[start : start + 1]))
-        return digest.hexdigest()
+        """Hash of the shape, the type and every number; all features are read for it."""
+        return hash_rows(self.features)
 
 
 def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
@@ -99,16 +98,16 @@ def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
         )
 
 
-def _bytes(rows: Tensor) -> bytes:
-    return rows.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
 class Openable(Protocol):
     """A sample's name and the way to its patches: a bag, or a reference that can be sent to another process."""
 
     @property
     def sample(self) -> str:
         """Name of the slide or patient."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that hold the patches; none where they are in memory."""
 
     def open(self) -> Bag:
         """Patches, read lazily."""
@@ -228,7 +227,7 @@ class Prototypes:
     slides: tuple[str, ...] = ()  # training slides the patches were sampled from
     settings: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    parents: str = ""  # hash over the training bags' fingerprints
+    parents: str = ""  # hash over the training bags' contents
     version: str = ""  # of the package that wrote it
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
 

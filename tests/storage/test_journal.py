@@ -46,7 +46,7 @@ def test_rows_come_back_in_the_samples_order_whatever_the_order_they_came_in(tmp
 def test_a_second_run_finds_what_the_first_has_done(tmp_path):
     filled(tmp_path / "j", [0, 2]).close()
     journal = Journal(tmp_path / "j", "k", SAMPLES, 3)
-    assert journal.done() == {"a": "f0", "c": "f2"}
+    assert journal.done() == {"a": {"fingerprint": "f0", "n": 0}, "c": {"fingerprint": "f2", "n": 2}}
     journal.add(3, row(3), {"fingerprint": "f3", "n": 3})
     vectors, about = journal.rows(leave_out={"c"})
     np.testing.assert_array_equal(vectors, [row(0), row(3)])

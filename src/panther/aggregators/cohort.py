@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,12 @@ import numpy as np
 import torch
 
 from panther.aggregators._base import build
+from panther.content import HashedRows
 from panther.errors import InputError, not_finite
 from panther.execution import Track, map_slides, untracked
 from panther.statistics import first_bad_row
 from panther.storage.embeddings import EmbeddingTable
+from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
 from panther.storage.journal import Journal
 from panther.types import Aggregator, Openable, Prototypes, SlideEmbedding
 from panther.version import __version__
@@ -52,26 +55,33 @@ def embed_cohort(
     names = [sample.sample for sample in samples]
     journal = Journal(partial_folder, key, names, module.out_dim)
     failures: dict[str, str] = {}
+    passed_over: set[str] = set()
     function = partial(_embed_one, prototypes=prototypes, method=method, options=options, device=device)
-    done = journal.done()
+    done = {
+        name: Fingerprint.from_plain(about.get("fingerprint"), about.get("stamp"))
+        for name, about in journal.done().items()
+    }
     jobs = [(sample, done.get(sample.sample)) for sample in samples]
     try:
         for outcome in track(map_slides(function, jobs, executor), "embedding", len(samples)):
             if outcome.value is not None:
                 journal.add(outcome.index, outcome.value.vector, outcome.value.about)
-            elif outcome.reason is not None and not outcome.passed_over:
+            elif outcome.passed_over:
+                passed_over.add(names[outcome.index])
+            elif outcome.reason is not None:
                 failures[names[outcome.index]] = outcome.reason
-        vectors, about = journal.rows(leave_out=failures)
+        vectors, about = journal.rows(leave_out={*failures, *passed_over})
     finally:
         journal.close()
     if not about:
         raise InputError(f"None of the {len(samples)} samples could be embedded. {next(iter(failures.values()), '')}")
     kept = [name for name in names if name in about]
     weights = np.array([about[name].pop("weights") for name in kept]) if "weights" in about[kept[0]] else None
-    observations = {
-        column: [about[name][column] for name in kept] for column in about[kept[0]] if column != "fingerprint"
-    }
-    return EmbeddingTable(kept, vectors, observations, weights, module.columns(), prototypes, settings, failures)
+    contents = {name: about[name].pop("fingerprint") for name in kept}
+    observations = {column: [about[name][column] for name in kept] for column in about[kept[0]] if column != "stamp"}
+    return EmbeddingTable(
+        kept, vectors, observations, weights, module.columns(), prototypes, settings, failures, contents=contents
+    )
 
 
 def embed_sample(sample: Openable, prototypes: Prototypes, module: Aggregator) -> SlideEmbedding:
@@ -90,7 +100,7 @@ def embed_sample(sample: Openable, prototypes: Prototypes, module: Aggregator) -
 
 
 def _embed_one(
-    job: tuple[Openable, str | None],
+    job: tuple[Openable, Fingerprint | None],
     *,
     prototypes: Prototypes,
     method: str,
@@ -99,14 +109,16 @@ def _embed_one(
 ) -> _Row | None:
     """Row of one sample; None where an earlier run has finished these very features."""
     sample, done = job
-    bag = sample.open()
-    fingerprint = bag.fingerprint()
-    if fingerprint == done:
+    if done is not None and done.holds_for(sample.files):
         return None
-    embedding = embed_sample(bag, prototypes, build(method, prototypes, options).to(device))
-    return _Row(
-        embedding.vector.cpu().numpy(), {"fingerprint": fingerprint, "n_patches": len(bag), **_summary(embedding)}
-    )
+    stamp = stamp_of(sample.files)
+    bag = sample.open()
+    if done is not None and bag.fingerprint() == done.content:  # touched, but the same
+        return None
+    features = HashedRows(bag.features)  # hashed as the mixture reads them
+    embedding = embed_sample(replace(bag, features=features), prototypes, build(method, prototypes, options).to(device))
+    kept = {"fingerprint": features.digest(), "stamp": unchanged_since(stamp, sample.files), "n_patches": len(bag)}
+    return _Row(embedding.vector.cpu().numpy(), {**kept, **_summary(embedding)})
 
 
 def _summary(embedding: SlideEmbedding) -> dict[str, Any]:

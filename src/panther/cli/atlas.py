@@ -54,13 +54,13 @@ def atlas(
 ) -> None:
     """Show what each prototype looks like, how much there is of it, in whom, and beside what."""
     from panther.execution import open_executor
-    from panther.explain.atlas.files import write_atlas
+    from panther.explain.atlas.files import WRITTEN, write_atlas
     from panther.explain.atlas.make import AtlasSettings, make_atlas
     from panther.explain.atlas.request import find_cohort
     from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
     from panther.slides import read_mpp_table
-    from panther.storage.atomic import check_writable_folder
+    from panther.storage.inputs import check_output_folder
     from panther.storage.prototypes import load_prototypes
 
     start = time.perf_counter()
@@ -70,7 +70,8 @@ def atlas(
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     maps = MapSettings(method, options, named, slide_mpp=slide_mpp, mpp_table=resolutions)
     cohort = find_cohort(features, slides, table, split, group or [], site, common.reading(encoder_name, mixed))
-    check_writable_folder(output)
+    given = [file for job in cohort.jobs for file in (*job.ref.files, job.image)]
+    check_output_folder(output, WRITTEN, given, prototypes, table, names, mpp_table)
     with open_executor(common.suitable_workers(workers, [job.ref for job in cohort.jobs])) as executor:
         found = make_atlas(
             cohort.jobs,

@@ -49,8 +49,8 @@ def attribute(
     from panther.explain.names import read_names
     from panther.learning.model import load_model
     from panther.slides import read_mpp_table
-    from panther.storage.atomic import check_writable_folder
     from panther.storage.cohort import select_slides
+    from panther.storage.inputs import check_output_folder
 
     model = load_model(model_file)
     check_attributable(model)
@@ -61,7 +61,9 @@ def attribute(
     jobs = _jobs(features, slides) if maps else {}
     said = common.reading(encoder_name, mixed)
     chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
-    check_writable_folder(output)
+    written = ("attribution.json", "attribution.csv", "cohort.png", "*.attribution.png")
+    pictures = [job.image for job in jobs.values()]
+    check_output_folder(output, written, model_file, chosen.refs, pictures, table, names, mpp_table)
     settings = AttributionSettings(kind, pairs, seed=seed)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         found, failures = attribute(model, chosen.refs, settings, executor=executor, track=common.track)
@@ -116,12 +118,12 @@ def kaplan_meier(
     from panther.explain.names import label, read_names
     from panther.learning.cohort import load_cohort
     from panther.learning.study import TaskSpec
-    from panther.storage.atomic import check_writable_folder
+    from panther.storage.inputs import check_output_folder
 
     spec = common.checked(TaskSpec, survival=survival, time=time, event=event, censorship=censorship)
     found = read_proportions(proportions)
     named = read_names(names, found.pi.shape[1]) if names else {}
-    check_writable_folder(output)
+    check_output_folder(output, ("km.json", "km.csv", "km.png"), proportions, table, names)
     patients = by_patient(found, load_cohort(table, spec.outcome()))
     curves, notes = compare(patients)
     files = write_curves(curves, named, [*patients.notes, *notes], output)

@@ -46,10 +46,10 @@ def train_probe(
     from panther.explain.concordance.probe_file import save_probe
     from panther.explain.concordance.probe_tiles import holds_features
     from panther.explain.concordance.told import probe_lines, probe_notes
-    from panther.storage.atomic import check_writable
+    from panther.storage.inputs import check_output
 
     settings = ProbeSettings(per_class, folds, seed)
-    check_writable(output)
+    check_output(output, tiles, tiles.rglob("*"), weights)
     failures: dict[str, str] = {}
     if holds_features(tiles):
         labelled = _features(tiles, settings, encoder)
@@ -100,10 +100,11 @@ def compare(
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
     from panther.aggregators import build
     from panther.explain.concordance.cohort import Question, centroid_classes
+    from panther.explain.concordance.write import WRITTEN
     from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
     from panther.explain.requests import find_jobs
-    from panther.storage.atomic import check_writable_folder
+    from panther.storage.inputs import check_output_folder
     from panther.storage.prototypes import load_prototypes
 
     centroids = load_prototypes(prototypes)
@@ -116,7 +117,8 @@ def compare(
     chosen = _positive(positive, source.classes)
     question = Question(centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs)))
     centroid_classes(question)  # refuses a probe of another encoder, and --by centroid where that cannot be
-    check_writable_folder(output)
+    given = [file for job in jobs for file in (*job.ref.files, job.image)]
+    check_output_folder(output, WRITTEN, given, prototypes, probe, labels, names)
     _run(question, jobs, problems, output, maps, as_json)
 
 

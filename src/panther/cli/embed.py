@@ -1,7 +1,6 @@
 """`panther embed`."""
 
 import json
-import shutil
 import time
 from dataclasses import replace
 from enum import StrEnum
@@ -55,20 +54,23 @@ def embed(
     """Turn every bag of FEATURES into one slide embedding; a killed run goes on where it was."""
     from panther.aggregators import embed_cohort
     from panther.execution import open_executor
-    from panther.storage.atomic import check_writable
+    from panther.storage.atomic import check_name
     from panther.storage.cohort import select_slides
     from panther.storage.embeddings import check_embedding_path, write_embeddings
+    from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
+    from panther.storage.working import remove_working_folder
 
     output = _named(output, format)
     check_embedding_path(output)
-    check_writable(output)
     options = {k: v for k, v in {"preset": preset, "readout": readout}.items() if v is not None} | parse_settings(
         setting
     )
     said = common.reading(encoder_name, mixed)
     chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
+    check_output(output, chosen.refs, prototypes, table)
     working = output.with_name(f"{output.name}.partial")
+    check_name(working)
     start = time.perf_counter()
     workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
     with open_executor(workers, cluster) as executor:
@@ -86,7 +88,7 @@ def embed(
     failures = {**chosen.problems, **embedded.failures}
     notes = [*chosen.notes, *_notes(embedded, error, working, failures)]
     if not failures:
-        shutil.rmtree(working, ignore_errors=True)
+        remove_working_folder(working)
     lines = _lines(embedded, output, time.perf_counter() - start)
     common.report(_result(embedded, output, error), lines, failures, as_json=as_json, notes=notes)
 

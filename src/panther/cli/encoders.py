@@ -48,11 +48,11 @@ def encode_tiles(
     from panther.encoders.extract import encode_tiles as encode
     from panther.encoders.pipeline import Pipeline
     from panther.encoders.sources import TileFolder
-    from panther.storage.atomic import check_writable
+    from panther.storage.inputs import check_output
 
     settings = ExtractSettings(batch, workers, dtype)
-    check_writable(output)
-    TileFolder(folder).names()  # refuses an empty folder before anything is loaded
+    tiles = TileFolder(folder).names()  # refuses an empty folder before anything is loaded
+    check_output(output, [folder / name for name in tiles], weights)
     model = load_encoder(encoder, weights, device=common.checked_device(device), precision=precision)
     with Pipeline(model, settings) as pipeline:
         made, names = encode(folder, pipeline, output)

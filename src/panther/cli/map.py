@@ -75,7 +75,7 @@ def map_slides(
     from panther.explain.paint import Paint
     from panther.explain.requests import find_jobs
     from panther.slides import read_mpp_table
-    from panther.storage.atomic import check_writable_folder
+    from panther.storage.inputs import check_output_folder
 
     asked = {"--method": method, "--preset": preset, "--set": setting, "--assignment": assignment}
     source = _source(prototypes, model, asked)
@@ -89,7 +89,10 @@ def map_slides(
         _refuse({"--attention": attention}, "belongs to networks, but prototypes are mapped")
         what = _prototypes(source, settings, output, (prototype, names), formats)
     jobs, problems = find_jobs(place, features, slide, contours, common.reading(encoder_name, mixed))
-    check_writable_folder(output)
+    given = [file for job in jobs for file in (*job.ref.files, job.image, job.contours)]
+    check_output_folder(
+        output, ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif"), given, prototypes, model, names, mpp_table
+    )
     _run(jobs, problems, what, output, as_json)
 
 

@@ -50,14 +50,14 @@ def train(
     from panther.learning.cohort import load_cohort
     from panther.learning.model import save_model, train_model
     from panther.learning.study import TaskSpec
-    from panther.storage.atomic import check_writable
     from panther.storage.bags import join, list_bags
+    from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
 
-    check_writable(output)
     given = None if prototypes is None else load_prototypes(prototypes)
     _check_prototypes(method, n_prototypes, given, prototypes)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
+    check_output(output, listing.refs, table, prototypes)
     spec = common.checked(TaskSpec, label=label, survival=survival, level=level)
     cohort = load_cohort(table, spec.outcome(), listing, spec.level)
     recipe = _recipe(method, parse_settings(setting), head, loss, n_prototypes or 16, seed, spec.label is None)
@@ -128,14 +128,14 @@ def predict(
     """Predict new slides from their features; those of another encoder or resolution are refused."""
     from panther.execution import open_executor
     from panther.learning.model import load_model, predict_bags
-    from panther.storage.atomic import check_writable
     from panther.storage.cohort import select_slides
+    from panther.storage.inputs import check_output
     from panther.storage.tables import write_csv
 
-    check_writable(output)
     model = load_model(model_file)
     said = common.reading(encoder_name, mixed)
     chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
+    check_output(output, chosen.refs, model_file, table)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         samples, predictions, failures = predict_bags(model, chosen.refs, executor=executor, track=common.track)
     header, rows = _columns(model, samples, predictions)

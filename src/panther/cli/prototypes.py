@@ -17,7 +17,7 @@ def prototypes(
     features: common.FeaturesArgument,
     output: common.OutputOption,
     n_prototypes: Annotated[str, typer.Option("-C", "--n-prototypes", help="Number of prototypes, or auto.")] = "16",
-    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest number that auto may choose.")] = "2:64",
+    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest number that auto may choose.")] = "4:64",
     table: common.TableOption = None,
     split: common.SplitOption = None,
     seed: Annotated[int, typer.Option(help="Same seed and input: same bytes.")] = 0,
@@ -39,29 +39,22 @@ def prototypes(
     from panther.execution import open_executor
     from panther.prototypes import KMeansSettings, fit_prototypes
     from panther.prototypes.choose import choose_c, parse_count, parse_range
-    from panther.storage.atomic import check_writable
     from panther.storage.cohort import select_slides
+    from panther.storage.inputs import check_output
     from panther.storage.prototypes import save_prototypes
 
     auto = n_prototypes == "auto"
     count = 16 if auto else parse_count(n_prototypes)
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
-    check_writable(output)
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
+    check_output(output, chosen.refs, table)
     workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
     with open_executor(workers, cluster) as executor:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3)
-            choice = choose_c(
-                chosen.refs,
-                parse_range(numbers),
-                coarse,
-                patients=chosen.patients(),
-                executor=executor,
-                track=common.track,
-            )
+            choice = choose_c(chosen.refs, *parse_range(numbers), coarse, executor=executor, track=common.track)
             settings = replace(settings, n_prototypes=choice.recommended)
-            chosen.notes.extend([choice.sentence, *choice.remarks])
+            chosen.notes.append(choice.sentence)
         fitted = fit_prototypes(chosen.refs, settings, executor=executor, device=device, track=common.track)
     save_prototypes(fitted.prototypes, output)
     notes = [

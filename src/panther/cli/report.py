@@ -34,11 +34,11 @@ def report(
     from panther.errors import InputError
     from panther.report.material import Request, gather
     from panther.report.page import write_page
-    from panther.storage.atomic import check_writable
+    from panther.storage.inputs import check_output
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{output}: the report is one HTML file; give a name that ends in .html.")
-    check_writable(output)
+    check_output(output, names)
     given = {"atlas": atlas, "maps": maps, "attribution": attribution, "km": km, "agreement": agreement}
     folders = {name: folder for name, folder in given.items() if folder is not None}
     material = gather(Request(run, folders, names, title, color_by))

@@ -98,7 +98,7 @@ def slides(
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
     from panther.execution import open_executor
     from panther.slides import Job, run_job
-    from panther.storage.atomic import check_writable_folder
+    from panther.storage.inputs import check_output_folder
 
     found_by = _tissue_settings(tissue, setting)
     options = Options(job, _target(mpp, mag), patch_size, overlap, min_tissue, found_by, edge)
@@ -113,7 +113,7 @@ def slides(
     if dry_run:
         _dry_run(listing, options, features, workers, as_json)
         return
-    check_writable_folder(job)
+    check_output_folder(job, ("summary.csv",), mpp_table, weights)
     start = time.perf_counter()
     tell = {"track": common.track, "problems": listing.problems}
     if chosen:

@@ -81,6 +81,7 @@ def _make(table: Path, outcome: "Outcome", how: tuple[Any, Any], request: tuple[
 
     scheme, settings, output, name = request
     level, columns = how
+    _keep_given(table, output, name or _plain_name(table))
     source = table if table.suffix in TABLE_SUFFIXES else read_splits(table).table(external=False)
     cohort = load_cohort(source, outcome, level=level, columns=columns)
     made, balance = balanced_splits(cohort, scheme, settings)
@@ -99,6 +100,15 @@ def _make(table: Path, outcome: "Outcome", how: tuple[Any, Any], request: tuple[
     lines = [*cohort.report.sentences(), *_lines(cohort, made, balance), f"Wrote {len(files)} files to {output}."]
     result = {**about, "files": [str(path) for path in files], "report": cohort.report.to_dict()}
     common.report(result, lines, {}, as_json=as_json, notes=notes)
+
+
+def _keep_given(table: Path, output: Path, name: str) -> None:
+    """Refuse to write over the splits, or the table, that are read."""
+    from panther.storage.inputs import check_output
+
+    given = [table, *(table.rglob("*.csv") if table.is_dir() else table.parent.glob(f"{table.name}_k=*/*.csv"))]
+    for file in (output / f"{name}.json", *output.glob(f"{name}_k=*/*.csv")):
+        check_output(file, given)
 
 
 def _check(given: Path, table: Path | None, outcome: "Outcome", how: tuple[Any, Any], *, as_json: bool) -> None:

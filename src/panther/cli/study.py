@@ -7,6 +7,12 @@ import typer
 
 from panther.cli import _common as common
 
+# what `run` writes into its folder beside the cache
+WRITTEN = (
+    *("metrics.*", "predictions.*", "summary.*", "comparisons.*", "table.md", "table.tex"),
+    *("run.json", "cohort.csv", "study.json"),
+)
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -31,10 +37,11 @@ def run(
     from panther.learning.results import collect
     from panther.learning.study import load_study
     from panther.learning.tables import markdown, write_results
-    from panther.storage.atomic import check_writable_folder
+    from panther.storage.inputs import check_output_folder
 
     study = load_study(study_file)
-    check_writable_folder(folder)
+    tables = [study.table, *(cohort.table for cohort in study.external.values())]
+    check_output_folder(folder, WRITTEN, study_file, tables)
     with open_executor(workers) as executor:
         outcome = run_study(study, folder, executor=executor, track=common.track)
         results = collect(study, outcome, executor=executor, track=common.track)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import zlib
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.storage.locking import lock_folder
+from panther.storage.working import make_working_folder, remove_working_folder
 
 
 class Partial:
@@ -24,14 +24,17 @@ class Partial:
         self._folder, self._width, self._dtype = folder, width, dtype
         header = json.dumps({"key": key}) + "\n"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_working_folder(folder)
             self._lock = lock_folder(self._folder, "extracting this slide")
             if not self._starts_with(header):
                 (folder / "rows").write_bytes(b"")
-                (folder / "batches.jsonl").write_text(header)
+                (folder / "batches.jsonl").write_text(header, encoding="utf-8")
             self.failed: dict[int, str] = {}  # row -> why
             self.batches = self._read(len(header))
-            self._rows, self._list = (folder / "rows").open("ab"), (folder / "batches.jsonl").open("a")
+            self._rows, self._list = (
+                (folder / "rows").open("ab"),
+                (folder / "batches.jsonl").open("a", encoding="utf-8"),
+            )
         except OSError as error:
             raise self._refused(error) from error
 
@@ -98,4 +101,4 @@ class Partial:
 
 def remove_partial(folder: Path) -> None:
     """Delete what an unfinished run left, if anything."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_working_folder(folder)

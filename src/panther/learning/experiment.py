@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from panther.errors import InputError
 from panther.execution import Track, map_slides, untracked
@@ -15,8 +15,9 @@ from panther.learning.presets import TrainSettings, preset
 from panther.learning.study import PROBE, Cell, Study
 from panther.mil import networks
 from panther.prototypes import KMeansSettings
-from panther.prototypes.patches import Look, look_at_all
+from panther.prototypes.patches import look_at_all
 from panther.storage.bags import BagRef
+from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Outcome:
 
 def run_study(study: Study, folder: Path, *, executor: Executor | None = None, track: Track = untracked) -> Outcome:
     """Run everything that is not in the cache of ``folder`` yet."""
-    population, looks, failures = _gathered(study, executor, track)
+    store = FingerprintStore(folder / "cache" / "fingerprints.jsonl")
+    population, looks, failures = _gathered(study, store, executor, track)
     study = study.model_copy(update={"features": {e: f for e, f in study.features.items() if e in looks}})
     plan = _Plan(study, population, looks, folder / "cache")
     cells = [(cell, fold) for cell in study.cells() for fold in range(len(population.splits))]
@@ -66,14 +68,21 @@ def run_study(study: Study, folder: Path, *, executor: Executor | None = None, t
     return Outcome(population, done, failures, patches, tuple(damaged))
 
 
+class _Look(NamedTuple):
+    """What a study knows of a sample's features before it begins."""
+
+    patches: int
+    content: str  # hash of all of them
+
+
 def _gathered(
-    study: Study, executor: Executor | None, track: Track
-) -> tuple[Population, dict[str, dict[str, Look]], dict[str, str]]:
+    study: Study, store: FingerprintStore, executor: Executor | None, track: Track
+) -> tuple[Population, dict[str, dict[str, _Look]], dict[str, str]]:
     """Everybody whose features can be read; a feature set without a single readable bag is told, and left out with all it would exclude."""
     failures: dict[str, str] = {}
     while True:
         population = gather(study, without=failures)
-        found = {encoder: _looks(encoder, bags, executor, track) for encoder, bags in population.bags.items()}
+        found = {encoder: _looks(encoder, bags, store, executor, track) for encoder, bags in population.bags.items()}
         lost = {encoder: told for encoder, (looks, told) in found.items() if not looks}
         if len(lost) == len(found):
             raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
@@ -92,18 +101,24 @@ def _first(told: Mapping[str, str]) -> str:
 
 
 def _looks(
-    encoder: str, bags: Mapping[str, BagRef], executor: Executor | None, track: Track
-) -> tuple[dict[str, Look], dict[str, str]]:
-    """Fingerprint, size and dimension of every sample, and a sentence for each that cannot be used."""
+    encoder: str, bags: Mapping[str, BagRef], store: FingerprintStore, executor: Executor | None, track: Track
+) -> tuple[dict[str, _Look], dict[str, str]]:
+    """Size and content of every sample, read only where its files have changed, and a sentence for each that cannot be used."""
     try:
         looks, failed = look_at_all(list(bags.values()), executor, track)
     except InputError as error:  # bags of two encoders, half and half
         return {}, {encoder: str(error)}
     empty = {name: f"{name}: zero patches; it is left out." for name, look in looks.items() if look.patches == 0}
-    return {name: look for name, look in looks.items() if look.patches}, {**failed, **empty}
+    named = {f"{encoder}: {name}": bags[name] for name in looks if name not in empty}
+    contents, unreadable = fingerprint_all(named, store, executor, track)
+    told = {**failed, **empty, **{ref.sample: unreadable[name] for name, ref in named.items() if name in unreadable}}
+    found = {
+        ref.sample: _Look(looks[ref.sample].patches, contents[name]) for name, ref in named.items() if name in contents
+    }
+    return found, told
 
 
-def _readable(population: Population, looks: dict[str, dict[str, Look]]) -> Population:
+def _readable(population: Population, looks: dict[str, dict[str, _Look]]) -> Population:
     """Samples that every encoder could read, in every part of every split."""
     there = set.intersection(*(set(found) for found in looks.values()))
 
@@ -140,7 +155,7 @@ class _Plan:
 
     study: Study
     population: Population
-    looks: dict[str, dict[str, Look]]
+    looks: dict[str, dict[str, _Look]]
     cache: Path
 
     def jobs(self, cell: Cell, fold: int) -> dict[str, Any]:
@@ -209,7 +224,7 @@ class _Plan:
 
     def _contents(self, encoder: str, names: Sequence[str]) -> str:
         return cache_key(
-            [(name, self.looks[encoder][name].fingerprint) for name in sorted(names) if name in self.looks[encoder]]
+            [(name, self.looks[encoder][name].content) for name in sorted(names) if name in self.looks[encoder]]
         )
 
 

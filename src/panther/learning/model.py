@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators import build, embed_cohort
+from panther.content import hash_contents
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.learning.heads import build_head
-from panther.learning.jobs import cache_key, token_shape
+from panther.learning.jobs import token_shape
 from panther.learning.presets import TrainSettings
 from panther.learning.probes import fit_suitable
 from panther.learning.scaling import Scaler, build_scaler, moments
@@ -94,12 +95,11 @@ def train_model(
         fitted = fit_prototypes(bags, recipe.prototypes, executor=executor, track=track)
         prototypes, failures = fitted.prototypes, {**failures, **fitted.failures}
     train = _train_network if recipe.supervised else _train_head
-    network, scaler, baseline, used, failed = train(bags, target, task, recipe, prototypes, executor, track)
-    fingerprint = cache_key([(b.sample, b.open().fingerprint()) for b in bags if b.sample in used])
+    network, scaler, baseline, contents, failed = train(bags, target, task, recipe, prototypes, executor, track)
     about = {
         "version": __version__,
-        "samples": sorted(used),
-        "fingerprint": fingerprint,
+        "samples": sorted(contents),
+        "fingerprint": hash_contents(contents),
         "loss": recipe.loss.model_dump(),
         "training": {k: v for k, v in vars(recipe.training).items() if k != "device"},
     }
@@ -129,7 +129,7 @@ def _train_head(
     prototypes: Prototypes | None,
     executor: Any,
     track: Track,
-) -> tuple[nn.Module, Scaler | None, Tensor | None, set[str], dict[str, str]]:
+) -> tuple[nn.Module, Scaler | None, Tensor | None, Mapping[str, str], dict[str, str]]:
     assert prototypes is not None
     table = embed_cohort(bags, prototypes, recipe.method.name, recipe.method.options, executor=executor, track=track)
     where = {bag.sample: row for row, bag in enumerate(bags)}
@@ -143,7 +143,7 @@ def _train_head(
         head.load_state_dict(
             {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}
         )
-        return head.eval(), scaler, baseline, set(table.samples), dict(table.failures)
+        return head.eval(), scaler, baseline, table.contents, dict(table.failures)
     shape = token_shape(table.columns)
     head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=recipe.training.seed)
     source = ArraySource(
@@ -154,7 +154,7 @@ def _train_head(
         shuffle=recipe.training.shuffle,
     )
     fitted = fit(head, source, task, recipe.training, track=track)
-    return fitted.model, scaler, baseline, set(table.samples), dict(table.failures)
+    return fitted.model, scaler, baseline, table.contents, dict(table.failures)
 
 
 def _train_network(
@@ -165,14 +165,15 @@ def _train_network(
     prototypes: Prototypes | None,
     executor: Any,
     track: Track,
-) -> tuple[nn.Module, Scaler | None, Tensor | None, set[str], dict[str, str]]:
+) -> tuple[nn.Module, Scaler | None, Tensor | None, Mapping[str, str], dict[str, str]]:
     dim = bags[0].open().dim
     model = build_model(
         recipe.method.name, dim, task.n_outputs, prototypes, recipe.method.options, seed=recipe.training.seed
     )
     source = BagSource(list(bags), task.encode(target), LoadSettings(batch_size=recipe.training.batch_size))
     fitted = fit(model, source, task, recipe.training, track=track)
-    return fitted.model, None, None, {bag.sample for bag in bags}, {}
+    contents = {bag.sample: bag.open().fingerprint() for bag in bags}
+    return fitted.model, None, None, contents, {}
 
 
 def predict_bags(

@@ -1,14 +1,15 @@
 """From a cohort of bags to prototypes: look, sample, k-means on the sample, Lloyd passes over everything, measure."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from panther.content import HashedRows, hash_contents
 from panther.errors import InputError, not_finite
 from panther.execution import Track, map_slides, untracked
 from panther.patch_spec import in_common
@@ -88,7 +89,13 @@ class _Pass:
     sums: Statistics
     origin: Tensor
     slide_mass: dict[str, Tensor]
+    contents: dict[str, str]  # sample -> hash of its features, where squares were asked for
     failures: dict[str, str]
+
+
+class _SampleSums(NamedTuple):
+    statistics: Statistics
+    content: str | None
 
 
 def _cohort_pass(
@@ -113,25 +120,30 @@ def _cohort_pass(
     )
     total: Statistics | None = None
     slide_mass: dict[str, Tensor] = {}
+    contents: dict[str, str] = {}
     failures: dict[str, str] = {}
     for outcome in track(map_slides(function, samples, executor), what, len(samples)):
         name = samples[outcome.index].sample
         if outcome.value is None:
             failures[name] = outcome.reason
             continue
-        slide_mass[name] = outcome.value.mass
-        total = outcome.value if total is None else total.merge(outcome.value)
+        sums, content = outcome.value
+        slide_mass[name] = sums.mass
+        if content is not None:
+            contents[name] = content
+        total = sums if total is None else total.merge(sums)
     if total is None:
         raise InputError(f"No sample could be read to the end. {example(failures)}")
-    return _Pass(total, origin, slide_mass, failures)
+    return _Pass(total, origin, slide_mass, contents, failures)
 
 
 @torch.no_grad()
 def _sample_statistics(
     sample: Openable, *, centroids: Tensor, origin: Tensor, device: str, projection: Projection, squares: bool
-) -> Statistics:
+) -> _SampleSums:
     bag = sample.open()
-    rows = projection.view(bag.features)
+    read = HashedRows(bag.features) if squares else bag.features  # the last pass also says what the bags were
+    rows = projection.view(read)
     assign = nearest((centroids - origin).to(device))
     sums = accumulate(rows, assign, origin.to(device), squares=squares).statistics
     if not bool(torch.isfinite(sums.total).all()):
@@ -141,7 +153,7 @@ def _sample_statistics(
             if bad is None
             else not_finite(bag.source, bad)
         )
-    return Statistics(*(t.cpu() for t in sums))
+    return _SampleSums(Statistics(*(t.cpu() for t in sums)), read.digest() if isinstance(read, HashedRows) else None)
 
 
 def _moved(measured: _Pass, centroids: Tensor, x: Tensor) -> Tensor:
@@ -170,7 +182,6 @@ def _finished(
     within = (about.clamp_min(0).sum(0) / sums.patches).float()
     centroids, occupancy = centroids.cpu()[order].contiguous(), sums.mass[order]
     slide_mass = {slide: mass[order] for slide, mass in measured.slide_mass.items()}
-    parents = hashlib.blake2b("\n".join(f"{s} {looks[s].fingerprint}" for s in sorted(slides)).encode(), digest_size=16)
     return Prototypes(
         centroids,
         within,
@@ -183,7 +194,7 @@ def _finished(
             "inertia": float(f"{float(about.sum()):.6g}"),
             **diagnose(centroids, within, occupancy, slide_mass, inertias),
         },
-        parents=parents.hexdigest(),
+        parents=hash_contents(measured.contents),
         version=__version__,
         spec=in_common([looks[s].spec for s in slides]),
     )

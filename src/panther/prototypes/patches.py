@@ -23,7 +23,6 @@ class Look(NamedTuple):
     patches: int
     dim: int
     encoder: str | None
-    fingerprint: str
     spec: PatchSpec = PatchSpec()
     any_resolution: bool = False
 
@@ -152,7 +151,7 @@ def example(failures: Mapping[str, str]) -> str:
 
 def _look(sample: Openable) -> Look:
     bag = sample.open()
-    return Look(len(bag), bag.dim, bag.encoder, bag.fingerprint(), bag.spec, bag.any_resolution)
+    return Look(len(bag), bag.dim, bag.encoder, bag.spec, bag.any_resolution)
 
 
 def _take(job: tuple[int, Openable, Tensor]) -> Tensor:

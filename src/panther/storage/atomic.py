@@ -1,6 +1,7 @@
 """Files appear whole or not at all."""
 
 import glob
+import hashlib
 import os
 import re
 import socket
@@ -12,6 +13,8 @@ from pathlib import Path
 import psutil
 
 from panther.errors import InputError
+
+LONGEST_NAME = 255  # bytes, on all file systems in use
 
 
 @contextmanager
@@ -25,7 +28,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             f"{path.parent}: the folder cannot be made ({error.strerror}); choose another place."
         ) from error
     _remove_leftovers(path)
-    temporary = path.parent / f".{path.name}.{socket.gethostname()}.{os.getpid()}.part"
+    temporary = path.parent / f"{_prefix(path)}{os.getpid()}.part"
     try:
         temporary.touch()
         mode = (
@@ -53,6 +56,7 @@ def check_writable(path: Path) -> None:
 
 def check_writable_folder(folder: Path) -> None:
     """Fail where no file can be written to ``folder``, or it cannot be made."""
+    check_name(folder)
     here = folder.absolute()
     existing = next(place for place in (here, *here.parents) if place.exists())
     try:
@@ -63,10 +67,35 @@ def check_writable_folder(folder: Path) -> None:
 
 def _refuse_other_things(path: Path) -> None:
     """Only files are replaced: renaming over /dev/null would take it from everybody."""
+    check_name(path)
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of a file to write.")
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is not a file but a device or a pipe; give the name of a file to write.")
+
+
+def check_name(path: Path) -> None:
+    """Refuse a name that no file system takes, or that this locale cannot write."""
+    try:
+        length = max((len(os.fsencode(part)) for part in path.parts), default=0)
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{str(path)!a}: letters of the name cannot be written in this locale ({error.encoding}); set LC_ALL=C.UTF-8."
+        ) from error
+    if length > LONGEST_NAME:
+        raise InputError(
+            f"{path}: a name of {length} bytes, but files and folders may have {LONGEST_NAME}; choose a shorter one."
+        )
+
+
+def _prefix(path: Path) -> str:
+    """How temporary files of ``path`` begin; of a long name only its hash, since they are longer."""
+    name = (
+        path.name
+        if len(os.fsencode(path.name)) <= LONGEST_NAME - 100
+        else hashlib.blake2b(os.fsencode(path.name), digest_size=8).hexdigest()
+    )
+    return f".{name}.{socket.gethostname()[:64]}."
 
 
 def _reason(error: BaseException | None) -> str | None:
@@ -82,7 +111,7 @@ def _reason(error: BaseException | None) -> str | None:
 
 def _remove_leftovers(path: Path) -> None:
     """Temporary files of killed processes of this machine."""
-    for leftover in path.parent.glob(glob.escape(f".{path.name}.{socket.gethostname()}.") + "*.part"):
+    for leftover in path.parent.glob(glob.escape(_prefix(path)) + "*.part"):
         pid = leftover.name.rsplit(".", 2)[1]
         if pid.isdigit() and int(pid) != os.getpid() and not psutil.pid_exists(int(pid)):
             leftover.unlink(missing_ok=True)

@@ -34,6 +34,11 @@ class BagRef:
     def __str__(self) -> str:
         return self.sample
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that hold the patches."""
+        return self.paths
+
     def open(self) -> Bag:
         """Bag of the sample; several slides are one bag."""
         said = self.reading

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from panther.content import hash_contents
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
 from panther.storage.pickles import load_arrays
@@ -34,6 +35,7 @@ class EmbeddingTable:
     settings: Mapping[str, Any]
     failures: Mapping[str, str] = field(default_factory=dict)
     clinical: "pd.DataFrame | None" = None  # indexed by sample
+    contents: Mapping[str, str] = field(default_factory=dict)  # sample -> hash of its features
 
     def about(self) -> dict[str, Any]:
         """What made these numbers, for the file."""
@@ -43,6 +45,7 @@ class EmbeddingTable:
             "settings": dict(self.settings),
             "prototypes": p.centroids.numpy(),
             "prototypes_hash": p.content_hash(),
+            "parents": hash_contents(self.contents),
             "encoder": p.encoder,
             "patch_spec": p.spec.known(),
             "version": __version__,

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import tempfile
 import zlib
 from collections.abc import Container
@@ -14,6 +13,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.storage.locking import lock_folder
+from panther.storage.working import make_working_folder, remove_working_folder
 
 
 class Journal:
@@ -30,24 +30,27 @@ class Journal:
         self._samples, self._width = samples, width
         header = json.dumps({"key": key, "samples": samples, "width": width})
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_working_folder(self._folder)
             self._lock = lock_folder(self._folder, "writing there")
-            if not self._path("header.json").exists() or self._path("header.json").read_text() != header:
+            if (
+                not self._path("header.json").exists()
+                or self._path("header.json").read_text(encoding="utf-8") != header
+            ):
                 for name in ("done.jsonl", "rows.f32"):
                     self._path(name).unlink(missing_ok=True)
-                self._path("header.json").write_text(header)
+                self._path("header.json").write_text(header, encoding="utf-8")
             for name in ("done.jsonl", "rows.f32"):
                 self._path(name).touch()
             self._about = self._read_done()
             # written, not mapped: a full disk is then an error and not the death of the process
             self._matrix = self._path("rows.f32").open("r+b")
-            self._log = self._path("done.jsonl").open("a")
+            self._log = self._path("done.jsonl").open("a", encoding="utf-8")
         except OSError as error:
             raise self._refused(error) from error
 
-    def done(self) -> dict[str, str]:
-        """Fingerprint of each sample that is finished."""
-        return {name: about["fingerprint"] for name, about in self._about.items()}
+    def done(self) -> dict[str, dict[str, Any]]:
+        """What was kept with the row of each sample that is finished."""
+        return dict(self._about)
 
     def add(self, index: int, vector: np.ndarray, about: dict[str, Any]) -> None:
         """Keep one finished row."""
@@ -86,7 +89,7 @@ class Journal:
         if self._temporary:
             self._temporary.cleanup()
         elif not self._about:
-            shutil.rmtree(self._folder, ignore_errors=True)  # nothing to go on from
+            remove_working_folder(self._folder)  # nothing to go on from
 
     def _path(self, name: str) -> Path:
         return self._folder / name

@@ -26,6 +26,7 @@ from panther.version import __version__
 
 FORMAT = 1
 JPEG_QUALITY = 92
+WRITTEN = ("*.png", "*.csv", "atlas.json", "names.new.yaml")  # patterns; `names.yaml` is the user's once it is there
 OURS = re.compile(r"C\d+\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)-\d+\.jpg")  # of any run of ours
 
 

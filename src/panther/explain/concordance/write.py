@@ -18,6 +18,7 @@ from panther.version import __version__
 
 FORMAT = 1
 PURE = 0.7  # share of one class from which a prototype is named by it alone
+WRITTEN = ("concordance.*", "*.csv", "names.suggested.yaml", "*.classes.png", "*.tumour.png")  # patterns
 SATURATED = 0.9  # share of patches from which a note is due
 
 

@@ -1,0 +1,62 @@
+"""What a bag holds, as a hash: of the shape, the type and every number, whatever file they lie in."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+import xxhash
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from panther.types import Rows
+
+BLOCK_BYTES = 2 << 20  # stays in a core's cache
+
+
+def hash_rows(rows: "Rows") -> str:
+    """Hash of all rows (N, d); equal features give equal hashes, in whatever layout they are stored."""
+    return HashedRows(rows).digest()
+
+
+def hash_contents(contents: Mapping[str, str]) -> str:
+    """Hash over the samples of a cohort, by name, and the hash of each one's features."""
+    text = "\n".join(f"{name} {contents[name]}" for name in sorted(contents))
+    return str(xxhash.xxh3_128(text.encode("utf-8", "surrogateescape")).hexdigest())
+
+
+class HashedRows:
+    """Rows that are hashed as they are read from first to last, so that the hash costs no reading of its own.
+
+    Reading again, or out of order, changes nothing: what was not read in order is read by `digest`.
+    """
+
+    def __init__(self, rows: "Rows") -> None:
+        self._rows = rows
+        self._hash = xxhash.xxh3_128(f"{tuple(map(int, rows.shape))} {rows.dtype}".encode())
+        self._next = 0  # first row that is not hashed yet
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return (N, d)."""
+        return tuple(map(int, self._rows.shape))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers as stored."""
+        return self._rows.dtype
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        block = self._rows[rows]
+        start, _, step = rows.indices(self.shape[0])
+        if start == self._next and step == 1 and len(block):
+            self._hash.update(block.contiguous().view(-1).view(torch.uint8).numpy().data)
+            self._next += len(block)
+        return block
+
+    def digest(self) -> str:
+        """Hash of all rows, 32 hexadecimal digits."""
+        count, dim = self.shape
+        step = max(1, BLOCK_BYTES // (dim * self.dtype.itemsize))
+        while self._next < count:
+            self[self._next : self._next + step]
+        return str(self._hash.hexdigest())

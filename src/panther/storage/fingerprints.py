@@ -1,0 +1,137 @@
+"""Fingerprints of samples: a hash of all their features, and whether a hash that was taken earlier still holds."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from panther.content import hash_rows
+from panther.errors import InputError
+from panther.execution import Track, map_slides, untracked
+from panther.types import Openable
+
+# A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS remembers
+# times for three, and clocks of machines differ. What is younger than this when it is read is read again the next time.
+UNSETTLED_SECONDS = 10.0
+
+Stamp = tuple[tuple[int, ...], ...]  # of each file: size, time of its content, time of its entry (both ns), inode
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Hash of a sample's features, and what its files looked like when it was taken."""
+
+    content: str
+    stamp: Stamp = ()  # empty: nothing to know the files by, they are read again
+
+    def holds_for(self, files: Sequence[Path]) -> bool:
+        """Whether the files are untouched since: then they need not be read."""
+        return bool(self.stamp) and self.stamp == stamp_of(files)
+
+    @classmethod
+    def from_plain(cls, content: Any, stamp: Any) -> "Fingerprint | None":
+        """As it stands in a JSON file; None where that is no fingerprint."""
+        if not isinstance(content, str) or not isinstance(stamp, list):
+            return None
+        if not all(isinstance(file, list) and all(type(n) is int for n in file) for file in stamp):
+            return None
+        return cls(content, tuple(tuple(file) for file in stamp))
+
+
+def stamp_of(files: Sequence[Path]) -> Stamp:
+    """Size, times and inode of files; nothing where one is missing or has just been written."""
+    try:
+        found = [file.stat() for file in files]
+    except OSError:
+        return ()
+    settled = time.time_ns() - int(UNSETTLED_SECONDS * 1e9)
+    if any(max(s.st_mtime_ns, s.st_ctime_ns) > settled for s in found):
+        return ()
+    return tuple((s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for s in found)
+
+
+def unchanged_since(stamp: Stamp, files: Sequence[Path]) -> Stamp:
+    """Return the stamp taken before the files were read, or nothing if they changed meanwhile."""
+    return stamp if stamp == stamp_of(files) else ()
+
+
+def fingerprint(sample: Openable, known: Fingerprint | None = None) -> Fingerprint:
+    """Fingerprint of a sample; its features are only read where ``known`` does not hold any more."""
+    if known is not None and known.holds_for(sample.files):
+        return known
+    stamp = stamp_of(sample.files)
+    content = hash_rows(sample.open().features)
+    return Fingerprint(content, unchanged_since(stamp, sample.files))
+
+
+def fingerprint_all(
+    samples: Mapping[str, Openable],
+    store: "FingerprintStore",
+    executor: Executor | None = None,
+    track: Track = untracked,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Hash of the features behind every name, of untouched files from the store; and a sentence for each that cannot be read."""
+    found: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    names = list(samples)
+    jobs = [(sample, store.get(name)) for name, sample in samples.items()]
+    for outcome in track(map_slides(_job, jobs, executor), "looking for changed features", len(jobs)):
+        name = names[outcome.index]
+        if outcome.value is None:
+            failures[name] = outcome.reason or ""
+        else:
+            store.add(name, outcome.value)
+            found[name] = outcome.value.content
+    return found, failures
+
+
+def _job(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:
+    return fingerprint(*job)
+
+
+class FingerprintStore:
+    """Fingerprints of earlier runs, one line each in a file that is only ever appended to.
+
+    Losing it costs reading, never truth: a line that is cut short or is not understood is as good as none, and of several the
+    last counts, so that processes may write to it at once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = dict(_lines(path))
+
+    def get(self, name: str) -> Fingerprint | None:
+        """Last fingerprint that was taken under this name."""
+        return self._known.get(name)
+
+    def add(self, name: str, taken: Fingerprint) -> None:
+        """Keep a fingerprint that says something new and can be known to hold later."""
+        if not taken.stamp or taken == self._known.get(name):
+            return
+        line = json.dumps([name, taken.content, taken.stamp]) + "\n"
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as handle:
+                # after a line that a killed process left unfinished, a new one begins
+                handle.write((("\n" if handle.tell() else "") + line).encode("ascii"))
+        except OSError as error:
+            raise InputError(f"{self._path}: cannot be written ({error.strerror}); free some space.") from error
+        self._known[name] = taken
+
+
+def _lines(path: Path) -> list[tuple[str, Fingerprint]]:
+    found = []
+    with suppress(OSError), path.open("rb") as handle:
+        for line in handle:
+            try:
+                name, content, stamp = json.loads(line)
+            except (ValueError, TypeError, RecursionError):
+                continue
+            taken = Fingerprint.from_plain(content, stamp)
+            if isinstance(name, str) and taken is not None:
+                found.append((name, taken))
+    return found

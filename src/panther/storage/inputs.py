@@ -1,0 +1,66 @@
+"""What a command reads is never what it writes over: checked before the work."""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from panther.errors import InputError, NotABagError
+from panther.storage.atomic import check_writable, check_writable_folder
+from panther.storage.readers import open_bag
+from panther.types import Openable
+
+Given = Path | Openable | Iterable["Path | Openable | None"] | None
+
+
+def check_output(output: Path, *inputs: Given) -> None:
+    """Fail where ``output`` cannot be written, or is one of the files that are read, by whatever link or name."""
+    check_writable(output)
+    _refuse_inputs([output], inputs)
+
+
+def check_output_folder(folder: Path, written: Iterable[str], *inputs: Given) -> None:
+    """Fail where ``folder`` cannot be written to, or holds an input under one of the names (patterns) that are written there."""
+    check_writable_folder(folder)
+    there = list(folder.iterdir()) if folder.is_dir() else []
+    _refuse_inputs([file for file in there if any(fnmatchcase(file.name, pattern) for pattern in written)], inputs)
+
+
+def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Given]) -> None:
+    there = {identity: file for file in outputs if (identity := _identity(file)) is not None}
+    for file, listed in _files(inputs) if there else ():
+        output = there.get(_identity(file) or (-1, -1))
+        if output is not None and not (listed and _holds_something_else(file)):
+            raise InputError(
+                f"{output}: would be overwritten, but is an input of this very command ({file}); choose another output."
+            )
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Device and inode: the same for all links to a file; None where there is none."""
+    try:
+        found = file.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _files(given: Iterable[Given]) -> Iterator[tuple[Path, bool]]:
+    """Every file that was given, and whether it was only found by its ending when a folder was listed."""
+    for one in given:
+        if isinstance(one, Path):
+            yield one, False
+        elif isinstance(one, Iterable):
+            yield from _files(one)
+        elif one is not None:
+            yield from ((file, True) for file in one.files)
+
+
+def _holds_something_else(file: Path) -> bool:
+    """Whether the file is no bag after all: what an earlier run wrote among them may be written again."""
+    try:
+        open_bag(file)
+    except NotABagError:
+        return True
+    except InputError:
+        pass
+    return False

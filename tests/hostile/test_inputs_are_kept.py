@@ -1,0 +1,181 @@
+"""No command writes over what it reads, by whatever name, and no folder of somebody else's is deleted."""
+
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from hostile.judging import assert_honest, run_here
+from hostile.lab import STUDY
+
+FEATURES = {
+    "prototypes": ("prototypes", "feats", "-C", 3, "-j", 1, "-o"),
+    "embed": ("embed", "feats", "-p", "p.safetensors", "-j", 1, "-o"),
+    "train": ("train", "feats", "--table", "table.csv", "--label", "subtype", "-C", 3, "-j", 1, "-o"),
+    "predict": ("predict", "model", "feats", "--table", "table.csv", "-j", 1, "-o"),
+    "rare": ("rare", "feats", "-p", "p.safetensors", "-j", 1, "-o"),
+    "choose-c": ("choose-c", "feats", "--range", "2:3", "-j", 1, "--plot"),
+}
+# command -> the inputs that it was given beside the features
+OTHERS = {
+    "embed": ("p.safetensors",),
+    "train": ("table.csv",),
+    "predict": ("model", "table.csv"),
+    "rare": ("p.safetensors",),
+}
+ENDINGS = {"embed": ".npz", "choose-c": ".png"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Everything that lies there."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def refused(lab: Path, *arguments: object) -> str:
+    """Run the command, which must refuse and leave everything as it was."""
+    before = content(lab)
+    done = run_here(arguments, lab)
+    assert done.code == 2, done.text
+    assert "is an input of this very command" in done.err, done.text
+    assert_honest(done)
+    assert content(lab) == before
+    return done.err
+
+
+@pytest.mark.parametrize("how", ["itself", "another spelling", "symbolic link", "hard link"])
+@pytest.mark.parametrize("command", FEATURES)
+def test_a_feature_file_is_not_overwritten(lab, command, how):
+    name = f"s03{ENDINGS.get(command, '.h5')}"
+    if name != "s03.h5":  # the ending that the command insists on, for a bag all the same
+        os.symlink("s03.h5", lab / "feats" / name) if how != "hard link" else os.link(lab / "feats/s03.h5", lab / "out")
+    output = {
+        "itself": f"feats/{name}",
+        "another spelling": f"./feats/../feats/{name}",
+        "symbolic link": f"link{ENDINGS.get(command, '')}",
+        "hard link": f"twin{ENDINGS.get(command, '')}",
+    }[how]
+    if how == "symbolic link":
+        (lab / output).symlink_to("feats/s03.h5")
+    elif how == "hard link":
+        os.link(lab / "feats" / "s03.h5", lab / output)
+    refused(lab, *FEATURES[command], output)
+
+
+@pytest.mark.parametrize(("command", "given"), [(c, g) for c, files in OTHERS.items() for g in files])
+def test_a_table_prototypes_or_model_that_is_read_is_not_overwritten(lab, command, given):
+    output = given
+    if command in ENDINGS:
+        output = f"out{ENDINGS[command]}"
+        (lab / output).symlink_to(given)
+    refused(lab, *FEATURES[command], output)
+
+
+def test_a_result_among_the_features_may_be_written_again(lab):
+    for _ in range(2):
+        done = run_here(("prototypes", "feats", "-C", 3, "-j", 1, "-o", "feats/protos.safetensors"), lab)
+        assert done.code == 0, done.text
+
+
+def test_the_contours_that_a_map_is_drawn_with_are_kept(lab):
+    (lab / "outlines").mkdir()
+    square = [[0, 0], [1024, 0], [1024, 1024], [0, 1024], [0, 0]]
+    feature = {"type": "Feature", "properties": {}, "geometry": {"type": "Polygon", "coordinates": [square]}}
+    (lab / "outlines" / "s00.geojson").write_text(yaml.safe_dump({"type": "FeatureCollection", "features": [feature]}))
+    arguments = ("map", "feats/s00.h5", "-p", "p.safetensors", "--contours", "outlines", "-o")
+    refused(lab, *arguments, "outlines")
+
+
+def test_a_clinical_table_beside_the_study_is_kept(lab):
+    """`run -o .` writes a cohort.csv of its own."""
+    (lab / "table.csv").rename(lab / "cohort.csv")
+    (lab / "study.yaml").write_text(yaml.safe_dump({**STUDY, "table": "cohort.csv"}))
+    assert "cohort.csv" in refused(lab, "run", "study.yaml", "-o", ".", "-j", 1)
+
+
+def test_the_table_of_survival_curves_is_kept(lab):
+    (lab / "table.csv").rename(lab / "km.csv")
+    refused(lab, "kaplan-meier", "s.h5ad", "--survival", "os", "-o", ".", "--table", "km.csv")
+
+
+def test_suggested_names_that_were_edited_are_kept(lab):
+    arguments = (
+        "concordance",
+        "feats",
+        "-p",
+        "p.safetensors",
+        "--labels",
+        "labels.csv",
+        "--no-maps",
+        "-o",
+        "agreement",
+    )
+    done = run_here(arguments, lab)
+    assert done.code == 0, done.text
+    (lab / "agreement" / "names.suggested.yaml").write_text("C0: mine\n")
+    refused(lab, *arguments, "--names", "agreement/names.suggested.yaml")
+
+
+def test_names_of_an_atlas_stay_in_its_folder_and_are_kept(lab):
+    arguments = ("atlas", "feats", "-p", "p.safetensors", "-o", "atlas", "-j", 1)
+    assert run_here(arguments, lab).code == 0
+    (lab / "atlas" / "names.yaml").write_text("C0: mine\nC1: yours\nC2: theirs\n")
+    done = run_here((*arguments, "--names", "atlas/names.yaml"), lab)
+    assert done.code == 0, done.text
+    assert (lab / "atlas" / "names.yaml").read_text().startswith("C0: mine")
+
+
+def test_splits_do_not_replace_the_splits_they_are_made_of(lab):
+    make = ("splits", "table.csv", "--scheme", "kfold", "-k", 2, "--label", "subtype", "-o", "splits", "--name", "a")
+    assert run_here(make, lab).code == 0
+    done = run_here(
+        ("splits", "splits", "--scheme", "kfold", "-k", 2, "--label", "subtype", "-o", "splits", "--name", "a"), lab
+    )
+    assert done.code == 2, done.text
+    assert "is an input" in done.err
+
+
+def test_a_folder_of_somebody_else_is_neither_used_nor_deleted(lab):
+    (lab / "x.npz.partial").mkdir()
+    (lab / "x.npz.partial" / "thesis.txt").write_text("years of work")
+    before = content(lab)
+    done = run_here(("embed", "feats", "-p", "p.safetensors", "-o", "x.npz", "-j", 1), lab)
+    assert done.code == 2, done.text
+    assert "somebody else's" in done.err
+    assert content(lab) == before
+
+
+@pytest.mark.parametrize("with_notes", [False, True])
+def test_an_empty_folder_and_our_own_are_taken_up_and_removed(lab, with_notes):
+    (lab / "x.npz.partial").mkdir()
+    with h5py.File(lab / "feats" / "s00.h5", "r+") as file:
+        file["features"][3, 2] = np.nan
+    command = ("embed", "feats", "-p", "p.safetensors", "-o", "x.npz", "-j", 1)
+    assert run_here(command, lab).code == 1
+    assert (lab / "x.npz.partial" / "made-by-panther.txt").exists()
+    (lab / "feats" / "s00.h5").unlink()
+    shutil.copy(lab / "feats" / "s02.h5", lab / "feats" / "s00.h5")
+    if with_notes:
+        (lab / "x.npz.partial" / "notes.txt").write_text("put there meanwhile")
+    assert run_here(command, lab).code == 0
+    left = sorted(path.name for path in (lab / "x.npz.partial").glob("*"))
+    assert left == (["notes.txt"] if with_notes else [])
+    assert (lab / "x.npz.partial").exists() == with_notes
+
+
+def test_a_link_to_a_folder_of_somebody_else_is_refused(lab, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (lab / "x.npz.partial").symlink_to(tmp_path / "theirs")
+    done = run_here(("embed", "feats", "-p", "p.safetensors", "-o", "x.npz", "-j", 1), lab)
+    assert done.code == 2, done.text
+    assert (tmp_path / "theirs").is_dir()
+
+
+def test_tile_images_are_kept(lab):
+    (lab / "tiles").mkdir()
+    Image.fromarray(np.full((224, 224, 3), 200, np.uint8)).save(lab / "tiles" / "a.png")
+    refused(lab, "encode-tiles", "tiles", "-o", "tiles/a.png")

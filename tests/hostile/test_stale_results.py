@@ -1,0 +1,124 @@
+"""Features that changed by a single row, in a file of the same size: nothing that was computed from the old ones is used again."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from hostile.judging import assert_honest, run_here
+from hostile.lab import SLIDES, STUDY
+from panther.aggregators import embed_cohort
+from panther.storage import fingerprints
+from panther.storage.bags import list_bags
+from panther.storage.prototypes import load_prototypes
+from panther.types import Prototypes
+
+ROWS, DIM = 6000, 8
+
+
+@pytest.fixture(params=[10.0, 0.0], ids=["just written", "settled"])
+def settled(request, monkeypatch):
+    """Files that are read again because they are young, and files that are known by their times."""
+    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", request.param)
+
+
+def make_bags(folder, count=4):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        np.save(folder / f"s{number}.npy", rng.normal(size=(ROWS, DIM)).astype(np.float32))
+
+
+def change(path, row):
+    size = path.stat().st_size
+    x = np.load(path)
+    x[row] += 300
+    np.save(path, x)
+    assert path.stat().st_size == size
+
+
+@pytest.mark.parametrize("row", [1, 94, 2999, 5999])
+def test_a_single_changed_row_is_embedded_again_and_the_other_slides_are_not(tmp_path, settled, row):
+    make_bags(tmp_path / "feats")
+    refs = list_bags(tmp_path / "feats").refs
+    prototypes = Prototypes(torch.from_numpy(np.random.default_rng(1).normal(size=(3, DIM)).astype(np.float32)))
+    first = np.array(embed_cohort(refs, prototypes, partial_folder=tmp_path / "partial").vectors)
+    change(tmp_path / "feats" / "s2.npy", row)
+    again = np.array(embed_cohort(refs, prototypes, partial_folder=tmp_path / "partial").vectors)
+    assert not np.array_equal(again[2], first[2])
+    np.testing.assert_array_equal(again, embed_cohort(refs, prototypes).vectors)
+    lines = (tmp_path / "partial" / "done.jsonl").read_text().splitlines()
+    assert len(lines) == 5  # four rows, and one of them again
+
+
+def test_the_command_embeds_a_changed_slide_again_and_says_what_it_was_made_from(tmp_path, settled):
+    make_bags(tmp_path / "feats")
+    np.save(tmp_path / "p.npy", np.random.default_rng(1).normal(size=(3, DIM)).astype(np.float32))
+    (tmp_path / "feats" / "bad.npy").write_bytes(b"")  # so that there is something to go on from
+    command = ("embed", "feats", "-p", "p.npy", "-o", "s.npz", "-j", 1)
+    assert run_here(command, tmp_path).code == 1
+    first = np.load(tmp_path / "s.npz")
+    before, parents = first["X"].copy(), yaml.safe_load(str(first["panther"]))["parents"]
+    change(tmp_path / "feats" / "s1.npy", 2999)
+    done = run_here(command, tmp_path)
+    assert done.code == 1
+    assert_honest(done)
+    second = np.load(tmp_path / "s.npz")
+    assert [not np.array_equal(a, b) for a, b in zip(before, second["X"], strict=True)] == [False, True, False, False]
+    assert yaml.safe_load(str(second["panther"]))["parents"] != parents
+
+
+def test_a_study_of_changed_features_is_the_study_of_a_fresh_folder(lab, settled):
+    """64 rows spread over 6,000 said that nothing had changed."""
+    rng = np.random.default_rng(0)
+    for number, slide in enumerate(SLIDES):
+        (lab / "feats" / f"{slide}.h5").unlink()
+        np.save(lab / "feats" / f"{slide}.npy", rng.normal(3 * (number % 2), 1, (600, 6)).astype(np.float32))
+    (lab / "study.yaml").write_text(yaml.safe_dump({**STUDY, "methods": ["protocounts", "deepsets"]}))
+    assert run_here(("run", "study.yaml", "-o", "old", "-j", 1), lab).code == 0
+    files = set((lab / "old" / "cache").iterdir())
+    for slide in SLIDES[:6]:
+        x = np.load(lab / "feats" / f"{slide}.npy")
+        sampled = sorted({600 * i // 64 for i in range(64)})
+        changed = np.setdiff1d(np.arange(600), sampled)
+        x[changed] = rng.normal(3, 1, (len(changed), 6))
+        np.save(lab / "feats" / f"{slide}.npy", x)
+    for folder in ("old", "fresh"):
+        done = run_here(("run", "study.yaml", "-o", folder, "-j", 1), lab)
+        assert done.code == 0, done.text
+    assert (lab / "old" / "predictions.csv").read_bytes() == (lab / "fresh" / "predictions.csv").read_bytes()
+    assert len(set((lab / "old" / "cache").iterdir()) - files) == len(files - {lab / "old/cache/fingerprints.jsonl"})
+
+
+def test_an_untouched_study_trains_nothing_again(lab, settled):
+    assert run_here(("run", "study.yaml", "-o", "out", "-j", 1), lab).code == 0
+    before = {path: path.stat().st_mtime_ns for path in (lab / "out" / "cache").glob("*.*") if path.suffix != ".jsonl"}
+    for slide in SLIDES[:3]:
+        (lab / "feats" / f"{slide}.h5").touch()  # a new date is no new content
+    assert run_here(("run", "study.yaml", "-o", "out", "-j", 1), lab).code == 0
+    after = {path: path.stat().st_mtime_ns for path in (lab / "out" / "cache").glob("*.*") if path.suffix != ".jsonl"}
+    assert after == before
+
+
+def test_prototypes_say_what_they_were_made_from(tmp_path):
+    make_bags(tmp_path / "feats")
+    parents = []
+    for row in (None, 2999, None):
+        if row is not None:
+            change(tmp_path / "feats" / "s0.npy", row)
+        command = ("prototypes", "feats", "-o", "p.safetensors", "-C", 2, "-j", 1)
+        assert run_here(command, tmp_path).code == 0
+        parents.append(load_prototypes(tmp_path / "p.safetensors").parents)
+    assert parents[0] != parents[1] == parents[2]
+
+
+def test_a_converted_file_is_written_again_after_a_change_of_one_row(tmp_path):
+    make_bags(tmp_path / "feats", 1)
+    command = ("convert", "feats", "out", "--to", "npy", "-j", 1)
+    assert run_here(command, tmp_path).code == 0
+    change(tmp_path / "feats" / "s0.npy", 2999)
+    os.utime(tmp_path / "feats" / "s0.npy", (0, 0))
+    assert run_here(command, tmp_path).code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "s0.npy"), np.load(tmp_path / "feats" / "s0.npy"))

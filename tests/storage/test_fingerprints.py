@@ -1,0 +1,240 @@
+"""Hashes of features: every number counts, layouts do not, and a stored hash is only believed of files that are untouched."""
+
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from layouts import LAYOUTS, features, write
+
+from panther.content import HashedRows, hash_contents, hash_rows
+from panther.storage import fingerprints
+from panther.storage.bags import BagRef
+from panther.storage.fingerprints import Fingerprint, FingerprintStore, fingerprint, fingerprint_all, stamp_of
+from panther.types import Bag, Concatenated
+
+X = torch.from_numpy(np.random.default_rng(0).normal(size=(6000, 16)).astype(np.float32))
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Files are believed as soon as they are written: tests cannot wait."""
+    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", 0.0)
+
+
+class Counted:
+    """Rows that count how often each one is read."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows, self.read = rows, np.zeros(len(rows), int)
+        self.shape, self.dtype = rows.shape, rows.dtype
+
+    def __getitem__(self, rows: slice) -> torch.Tensor:
+        self.read[rows] += 1
+        return self.rows[rows]
+
+
+@pytest.mark.parametrize("row", [0, 1, 93, 94, 3000, 5998, 5999])
+def test_any_single_number_changes_the_hash(row):
+    other = X.clone()
+    other[row, 7] = torch.nextafter(other[row, 7], torch.tensor(9.0))
+    assert hash_rows(other) != hash_rows(X)
+
+
+def test_shape_and_type_count_too():
+    assert len({hash_rows(x) for x in (X, X.reshape(3000, 32), X.double(), X.half(), X.bfloat16(), X[:0], X[:1])}) == 7
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_equal_features_have_equal_hashes_in_every_layout(tmp_path, dtype):
+    x, coords = features(300, dtype=dtype)
+    found = set()
+    for number, layout in enumerate(LAYOUTS):
+        (tmp_path / str(number)).mkdir()
+        path = write(tmp_path / str(number), layout, x, coords)
+        found.add(fingerprint(BagRef("s", (path,))).content)
+    assert found == {hash_rows(torch.from_numpy(x))}
+
+
+@given(st.lists(st.tuples(st.integers(0, 70), st.integers(0, 70)), max_size=20))
+def test_the_order_of_reading_changes_nothing(slices):
+    rows = HashedRows(X[:64])
+    for start, stop in slices:
+        assert torch.equal(rows[start:stop], X[:64][start:stop])
+    assert rows.digest() == hash_rows(X[:64])
+
+
+def test_rows_that_were_read_in_order_are_not_read_again():
+    counted = Counted(X)
+    rows = HashedRows(counted)
+    for start in range(0, 6000, 500):
+        rows[start : start + 500]
+    assert rows.digest() == hash_rows(X)
+    assert (counted.read == 1).all()
+
+
+def test_the_slides_of_a_patient_are_hashed_as_one_bag():
+    parts = Concatenated((X[:1000], X[1000:]))
+    assert hash_rows(parts) == hash_rows(X)
+
+
+def test_names_and_contents_count_in_the_hash_of_a_cohort():
+    given = {"a": "1", "b": "2"}
+    others = ({"a": "1"}, {"a": "2", "b": "1"}, {"a": "1", "c": "2"})
+    assert hash_contents(given) == hash_contents(dict(reversed(given.items())))
+    assert hash_contents(given) not in {hash_contents(other) for other in others}
+
+
+def saved(path: Path, x: torch.Tensor = X) -> BagRef:
+    np.save(path, x.numpy())
+    return BagRef(path.stem, (path,))
+
+
+def test_an_untouched_file_is_not_read_again(tmp_path, at_once, monkeypatch):
+    ref = saved(tmp_path / "a.npy")
+    first = fingerprint(ref)
+    assert first.content == hash_rows(X)
+    monkeypatch.setattr(fingerprints, "hash_rows", lambda rows: pytest.fail("was read"))
+    assert fingerprint(ref, first) == first
+
+
+@pytest.mark.parametrize("touch", ["rewritten", "date restored", "replaced by a copy", "one byte in place"])
+def test_a_file_that_was_touched_is_read_again(tmp_path, at_once, touch):
+    ref = saved(tmp_path / "a.npy")
+    first, before = fingerprint(ref), (tmp_path / "a.npy").stat()
+    other = X.clone()
+    other[4000, 3] += 1
+    if touch == "replaced by a copy":
+        saved(tmp_path / "b.npy", other)
+        (tmp_path / "b.npy").replace(tmp_path / "a.npy")
+    elif touch == "one byte in place":
+        with (tmp_path / "a.npy").open("r+b") as handle:
+            handle.seek(-(2000 * 16 - 3) * 4, os.SEEK_END)
+            handle.write(other[4000, 3].numpy().tobytes())
+    else:
+        saved(tmp_path / "a.npy", other)
+    if touch == "date restored":
+        os.utime(tmp_path / "a.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (tmp_path / "a.npy").stat().st_size == before.st_size
+    assert fingerprint(ref, first).content == hash_rows(other) != first.content
+
+
+def test_a_file_that_was_just_written_is_not_believed_later(tmp_path):
+    """Within one tick of the clock a second change leaves no trace in the times."""
+    ref = saved(tmp_path / "a.npy")
+    first = fingerprint(ref)
+    assert first.stamp == ()
+    other = X.clone()
+    other[4000, 3] += 1
+    saved(tmp_path / "a.npy", other)
+    assert fingerprint(ref, first).content == hash_rows(other)
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_believed_later(tmp_path, at_once, monkeypatch):
+    ref = saved(tmp_path / "a.npy")
+
+    def slow(rows):
+        content = hash_rows(rows)
+        saved(tmp_path / "a.npy", X + 1)
+        return content
+
+    monkeypatch.setattr(fingerprints, "hash_rows", slow)
+    assert fingerprint(ref).stamp == ()
+
+
+def test_bags_in_memory_are_always_read(at_once):
+    bag = Bag("a", X.clone(), path=Path(__file__))  # a path alone proves nothing
+    first = fingerprint(bag)
+    bag.features[17, 1] += 1
+    assert fingerprint(bag, first).content != first.content
+
+
+def test_the_store_saves_reading_over_runs_and_failures_are_told(tmp_path, at_once, monkeypatch):
+    refs = {f"e: {name}": saved(tmp_path / f"{name}.npy", X + n) for n, name in enumerate("abc")}
+    (tmp_path / "b.npy").write_bytes(b"rubbish")
+    store = tmp_path / "cache" / "fingerprints.jsonl"
+    found, failures = fingerprint_all(refs, FingerprintStore(store))
+    assert set(found) == {"e: a", "e: c"}
+    assert "b.npy" in failures["e: b"]
+    lines = store.read_bytes()
+    saved(tmp_path / "b.npy")
+    monkeypatch.setattr(fingerprints, "hash_rows", lambda rows: f"read {float(rows[0:1].sum()):.3f}")
+    again, failures = fingerprint_all(refs, FingerprintStore(store))
+    assert not failures
+    assert {name: again[name] for name in found} == found
+    assert again["e: b"].startswith("read")
+    assert store.read_bytes().startswith(lines)
+
+
+STAMP = ((1, 2, 3, 4), (5, 6, 7, 8))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"\x00" * 100,
+        b"\xff\xfe rubbish\n",
+        b"{}\n[]\n1\nnull\n",
+        b'["a", "x"]\n',
+        b'["a", 1, [[1, 2, 3, 4], [5, 6, 7, 8]]]\n',
+        b'["a", "x", [[1, 2, 3, "4"], [5, 6, 7, 8]]]\n',
+        b'["a", "x", [1, 2]]\n',
+        b'["a", "x", {}]\n',
+        b'[["a"], "x", []]\n',
+        b'["a", "cut sho',
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_damaged_store_costs_reading_and_is_mended_by_writing(tmp_path, damage):
+    path = tmp_path / "store.jsonl"
+    path.write_bytes(damage)
+    store = FingerprintStore(path)
+    assert store.get("a") is None
+    store.add("a", Fingerprint("x", STAMP))
+    store.add("b\udc80", Fingerprint("y", STAMP))  # a file name that is no Unicode
+    back = FingerprintStore(path)
+    assert back.get("a") == Fingerprint("x", STAMP)
+    assert back.get("b\udc80") == Fingerprint("y", STAMP)
+
+
+def test_the_last_line_counts_and_nothing_is_written_twice(tmp_path):
+    path = tmp_path / "store.jsonl"
+    store = FingerprintStore(path)
+    for content in ("x", "y", "y"):
+        store.add("a", Fingerprint(content, STAMP))
+    store.add("b", Fingerprint("unsettled"))
+    assert FingerprintStore(path).get("a") == Fingerprint("y", STAMP)
+    assert len([line for line in path.read_text().splitlines() if line]) == 2
+
+
+def _write_many(path: Path, who: int) -> None:
+    store = FingerprintStore(path)
+    for number in range(200):
+        store.add(f"{who}-{number}", Fingerprint(f"{who}{number}" * 8, STAMP))
+
+
+def test_processes_write_to_one_store_at_once(tmp_path):
+    path = tmp_path / "store.jsonl"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(path, who)) for who in range(3)]
+    for process in writers:
+        process.start()
+    for process in writers:
+        process.join(60)
+    store = FingerprintStore(path)
+    assert all(store.get(f"{w}-{n}") == Fingerprint(f"{w}{n}" * 8, STAMP) for w in range(3) for n in range(200))
+
+
+def test_a_missing_file_has_no_stamp(tmp_path, at_once):
+    saved(tmp_path / "a.npy")
+    time.sleep(0.01)
+    assert len(stamp_of([tmp_path / "a.npy"])) == 1
+    assert stamp_of([tmp_path / "a.npy", tmp_path / "none.npy"]) == ()
+    assert json.loads(json.dumps(stamp_of([tmp_path / "a.npy"])))[0][0] == (tmp_path / "a.npy").stat().st_size
