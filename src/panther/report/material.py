@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
+from panther.explain.atlas.files import PROTOTYPES
 from panther.explain.kaplan_meier import read_proportions
 from panther.explain.names import label, read_names
 from panther.learning.columns import read_rows
 from panther.prototypes.shift import ShiftReport, site_shift
 from panther.report.data import Run, load_run, read_json
+from panther.report.fold_names import FoldNames, find_prototypes, fold_names
 from panther.report.mixtures import Mixtures, load_mixtures
+from panther.types import Prototypes
 
 # option -> the command that writes such a folder, and its JSON file
 ARTEFACTS = {
@@ -52,10 +55,31 @@ class Material:
     color_by: str | None
     slides: "AtlasWeights | None" = None  # as the atlas measured them
     failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
+    reference: Prototypes | None = None  # those of the other commands' folders, where they are at hand
 
     def prototype(self, number: int, own: str | None = None) -> str:
         """`C2 tumour, solid`: the name given to the report, else the one that the artefact has."""
         return label(number, {number: own} if own and number not in self.names else dict(self.names))
+
+    @property
+    def folds_own(self) -> FoldNames | None:
+        """What the prototypes of the fold that is shown are called; None where none is shown."""
+        found = self.mixtures
+        if found is None:
+            return None
+        known = any(a.rows("prototypes") for a in self.artefacts.values())
+        return fold_names(found.fold, found.prototypes, self.reference, known)
+
+    def folds_prototype(self, names: FoldNames, c: int) -> str:
+        """A fold's prototype by the name that it has in the other tabs, or by one of its own."""
+        number = names.number(c)
+        return names.apart(c) if number is None else self.prototype(number, self.given.get(number))
+
+    @property
+    def given(self) -> dict[int, str]:
+        """Names that the folders of other commands have."""
+        rows = [row for a in self.artefacts.values() for row in a.rows("prototypes")]
+        return {row["prototype"]: str(row["name"]) for row in rows if row.get("name") and "prototype" in row}
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +124,17 @@ def gather(request: Request) -> Material:
     failures: dict[str, str] = {}
     slides = _atlas_weights(artefacts.get("atlas"), failures)
     _refuse_strangers(run, slides, request)
-    return Material(run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures)
+    reference = _reference(run, artefacts)
+    return Material(run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures, reference)
+
+
+def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None:
+    """The prototypes that the folders tell of: the atlas has a copy, or they are a fold's."""
+    wanted = [str(a.content["prototypes_hash"]) for a in artefacts.values() if "prototypes_hash" in a.content]
+    if not wanted:
+        return None
+    copies = [a.folder / PROTOTYPES for a in artefacts.values() if (a.folder / PROTOTYPES).is_file()]
+    return find_prototypes(wanted[0], [*copies, *sorted((run.folder / "cache").glob("prototypes-*"))])
 
 
 def _refuse_strangers(run: Run, slides: AtlasWeights | None, request: Request) -> None:

@@ -21,12 +21,14 @@ from panther.explain.draw import save
 from panther.explain.names import read_names
 from panther.storage.atomic import atomic_write
 from panther.storage.json_files import write_json
+from panther.storage.prototypes import save_prototypes
 from panther.storage.tables import write_csv
 from panther.version import __version__
 
 FORMAT = 1
 JPEG_QUALITY = 92
-WRITTEN = ("*.png", "*.csv", "atlas.json", "names.new.yaml")  # patterns; `names.yaml` is the user's once it is there
+PROTOTYPES = "prototypes.safetensors"  # a copy
+WRITTEN = ("*.png", "*.csv", "atlas.json", PROTOTYPES, "names.new.yaml")  # patterns; `names.yaml` is the user's once it is there
 OURS = re.compile(r"C\d+\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)-\d+\.jpg")  # of any run of ours
 
 
@@ -43,6 +45,9 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
         template = template if not template.exists() else folder / "names.new.yaml"
         _write_text(template, names_template(atlas))
         written.append(template)
+    if atlas.source is not None:
+        written.append(folder / PROTOTYPES)
+        save_prototypes(atlas.source, written[-1])
     # last: whoever finds it finds everything it names
     write_json(folder / "atlas.json", content)
     written.append(folder / "atlas.json")

@@ -50,6 +50,7 @@ class Atlas:
     pictures: Mapping[int, np.ndarray] = field(default_factory=dict)  # index of the exemplar -> pixels (s, s, 3)
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
+    source: Prototypes | None = None  # kept beside the atlas, so that other prototypes can be told from its own
 
     @property
     def prototypes(self) -> int:
@@ -168,6 +169,7 @@ def _summed_up(
         prototypes_hash=prototypes.content_hash(),
         notes=tuple(notes),
         failures=failures,
+        source=prototypes,
     )
 
 

@@ -110,14 +110,20 @@ def scatter_by_number(
     return _square([_points(position, samples) | {"marker": marker}], axes)
 
 
-def shares(names: Sequence[str], share: Sequence[float], limits: tuple[Any, Any] | None, title: str) -> Figure:
-    """Share of each prototype, with the limits (low, high) of its interval where they are known."""
+def shares(
+    names: Sequence[str],
+    share: Sequence[float],
+    limits: tuple[Any, Any] | None,
+    title: str,
+    colours: Sequence[str] | None = None,
+) -> Figure:
+    """Share of each prototype, with the limits (low, high) of its interval where they are known; C0, C1, ... without colours of their own."""
     trace: dict[str, Any] = {
         "type": "bar",
         "orientation": "h",
         "y": texts(names),
         "x": list(share),
-        "marker": {"color": [colour_of(c) for c in range(len(names))]},
+        "marker": {"color": [colour_of(c) for c in range(len(names))] if colours is None else list(colours)},
         "hovertemplate": "%{y}: %{x:.1%}<extra></extra>",
     }
     if limits is not None:

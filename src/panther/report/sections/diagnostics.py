@@ -4,6 +4,7 @@ import numpy as np
 
 from panther.prototypes.shift import COLLAPSED
 from panther.report.figures import histogram, shares
+from panther.report.fold_names import renamed
 from panther.report.html import Html, details, join, listing, number, paragraph, table, tag
 from panther.report.material import Material
 from panther.report.plots import plot
@@ -42,20 +43,29 @@ def _occupancy(material: Material) -> Html | None:
     share = about.get("occupancy_share")
     if found is None or not share:
         return None
-    names = [f"C{c}" for c in range(len(share))]
+    own = material.folds_own
+    assert own is not None
+    names = {c: material.folds_prototype(own, c) for c in range(len(share))}
     number_used = about.get("effective_number", float("nan"))
     said = (
         f"Share of the training patches in each prototype, fold {found.fold + 1}; effective number {number_used:.1f} of "
-        f"{len(share)}."
-    )
+        f"{len(share)}. {own.said}"
+    ).rstrip()
     rows = [
-        [n, number(s), number(d), f"C{k}"]
-        for n, s, d, k in zip(names, share, about["distance_to_nearest"], about["nearest"], strict=True)
+        [names[c], number(share[c]), number(about["distance_to_nearest"][c]), names.get(about["nearest"][c], "")]
+        for c in own.order
     ]
+    chart = shares(
+        [names[c] for c in own.order],
+        [share[c] for c in own.order],
+        None,
+        "share of the training patches",
+        [own.colour(c) for c in own.order],
+    )
     return join(
         tag("h3", f"Prototypes of fold {found.fold + 1}"),
-        plot("occupancy", shares(names, share, None, "share of the training patches"), said),
-        listing(about.get("warnings", []), class_="notes"),
+        plot("occupancy", chart, said),
+        listing([renamed(warning, names) for warning in about.get("warnings", [])], class_="notes"),
         details("Numbers", table(["prototype", "share", "distance to the nearest", "nearest"], rows)),
     )
 

@@ -28,14 +28,14 @@ def _proportions(material: Material) -> Html | None:
     atlas = material.slides
     if atlas is not None:
         samples, weights = atlas.slides, atlas.weights
-        own = {row.get("prototype"): row.get("name") for row in material.artefacts["atlas"].rows("prototypes")}
-        names = [material.prototype(c, own.get(c)) for c in range(weights.shape[1])]
+        names = [material.prototype(c, material.given.get(c)) for c in range(weights.shape[1])]
         source = "Slides, with the prototypes of the atlas."
     elif material.mixtures is not None and material.mixtures.weights is not None:
-        samples, weights = list(material.mixtures.samples), material.mixtures.weights
-        named = not material.artefacts  # names of an atlas are of other prototypes than these
-        names = [material.prototype(c) if named else f"C{c}" for c in range(weights.shape[1])]
-        source = _whose(material.mixtures)
+        own = material.folds_own
+        assert own is not None
+        samples, weights = list(material.mixtures.samples), material.mixtures.weights[:, own.order]
+        names = [material.folds_prototype(own, c) for c in own.order]
+        source = f"{_whose(material.mixtures)} {own.said}".rstrip()
     else:
         return None
     return join(

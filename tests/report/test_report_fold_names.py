@@ -1,0 +1,120 @@
+"""C4 means one thing in a report: a fold's prototypes have the names and colours of the atlas's that they are, or are marked apart."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from panther.explain import atlas as explained
+from panther.explain.atlas.files import write_atlas
+from panther.explain.atlas.make import AtlasSettings
+from panther.explain.atlas.request import find_cohort
+from panther.explain.maps import MapSettings
+from panther.explain.palette import colour
+from panther.report.data import load_run
+from panther.report.fold_names import APART, fold_names
+from panther.report.material import Request, gather
+from panther.report.mixtures import load_mixtures
+from panther.report.page import build_page
+from panther.types import Prototypes
+
+PERMUTED = [2, 0, 3, 1]  # prototype k of the atlas is the fold's PERMUTED[k]
+NAMES = {0: "tumour", 1: "stroma"}
+
+
+def prototypes_of(run: Path) -> Prototypes:
+    found = load_mixtures(load_run(run))
+    assert found is not None
+    return found.prototypes
+
+
+def permuted(own: Prototypes, strange: int | None = None) -> Prototypes:
+    """The same prototypes in another order, refitted on a few patches more; one may be somewhere else."""
+    noise = torch.randn(own.centroids.shape, generator=torch.Generator().manual_seed(0))
+    centroids = own.centroids[PERMUTED] + 0.01 * own.centroids.std() * noise
+    if strange is not None:
+        centroids[strange] += 50 * own.centroids.std()
+    return replace(own, centroids=centroids, within_variance=None, occupancy=None, diagnostics={})
+
+
+def atlas_of(run: Path, prototypes: Prototypes, folder: Path) -> Path:
+    cohort = find_cohort(run.parent / "features", None, run.parent / "table.csv", None, [])
+    settings = AtlasSettings(MapSettings(names=NAMES), exemplars=1)
+    write_atlas(explained.make_atlas(cohort.jobs, prototypes, settings, cohort.factors), folder)
+    return folder
+
+
+def figure(page: str, key: str) -> dict[str, Any]:
+    found = re.search(rf'data-plot="plot-{key}">(.*?)</script>', page)
+    assert found, key
+    return json.loads(found[1])["data"][0]
+
+
+@pytest.fixture(scope="module")
+def alike(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return atlas_of(classes, permuted(prototypes_of(classes)), tmp_path_factory.mktemp("permuted"))
+
+
+def test_a_folds_prototypes_are_called_and_coloured_as_those_of_the_atlas(classes: Path, alike: Path) -> None:
+    share = dict(prototypes_of(classes).diagnostics)["occupancy_share"]
+    page = build_page(gather(Request(classes, {"atlas": alike})))
+    shown = figure(page, "occupancy")
+    assert shown["y"] == ["C0 tumour", "C1 stroma", "C2", "C3"]
+    assert shown["marker"]["color"] == [colour(c) for c in range(4)]
+    assert shown["x"] == pytest.approx(
+        [share[c] for c in PERMUTED], rel=1e-4
+    )  # of the same tissue, not of the same number
+    assert (
+        "4 of this fold&#x27;s 4 prototypes are the same" in page
+        or "4 of this fold's 4 prototypes are the same" in page
+    )
+    assert figure(page, "weights")["y"] == shown["y"]
+
+
+def test_without_the_atlas_table_the_folds_weights_have_the_atlas_names(
+    classes: Path, alike: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    shutil.copytree(alike, tmp_path / "atlas")
+    (tmp_path / "atlas" / "pi.csv").unlink()
+    found = load_mixtures(load_run(classes))
+    assert found is not None
+    assert found.weights is not None
+    page = build_page(gather(Request(classes, {"atlas": tmp_path / "atlas"})))
+    shown = figure(page, "weights")
+    assert shown["y"] == ["C0 tumour", "C1 stroma", "C2", "C3"]
+    largest = found.weights[:, PERMUTED].mean(0)
+    assert [sum(row) / len(row) for row in shown["z"]] == pytest.approx(largest.tolist(), rel=1e-3)
+
+
+def test_a_prototype_that_the_atlas_does_not_have_is_marked_apart(classes: Path, tmp_path: Path) -> None:
+    folder = atlas_of(classes, permuted(prototypes_of(classes), strange=1), tmp_path / "strange")
+    shown = figure(build_page(gather(Request(classes, {"atlas": folder}))), "occupancy")
+    assert shown["y"] == ["C0 tumour", "C2", "C3", f"fold 1's own C{PERMUTED[1]}"]
+    assert shown["marker"]["color"] == [colour(0), colour(2), colour(3), APART]
+
+
+def test_where_the_atlas_prototypes_are_not_at_hand_none_is_mistaken_for_another(classes: Path, tmp_path: Path) -> None:
+    folder = atlas_of(classes, permuted(prototypes_of(classes)), tmp_path / "old")
+    (folder / "prototypes.safetensors").unlink()  # an atlas of an earlier version
+    shown = figure(build_page(gather(Request(classes, {"atlas": folder}))), "occupancy")
+    assert shown["y"] == [f"fold 1's own C{c}" for c in range(4)]
+    assert set(shown["marker"]["color"]) == {APART}
+
+
+def test_a_report_of_the_run_alone_has_one_set_and_plain_names(classes: Path) -> None:
+    shown = figure(build_page(gather(Request(classes))), "occupancy")
+    assert shown["y"] == ["C0", "C1", "C2", "C3"]
+    assert shown["marker"]["color"] == [colour(c) for c in range(4)]
+
+
+def test_prototypes_of_another_encoder_are_never_matched() -> None:
+    own, other = (Prototypes(torch.eye(3), encoder=name) for name in ("a", "b"))
+    names = fold_names(1, own, other, True)
+    assert [names.number(c) for c in range(3)] == [None] * 3
+    assert names.apart(2) == "fold 2's own C2"
