@@ -28,7 +28,13 @@ from panther.version import __version__
 FORMAT = 1
 JPEG_QUALITY = 92
 PROTOTYPES = "prototypes.safetensors"  # a copy
-WRITTEN = ("*.png", "*.csv", "atlas.json", PROTOTYPES, "names.new.yaml")  # patterns; `names.yaml` is the user's once it is there
+WRITTEN = (
+    "*.png",
+    "*.csv",
+    "atlas.json",
+    PROTOTYPES,
+    "names.new.yaml",
+)  # patterns; `names.yaml` is the user's once it is there
 OURS = re.compile(r"C\d+\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)-\d+\.jpg")  # of any run of ours
 
 
