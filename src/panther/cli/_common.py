@@ -64,6 +64,11 @@ EncoderNameOption = Annotated[
 MixedOption = Annotated[
     bool, typer.Option("--allow-mixed-resolution", help="Take patches of other resolutions, which are refused.")
 ]
+LabelOption = Annotated[str | None, typer.Option(help="Column of the label.")]
+SurvivalOption = Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi or pfi.")]
+TimeOption = Annotated[str | None, typer.Option(help="Column with the time, where it has another name.")]
+EventOption = Annotated[str | None, typer.Option(help="Column that is 1 where the event happened.")]
+CensorshipOption = Annotated[str | None, typer.Option(help="Column that is 1 where the patient is censored.")]
 SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
 
 

@@ -1,5 +1,6 @@
 """`panther train` and `panther predict`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli.completion import EMBEDDINGS, NETWORKS
 from panther.cli.embed import parse_settings
+from panther.errors import InputError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,10 +23,16 @@ def train(
     features: common.FeaturesArgument,
     table: Annotated[Path, typer.Option(help="Clinical table (CSV, TSV, parquet).", show_default=False)],
     output: common.OutputOption,
-    label: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
-    survival: Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi or pfi.")] = None,
+    label: common.LabelOption = None,
+    survival: common.SurvivalOption = None,
+    time: common.TimeOption = None,
+    event: common.EventOption = None,
+    censorship: common.CensorshipOption = None,
     level: Annotated[str, typer.Option(help="One sample per patient, or per slide.")] = "patient",
-    method: Annotated[str, typer.Option(help="panther, ot, h2t, ..., or a network: abmil, transmil, ...")] = "panther",
+    split: common.SplitOption = None,
+    method: Annotated[
+        str, typer.Option(help=f"{', '.join(EMBEDDINGS)}, or a network: {', '.join(NETWORKS)}.")
+    ] = "panther",
     setting: Annotated[
         list[str] | None, typer.Option("-s", "--set", help="Setting of the method as name=value.")
     ] = None,
@@ -45,22 +54,24 @@ def train(
     device: common.DeviceOption = "cpu",
     as_json: common.JsonOption = False,
 ) -> None:
-    """Train one final model on all samples of the table and save it as one file."""
+    """Train one final model on all samples of the table, or of one part of it, and save it as one file."""
     from panther.execution import open_executor
     from panther.learning.cohort import load_cohort
+    from panther.learning.columns import read_part
     from panther.learning.model import save_model, train_model
     from panther.learning.study import TaskSpec
     from panther.storage.bags import join, list_bags
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
 
+    columns = {"survival": survival, "time": time, "event": event, "censorship": censorship}
+    spec = common.checked(TaskSpec, label=label, level=level, **columns)
+    recipe = _recipe(method, parse_settings(setting), head, loss, n_prototypes or 16, seed, spec)
     given = None if prototypes is None else load_prototypes(prototypes)
     _check_prototypes(method, n_prototypes, given, prototypes)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
     check_output(output, listing.refs, table, prototypes)
-    spec = common.checked(TaskSpec, label=label, survival=survival, level=level)
-    cohort = load_cohort(table, spec.outcome(), listing, spec.level)
-    recipe = _recipe(method, parse_settings(setting), head, loss, n_prototypes or 16, seed, spec.label is None)
+    cohort = load_cohort(read_part(table, split), spec.outcome(), listing, spec.level)
     changed: dict[str, Any] = {"device": common.checked_device(device)} | ({} if epochs is None else {"epochs": epochs})
     recipe = replace(recipe, training=replace(recipe.training, **changed))
     refs = {ref.sample: ref for ref in listing.refs}
@@ -81,7 +92,6 @@ def train(
 
 
 def _check_prototypes(method: str, count: int | None, given: Any, path: Path | None) -> None:
-    from panther.errors import InputError
     from panther.mil import networks
 
     if given is None:
@@ -92,24 +102,29 @@ def _check_prototypes(method: str, count: int | None, given: Any, path: Path | N
         raise InputError(f"{path}: holds {len(given)} prototypes, but -C asks for {count}; give one of the two.")
 
 
-def _recipe(
-    method: str, options: dict[str, Any], head: str, loss: str | None, c: int, seed: int, survival: bool
-) -> Any:
+def _recipe(method: str, options: dict[str, Any], head: str, loss: str | None, c: int, seed: int, spec: Any) -> Any:
+    """What to train; names and settings are tried first."""
     from panther.learning.model import Recipe
     from panther.learning.presets import preset
     from panther.learning.study import PROBE, Named
+    from panther.learning.study_names import check_head, check_loss, check_method
     from panther.mil import networks
     from panther.prototypes import KMeansSettings
 
-    supervised = method in networks
+    check_method(method, options)
+    check_head(head, {})
+    supervised, survival = method in networks, spec.label is None
     kind = "survival" if survival else "classification"
     chosen = preset(f"paper-mil-{kind}" if supervised else f"paper-{kind}")
+    taught = loss or ("cox" if head == PROBE and survival and not supervised else chosen.loss)
+    check_loss(taught, {}, survival)
     return Recipe(
         Named(name=method, options=options),
         Named(name="own" if supervised else head),
-        Named(name=loss or ("cox" if head == PROBE and survival and not supervised else chosen.loss)),
+        Named(name=taught),
         KMeansSettings(n_prototypes=c, seed=seed),
         replace(chosen.train, seed=seed),
+        task=spec,
     )
 
 
@@ -119,36 +134,102 @@ def predict(
     output: common.OutputOption,
     table: common.TableOption = None,
     split: common.SplitOption = None,
-    by: common.ByOption = common.By.slide,
+    by: Annotated[
+        common.By | None,
+        typer.Option(help="One prediction per slide or per patient; as the model was trained by default."),
+    ] = None,
+    label: common.LabelOption = None,
+    survival: common.SurvivalOption = None,
+    time: common.TimeOption = None,
+    event: common.EventOption = None,
+    censorship: common.CensorshipOption = None,
+    metrics: Annotated[
+        Path | None, typer.Option(help="File for the scores (JSON), where the outcome is known.")
+    ] = None,
     encoder_name: common.EncoderNameOption = None,
     mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Predict new slides from their features; those of another encoder or resolution are refused."""
+    """Predict new slides, and score the predictions where the table knows the outcome.
+
+    Features of another encoder or resolution are refused. The outcome's columns are those of the training unless they are named here.
+    """
     from panther.execution import open_executor
+    from panther.learning.columns import read_part
     from panther.learning.model import load_model, predict_bags
+    from panther.learning.scoring import in_units, score, trained_task
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output
+    from panther.storage.json_files import write_json
     from panther.storage.tables import write_csv
 
     model = load_model(model_file)
-    said = common.reading(encoder_name, mixed)
-    chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
+    task = trained_task(model)
+    level: Any = by.value if by else task.level if task else "slide"
+    if by is common.By.patient and table is None:
+        raise InputError("--by patient needs a --table that says whose slides they are.")
+    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     check_output(output, chosen.refs, model_file, table)
-    with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
-        samples, predictions, failures = predict_bags(model, chosen.refs, executor=executor, track=common.track)
-    header, rows = _columns(model, samples, predictions)
-    write_csv(output, header, rows)
-    result = {"output": str(output), "predictions": [dict(zip(header, row, strict=True)) for row in rows]}
-    lines = [f"{len(rows)} predictions -> {output}"]
-    common.report(result, lines, {**chosen.problems, **failures}, as_json=as_json, notes=chosen.notes)
+    if metrics is not None:
+        check_output(metrics, chosen.refs, model_file, table, output)
+    rows = None if table is None else read_part(table, split)
+    asked = {"label": label, "survival": survival, "time": time, "event": event, "censorship": censorship}
+    cohort, notes = _outcomes(model, {k: v for k, v in asked.items() if v}, rows, level, chosen.refs)
+    refs, unit, more = in_units(chosen.refs, level, rows)
+    with open_executor(common.suitable_workers(workers, refs)) as executor:
+        samples, predictions, failures = predict_bags(model, refs, executor=executor, track=common.track)
+    scores = None if cohort is None else score(model, samples, predictions, cohort)
+    header, table_rows = _columns(model, samples, predictions, cohort)
+    write_csv(output, header, table_rows)
+    if metrics and scores:
+        write_json(metrics, scores.to_dict())
+    if task is not None and unit != task.level and by is not None:
+        more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
+    result = {
+        "output": str(output),
+        "unit": unit,
+        "predictions": [dict(zip(header, row, strict=True)) for row in table_rows],
+        "scores": scores.to_dict() if scores else None,
+    }
+    lines = [f"{len(table_rows)} predictions, one per {unit} -> {output}", *(scores.sentences() if scores else [])]
+    told = [*chosen.notes, *more, *notes, *(scores.notes if scores else ())]
+    common.report(result, lines, {**chosen.problems, **failures}, as_json=as_json, notes=told)
 
 
-def _columns(model: Any, samples: list[str], predictions: Any) -> tuple[list[str], list[list[Any]]]:
-    """One row a sample: the class and its probabilities, or the risk."""
+def _outcomes(model: Any, asked: dict[str, str], rows: Any, level: Any, refs: Sequence[Any]) -> tuple[Any, list[str]]:
+    """Samples whose outcome the table knows, and why there are none: a fault where it was asked for, else worth a word."""
+    from panther.learning.scoring import known_outcomes, trained_task
+    from panther.learning.study import TaskSpec
+
+    if rows is None:
+        if asked:
+            raise InputError(f"--{next(iter(asked))} names a column of a --table; give the table.")
+        return None, []
+    task = common.checked(TaskSpec, level=level, **asked) if asked else trained_task(model)
+    if task is None:
+        return None, []
+    try:
+        return known_outcomes(model, task, rows, level, [ref.sample for ref in refs]), []
+    except InputError as error:
+        if asked:
+            raise
+        return None, [f"The predictions are not scored. {error}"]
+
+
+def _columns(model: Any, samples: list[str], predictions: Any, cohort: Any) -> tuple[list[str], list[list[Any]]]:
+    """One row a sample: the class and its probabilities, or the risk; then the outcome where it is known."""
     if "probabilities" in predictions:
         names, p = model.task.names, predictions["probabilities"]
         header = ["sample", "predicted", *(f"probability_{name}" for name in names)]
-        return header, [[s, names[int(row.argmax())], *map(float, row)] for s, row in zip(samples, p, strict=True)]
-    return ["sample", "risk"], [[s, float(r)] for s, r in zip(samples, predictions["risk"], strict=True)]
+        rows = [[s, names[int(row.argmax())], *map(float, row)] for s, row in zip(samples, p, strict=True)]
+        known = {} if cohort is None else {s: [names[k]] for s, k in zip(cohort.ids, cohort.target.labels, strict=True)}
+        outcome = ["label"]
+    else:
+        header, outcome = ["sample", "risk"], ["time", "event"]
+        rows = [[s, float(r)] for s, r in zip(samples, predictions["risk"], strict=True)]
+        times = () if cohort is None else zip(cohort.ids, cohort.target.time, cohort.target.event, strict=True)
+        known = {s: [float(t), int(e)] for s, t, e in times}
+    if cohort is None:
+        return header, rows
+    return [*header, *outcome], [[*row, *known.get(row[0], [""] * len(outcome))] for row in rows]

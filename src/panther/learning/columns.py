@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from panther.errors import InputError, suggestion
-from panther.storage.tables import PATIENT_COLUMNS, SLIDE_COLUMNS, SLIDE_SUFFIXES
+from panther.storage.tables import PATIENT_COLUMNS, SLIDE_COLUMNS, SLIDE_SUFFIXES, part_file, part_of
 
 SITE_COLUMNS = (
     "tissue_source_site",
@@ -75,6 +75,14 @@ def read_rows(path: Path) -> pd.DataFrame:
     if table.empty:
         raise InputError(f"{path}: the table has no rows.")
     return table.fillna("")  # a line that is too short
+
+
+def read_part(path: Path, split: str | None = None) -> pd.DataFrame:
+    """The same; with ``split`` the rows whose column `split` says so, or the file of that part of a folder of splits."""
+    path, split = part_file(path, split)
+    table = read_rows(path) if split is None else part_of(path, read_rows(path), split)
+    table.attrs["source"] = str(path)
+    return table
 
 
 def _read_text(path: Path) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from panther.learning.presets import TrainSettings
 from panther.learning.probes import fit_suitable
 from panther.learning.scaling import Scaler, build_scaler, moments
 from panther.learning.sources import ArraySource
-from panther.learning.study import PROBE, Named
+from panther.learning.study import PROBE, Named, TaskSpec
 from panther.learning.targets import Target
 from panther.learning.task import Task, fit_task, load_task
 from panther.learning.trainer import fit, predict_logits
@@ -49,6 +49,7 @@ class Recipe:
     prototypes: KMeansSettings
     training: TrainSettings
     scaling: Named = field(default_factory=lambda: Named(name="balanced"))
+    task: TaskSpec | None = None  # what is predicted, as columns of the table, and for whom
 
     @property
     def supervised(self) -> bool:
@@ -102,6 +103,7 @@ def train_model(
         "fingerprint": hash_contents(contents),
         "loss": recipe.loss.model_dump(),
         "training": {k: v for k, v in vars(recipe.training).items() if k != "device"},
+        "task": None if recipe.task is None else recipe.task.model_dump(exclude_none=True),
     }
     encoder = prototypes.encoder if prototypes is not None else first.encoder
     spec = spec if prototypes is None else prototypes.spec

@@ -10,7 +10,7 @@ import pandas as pd
 from panther.errors import InputError
 from panther.learning.cohort import Cohort, load_cohort
 from panther.learning.column_splits import column_splits
-from panther.learning.columns import Columns, as_strings, identify, pick, read_rows, without_suffix
+from panther.learning.columns import Columns, as_strings, identify, pick, read_part, without_suffix
 from panther.learning.outcomes import LabelOutcome, Outcome
 from panther.learning.split_files import SplitFiles, assign, read_splits
 from panther.learning.splits import Split, SplitSettings, balanced_splits, strata
@@ -48,7 +48,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     if not listings:
         raise InputError(next(iter(problems.values())))
     files = read_splits(_splits_path(study)) if isinstance(study.splits, Path) else None
-    table = _rows(study.table) if study.table is not None else files.table() if files is not None else None
+    table = read_part(study.table) if study.table is not None else files.table() if files is not None else None
     if table is None:
         raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
     outcome = study.task.outcome()
@@ -61,16 +61,10 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         if unusable:
             problems[f"external {name}"] = next(iter(unusable.values()))
             continue
-        rows = _rows(external.table)
+        rows = read_part(external.table)
         extra = load_cohort(rows, _as_trained(outcome, cohort.target), _common_slides(others, rows), study.task.level)
         population = _joined(population, extra, others, f"test_{name}")
     return replace(population, problems=problems)
-
-
-def _rows(path: Path) -> pd.DataFrame:
-    table = read_rows(path)
-    table.attrs["source"] = str(path)
-    return table
 
 
 def _listings(folders: Mapping[str, Path], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
@@ -90,7 +84,7 @@ def _splits_path(study: Study) -> Path:
     """Where split tables are; a column's name in its place is a usual mistake."""
     assert isinstance(study.splits, Path)
     path = study.splits
-    if not path.exists() and study.table is not None and path.name in read_rows(study.table).columns:
+    if not path.exists() and study.table is not None and path.name in read_part(study.table).columns:
         raise InputError(
             f"{path}: there is no such folder of splits; to split by the column of the table write splits: {{column: {path.name}}}."
         )

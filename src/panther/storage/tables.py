@@ -20,10 +20,7 @@ def read_table(path: Path, split: str | None = None) -> "pd.DataFrame":
 
     With ``split``: the rows whose column `split` says so, or, where ``path`` is a split folder, the file `{split}.csv`.
     """
-    if path.is_dir():
-        if split is None:
-            raise InputError(f"{path} is a folder; name one of its tables, or the part with --split train.")
-        path, split = path / f"{split}.csv", None
+    path, split = part_file(path, split)
     table = _read(path)
     slide = find_column(path, list(table.columns), SLIDE_COLUMNS, "slide")
     table["slide_id"] = [_without_suffix(name) for name in _ids(path, table[slide])]
@@ -33,13 +30,22 @@ def read_table(path: Path, split: str | None = None) -> "pd.DataFrame":
     elif table["slide_id"].str.match(r"TCGA-\w\w-\w{4}").all():
         table["case_id"] = table["slide_id"].str[:12]
     if split is not None:
-        table = _part(path, table, split)
+        table = part_of(path, table, split)
     repeated = table["slide_id"][table["slide_id"].duplicated()].unique()
     if len(repeated):
         raise InputError(
             f"{path}: {len(repeated)} slides have more than one row, e.g. {repeated[0]}; keep one row a slide."
         )
     return table.set_index("slide_id", drop=False)
+
+
+def part_file(path: Path, split: str | None) -> tuple[Path, str | None]:
+    """Table of a part and what is left to ask of its column `split`: a folder of splits has one file a part."""
+    if not path.is_dir():
+        return path, split
+    if split is None:
+        raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
+    return path / f"{split}.csv", None
 
 
 def find_column(path: Path, columns: Sequence[str], habits: Sequence[str], what: str) -> str:
@@ -85,7 +91,8 @@ def _ids(path: Path, column: "pd.Series") -> list[str]:
     return [str(name) for name in column]
 
 
-def _part(path: Path, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
+def part_of(path: Path, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
+    """Rows whose column `split` says so."""
     if "split" not in table.columns:
         raise InputError(f"{path}: --split {split} needs a column `split`; the table has {', '.join(table.columns)}.")
     part = table[table["split"].astype(str) == split]

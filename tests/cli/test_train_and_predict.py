@@ -1,0 +1,166 @@
+"""Train, then predict: one unit in both, columns of any name, and scores where the outcome is known."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+from running import Runner, strict_json
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+from hostile.judging import run_here
+from learning.generated import generate
+from panther.learning.metric_names import TITLES
+from panther.learning.task import Classification, CoxSurvival
+
+
+@pytest.fixture
+def panther(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Thirty patients, ten of them with two slides; two thirds are the training part."""
+    folder = tmp_path_factory.mktemp("cohort")
+    generate(folder, patients=30)
+    table = pd.read_csv(folder / "table.csv", dtype=str)
+    table["split"] = np.where(table["case_id"].str[1:].astype(int) % 3 == 1, "test", "train")
+    table["weeks"], table["died"] = table["dss_survival_days"], (table["dss_censorship"] == "0").astype(int)
+    table.to_csv(folder / "table.csv", index=False)
+    table.drop(columns=["subtype", "split"]).to_csv(folder / "unlabelled.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(cohort):
+    more = ("--table", "table.csv", "--label", "subtype", "--split", "train", "-C", "4", "-j", "1")
+    for level in ("patient", "slide"):
+        done = run_here(("train", "features", "-o", f"{level}.model", "--level", level, *more), cohort)
+        assert done.code == 0, done.text
+    return cohort
+
+
+def rows_of(path):
+    with path.open() as handle:
+        return list(csv.DictReader(handle))
+
+
+@pytest.fixture
+def here(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    return trained
+
+
+def test_a_model_of_patients_predicts_patients_and_one_of_slides_slides(panther, here):
+    for level, count in (("patient", 30), ("slide", 40)):
+        out, _ = panther("predict", f"{level}.model", "features", "--table", "table.csv", "-o", "all.csv", "-j", 1)
+        assert f"{count} predictions, one per {level}" in out
+        assert len(rows_of(here / "all.csv")) == count
+
+
+def test_the_unit_can_be_chosen_and_a_change_of_it_is_said(panther, here):
+    given = ("--table", "table.csv", "-o", "slides.csv", "-j", 1, "--by", "slide")
+    out, err = panther("predict", "patient.model", "features", *given)
+    assert "40 predictions, one per slide" in out
+    assert "trained on patients, but predicts slides" in err
+
+
+def test_without_a_table_slides_are_predicted_and_that_is_said(panther, here):
+    out, err = panther("predict", "patient.model", "features", "-o", "new.csv", "-j", 1)
+    assert "40 predictions, one per slide" in out
+    assert "trained on patients" in err
+    _, err = panther("predict", "patient.model", "features", "-o", "new.csv", "--by", "patient", code=2)
+    assert "--table" in err
+
+
+def test_tcga_names_tell_the_patient_without_a_table(panther, here, tmp_path):
+    for number, source in enumerate(sorted((here / "features").glob("*.npy"))[:6]):
+        (tmp_path / f"TCGA-AA-000{number // 2}-01Z-00-DX{number % 2 + 1}.npy").write_bytes(source.read_bytes())
+    out, _ = panther("predict", "patient.model", tmp_path, "-o", "tcga.csv", "-j", 1)
+    assert "3 predictions, one per patient" in out
+    assert [row["sample"] for row in rows_of(here / "tcga.csv")] == [f"TCGA-AA-000{n}" for n in range(3)]
+
+
+def test_a_table_with_the_outcome_scores_the_predictions(panther, here):
+    given = ("--table", "table.csv", "--split", "test", "-o", "test.csv", "--metrics", "scores.json", "-j", 1)
+    out, _ = panther("predict", "patient.model", "features", *given, "--json")
+    result = strict_json(out)
+    rows = rows_of(here / "test.csv")
+    assert len(rows) == 10
+    truth = [row["label"] for row in rows]
+    scores = result["scores"]
+    assert scores["patients"] == 10
+    found = {name: about["value"] for name, about in scores["metrics"].items()}
+    predicted = [row["predicted"] for row in rows]
+    np.testing.assert_allclose(found["balanced_accuracy"], balanced_accuracy_score(truth, predicted))
+    low = [float(row["probability_low"]) for row in rows]
+    np.testing.assert_allclose(found["auroc"], roc_auc_score([t == "low" for t in truth], low))
+    assert all(about["ci_low"] <= about["value"] <= about["ci_high"] for about in scores["metrics"].values())
+    assert strict_json((here / "scores.json").read_text()) == scores
+    assert not any("trained on, e.g." in note for note in result["notes"])
+
+
+def test_scores_of_patients_that_were_trained_on_are_not_left_to_stand(panther, here):
+    out, err = panther("predict", "patient.model", "features", "--table", "table.csv", "-o", "all.csv", "-j", 1)
+    assert "Scored on 30 samples" in out
+    assert "20 of the 30 scored samples were trained on" in err
+    assert "--split test" in err
+
+
+def test_a_table_without_the_outcome_predicts_and_says_why_there_is_no_score(panther, here):
+    out, err = panther("predict", "patient.model", "features", "--table", "unlabelled.csv", "-o", "u.csv", "-j", 1)
+    assert "Scored" not in out
+    assert "not scored" in err
+    assert "subtype" in err
+    assert "label" not in rows_of(here / "u.csv")[0]
+
+
+def test_columns_of_any_name_can_be_trained_on_and_scored(panther, here):
+    columns = ("--time", "weeks", "--event", "died")
+    given = ("--table", "table.csv", "-j", 1)
+    panther("train", "features", "-o", "risk.model", "--split", "train", "-C", 4, *columns, *given)
+    out, _ = panther("predict", "risk.model", "features", "--split", "test", "-o", "risk.csv", *given)
+    assert "c-index 0." in out
+    assert set(rows_of(here / "risk.csv")[0]) == {"sample", "risk", "time", "event"}
+    renamed = pd.read_csv("table.csv", dtype=str).rename(columns={"weeks": "T", "died": "D"})
+    renamed.to_csv("renamed.csv", index=False)
+    again = ("predict", "risk.model", "features", "--split", "test", "-o", "r.csv", "--table", "renamed.csv", "-j", 1)
+    assert "Scored" not in panther(*again)[0]
+    assert "c-index 0." in panther(*again, "--time", "T", "--event", "D")[0]
+    _, err = panther(*again, "--label", "subtype", code=2)
+    assert "risks of survival" in err
+    _, err = panther(*again, "--time", "nope", "--event", "D", code=2)
+    assert "nope" in err
+
+
+def test_the_advice_of_a_missing_endpoint_can_be_followed(panther, here):
+    given = ("train", "features", "--table", "table.csv", "-o", "x.model", "-C", 4, "-j", 1)
+    _, err = panther(*given, "--survival", "os", code=2)
+    assert "--time" in err
+    panther(*given, "--time", "weeks", "--censorship", "dss_censorship")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            ("--method", "clam"),
+            ("clam", "panther", "ot", "h2t", "protocounts", "deepsets", "abmil", "transmil", "dsmil"),
+        ),
+        (("--method", "abmi"), ("did you mean 'abmil'",)),
+        (("--head", "prob"), ("did you mean 'probe'",)),
+        (("--loss", "cros-entropy"), ("did you mean 'cross-entropy'",)),
+        (("--loss", "cox"), ("cross-entropy",)),
+        (("-s", "redout=top"), ("did you mean 'readout'",)),
+        (("--label", "subtpe"), ("did you mean 'subtype'",)),
+    ],
+)
+def test_a_mistyped_name_of_train_is_answered_with_what_was_meant(panther, here, wrong, words):
+    given = ("train", "features", "--table", "table.csv", "--label", "subtype", "-o", "x.model")
+    _, err = panther(*given, *wrong, code=2)
+    assert all(word in err for word in words)
+
+
+def test_every_metric_that_is_scored_has_a_title():
+    assert {*Classification.judged, *CoxSurvival.judged} <= set(TITLES)
