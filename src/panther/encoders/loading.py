@@ -15,7 +15,7 @@ from torch import nn
 from panther.encoders._base import IMAGENET, About, Encoder, Precision, about, encoders
 from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
 from panther.encoders.weights import checked, find_weights, read_weights
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
@@ -63,7 +63,7 @@ def find_recipe(name: str) -> Recipe:
         return _of_factory(name)
     if name not in encoders:
         raise InputError(
-            f"There is no encoder {name!r}; known are {', '.join(encoders.names())}, any timm:NAME and any module.path:factory."
+            f"There is no encoder {name!r}; {suggestion(name, encoders.names())}, any timm:NAME and any module.path:factory."
         )
     entry = encoders.entry(name)
     extra = {key: entry.metadata[key] for key in ("clean", "drop", "under", "file", "package") if key in entry.metadata}
