@@ -10,6 +10,7 @@ from panther.demo.studies import TASKS, write_study
 from panther.errors import InputError
 from panther.learning import study_names
 from panther.learning.heads import heads
+from panther.learning.literal import literal_text
 from panther.learning.study import Study, load_study
 from panther.learning.task import tasks
 from panther.learning.templates import TEMPLATES, write_template
@@ -192,9 +193,10 @@ def schema_problems(path):
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_the_schema_accepts_every_template(name, tmp_path):
-    write_template(name, tmp_path / f"{name}.yaml")
-    assert schema_problems(tmp_path / f"{name}.yaml") == []
+@pytest.mark.parametrize("literal", [False, True])
+def test_the_schema_accepts_every_template(name, literal, tmp_path):
+    (tmp_path / "s.yaml").write_text(literal_text(name, "s") if literal else TEMPLATES[name].text("s"))
+    assert schema_problems(tmp_path / "s.yaml") == []
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -172,7 +172,9 @@ def predict(
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     check_output(output, chosen.refs, model_file, table)
     if metrics is not None:
-        check_output(metrics, chosen.refs, model_file, table, output)
+        check_output(metrics, chosen.refs, model_file, table)
+        if metrics.resolve() == output.resolve():
+            raise InputError(f"{metrics}: cannot hold both the predictions (-o) and the scores (--metrics).")
     rows = None if table is None else read_part(table, split)
     asked = {"label": label, "survival": survival, "time": time, "event": event, "censorship": censorship}
     cohort, notes = _outcomes(model, {k: v for k, v in asked.items() if v}, rows, level, chosen.refs)
