@@ -16,6 +16,7 @@ import torch
 
 from panther.errors import InputError
 from panther.execution import map_slides, open_executor
+from panther.workers import GuardedPool, process_context, reading
 
 
 def square(n: int) -> int:
@@ -28,10 +29,6 @@ def square(n: int) -> int:
 
 def threads(_: int) -> int:
     return torch.get_num_threads()
-
-
-def die(_: int) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -66,9 +63,50 @@ def test_only_a_bounded_number_of_items_is_in_flight():
     assert len(pulled) < 1000
 
 
-def test_a_worker_that_dies_is_told_in_a_sentence():
-    with open_executor(2) as executor, pytest.raises(InputError, match="worker process died"):
-        list(map_slides(die, range(2), executor))
+def misbehave(number: int) -> int:
+    """Odd numbers cost the worker its life, each in its own way."""
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if number == 5:
+        with reading("five.h5"):
+            os.kill(os.getpid(), signal.SIGBUS)
+    if number == 7:
+        with reading("seven.h5"):
+            time.sleep(600)
+    return number
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_item_that_kills_or_blocks_its_worker_is_named_and_the_rest_goes_on(workers, monkeypatch):
+    monkeypatch.setenv("PANTHER_READ_LIMIT", "1")
+    with open_executor(workers) as executor:
+        outcomes = list(map_slides(misbehave, range(10), executor))
+    assert [o.value for o in outcomes] == [0, 1, 2, None, 4, None, 6, None, 8, 9]
+    assert "3: the process that worked on it crashed twice (signal 11, SIGSEGV)" in outcomes[3].reason
+    assert "five.h5: reading this file crashes" in outcomes[5].reason
+    assert "SIGBUS" in outcomes[5].reason
+    assert "seven.h5: one read takes longer than 1 s" in outcomes[7].reason
+
+
+def die_once(marker: str) -> str:
+    """As a worker does that was killed for the memory of its neighbours."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return marker
+
+
+def test_an_item_whose_worker_was_killed_once_is_tried_again_alone(tmp_path):
+    marker = str(tmp_path / "tried")
+    with open_executor(2) as executor:
+        (outcome,) = map_slides(die_once, [marker], executor)
+    assert outcome.value == marker
+
+
+def test_workers_that_cannot_even_begin_are_told_in_a_sentence():
+    pool = GuardedPool(2, process_context(), initializer=os._exit, initargs=(3,))
+    with pool, pytest.raises(InputError, match="cannot be started"):
+        list(map_slides(threads, range(3), pool))
 
 
 def test_a_cluster_that_does_not_answer_is_told_in_a_sentence():
@@ -155,19 +193,33 @@ def test_work_is_shared_by_the_cluster(tmp_path, cluster):
 
 
 PARENT = """
-import os, signal
-from panther.execution import map_slides, open_executor
+import ctypes, os, signal, time
+from pathlib import Path
+from panther.execution import open_executor
+from panther.workers import reading
+
+def loop(name):
+    Path(name).write_text(str(os.getpid()))
+    with reading(name):
+        ctypes.PyDLL(None).pause()  # a C function that keeps the interpreter's lock, as HDF5 does: no Python thread runs meanwhile
 
 if __name__ == "__main__":
     with open_executor(2) as executor:
-        print(*{executor.submit(os.getpid).result() for _ in range(8)}, flush=True)
+        executor.submit(loop, "a")
+        executor.submit(loop, "b")
+        while not all(Path(name).exists() and Path(name).read_text() for name in "ab"):
+            time.sleep(0.01)
+        print(*(Path(name).read_text() for name in "ab"), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_workers_end_with_a_parent_that_was_killed(tmp_path):
+def test_workers_end_with_a_parent_that_was_killed_even_where_they_loop_in_a_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("PANTHER_READ_LIMIT", "2")
     (tmp_path / "parent.py").write_text(PARENT)
-    done = subprocess.run([sys.executable, tmp_path / "parent.py"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "parent.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
     workers = [int(pid) for pid in done.stdout.split()]
     assert workers, done.stderr
     end = time.monotonic() + 30

@@ -1,6 +1,7 @@
 """The scikit-learn habit: fit on training bags, transform any bags; and one function for one bag."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,8 @@ class Panther(TransformerMixin, BaseEstimator):
         bags = [as_bag(bag, str(index)) for index, bag in enumerate(X)]
         module = build("panther", self.prototypes_, self._options())
         function = partial(_vector, prototypes=self.prototypes_, module=module)
-        with open_executor(max(self.n_jobs, 0)) as executor:
+        # one job stays in this process: bags in memory need not be copied, and scripts no `if __name__ == "__main__"`
+        with nullcontext() if self.n_jobs == 1 else open_executor(max(self.n_jobs, 0)) as executor:
             rows: list[Any] = []
             for outcome in map_slides(function, bags, executor):
                 if outcome.reason is not None:

@@ -4,14 +4,12 @@ Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Cl
 """
 
 import logging
-import multiprocessing
 import os
-import signal
-import threading
+import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -19,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from panther.errors import InputError, NotABagError
+from panther.workers import GuardedPool, TaskLostError, process_context
 
 logger = logging.getLogger(__name__)
 
@@ -58,29 +57,45 @@ def map_slides(
                 yield _outcome(index, _attempt(function, item))
         return
     window = 4 * max(os.cpu_count() or 1, 16)
-    pending: deque[tuple[int, Future[Any]]] = deque()
+    packed: Any = _Packed.of(function) if isinstance(executor, GuardedPool) else function
+    pending: deque[tuple[int, T, Future[Any]]] = deque()
     try:
         for index, item in enumerate(items):
-            pending.append((index, executor.submit(_attempt, function, item)))
+            pending.append((index, item, executor.submit(_attempt, packed, item)))
             if len(pending) >= window:
-                first, future = pending.popleft()
-                yield _outcome(first, future.result())
+                yield _collected(*pending.popleft())
         while pending:
-            first, future = pending.popleft()
-            yield _outcome(first, future.result())
+            yield _collected(*pending.popleft())
     except BrokenExecutor as error:
         raise InputError(
-            "A worker process died (out of memory, or killed); what was finished is kept: run the command again to go on, "
+            "Worker processes cannot be started, or were ended; what was finished is kept: run the command again to go on, "
             "with fewer --workers if memory was short."
         ) from error
     finally:
-        for _, future in pending:
+        for _, _, future in pending:
             future.cancel()
 
 
+def _collected(index: int, item: Any, future: "Future[Any]") -> "Outcome[Any]":
+    """Outcome of one item, also where it cost the worker its life."""
+    try:
+        return _outcome(index, future.result())
+    except TaskLostError as error:
+        return Outcome(index, None, error.sentence(name_of(item)))
+    except Exception as error:
+        if type(error).__name__ != "KilledWorker":  # Dask's: every worker that had the item died
+            raise
+        return Outcome(
+            index, None, f"{name_of(item)}: every worker that had it died; a file of it is damaged, or too large."
+        )
+
+
 @contextmanager
-def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Executor | None]:
-    """Executor for ``workers`` processes (0: one per core; 1: this process) or for a Dask cluster at ``cluster``."""
+def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Executor]:
+    """Executor for ``workers`` processes (0: one per core) or for a Dask cluster at ``cluster``.
+
+    One worker is a process of its own, too: a file that crashes the library that reads it must not end the command.
+    """
     if cluster is not None:
         with _dask_executor(cluster) as executor:
             yield executor
@@ -90,38 +105,11 @@ def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Exec
     )
     if workers < 0:
         raise InputError(f"--workers is {workers}; give 0 for one per core, or a number of processes.")
-    if workers == 1:
-        yield None
-        return
-    pool = _process_pool(workers)
+    pool = GuardedPool(workers, process_context("panther.execution", "h5py"))
     try:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _process_pool(workers: int) -> ProcessPoolExecutor:
-    # A fork server imports torch once and forks workers from that clean state; forking this process itself, with its
-    # threads and open files, may deadlock.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(["panther.execution", "h5py"])
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=begin_worker)
-
-
-def begin_worker() -> None:
-    """What a worker process does first: it leaves Ctrl-C to its parent, and ends when that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers would only add their tracebacks
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, which would wait for work, and hold their memory, for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 @contextmanager
@@ -143,6 +131,26 @@ def _dask_executor(address: str) -> Iterator[Executor]:
         client.close()
 
 
+class _Packed(NamedTuple):
+    """A function, pickled once for all items; a worker unpacks it once. It may hold a whole table of labels."""
+
+    key: bytes
+    payload: bytes
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "_Packed":
+        return cls(os.urandom(16), pickle.dumps(function))
+
+    def __call__(self, item: Any) -> Any:
+        if self.key not in _unpacked:
+            _unpacked.clear()
+            _unpacked[self.key] = pickle.loads(self.payload)
+        return _unpacked[self.key](item)
+
+
+_unpacked: dict[bytes, Callable[..., Any]] = {}  # in a worker: the function at hand
+
+
 class _Result(NamedTuple):
     """What comes back from where the work is done; errors as text, because not every exception can be pickled."""
 
@@ -158,18 +166,21 @@ def _attempt(function: Callable[[T], R], item: T) -> _Result:
             return _Result(function(item))
         except InputError as error:
             return _Result(None, str(error), isinstance(error, NotABagError), traceback.format_exc())
+        except MemoryError:
+            reason = f"{name_of(item)}: memory is too short for it; use fewer --workers, or a machine with more."
+            return _Result(None, reason, traceback=traceback.format_exc())
         except OSError as error:
-            reason = f"{error.filename or _name(item)}: {error.strerror or error}."
+            reason = f"{error.filename or name_of(item)}: {error.strerror or error}."
             return _Result(None, reason, traceback=traceback.format_exc())
         except Exception as error:  # one slide must not stop ten thousand
-            reason = f"{_name(item)}: unexpected {type(error).__name__}: {error}"
+            reason = f"{name_of(item)}: unexpected {type(error).__name__}: {error}"
             return _Result(None, reason, traceback=traceback.format_exc())
 
 
-def _name(item: Any) -> Any:
+def name_of(item: Any) -> str:
     """What to call an item in a message: the sample it is, or holds."""
     parts = item if isinstance(item, tuple) else (item,)
-    return next((part.sample for part in parts if hasattr(part, "sample")), item)
+    return str(next((part.sample for part in parts if hasattr(part, "sample")), item))
 
 
 def _outcome(index: int, result: _Result) -> Outcome[Any]:

@@ -67,11 +67,12 @@ def attribute(
     settings = AttributionSettings(kind, pairs, seed=seed)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         found, failures = attribute(model, chosen.refs, settings, executor=executor, track=common.track)
-    files = write_attribution(found, named, output)
-    notes = [*chosen.notes, *found.notes]
-    if maps:
-        drawn = write_slides(found, chosen.refs, jobs, (model.prototypes, drawing), output, common.track)
-        files, notes, failures = [*files, *drawn.files], [*notes, *drawn.notes], {**failures, **drawn.failures}
+        files = write_attribution(found, named, output)
+        notes = [*chosen.notes, *found.notes]
+        if maps:
+            how = (model.prototypes, drawing)
+            drawn = write_slides(found, chosen.refs, jobs, how, output, common.track, executor)
+            files, notes, failures = [*files, *drawn.files], [*notes, *drawn.notes], {**failures, **drawn.failures}
     result = {"output": str(output), "kind": found.kind, "gap": found.gap, "sampling_error": found.sampling_error}
     result |= {"samples": len(found.samples), "files": [str(file) for file in files]}
     common.report(result, _lines(found, named, output), {**chosen.problems, **failures}, as_json=as_json, notes=notes)

@@ -1,5 +1,6 @@
 """`panther probe` and `panther concordance`: prototypes beside tissue classes."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,11 +128,11 @@ def _run(question: Any, jobs: list[Any], failures: dict[str, str], output: Path,
     from panther.explain.concordance.told import cohort_lines
     from panther.explain.concordance.write import saturation_note, tell, write_cohort
 
-    counted = _over(lambda job: count_slide(job, question), jobs, failures, "counting")
+    counted = _over(partial(count_slide, question=question), jobs, failures, "counting")
     naming = name_prototypes(list(counted.values()), question)
-    used = [job for job in jobs if job.sample in counted]
-    folder = output if maps else None
-    looked = _over(lambda job: look_at(job, question, naming, counted[job.sample], folder), used, failures, "looking")
+    used = [(job, counted[job.sample]) for job in jobs if job.sample in counted]
+    look = partial(look_at, question=question, naming=naming, folder=output if maps else None)
+    looked = _over(look, used, failures, "looking")
     cohort = Cohort(question, tuple(counted.values()), naming, {one.slide: one for one in looked.values()})
     notes = [note for one in looked.values() for note in one.notes]
     if question.positive and not any(one.tumour for one in looked.values()):
@@ -146,16 +147,17 @@ def _run(question: Any, jobs: list[Any], failures: dict[str, str], output: Path,
 def _over(function: Any, jobs: list[Any], failures: dict[str, str], what: str) -> dict[str, Any]:
     """Outcome of each slide by name; reasons of those that failed are added to ``failures``."""
     from panther.errors import InputError
-    from panther.execution import map_slides
+    from panther.execution import map_slides, name_of, open_executor
 
     done: dict[str, Any] = {}
     own: dict[str, str] = {}
-    for outcome in common.track(map_slides(function, jobs), what, len(jobs)):
-        name = jobs[outcome.index].sample
-        if outcome.value is not None:
-            done[name] = outcome.value
-        elif not outcome.passed_over or len(jobs) == 1:
-            own[name] = outcome.reason or ""
+    with open_executor(1) as executor:
+        for outcome in common.track(map_slides(function, jobs, executor), what, len(jobs)):
+            name = name_of(jobs[outcome.index])
+            if outcome.value is not None:
+                done[name] = outcome.value
+            elif not outcome.passed_over or len(jobs) == 1:
+                own[name] = outcome.reason or ""
     failures.update(own)
     if not done:
         # of this pass first: a slide that failed before is not why all that were left fail now

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -151,7 +152,9 @@ def _prototypes(
     named = read_names(names, count) if names else {}
     settings = replace(settings, method=source.method, options=source.options or {}, names=named)
     kinds = _formats(formats or "png,geojson")
-    return lambda job: run_one(job, source.prototypes, settings, output, numbers, kinds)
+    return partial(
+        run_one, prototypes=source.prototypes, settings=settings, folder=output, chosen=numbers, formats=kinds
+    )
 
 
 def _attention(
@@ -166,7 +169,7 @@ def _attention(
         raise InputError("--format geojson: attention has no regions; use png, svg or tiff.")
     if scale is not None and scale not in SCALES:
         raise InputError(f"--attention {scale!r} is not known; known are {', '.join(SCALES)}.")
-    return lambda job: run_attention(job, network, settings, output, scale or "rank", kinds)
+    return partial(run_attention, model=network, settings=settings, folder=output, scale=scale or "rank", formats=kinds)
 
 
 def _run(
@@ -174,17 +177,18 @@ def _run(
 ) -> None:
     from panther.errors import InputError
     from panther.execution import map_slides as over_slides
+    from panther.execution import open_executor
 
     start = time.perf_counter()
     done, failures, notes = [], dict(problems), []
-    outcomes = over_slides(what, jobs)
-    for outcome in common.track(outcomes, "mapping", len(jobs)):
-        name = jobs[outcome.index].sample
-        if outcome.value is not None:
-            done.append(outcome.value)
-            notes += outcome.value.notes
-        elif not outcome.passed_over or len(jobs) == 1:
-            failures[name] = outcome.reason or ""
+    with open_executor(1) as executor:
+        for outcome in common.track(over_slides(what, jobs, executor), "mapping", len(jobs)):
+            name = jobs[outcome.index].sample
+            if outcome.value is not None:
+                done.append(outcome.value)
+                notes += outcome.value.notes
+            elif not outcome.passed_over or len(jobs) == 1:
+                failures[name] = outcome.reason or ""
     if not done:
         reason = next(iter(failures.values()), "No file holds features.")
         raise InputError(

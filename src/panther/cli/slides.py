@@ -140,7 +140,7 @@ def _features(
     precision, batch, dtype = how
     devices = tuple(common.checked_device(name.strip()) for name in device.split(","))
     choice = EncoderChoice(encoder, weights, devices, precision)
-    return FeatureStep(_patches(options).folder, choice, ExtractSettings(batch, workers, dtype))
+    return FeatureStep(_patches(options).folder, choice, ExtractSettings(batch, workers, dtype, guarded=True))
 
 
 def _target(mpp: float | None, mag: float | None) -> float:

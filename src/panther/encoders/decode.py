@@ -2,12 +2,12 @@
 
 import ctypes
 import logging
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from panther.encoders.images import Fit
 from panther.encoders.sources import Reading, Source
 from panther.errors import InputError
-from panther.execution import begin_worker
+from panther.workers import GuardedPool, TaskLostError, process_context
 
 logger = logging.getLogger(__name__)
 
@@ -69,29 +69,37 @@ class Decoder:
     """Worker processes and the ring of batches that they fill; used for one slide after the other.
 
     ``workers``: 0 is one per core, 1 decodes in this process. Batches have fixed boundaries: batch i holds the items
-    i * batch to (i + 1) * batch, whatever was decoded before.
+    i * batch to (i + 1) * batch, whatever was decoded before. In worker processes (``guarded``: even where it is only one) a slide that
+    crashes the library that reads it fails alone.
     """
 
-    def __init__(self, fit: Fit, batch: int, workers: int = 0, ahead: int = 3) -> None:
+    def __init__(self, fit: Fit, batch: int, workers: int = 0, *, guarded: bool = False, ahead: int = 3) -> None:
         if workers < 0 or batch < 1:
             raise InputError(f"--workers {workers} and --batch {batch} make no sense; give 0 or more, and 1 or more.")
         workers = workers or cores()
-        self.batch, self._pool = batch, None
-        self._slots = 2 if workers == 1 else ahead + 2  # two batches are with the encoder
+        self.batch = batch
+        apart = guarded or workers > 1
+        self._slots = ahead + 2 if apart else 2  # two batches are with the encoder
         rows = self._slots * batch
-        context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+        context = process_context("panther.encoders.decode", "panther.slides")
         # an unlinked file in /dev/shm, or in the temporary folder where that is small (containers): gone with the process
         self._memory = context.RawArray(ctypes.c_uint8, rows * fit.size * fit.size * 3)
         self._canvas = _canvas(self._memory, fit)
-        if workers > 1:
-            if hasattr(os, "fork"):
-                context.set_forkserver_preload(["panther.encoders.decode", "panther.slides"])
-            self._pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(self._memory, fit))
+        self._pool: Executor = _Here(self._canvas)
+        if apart:
+            self._pool = GuardedPool(workers, context, initializer=_begin, initargs=(self._memory, fit))
 
     @property
     def pixels(self) -> np.ndarray:
         """The whole ring (rows, size, size, 3), e.g. to pin it."""
         return self._canvas.pixels
+
+    def check(self, slide: Path, mpp: float | None) -> None:
+        """Open a slide in a worker before this process does: a damaged one may crash the library that reads it."""
+        try:
+            self._pool.submit(_check, slide, mpp).result()
+        except TaskLostError as error:
+            raise InputError(error.sentence(slide.name)) from error
 
     def batches(self, source: Source, items: Sequence[Any], first: int = 0) -> Iterator[Batch]:
         """Decode ``items`` in order, from batch ``first`` on."""
@@ -100,17 +108,18 @@ class Decoder:
         upcoming = iter(numbers)
         try:
             for number in numbers:
-                free = 1 if self._pool is None else self._slots - 1
-                while len(waiting) < free and (index := next(upcoming, None)) is not None:
+                while len(waiting) < max(self._slots - 1, 1) and (index := next(upcoming, None)) is not None:
                     waiting.append((index, self._submit(source, items, index)))
                 index, tasks = waiting.popleft()
                 failed = {start + offset: why for start, task in tasks for offset, why in task.result().items()}
                 count = len(items[number * self.batch : (number + 1) * self.batch])
                 row = self._row(index)
                 yield Batch(index, self.pixels[row : row + count], failed)
+        except TaskLostError as error:
+            raise InputError(error.sentence(str(source))) from error
         except BrokenExecutor as error:
             raise InputError(
-                "A process that decodes patches died (out of memory, or killed); what was finished is kept: run the command again, "
+                "Processes that decode patches cannot be started, or were ended; what was finished is kept: run the command again, "
                 "with fewer --workers if memory was short."
             ) from error
         finally:
@@ -120,25 +129,15 @@ class Decoder:
 
     def _submit(self, source: Source, items: Sequence[Any], index: int) -> list[tuple[int, "Future[dict[int, str]]"]]:
         part, row = items[index * self.batch : (index + 1) * self.batch], self._row(index)
-        tasks = []
-        for start in range(0, len(part), CHUNK):
-            chunk = part[start : start + CHUNK]
-            if self._pool is not None:
-                tasks.append((start, self._pool.submit(_decode, source, chunk, row + start)))
-                continue
-            done: Future[dict[int, str]] = Future()
-            done.set_result(self._canvas.decode(source, chunk, row + start))
-            tasks.append((start, done))
-        return tasks
+        starts = range(0, len(part), CHUNK)
+        return [(at, self._pool.submit(_decode, source, part[at : at + CHUNK], row + at)) for at in starts]
 
     def _row(self, index: int) -> int:
         return index % self._slots * self.batch
 
     def close(self) -> None:
         """End the workers."""
-        self._canvas.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
@@ -156,13 +155,36 @@ def _canvas(memory: Any, fit: Fit) -> Canvas:
     return Canvas(np.frombuffer(memory, np.uint8).reshape(-1, fit.size, fit.size, 3), fit)
 
 
+class _Here(Executor):
+    """Decodes in this process, on the canvas of the decoder."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Do it now."""
+        done: Future[Any] = Future()
+        _HERE[:] = [self._canvas]
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Close the source."""
+        self._canvas.close()
+
+
 _HERE: list[Canvas] = []  # in a worker process: its canvas, made when the process begins
 
 
 def _begin(memory: Any, fit: Fit) -> None:
-    begin_worker()
     _HERE[:] = [_canvas(memory, fit)]
 
 
 def _decode(source: Source, items: Sequence[Any], row: int) -> dict[int, str]:
     return _HERE[0].decode(source, items, row)
+
+
+def _check(slide: Path, mpp: float | None) -> None:
+    from panther.slides import open_slide
+
+    open_slide(slide, mpp).close()

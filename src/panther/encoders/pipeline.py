@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +28,9 @@ class ExtractSettings:
     batch: int = 0  # patches; 0: what suits the device
     workers: int = 0  # processes that decode; 0: one per core, 1: this process
     dtype: str = "float16"  # of the features that are written
+    guarded: bool = (
+        False  # decode in processes of their own even where it is one: a damaged slide cannot crash this one
+    )
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -72,7 +76,7 @@ class Pipeline:
         self.encoder, self.settings = encoder, settings or ExtractSettings()
         self.batch = self.settings.batch_for(encoder.device)
         self.fit = Fit.of(encoder.about)
-        self._decoder = Decoder(self.fit, self.batch, self.settings.workers)
+        self._decoder = Decoder(self.fit, self.batch, self.settings.workers, guarded=self.settings.guarded)
         self.tell: Callable[[int], None] = lambda patches: None  # called with the patches of every batch that is kept
         self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)
 
@@ -92,6 +96,10 @@ class Pipeline:
             "batch": self.batch,
             "dtype": self.settings.dtype,
         }
+
+    def check(self, slide: Path, mpp: float | None) -> None:
+        """Refuse a slide that cannot be opened, even one that crashes the library that reads it."""
+        self._decoder.check(slide, mpp)
 
     def run(self, source: Source, items: Sequence[Any], partial: Partial) -> Balance:
         """Encode the batches that ``partial`` does not have yet. Two are under way: one on the device, one being collected."""

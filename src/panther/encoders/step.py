@@ -83,11 +83,14 @@ class FeatureStep:
         if not path.exists():
             raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
         coords = read_coords(path)
-        with slide.open() as image, self._pipeline() as pipeline:
+        with self._pipeline() as pipeline:
             pipeline.tell = lambda patches: self.tell(slide.name, patches)
-            made = extract(
-                image, coords.coords, coords.spec, pipeline, self.path(slide, job), _attributes(path), self._key(path)
-            )
+            pipeline.check(slide.path, slide.mpp)
+            key = self._key(path)
+            with slide.open() as image:
+                made = extract(
+                    image, coords.coords, coords.spec, pipeline, self.path(slide, job), _attributes(path), key
+                )
         with self._guard:
             self.balance = self.balance + made.balance
 

@@ -12,6 +12,7 @@ from panther.errors import InputError
 from panther.registry import Registry
 from panther.slides.overview import WHITE, overview
 from panther.slides.resolution import resolve_mpp
+from panther.workers import reading
 
 Size = tuple[int, int]  # width, height
 
@@ -152,7 +153,8 @@ class Slide:
 
     def _read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         try:
-            return self._pixels.read(x, y, level, width, height)
+            with reading(self.path):
+                return self._pixels.read(x, y, level, width, height)
         except InputError:
             raise
         except Exception as error:  # decoders have errors of many types; all mean the same to the user
@@ -178,7 +180,8 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
     reasons = []
     for entry in slide_readers:
         try:
-            pixels = entry.value(file)
+            with reading(path):
+                pixels = entry.value(file)
         except InputError:
             raise
         except Exception as error:  # a reader that does not know the format says so in its own way

@@ -1,6 +1,8 @@
 """Attributions on disk: numbers as JSON and CSV, the cohort's picture, and one picture a slide."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +83,7 @@ def write_slides(
     how: tuple[Prototypes, MapSettings],
     folder: Path,
     track: Track = untracked,
+    executor: Executor | None = None,
 ) -> Maps:
     """Write `SLIDE.attribution.png` of every slide with coordinates; the slides of a patient share the patient's contributions.
 
@@ -94,7 +97,7 @@ def write_slides(
         for path in ref.paths
     ]
     files, failures, without = [], {}, []
-    outcomes = map_slides(lambda item: _write_slide(*item, *how, folder), work)
+    outcomes = map_slides(partial(_write_slide, how=how, folder=folder), work, executor)
     for outcome in track(outcomes, "drawing", len(work)):
         job = work[outcome.index][0]
         if outcome.reason is not None:
@@ -115,8 +118,9 @@ def write_slides(
 
 
 def _write_slide(
-    job: MapJob, outputs: Sequence[Shown], prototypes: Prototypes, settings: MapSettings, folder: Path
+    work: tuple[MapJob, Sequence[Shown]], *, how: tuple[Prototypes, MapSettings], folder: Path
 ) -> Path | None:
+    (job, outputs), (prototypes, settings) = work, how
     bag = job.ref.open()
     if bag.places is None:
         return None

@@ -144,8 +144,9 @@ def tumour_prototypes(naming: Naming, question: Question) -> list[int]:
     return found
 
 
-def look_at(job: MapJob, question: Question, naming: Naming, counted: Counted, folder: Path | None) -> Looked:
+def look_at(slide: tuple[MapJob, Counted], question: Question, naming: Naming, folder: Path | None) -> Looked:
     """Second pass: one slide's agreement, its tumour prototype, and its pictures where ``folder`` is given."""
+    job, counted = slide
     bag = job.ref.open()
     own = agreement(counted.counts, naming.chosen)
     if folder is None and not question.positive:

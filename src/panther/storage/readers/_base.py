@@ -13,6 +13,7 @@ from torch import Tensor
 from panther.errors import InputError, NotABagError
 from panther.registry import Registry
 from panther.types import Bag, Rows
+from panther.workers import reading
 
 # by these endings a broken file is known as a broken bag
 BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".pth", ".npy", ".safetensors")
@@ -66,6 +67,12 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolutio
     if not head:
         raise InputError(f"{path}: the file is empty (0 bytes); extract its features again.")
     candidate = Candidate(path, head)
+    with reading(path):
+        return _opened(candidate)
+
+
+def _opened(candidate: Candidate) -> Bag:
+    path = candidate.path
     try:
         for entry in readers:
             bag = entry.value(candidate)

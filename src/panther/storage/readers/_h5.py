@@ -12,6 +12,7 @@ from torch import Tensor
 from panther.errors import InputError
 from panther.storage.readers._base import Candidate, check_coords_shape, check_numbers, first_sentence, mapped
 from panther.types import Bag, PatchSpec, Rows
+from panther.workers import reading
 
 
 def dataset(h5: Any, name: str) -> Any:
@@ -75,7 +76,7 @@ class Coordinates:
         """Return (N, 2)."""
         import h5py
 
-        with h5py.File(self.path, "r") as file:
+        with reading(self.path), h5py.File(self.path, "r") as file:
             array = file["coords"][...]
         return torch.from_numpy(array.reshape(-1, 2).astype(np.float64 if array.dtype.kind == "f" else np.int64))
 
@@ -109,7 +110,8 @@ class H5Rows(_Stored):
 
     def __getitem__(self, rows: slice) -> Tensor:
         try:
-            block = self._dataset[rows] if self._dataset.ndim == 2 else self._dataset[0, rows]
+            with reading(self.path):
+                block = self._dataset[rows] if self._dataset.ndim == 2 else self._dataset[0, rows]
         except OSError as error:
             raise InputError(
                 f"{self.path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)}); extract its features again."
@@ -141,7 +143,7 @@ class ChunkedRows(_Stored):
         def note(info: Any) -> None:
             offsets[info.chunk_offset[0] // self.chunk] = info.byte_offset
 
-        with h5py.File(self.path, "r") as file:
+        with reading(self.path), h5py.File(self.path, "r") as file:
             file[self.name].id.chunk_iter(note)
         if (offsets < 0).any():
             return None
