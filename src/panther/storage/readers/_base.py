@@ -68,7 +68,8 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolutio
         raise InputError(f"{path}: the file is empty (0 bytes); extract its features again.")
     candidate = Candidate(path, head)
     with reading(path):
-        return _opened(candidate)
+        bag = _opened(candidate)
+    return replace(bag, encoder=encoder_name or bag.encoder, any_resolution=any_resolution)
 
 
 def _opened(candidate: Candidate) -> Bag:
@@ -77,13 +78,7 @@ def _opened(candidate: Candidate) -> Bag:
         for entry in readers:
             bag = entry.value(candidate)
             if bag is not None:
-                return replace(
-                    _checked(path, bag),
-                    path=path,
-                    format=entry.name,
-                    encoder=encoder_name or bag.encoder,
-                    any_resolution=any_resolution,
-                )
+                return replace(_checked(path, bag), path=path, format=entry.name)
         if candidate.h5 is not None:
             raise NotABagError(
                 f"{path}: no dataset `features` or `feats` among {sorted(candidate.h5)}; coordinate files are not bags: "
