@@ -1,11 +1,14 @@
-"""The two sides of `embed.py` and their referee: the published passes written plainly, ours, and float64 in two passes."""
+"""The two sides of `embed.py` and their referee: the published passes and no more, ours, and float64 in two passes."""
 
 import math
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from panther.mixture import EMSettings, fit_mixture
+from panther.storage.bags import BagRef
 from panther.types import Mixture
 
 DIM, COMPONENTS = 1024, 16
@@ -14,23 +17,46 @@ KINDS = {"one-hot": 1024.0, "soft": 2.5, "subnormal": 95.0}
 
 
 @torch.no_grad()
-def plain(x: Tensor, prototypes: Tensor, steps: int) -> Mixture:
-    """Run the published passes, written plainly: whole-bag products, E[z^2] - mu^2, one more E-step for the posterior."""
-    x = x.float()
-    pi, mu, var = torch.full_like(prototypes[:, 0], 1 / len(prototypes)), prototypes, torch.ones_like(prototypes)
+def plain(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None) -> Mixture:
+    """Run the published passes over whole bags (B, N, d) in float32 and nothing else; a single bag (N, d) is a batch of one.
 
-    def posterior() -> Tensor:
-        distance = x**2 @ (1 / var).T - 2 * x @ (mu / var).T + (mu**2 / var).sum(1)
-        joint = pi.log() - 0.5 * (distance + var.log().sum(1) + x.shape[1] * math.log(2 * math.pi))
-        return (joint - joint.logsumexp(1, keepdim=True)).exp()  # (N, C)
-
+    Each step squares the bag once and makes two batched products (N x d by d x C) for the log joint; logsumexp, exp, times the mask; then two
+    products (C x N by N x d), the second with the bag squared anew, for the sums. Factors go to the small side, so the bag is never copied,
+    and nothing is computed after the last step.
+    """
+    bags = (x if x.dim() == 3 else x.unsqueeze(0)).float()
+    real = torch.ones(bags.shape[:2], device=x.device) if mask is None else mask.float()
+    real = real.unsqueeze(-1)  # (B, N, 1)
+    mu = prototypes.expand(len(bags), -1, -1)  # (B, C, d)
+    var, pi = torch.ones_like(mu), torch.full_like(mu[..., :1], 1 / len(prototypes))
     for _ in range(steps):
-        q = posterior()
-        mass = q.sum(0)[:, None]
-        pi, mu = mass[:, 0] / len(x), q.T @ x / mass
-        var = q.T @ x**2 / mass - mu**2
-    posterior()
-    return Mixture(pi, mu, var)
+        bias = pi.log() - 0.5 * (mu**2 / var + var.log() + math.log(2 * math.pi)).sum(-1, keepdim=True)  # (B, C, 1)
+        joint = torch.bmm(bags**2, (-0.5 / var).mT) + torch.bmm(bags, (mu / var).mT) + bias.mT  # (B, N, C)
+        q = (joint - joint.logsumexp(-1, keepdim=True)).exp() * real
+        mass = q.sum(1).unsqueeze(-1)  # (B, C, 1)
+        pi, mu = mass / mass.sum(1, keepdim=True), torch.bmm(q.mT, bags) / mass
+        var = torch.bmm(q.mT, bags**2) / mass - mu**2
+    found = Mixture(pi.squeeze(-1), mu, var)
+    return found if x.dim() == 3 else Mixture(*(t[0] for t in found))
+
+
+def plain_slide(ref: BagRef, prototypes: Tensor) -> Mixture:
+    """Read the whole array, hand it to torch where the prototypes are, run the passes once."""
+    return Mixture(*(t.cpu() for t in plain(_load(ref.paths[0]).to(prototypes.device), prototypes, 1)))
+
+
+def plain_slide_on(ref: BagRef, prototypes: Tensor, device: str) -> list[np.ndarray]:
+    """The same in a worker process; arrays come back from there faster than tensors."""
+    return [t.numpy() for t in plain_slide(ref, prototypes.to(device))]
+
+
+def _load(path: Path) -> Tensor:
+    if path.suffix == ".npy":
+        return torch.from_numpy(np.load(path))
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return torch.from_numpy(file["features"][:])
 
 
 @torch.no_grad()
@@ -38,18 +64,20 @@ def ours(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None) 
     return fit_mixture(x, prototypes, torch.ones_like(prototypes[0]), EMSettings(steps=steps), mask=mask).mixture
 
 
-def exact(x: Tensor, prototypes: Tensor, steps: int) -> tuple[Tensor, Mixture]:
-    """Mass and mixture in float64; the variance is taken about the mean, in a second pass."""
+def exact(x: Tensor, prototypes: Tensor, steps: int) -> list[tuple[Tensor, Mixture]]:
+    """Mass and mixture after each step, in float64; the variance is taken about the mean, in a second pass."""
     origin = prototypes.double().mean(0)
     x, mu = x.double() - origin, prototypes.double() - origin
     pi, var = torch.full_like(mu[:, 0], 1 / len(mu)), torch.ones_like(mu)
+    found = []
     for _ in range(steps):
         joint = pi.log() + x @ (mu / var).T - 0.5 * (x * x @ (1 / var).T + (mu**2 / var + var.log()).sum(1))
         q = joint.softmax(1)
         mass = q.sum(0)
         pi, mu = mass / len(x), q.T @ x / mass[:, None]
         var = torch.stack([q[:, c] @ (x - mu[c]).square_() / mass[c] for c in range(len(mu))])
-    return mass, Mixture(pi, mu + origin, var)
+        found.append((mass, Mixture(pi, mu + origin, var)))
+    return found
 
 
 def error(found: Mixture, truth: tuple[Tensor, Mixture]) -> str:
