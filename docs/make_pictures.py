@@ -107,7 +107,7 @@ def main() -> None:
     what_a_prototype_is()
     settings = KMeansSettings(sample=8000, restarts=3)
     bags = cohort()
-    save_figure(draw_choice(choose_c(bags, 2, 16, settings)), FOLDER / "choose-c.png")
+    save_figure(draw_choice(choose_c(bags, (2, 16), settings)), FOLDER / "choose-c.png")
     few, many = (fit_prototypes(bags, KMeansSettings(c)).prototypes for c in (6, 8))
     save_figure(draw_comparison(compare(few, many), "C = 6", "C = 8"), FOLDER / "compare.png")
     collapse()

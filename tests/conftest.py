@@ -13,3 +13,12 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the folder ../shared/data with real slides and tables is not here")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def shared_tiles() -> Path:
+    """Real tiles, one folder per class, beside the checkout."""
+    tiles = SHARED / "tiles" / "lung"
+    if not tiles.is_dir():
+        pytest.skip("the folder ../shared/data/tiles with real tiles is not here")
+    return tiles

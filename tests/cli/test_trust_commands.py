@@ -46,7 +46,8 @@ def test_auto_finds_the_five_tissues_and_says_why(cohort, run, tmp_path):
         tmp_path / "p.safetensors",
     )
     assert out.startswith("5 prototypes")
-    assert "C = 5: the smallest number" in err
+    assert "C = 5: the largest number whose prototypes come back" in err
+    assert "What more buys: C = 12" in err
 
 
 def test_choose_c_prints_a_table_json_and_a_picture(cohort, run, tmp_path):

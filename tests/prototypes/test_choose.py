@@ -1,4 +1,4 @@
-"""Choosing C."""
+"""Choosing C: separated clusters, no clusters, and real tissue."""
 
 import numpy as np
 import pytest
@@ -9,10 +9,11 @@ from panther.prototypes import KMeansSettings
 from panther.prototypes.choose import choose_c, parse_range
 from panther.types import Bag
 
-FAST = KMeansSettings(sample=6000, restarts=3)
+FAST = KMeansSettings(sample=3000, restarts=3)
+TILES_PER_CLASS, PATIENTS = 80, 24
 
 
-def cohort(tissues, d=24, slides=12, n=400, separation=2.0, seed=0):
+def cohort(tissues, d=24, slides=12, n=250, separation=2.0, seed=0):
     rng = np.random.default_rng(seed)
     centres = rng.normal(0, separation, (tissues, d))
     return [
@@ -26,30 +27,106 @@ def cohort(tissues, d=24, slides=12, n=400, separation=2.0, seed=0):
     ]
 
 
+@pytest.fixture(scope="module")
+def real_patients(shared_tiles) -> list[Bag]:
+    """Real H&E tiles of three classes, encoded by the embedded encoder, dealt out to made-up patients."""
+    pytest.importorskip("timm")
+    from PIL import Image
+
+    from panther.encoders import load_encoder
+
+    encoder = load_encoder("lite0")
+    size = encoder.about.size
+    paths = [p for kind in sorted(shared_tiles.iterdir()) for p in sorted(kind.glob("*.jpg"))[:TILES_PER_CLASS]]
+    pixels = [np.asarray(Image.open(p).convert("RGB").resize((size, size))) for p in paths]
+    x = torch.cat([encoder(np.stack(pixels[i : i + 32])) for i in range(0, len(pixels), 32)]).float()
+    patient = np.random.default_rng(0).permutation(np.arange(len(x)) % PATIENTS)
+    return [Bag(f"p{i}", x[torch.as_tensor(patient == i)]) for i in range(PATIENTS)]
+
+
 @pytest.mark.parametrize("tissues", [4, 7, 11])
 def test_the_true_number_of_well_separated_tissues_is_found(tissues):
-    choice = choose_c(cohort(tissues), 2, 20, FAST)
+    choice = choose_c(cohort(tissues), (2, 20), FAST)
     assert abs(choice.recommended - tissues) <= 1
     assert not choice.still_rising
     assert f"C = {choice.recommended}" in choice.sentence
     found = next(c for c in choice.candidates if c.n_prototypes == choice.recommended)
     assert found.stability_halves > 0.95
     assert found.centroid_agreement > 0.95
+    assert found.come_back >= 0.9 * choice.recommended
+
+
+def test_on_real_tissue_what_comes_back_counts_and_not_a_likelihood_that_rises(real_patients):
+    choice = choose_c(real_patients, (2, 16), KMeansSettings(restarts=3))
+    by_number = {c.n_prototypes: c for c in choice.candidates}
+    best = max(by_number, key=lambda c: by_number[c].held_out)
+    assert best >= 10  # the likelihood asks for many
+    assert by_number[best].come_back < 0.3 * best  # of which few are found in both halves
+    assert by_number[best].stability_halves < 0.4
+    assert choice.recommended in (2, 3, 4)  # adenocarcinoma, squamous carcinoma, normal lung
+    assert choice.supported is not None
+    assert choice.supported[1] < 8
+    assert "come back" in choice.sentence
+    assert any("What more buys" in remark for remark in choice.remarks)
 
 
 def test_a_likelihood_that_still_rises_is_said_and_not_called_an_optimum():
-    choice = choose_c(cohort(12), 2, 6, FAST)
+    choice = choose_c(cohort(12), (2, 6), FAST)
     assert choice.still_rising
-    assert "not an optimum" in choice.sentence
+    assert any("not an optimum" in remark and "C = 6" in remark for remark in choice.remarks)
+
+
+def test_features_without_any_groups_support_no_number():
+    rng = np.random.default_rng(0)
+    noise = [Bag(f"s{i}", torch.from_numpy(rng.normal(size=(100, 24))).float()) for i in range(12)]
+    choice = choose_c(noise, (3, 12), FAST)
+    assert choice.supported is None
+    assert choice.sentence.startswith("No number from 3 to 12")
+    assert any("no sharp groups" in remark for remark in choice.remarks)
+
+
+def test_prototypes_that_come_back_to_the_end_of_the_range_are_not_called_the_most_there_are():
+    choice = choose_c(cohort(6), (2, 6), FAST)
+    assert choice.supported is not None
+    assert choice.supported[1] == 6
+    assert any("look further (--range 2:12)" in remark for remark in choice.remarks)
+
+
+def test_gains_are_told_beside_their_spread():
+    choice = choose_c(cohort(4), (2, 8), FAST)
+    by_number = {c.n_prototypes: c for c in choice.candidates}
+    assert by_number[2].gain == 0
+    assert by_number[4].gain > 0.05  # the fourth tissue
+    assert abs(by_number[8].gain) < 0.01  # a tissue cut in two
+    assert by_number[4].explained > by_number[2].explained + 0.1
+
+
+def test_slides_of_one_patient_stay_in_one_half():
+    """Every patient has a tissue of its own on two slides: halves of slides find all of them again, halves of patients none."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(0, 3, (6, 24))
+    bags = [
+        Bag(f"p{i}s{s}", torch.from_numpy(centres[i] + rng.normal(size=(80, 24))).float())
+        for i in range(6)
+        for s in "ab"
+    ]
+    patients = {bag.sample: bag.sample[:2] for bag in bags}
+    choice = choose_c(bags, (2, 6), FAST, patients=patients)
+    last = choice.candidates[-1]
+    assert last.come_back < 2
+    assert choice.supported is None or choice.supported[1] < 6
+    assert any("6 patients are few" in remark for remark in choice.remarks)
 
 
 def test_the_same_seed_gives_the_same_choice():
     bags = cohort(4, slides=6)
-    assert choose_c(bags, 2, 8, FAST) == choose_c(bags, 2, 8, FAST)
+    assert choose_c(bags, (2, 6), FAST) == choose_c(bags, (2, 6), FAST)
 
 
-def test_one_slide_is_halved_by_patches():
-    assert abs(choose_c(cohort(4, slides=1, n=3000), 2, 9, FAST).recommended - 4) <= 1
+def test_one_slide_is_halved_by_patches_and_that_is_said():
+    choice = choose_c(cohort(4, slides=1, n=3000), (2, 9), FAST)
+    assert abs(choice.recommended - 4) <= 1
+    assert any("one slide" in remark for remark in choice.remarks)
 
 
 @pytest.mark.parametrize("text", ["8", "a:b", "3:4:5", ""])
@@ -60,6 +137,6 @@ def test_a_range_that_is_none_is_refused(text):
 
 def test_an_empty_range_or_too_few_patches_are_refused():
     with pytest.raises(InputError, match="empty"):
-        choose_c(cohort(3), 9, 4, FAST)
-    with pytest.raises(InputError, match="too few"):
-        choose_c(cohort(3, slides=2, n=20), 4, 16, FAST)
+        choose_c(cohort(3), (9, 4), FAST)
+    with pytest.raises(InputError, match=r"too few .* a range up to 10"):
+        choose_c(cohort(3, slides=2, n=20), (4, 16), FAST)

@@ -17,7 +17,7 @@ def prototypes(
     features: common.FeaturesArgument,
     output: common.OutputOption,
     n_prototypes: Annotated[str, typer.Option("-C", "--n-prototypes", help="Number of prototypes, or auto.")] = "16",
-    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest number that auto may choose.")] = "4:64",
+    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest number that auto may choose.")] = "2:64",
     table: common.TableOption = None,
     split: common.SplitOption = None,
     seed: Annotated[int, typer.Option(help="Same seed and input: same bytes.")] = 0,
@@ -52,9 +52,16 @@ def prototypes(
     with open_executor(workers, cluster) as executor:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3)
-            choice = choose_c(chosen.refs, *parse_range(numbers), coarse, executor=executor, track=common.track)
+            choice = choose_c(
+                chosen.refs,
+                parse_range(numbers),
+                coarse,
+                patients=chosen.patients(),
+                executor=executor,
+                track=common.track,
+            )
             settings = replace(settings, n_prototypes=choice.recommended)
-            chosen.notes.append(choice.sentence)
+            chosen.notes.extend([choice.sentence, *choice.remarks])
         fitted = fit_prototypes(chosen.refs, settings, executor=executor, device=device, track=common.track)
     save_prototypes(fitted.prototypes, output)
     notes = [

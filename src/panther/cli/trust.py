@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 
 def choose(
     features: common.FeaturesArgument,
-    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest C.")] = "4:64",
+    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest C.")] = "2:64",
     plot: PictureOption = None,
     table: common.TableOption = None,
     split: common.SplitOption = None,
@@ -33,7 +33,7 @@ def choose(
     workers: common.WorkersOption = 0,
     as_json: common.JsonOption = False,
 ) -> None:
-    """Recommend a number of prototypes: likelihood of unseen slides, BIC, stability."""
+    """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy."""
     from panther.execution import open_executor
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import choose_c, parse_range
@@ -46,21 +46,31 @@ def choose(
         check_picture(plot, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
-        choice = choose_c(chosen.refs, *parse_range(numbers), settings, executor=executor, track=common.track)
+        choice = choose_c(
+            chosen.refs,
+            parse_range(numbers),
+            settings,
+            patients=chosen.patients(),
+            executor=executor,
+            track=common.track,
+        )
     if plot is not None:
         save_figure(draw_choice(choice), plot)
     result = {name: value for name, value in asdict(choice).items() if name != "failures"}
     failures = {**chosen.problems, **choice.failures}
-    common.report(result, [*_criteria(choice), choice.sentence], failures, as_json=as_json, notes=chosen.notes)
+    common.report(
+        result, [*_criteria(choice), choice.sentence, *choice.remarks], failures, as_json=as_json, notes=chosen.notes
+    )
 
 
 def _criteria(choice: Any) -> list[str]:
-    head = "    C   held-out/patch      BIC/patch   seeds  halves  cosine"
+    head = "    C    come back   halves  seeds   explained     more than above   held-out/patch        BIC/patch"
     return [
         head,
         *(
-            f"{'->' if c.n_prototypes == choice.recommended else '  '}{c.n_prototypes:>3} {c.held_out:>12.4f} +-{c.held_out_error:<7.4f}"
-            f"{c.bic:>10.4f} {c.stability_seeds:>7.2f} {c.stability_halves:>7.2f} {c.centroid_agreement:>7.2f}"
+            f"{'->' if c.n_prototypes == choice.recommended else '  '}{c.n_prototypes:>3} {c.come_back:>6.1f} +-{c.come_back_spread:<4.1f}"
+            f"{c.stability_halves:>7.2f}{c.stability_seeds:>7.2f} {c.explained:>10.1%}     {c.gain:>+7.1%} +-{c.gain_spread:<6.1%}"
+            f"{c.held_out:>12.2f} +-{c.held_out_error:<7.2f}{c.bic:>10.2f}"
             for c in choice.candidates
         ),
     ]

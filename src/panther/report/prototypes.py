@@ -2,46 +2,59 @@
 
 from typing import Any
 
-from panther.prototypes.choose import Choice
 from panther.prototypes.compare import Comparison
+from panther.prototypes.recommend import NEARLY_ALL, Choice
 from panther.report.style import BLUE, GREY, ORANGE, new_figure
 
 
 def draw_choice(choice: Choice) -> Any:
     """Draw the criteria over C, with the recommended one marked; returns a matplotlib figure."""
-    figure, (likelihood, bic, stability) = new_figure(12, 3.6, 3)
-    numbers = [c.n_prototypes for c in choice.candidates]
-    likelihood.errorbar(
-        numbers,
-        [c.held_out for c in choice.candidates],
-        [c.held_out_error for c in choice.candidates],
-        color=BLUE,
-        marker="o",
-        capsize=3,
-    )
-    likelihood.set_ylabel("log-likelihood a patch, unseen slides")
-    likelihood.set_title("Held-out likelihood (higher is better)", loc="left", fontsize=10)
-    bic.plot(numbers, [c.bic for c in choice.candidates], color=BLUE, marker="o")
-    bic.set_ylabel("BIC a patch")
-    bic.set_title("BIC (lower is better)", loc="left", fontsize=10)
-    for name, label, style in (
-        ("stability_seeds", "two seeds", "o-"),
-        ("stability_halves", "two halves of the cohort", "s--"),
-        ("centroid_agreement", "cosine of matched centroids", "^:"),
-    ):
-        stability.plot(numbers, [getattr(c, name) for c in choice.candidates], style, label=label)
-    stability.set_ylim(min(0, *(c.stability_halves for c in choice.candidates)) - 0.05, 1.05)
-    stability.set_ylabel("adjusted Rand index; cosine")
-    stability.set_title("Stability (1: the same every time)", loc="left", fontsize=10)
-    stability.legend(frameon=False, fontsize=8)
-    for ax in (likelihood, bic, stability):
+    figure, (likelihood, back, stability) = new_figure(12, 3.6, 3)
+    _draw_likelihood(likelihood, choice)
+    _draw_come_back(back, choice)
+    _draw_stability(stability, choice)
+    for ax in (likelihood, back, stability):
         ax.set_xlabel("number of prototypes C")
-        ax.axvline(choice.recommended, color=ORANGE if not choice.still_rising else GREY, linestyle="--", zorder=0)
-    label = "range ends here" if choice.still_rising else f"recommended: {choice.recommended}"
+        ax.axvline(choice.recommended, color=ORANGE if choice.supported else GREY, linestyle="--", zorder=0)
+    label = f"recommended: {choice.recommended}" if choice.supported else f"nearest: {choice.recommended}"
     likelihood.annotate(
         label, (choice.recommended, 0.04), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points"
     )
     return figure
+
+
+def _draw_likelihood(ax: Any, choice: Choice) -> None:
+    numbers = [c.n_prototypes for c in choice.candidates]
+    heights, errors = zip(*((c.held_out, c.held_out_error) for c in choice.candidates), strict=True)
+    ax.errorbar(numbers, heights, errors, color=BLUE, marker="o", capsize=3)
+    ax.set_ylabel("log-likelihood per patch, unseen slides")
+    ends = ", still rising" if choice.still_rising else f", enough at {choice.sufficient}"
+    ax.set_title("Held-out likelihood" + ends, loc="left", fontsize=10)
+
+
+def _draw_come_back(ax: Any, choice: Choice) -> None:
+    numbers = [c.n_prototypes for c in choice.candidates]
+    ax.plot(numbers, numbers, color=GREY, linewidth=1, label="all")
+    ax.plot(numbers, [NEARLY_ALL * c for c in numbers], color=GREY, linestyle=":", label=f"{NEARLY_ALL:.0%}")
+    counts, spreads = zip(*((c.come_back, c.come_back_spread) for c in choice.candidates), strict=True)
+    ax.errorbar(numbers, counts, spreads, color=BLUE, marker="o", capsize=3, label="found in both halves")
+    ax.set_ylabel("prototypes")
+    ax.set_title("Prototypes that come back", loc="left", fontsize=10)
+    ax.legend(frameon=False, fontsize=8)
+
+
+def _draw_stability(ax: Any, choice: Choice) -> None:
+    numbers = [c.n_prototypes for c in choice.candidates]
+    for name, label, style in (
+        ("stability_seeds", "two seeds", "o-"),
+        ("stability_halves", "two halves of the cohort", "s--"),
+        ("explained", "variance of unseen slides explained", "^:"),
+    ):
+        ax.plot(numbers, [getattr(c, name) for c in choice.candidates], style, label=label)
+    ax.set_ylim(min(0, *(c.stability_halves for c in choice.candidates)) - 0.05, 1.05)
+    ax.set_ylabel("adjusted Rand index; share of variance")
+    ax.set_title("Agreement (1: the same every time)", loc="left", fontsize=10)
+    ax.legend(frameon=False, fontsize=8)
 
 
 def draw_comparison(comparison: Comparison, first: str, second: str) -> Any:

@@ -22,6 +22,12 @@ class Selection:
     notes: list[str] = field(default_factory=list)
     clinical: "pd.DataFrame | None" = None  # indexed by sample
 
+    def patients(self) -> dict[str, str] | None:
+        """Patient of each sample, where the table says so."""
+        if self.clinical is None or "case_id" not in self.clinical.columns:
+            return None
+        return {str(sample): str(case) for sample, case in self.clinical["case_id"].dropna().items()}
+
 
 def select_slides(
     features: Path,
