@@ -1,6 +1,7 @@
 """Train, then predict: one unit in both, columns of any name, and scores where the outcome is known."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from hostile.judging import run_here
 from learning.generated import generate
 from panther.learning.metric_names import TITLES
+from panther.learning.model import load_model, save_model
 from panther.learning.task import Classification, CoxSurvival
 
 
@@ -160,6 +162,20 @@ def test_a_mistyped_name_of_train_is_answered_with_what_was_meant(panther, here,
     given = ("train", "features", "--table", "table.csv", "--label", "subtype", "-o", "x.model")
     _, err = panther(*given, *wrong, code=2)
     assert all(word in err for word in words)
+
+
+def test_a_file_whose_task_is_nonsense_is_named(panther, here):
+    model = load_model(here / "patient.model")
+    save_model(replace(model, about={**model.about, "task": {"level": 3}}), here / "odd.model")
+    _, err = panther("predict", "odd.model", "features", "-o", "odd.csv", code=2)
+    assert "odd.model" in err
+    assert "task" in err
+
+
+def test_predictions_and_scores_do_not_share_a_file(panther, here):
+    given = ("--table", "table.csv", "-o", "same.csv", "--metrics", "same.csv")
+    _, err = panther("predict", "patient.model", "features", *given, code=2)
+    assert "same.csv" in err
 
 
 def test_every_metric_that_is_scored_has_a_title():

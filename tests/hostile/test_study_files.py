@@ -90,6 +90,22 @@ def test_a_damaged_file_of_the_cache_is_named_and_made_anew(lab, kind, how):
     assert run_here(RUN, lab).err == ""
 
 
+@pytest.mark.parametrize("how", ["empty", "cut", "other"])
+def test_a_damaged_checkpoint_is_no_reason_to_stop(lab, how):
+    changes = {"heads": ["linear"], "training": {"epochs": 2}}
+    (lab / "study.yaml").write_text(yaml.safe_dump({**STUDY, **changes}))
+    assert run_here(RUN, lab).code == 0
+    model = sorted((lab / "study/cache").glob("model-*"))[0]
+    before = model.read_bytes()
+    model.with_suffix(".ckpt").write_bytes(before)  # what a killed training leaves, on a disk that lost it
+    damaged(model.with_suffix(".ckpt"), how)
+    model.unlink()
+    done = run_here(RUN, lab)
+    assert done.code == 0, done.text
+    assert model.read_bytes() == before
+    assert not model.with_suffix(".ckpt").exists()
+
+
 def test_an_empty_file_of_the_cache_does_not_abort_a_real_process(lab):
     assert run_here(RUN, lab).code == 0
     sorted((lab / "study/cache").glob("model-*"))[0].write_bytes(b"")

@@ -165,7 +165,7 @@ def predict(
     from panther.storage.tables import write_csv
 
     model = load_model(model_file)
-    task = trained_task(model)
+    task = trained_task(model, model_file)
     level: Any = by.value if by else task.level if task else "slide"
     if by is common.By.patient and table is None:
         raise InputError("--by patient needs a --table that says whose slides they are.")

@@ -56,13 +56,13 @@ class Scores:
         }
 
 
-def trained_task(model: Model) -> TaskSpec | None:
-    """What a model was trained to predict, as columns of its table; None where its file does not say."""
+def trained_task(model: Model, source: object = "the model") -> TaskSpec | None:
+    """What a model was trained to predict, as columns of its table; None where its file, ``source``, does not say."""
     said = model.about.get("task")
     try:
         return None if said is None else TaskSpec.model_validate(said)
     except ValidationError as error:
-        raise InputError(f"The model's file says {said!r} of its task, which is none; train it again.") from error
+        raise InputError(f"{source}: says {said!r} of its task, which is none; train it again.") from error
 
 
 def in_units(
