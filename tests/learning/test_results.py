@@ -91,9 +91,9 @@ def summary_of(methods: dict[str, float], labels: np.ndarray) -> Results:
 def test_a_tie_for_the_best_is_told_as_a_tie():
     labels = np.arange(40) % 2
     said = verdicts(summary_of({"panther": 2, "ot": 2, "h2t": 9}, labels), ["balanced_accuracy"])
-    assert said == ["Best mean (test, Bal. acc.): 0.950, a tie between panther + probe and ot + probe."]
+    assert said == ["Best mean (test, Bal. acc.): 0.950, a tie between PANTHER + probe and OT + probe."]
     alone = verdicts(summary_of({"panther": 2, "ot": 4}, labels), ["balanced_accuracy"])
-    assert alone == ["Best mean (test, Bal. acc.): 0.950, panther + probe."]
+    assert alone == ["Best mean (test, Bal. acc.): 0.950, PANTHER + probe."]
 
 
 def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
@@ -107,7 +107,7 @@ def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
     text = markdown(results, ["balanced_accuracy", "auroc"])
     assert "resampling cannot see the error of a perfect score; from 58 patients without an error" in text
     assert f"is {bounds['panther', 'balanced_accuracy']:.3f}" in text
-    assert "Best mean (test, AUROC): 1.000, panther + probe." in text
+    assert "Best mean (test, AUROC): 1.000, PANTHER + probe." in text
     assert "its interval is no evidence" in text
 
 

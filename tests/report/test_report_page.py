@@ -88,7 +88,7 @@ def test_the_forest_plot_shows_the_folds_of_the_metrics_file(classes):
 
 def test_confusion_matrices_are_scikit_learns(classes):
     found = load_run(classes)
-    mine = found.predictions[(found.predictions["row"] == "panther + probe") & (found.predictions["part"] == "test")]
+    mine = found.predictions[(found.predictions["row"] == "PANTHER + probe") & (found.predictions["part"] == "test")]
     predicted = np.where(mine["probability_high"] >= mine["probability_low"], "high", "low")
     np.testing.assert_array_equal(
         confusion_matrix(mine, ["high", "low"]), oracle(mine["label"], predicted, labels=["high", "low"])

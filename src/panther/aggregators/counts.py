@@ -18,6 +18,7 @@ SCALE: dict[str, Callable[[Tensor], Tensor]] = {
 
 @aggregators.register(
     "protocounts",
+    title="ProtoCounts",
     permutation_invariant=True,
     duplication_invariant=lambda module: module.scale != "raw",
     differentiable=False,

@@ -9,6 +9,7 @@ from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 @aggregators.register(
     "deepsets",
+    title="DeepSets",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=True,

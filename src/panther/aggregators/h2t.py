@@ -10,6 +10,7 @@ from panther.types import Aggregator, Projection, Prototypes, Rows, SlideEmbeddi
 
 @aggregators.register(
     "h2t",
+    title="H2T",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=False,

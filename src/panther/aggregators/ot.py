@@ -89,6 +89,7 @@ COST = {"squared": (lambda squared: squared, plan_rows), "euclidean": (torch.sqr
 
 @aggregators.register(
     "ot",
+    title="OT",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=False,

@@ -54,6 +54,7 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
 
 @aggregators.register(
     "panther",
+    title="PANTHER",
     permutation_invariant=True,
     duplication_invariant=lambda module: module.settings.tau == 0,
     differentiable=True,

@@ -14,6 +14,7 @@ from panther.explain import draw
 from panther.explain.maps import MapSettings, check_coordinates, place, write_pictures
 from panther.explain.requests import MapJob, notes_of
 from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
+from panther.learning.display_names import method_title
 from panther.learning.model import Model, check_bag
 from panther.statistics import first_bad_row
 from panther.types import Bag
@@ -200,7 +201,7 @@ def run_attention(
 
 def _titles(model: Model, columns: int) -> tuple[str, ...]:
     """What each column of the attention belongs to."""
-    name = model.method.name
+    name = method_title(model.method.name)
     if columns == 1:
         return (f"attention of {name}",)
     outputs = getattr(model.task, "names", None) or [f"time bin {k + 1}" for k in range(columns)]

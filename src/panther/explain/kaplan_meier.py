@@ -14,7 +14,14 @@ from panther.explain.correction import holm
 from panther.explain.names import label
 from panther.explain.pooling import pooled
 from panther.learning.cohort import Cohort
-from panther.learning.survival_metrics import KaplanMeier, kaplan_meier, log_rank, risk_groups
+from panther.learning.survival_metrics import (
+    KaplanMeier,
+    kaplan_meier,
+    log_rank,
+    number_at_risk,
+    risk_groups,
+    round_times,
+)
 from panther.learning.targets import Survival
 from panther.storage.embeddings import read_weights
 from panther.storage.json_files import write_json
@@ -222,7 +229,8 @@ def _curve(group: Group) -> dict[str, np.ndarray]:
     """Curve from time 0 on, where all are alive."""
     curve = group.curve
     start = {"time": 0.0, "survival": 1.0, "low": 1.0, "high": 1.0}
-    return {name: np.concatenate([[first], getattr(curve, name)]) for name, first in start.items()}
+    shown = {name: np.concatenate([[first], getattr(curve, name)]) for name, first in start.items()}
+    return shown | {"at_risk": np.append(group.n, curve.at_risk), "events_at": np.append(0, curve.events)}
 
 
 @draw.plain_text
@@ -232,8 +240,9 @@ def draw_curves(found: Sequence[Compared], names: Mapping[int, str]) -> Any:
 
     columns = min(4, len(found))
     rows = -(-len(found) // columns)
-    figure = Figure(figsize=(3.3 * columns + 0.4, 2.7 * rows + 0.3), layout="constrained")
+    figure = Figure(figsize=(3.3 * columns + 0.4, 3.3 * rows + 0.3), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    times = round_times(max(float(group.curve.time[-1]) for one in found for group in one.groups), most=5)
     for ax, one in zip(grid.flat, found, strict=False):
         for group in one.groups:
             curve, colour = _curve(group), COLOURS[group.name]
@@ -256,11 +265,32 @@ def draw_curves(found: Sequence[Compared], names: Mapping[int, str]) -> Any:
         )
         ax.set_ylim(0, 1.05)
         ax.set_xlim(left=0)
-        ax.tick_params(labelsize=8)
+        ax.set_xticks(times)
+        ax.tick_params(labelsize=8, labelbottom=True)
+        _at_risk(ax, one.groups, times)
     for ax in grid.flat:
         ax.spines[["top", "right"]].set_visible(False)
     for ax in grid.flat[len(found) :]:
         ax.set_axis_off()
-    figure.supxlabel("time, in the table's unit", fontsize=9)
+    figure.supxlabel("time, in the table's unit; above: patients still at risk", fontsize=9)
     figure.supylabel("survival (95 % limits)", fontsize=9)
     return figure
+
+
+def _at_risk(ax: Any, groups: Sequence[Group], times: Sequence[float]) -> None:
+    """Rows of numbers below the axis, in the groups' colours."""
+    ax.set_xlabel("\n" * len(groups), fontsize=8)  # the layout leaves room for a label, not for texts
+    for row, group in enumerate(groups):
+        for time, count in zip(times, number_at_risk(group.curve, np.array(times)).tolist(), strict=True):
+            ax.annotate(
+                f"{count}",
+                (time, 0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -23 - 9.5 * row),
+                textcoords="offset points",
+                annotation_clip=False,
+                ha="center",
+                va="center",
+                fontsize=7,
+                color=COLOURS[group.name],
+            )

@@ -234,6 +234,20 @@ class LogRank:
     p_value: float
 
 
+def number_at_risk(km: KaplanMeier, times: np.ndarray) -> np.ndarray:
+    """How many were still followed just before each time, (k,)."""
+    return np.append(km.at_risk, 0)[np.searchsorted(km.time, np.asarray(times, float), side="left")]
+
+
+def round_times(last: float, most: int = 8) -> list[float]:
+    """From 0 up to the last time, at most so many, in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    if not last > 0:
+        return [0.0]
+    power = 10.0 ** np.floor(np.log10(last / (most - 1)))
+    step = next(power * k for k in (1, 2, 2.5, 5, 10) if last / (power * k) <= most - 1)
+    return [float(step * k) for k in range(int(last / step + 1e-9) + 1)]
+
+
 def log_rank(time: np.ndarray, event: np.ndarray, group: np.ndarray) -> LogRank:
     r"""Log-rank test between any number of groups: observed against expected events, hypergeometric covariance."""
     names, member = np.unique(group, return_inverse=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from panther.learning.display_names import method_title
 from panther.learning.metric_names import TITLES
 from panther.learning.results import Results
 from panther.learning.verdicts import about_perfect, best_rows, winners
@@ -119,7 +120,7 @@ def _row_name(row: pd.Series, varying: list[str]) -> str:
     extra = ", ".join(
         f"{FACTORS[name]} {row[name]}" for name in varying if not (name == "n_prototypes" and not row[name])
     )
-    return f"{row['method']}{head}" + (f" [{extra}]" if extra else "")
+    return f"{method_title(row['method'])}{head}" + (f" [{extra}]" if extra else "")
 
 
 def part_name(part: str, subgroup: str = "") -> str:

@@ -9,6 +9,7 @@ from panther.types import SlideEmbedding
 
 @networks.register(
     "abmil",
+    title="ABMIL",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=True,

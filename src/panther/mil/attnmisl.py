@@ -19,6 +19,7 @@ def group_means(h: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
 
 @networks.register(
     "attnmisl",
+    title="AttnMISL",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=True,

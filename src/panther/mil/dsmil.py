@@ -57,6 +57,7 @@ def rectified(product: Tensor, bias: Tensor, rho: Tensor) -> Tensor:
 
 @networks.register(
     "dsmil",
+    title="DSMIL",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=True,

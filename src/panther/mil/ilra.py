@@ -68,6 +68,7 @@ class LowRankBlock(nn.Module):
 
 @networks.register(
     "ilra",
+    title="ILRA",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=True,

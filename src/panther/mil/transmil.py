@@ -79,6 +79,7 @@ class PositionEncoding(nn.Module):
 
 @networks.register(
     "transmil",
+    title="TransMIL",
     permutation_invariant=False,  # grid, segments of landmarks: neighbours in the file matter
     duplication_invariant=False,
     differentiable=True,

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from panther.errors import InputError
 from panther.learning.columns import read_rows
+from panther.learning.display_names import endpoint_title, method_title
 from panther.learning.experiment import load_predictions
 from panther.learning.record import COHORT, STUDY, read_record
 from panther.learning.results import GROUP
@@ -75,6 +76,11 @@ class Run:
         return self.record["classes"]
 
     @property
+    def endpoint(self) -> str:
+        """What is predicted of survival, in words."""
+        return endpoint_title(self.study.task.survival, self.study.task.time)
+
+    @property
     def time_unit(self) -> str:
         """The field's tables count survival in days; other columns may be anything."""
         return "days" if self.study.task.survival else "as in the table"
@@ -132,6 +138,9 @@ def load_run(folder: Path) -> Run:
         raise InputError(f"{folder}: its run.json is damaged ({error}); do `panther run` again.") from error
     varying = varying_factors(tables["summary"][tables["summary"]["metric"].isin(study.shown)])
     named = {name: _named(table, varying) for name, table in tables.items()}
+    if "reference" in named["comparisons"]:
+        compared = named["comparisons"]
+        named["comparisons"] = compared.assign(reference=[method_title(str(name)) for name in compared["reference"]])
     cohort = read_rows(folder / COHORT).set_index("sample", drop=False)
     return Run(folder, record, study, cohort, **named)
 

@@ -76,8 +76,10 @@ def _policy(scripts: list[str]) -> str:
 
 def _masthead(material: Material) -> Html:
     study = material.run.study
-    kind = "Classification" if material.run.classes else "Survival"
-    line = f"{kind} study {study.name} · panther-wsi {material.run.record['version']}"
+    kind = (
+        "Classification" if material.run.classes else f"{material.run.endpoint[:1].upper()}{material.run.endpoint[1:]}"
+    )
+    line = f"{kind}, study {study.name} · panther-wsi {material.run.record['version']}"
     return tag(
         "header",
         tag("p", "PANTHER report", class_="kicker"),

@@ -45,7 +45,12 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 def names_axis(**more: Any) -> dict[str, Any]:
     """An axis of names, the first on top."""
-    return axis(autorange="reversed", type="category", showgrid=False, ticks="") | more
+    return categories(autorange="reversed") | more
+
+
+def categories(**more: Any) -> dict[str, Any]:
+    """An axis of names of which none is left out, however many there are."""
+    return axis(type="category", tickmode="linear", dtick=1, showgrid=False, ticks="") | more
 
 
 def text(words: object) -> str:

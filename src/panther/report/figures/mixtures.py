@@ -12,6 +12,7 @@ from panther.report.figures._base import (
     SYMBOLS,
     Figure,
     axis,
+    categories,
     figure,
     group_colour,
     names_axis,
@@ -68,9 +69,7 @@ def weights_boxes(weights: np.ndarray, groups: Sequence[str], prototypes: Sequen
                 "line": {"width": 1.3},
             }
         )
-    return figure(
-        traces, 380, boxmode="group", xaxis=axis(type="category", showgrid=False), yaxis=axis("π", rangemode="tozero")
-    )
+    return figure(traces, 380, boxmode="group", xaxis=categories(), yaxis=axis("π", rangemode="tozero"))
 
 
 def scatter(position: np.ndarray, samples: Sequence[str], groups: Sequence[str], axes: tuple[str, str]) -> Figure:

@@ -9,6 +9,7 @@ from panther.report.figures._base import (
     DIVERGING,
     Figure,
     axis,
+    categories,
     figure,
     group_colour,
     names_axis,
@@ -45,7 +46,7 @@ def group_shares(names: Sequence[str], groups: Mapping[str, Sequence[tuple[float
         360,
         barmode="group",
         showlegend=True,
-        xaxis=axis(type="category", showgrid=False),
+        xaxis=categories(),
         yaxis=axis("share", tickformat=".0%", rangemode="tozero"),
     )
 
@@ -69,7 +70,7 @@ def matrix(values: Sequence[Sequence[float | None]], names: Sequence[str], title
         "colorbar": {"title": {"text": title}, "thickness": 12},
     }
     side = min(820, 200 + 26 * len(names))
-    return figure([trace], side, xaxis=axis(type="category", showgrid=False, ticks=""), yaxis=names_axis())
+    return figure([trace], side, xaxis=categories(), yaxis=names_axis())
 
 
 def contributions(names: Sequence[str], by_statistic: Mapping[str, Sequence[float]], title: str) -> Figure:

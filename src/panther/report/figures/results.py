@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.learning.survival_metrics import KaplanMeier
+from panther.learning.survival_metrics import KaplanMeier, number_at_risk, round_times
 from panther.report.figures._base import (
     FAINT,
     SEQUENTIAL,
@@ -88,8 +88,13 @@ def learning_curves(histories: Sequence[Sequence[Mapping[str, float]]]) -> Figur
     return figure(traces, 340, xaxis=axis("epoch"), yaxis=axis("loss"), showlegend=True)
 
 
-def survival_curves(curves: Mapping[str, KaplanMeier], unit: str = "days") -> Figure:
-    """Kaplan-Meier curves with their 95 % bands, and a tick where somebody was lost from sight (where the counts are known)."""
+def survival_curves(
+    curves: Mapping[str, KaplanMeier], unit: str = "days", title: str = "share without the event"
+) -> Figure:
+    """Kaplan-Meier curves with their 95 % bands, a tick where somebody was lost from sight, and how many were still at risk below.
+
+    The latter two only where the counts are known.
+    """
     traces: list[dict[str, Any]] = []
     for number, (name, km) in enumerate(curves.items()):
         colour = group_colour(number)
@@ -120,13 +125,38 @@ def survival_curves(curves: Mapping[str, KaplanMeier], unit: str = "days") -> Fi
             },
             *_ticks(km, colour, text(name)),
         ]
-    return figure(
-        traces,
-        400,
-        xaxis=axis(f"time ({text(unit)})", rangemode="tozero"),
-        yaxis=axis("share without the event", range=[0, 1.03]),
-        showlegend=True,
-    )
+    known = {name: km for name, km in curves.items() if len(km.at_risk) and km.at_risk[0] > 0}
+    times = round_times(max((float(km.time[-1]) for km in curves.values() if len(km.time)), default=1.0))
+    rows = 20 * len(known) + 40 if known else 0
+    height = 400 + rows
+    share = rows / (height - 120)  # of what is between the margins
+    layout: dict[str, Any] = {
+        "xaxis": axis(f"time ({text(unit)})", rangemode="tozero", tickvals=times, anchor="y2" if known else "y"),
+        "yaxis": axis(text(title), range=[0, 1.03], domain=[share, 1]),
+        "showlegend": True,
+    }
+    if known:
+        traces += [_at_risk(name, km, times, number) for number, (name, km) in enumerate(known.items())]
+        layout["yaxis2"] = axis(
+            "at risk", domain=[0, share - 40 / (height - 120)], range=[len(known) - 0.4, -0.6], fixedrange=True
+        ) | {"showgrid": False, "showticklabels": False, "ticks": "", "showline": False}
+    return figure(traces, height, **layout)
+
+
+def _at_risk(name: str, km: KaplanMeier, times: Sequence[float], row: int) -> dict[str, Any]:
+    """Numbers of one group, in its colour, below the times of the axis."""
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": list(times),
+        "y": [row] * len(times),
+        "yaxis": "y2",
+        "text": [f"{count:,}" for count in number_at_risk(km, np.array(times)).tolist()],
+        "textfont": {"color": group_colour(row), "size": 12},
+        "cliponaxis": False,
+        "showlegend": False,
+        "hovertemplate": f"{text(name)}: %{{text}} at risk<extra></extra>",
+    }
 
 
 def _ticks(km: KaplanMeier, colour: str, group: str) -> list[dict[str, Any]]:
@@ -169,12 +199,13 @@ def confusion(matrix: np.ndarray, names: Sequence[str]) -> Figure:
 
 
 def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Receiver operating characteristic: (false positive rate, true positive rate) by name."""
+    """Receiver operating characteristic: (false positive rate, true positive rate) by name, the area under each in the legend."""
     diagonal = {"type": "scatter", "mode": "lines", "name": "chance", "x": [0, 1], "y": [0, 1]}
     traces: list[dict[str, Any]] = [diagonal | {"line": {"color": FAINT, "dash": "dot", "width": 1}}]
     for number, (name, (false, true)) in enumerate(curves.items()):
         line = {"color": group_colour(number), "width": 2, "dash": ("solid", "dash", "dot")[number // 2 % 3]}
-        traces.append({"type": "scatter", "mode": "lines", "name": text(name), "x": false, "y": true, "line": line})
+        label = text(f"{name}: AUC {np.trapezoid(true, false):.3f}")
+        traces.append({"type": "scatter", "mode": "lines", "name": label, "x": false, "y": true, "line": line})
     return figure(
         traces,
         420,

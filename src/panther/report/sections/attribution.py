@@ -3,7 +3,7 @@
 import numpy as np
 
 from panther.learning.survival_metrics import KaplanMeier
-from panther.report.figures import contributions, survival_curves
+from panther.report.figures import Figure, contributions, survival_curves
 from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
 from panther.report.material import Artefact, Material
 from panther.report.plots import plot
@@ -91,7 +91,7 @@ def _survival(material: Material) -> Html | None:
         p, corrected = (np.nan if row.get(k) is None else float(row[k]) for k in ("p", "p_corrected"))
         said = f"Survival by the share of {name}: log-rank p {p_value(p)}, corrected for {len(rows)} prototypes {p_value(corrected)}."
         if curves:
-            figures[name] = plot(f"km-{row['prototype']}", survival_curves(curves, material.run.time_unit), said)
+            figures[name] = plot(f"km-{row['prototype']}", _curves(material, curves), said)
     said = (
         "Patients divided into thirds by how much of a prototype they have; the smallest p-value first. Curves that part early "
         "and stay apart, with a corrected p below 0.05, "
@@ -109,5 +109,11 @@ def _survival(material: Material) -> Html | None:
 def _curve(group: dict) -> KaplanMeier:
     time, survival = (np.array(group[key], float) for key in ("time", "survival"))
     low, high = (np.array(group.get(key) or group["survival"], float) for key in ("low", "high"))
-    unknown = np.zeros(len(time), np.int64)
-    return KaplanMeier(time, unknown, unknown, survival, low, high)
+    unknown = [0] * len(time)  # files of an earlier version do not say
+    at_risk, events = (np.array(group.get(key) or unknown, np.int64) for key in ("at_risk", "events_at"))
+    return KaplanMeier(time, at_risk, events, survival, low, high)
+
+
+def _curves(material: Material, curves: dict[str, KaplanMeier]) -> Figure:
+    run = material.run
+    return survival_curves(curves, run.time_unit, "survival" if run.classes else run.endpoint)

@@ -76,7 +76,7 @@ def _outcome(run: Run) -> Html:
         )
     return plot(
         "follow-up",
-        survival_curves(curves, run.time_unit),
+        survival_curves(curves, run.time_unit, run.endpoint),
         f"Share of patients without the event over time: {', '.join(curves)}",
         "Kaplan-Meier estimate of everybody, with 95 % bands, before any prediction.",
     )

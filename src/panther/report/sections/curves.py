@@ -39,10 +39,14 @@ def _classes(run: Run, order: list[str]) -> Html:
         if len(run.classes or ()) == 2:
             curves = {name: _roc(run, _of(run, name, part)) for name in order[:MOST_CURVES]}
             known = {name: curve for name, curve in curves.items() if curve is not None}
-            said = f"ROC on {where_tested(part)} of the class {(run.classes or [])[1]}, all folds together" + (
-                f" (the best and the next {MOST_CURVES - 1} of {len(order)} methods)."
+            most = (
+                f" (the best and the next {MOST_CURVES - 1} of {len(order)} methods)"
                 if len(order) > MOST_CURVES
-                else "."
+                else ""
+            )
+            said = (
+                f"ROC on {where_tested(part)} of the class {(run.classes or [])[1]}, all folds together{most}; "
+                "AUC is the area under these curves, while tables have the mean over folds."
             )
             receivers[where_tested(part)] = plot(f"roc-{part}", roc(known), said, widest=760)
     return join(
@@ -95,7 +99,7 @@ def _survival(run: Run, order: list[str]) -> Html | None:
         for name in order:
             found = _grouped(run, name, part)
             if found is not None and found["group"].nunique() == 2:
-                figures[f"{where_tested(part)}: {name}"] = _risk_curves(found, f"risk-{len(figures)}", run.time_unit)
+                figures[f"{where_tested(part)}: {name}"] = _risk_curves(run, found, f"risk-{len(figures)}")
     if not figures:
         return None
     return join(
@@ -122,7 +126,7 @@ def _grouped(run: Run, name: str, part: str) -> pd.DataFrame | None:
     return pd.concat(found) if found else None
 
 
-def _risk_curves(found: pd.DataFrame, key: str, unit: str) -> Html:
+def _risk_curves(run: Run, found: pd.DataFrame, key: str) -> Html:
     curves = {}
     for group, name in enumerate(RISK):
         mine = found[found["group"] == group]
@@ -135,7 +139,7 @@ def _risk_curves(found: pd.DataFrame, key: str, unit: str) -> Html:
         said += f"; log-rank test p = {p_value(test.p_value)}".replace("= <", "<")
     else:
         said += "; no test, because patients are drawn once for each fold that tests them"
-    return plot(key, survival_curves(curves, unit), f"{said}: {', '.join(curves)}.", f"{said}.")
+    return plot(key, survival_curves(curves, run.time_unit, run.endpoint), f"{said}: {', '.join(curves)}.", f"{said}.")
 
 
 def _learning(run: Run, order: list[str]) -> Html | None:

@@ -28,7 +28,7 @@ def reproduce(material: Material) -> Html:
             "pre",
             tag(
                 "code",
-                f"pip install panther-wsi=={run.record['version']}\npanther run study.yaml -o {run.folder.name}/\npanther "
+                f"pip install 'panther-wsi[report]=={run.record['version']}'\npanther run study.yaml -o {run.folder.name}/\npanther "
                 f"report {run.folder.name}/ -o report.html",
             ),
         ),

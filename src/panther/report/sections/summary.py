@@ -38,7 +38,7 @@ def _question(run: Run) -> str:
     if run.classes:
         what = f"Can {task.label} ({', '.join(run.classes)}) be told from the tissue"
     else:
-        what = f"Can {(task.survival or task.time or 'survival').upper()} survival be predicted from the tissue"
+        what = f"Can {run.endpoint} be predicted from the tissue"
     said = (
         f"{what} of {plural(patients, 'patient')}? {plural(len(run.rows), 'way')} of answering (a method and a head) were compared, "
         "each trained and tested on "

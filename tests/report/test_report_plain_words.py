@@ -1,0 +1,128 @@
+"""What a reader needs beside a curve, and one name for a thing wherever it stands."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from panther.aggregators import aggregators
+from panther.explain.kaplan_meier import Compared, Group, draw_curves, write_curves
+from panther.learning.display_names import endpoint_title, method_title
+from panther.learning.survival_metrics import kaplan_meier, number_at_risk, round_times
+from panther.mil import networks
+from panther.report.data import load_run
+from panther.report.figures import matrix, shares, survival_curves, weights_boxes, weights_heatmap
+from panther.report.material import Request, gather
+from panther.report.page import build_page
+
+
+def followed(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return np.round(rng.exponential(900, n)), rng.random(n) < 0.6
+
+
+def plots(page: str) -> dict[str, dict]:
+    found = re.findall(r'data-plot="plot-([^"]+)">(.*?)</script>', page)
+    return {key: json.loads(text) for key, text in found}
+
+
+def test_numbers_at_risk_are_those_still_followed() -> None:
+    time, event = followed(0)
+    times = np.array([0.0, 1.0, 250.0, time.max(), time.max() + 1])
+    assert number_at_risk(kaplan_meier(time, event), times).tolist() == [(time >= t).sum() for t in times]
+
+
+@pytest.mark.parametrize(
+    ("last", "times"), [(3023, [0, 500, 1000, 1500, 2000, 2500, 3000]), (0.9, None), (10, None), (0, [0])]
+)
+def test_times_are_round_and_few(last: float, times: list[float] | None) -> None:
+    found = round_times(last)
+    assert len(found) <= 8
+    assert found[0] == 0
+    assert found[-1] <= last
+    assert times is None or found == times
+
+
+def test_numbers_at_risk_stand_below_the_curves_in_their_colours() -> None:
+    groups = {name: followed(seed) for seed, name in enumerate(("low risk", "high risk"))}
+    found = survival_curves({name: kaplan_meier(*values) for name, values in groups.items()})
+    rows = [trace for trace in found["data"] if trace["mode"] == "text"]
+    lines = [trace for trace in found["data"] if trace.get("name") in groups]
+    assert [row["textfont"]["color"] for row in rows] == [line["line"]["color"] for line in lines]
+    for row, (time, _) in zip(rows, groups.values(), strict=True):
+        assert row["x"] == found["layout"]["xaxis"]["tickvals"]
+        assert row["text"] == [f"{int((time >= t).sum()):,}" for t in row["x"]]
+    above, below = found["layout"]["yaxis"]["domain"], found["layout"]["yaxis2"]["domain"]
+    assert 0 == below[0] < below[1] < above[0] < above[1] == 1
+
+
+def test_kaplan_meier_files_and_picture_tell_who_was_at_risk(tmp_path: Path) -> None:
+    groups = []
+    for seed, name in enumerate(("low", "middle", "high")):
+        time, event = followed(seed, 20)
+        groups.append(Group(name, 20, int(event.sum()), 0.1 * (seed + 1), kaplan_meier(time, event)))
+    compared = [Compared(0, tuple(groups), 1.0, 0.5, 0.5)]
+    write_curves(compared, {}, [], tmp_path)
+    told = json.loads((tmp_path / "km.json").read_text())["prototypes"][0]["groups"]
+    assert all(group["at_risk"][:2] == [20, 20] for group in told)
+    assert all(sum(group["events_at"]) == group["events"] for group in told)
+    figure = draw_curves(compared, {})
+    figure.draw_without_rendering()
+    numbers = [text for text in figure.axes[0].texts if text.get_text().isdigit()]
+    assert [text.get_text() for text in numbers if text.xy[0] == 0] == ["20"] * 3
+    label = figure.get_supxlabel() and figure._supxlabel.get_window_extent()
+    assert all(text.get_window_extent().y0 >= label.y1 - 1 for text in numbers)  # nothing lies on the axis' name
+
+
+def test_the_legend_has_the_area_under_each_curve(classes: Path) -> None:
+    run = load_run(classes)
+    found = plots(build_page(gather(Request(classes))))["roc-test"]
+    areas = dict(re.fullmatch(r"(.*): AUC ([\d.]+)", trace["name"]).groups() for trace in found["data"][1:])
+    assert set(areas) == set(run.rows)
+    for name, area in areas.items():
+        mine = run.predictions[(run.predictions["row"] == name) & (run.predictions["part"] == "test")]
+        positive = run.classes[1]
+        truth = roc_auc_score(mine["label"] == positive, mine[f"probability_{positive}"])
+        assert float(area) == pytest.approx(truth, abs=6e-4)
+
+
+@pytest.mark.parametrize("count", [4, 64])
+def test_every_prototype_has_its_label(count: int) -> None:
+    names, weights = [f"C{c}" for c in range(count)], np.full((3, count), 1 / count)
+    axes = [
+        weights_heatmap(weights, ["a", "b", "c"], names)["layout"]["yaxis"],
+        weights_boxes(weights, ["x", "x", "y"], names)["layout"]["xaxis"],
+        matrix(np.zeros((count, count)).tolist(), names, "r")["layout"]["xaxis"],
+        matrix(np.zeros((count, count)).tolist(), names, "r")["layout"]["yaxis"],
+        shares(names, weights[0].tolist(), None, "share")["layout"]["yaxis"],
+    ]
+    assert [(one["tickmode"], one["dtick"]) for one in axes] == [("linear", 1)] * len(axes)
+
+
+def test_every_method_has_one_name_for_people() -> None:
+    entries = [*aggregators, *networks]
+    titles = [entry.metadata["title"] for entry in entries]
+    assert len(set(titles)) == len(titles)
+    assert [title.lower() for title in titles] == [entry.name for entry in entries]
+    assert method_title("abmil") == "ABMIL"
+    assert method_title("ot (epsilon 0.05)") == "OT (epsilon 0.05)"
+    assert method_title("deepsets + probe") == "DeepSets + probe"
+    assert method_title("PANTHER All") == "PANTHER All"
+    assert method_title("ot of our own") == "ot of our own"  # a label that somebody gave
+
+
+def test_a_report_speaks_of_methods_and_endpoints_in_words(classes: Path, survival: Path) -> None:
+    assert all(not re.search(r"\b(panther|deepsets) \+", text) for text in load_run(classes).rows)
+    page = build_page(gather(Request(classes)))
+    assert "DeepSets + probe" in page
+    assert "deepsets + probe" not in page
+    assert "pip install 'panther-wsi[report]==" in page.replace("&#x27;", "'")
+    page = build_page(gather(Request(survival)))
+    assert "Can disease-specific survival (DSS) be predicted" in page
+    assert plots(page)["follow-up"]["layout"]["yaxis"]["title"]["text"] == "disease-specific survival (DSS)"
+    assert endpoint_title("os") == "overall survival (OS)"
+    assert endpoint_title(None, "months") == "survival (months)"
+    assert endpoint_title("xyz") == "survival (xyz)"
