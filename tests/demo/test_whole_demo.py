@@ -129,11 +129,11 @@ def test_every_method_is_in_the_results(demo):
         "PANTHER WA",
         "PANTHER Top",
         "PANTHER Bottom",
-        "ot",
-        "h2t",
-        "protocounts",
-        "deepsets",
-        "abmil",
+        "OT",
+        "H2T",
+        "ProtoCounts",
+        "DeepSets",
+        "ABMIL",
     ):
         assert f"| {name}" in text
 

@@ -83,10 +83,10 @@ def test_dsmil_shows_the_predicted_class_and_one_heatmap_a_class(slide: Path) ->
     found = make_attention_map(bag, model)
     predicted = int(found.attention.prediction["probabilities"].argmax())
     assert found.main == predicted
-    assert found.titles == tuple(f"attention of dsmil for {name}" for name in "abc")
+    assert found.titles == tuple(f"attention of DSMIL for {name}" for name in "abc")
     np.testing.assert_allclose(found.shown.assignment, SCALES["rank"].of(found.attention.weights), atol=1e-6)
     survival = make_attention_map(bag, network(slide, "dsmil", DiscreteSurvival((10.0, 20.0))))
-    assert survival.titles[1] == "attention of dsmil for time bin 2"
+    assert survival.titles[1] == "attention of DSMIL for time bin 2"
     assert list(survival.prediction) == ["risk"]
 
 

@@ -63,7 +63,7 @@ def test_a_damaged_table_of_proportions_costs_its_place_not_the_report(
     text = (tmp_path / "r.html").read_text()
     assert 'id="panel-prototypes"' in text
     assert "Slides, with the prototypes of the atlas" not in text
-    assert "Prototypes and weights are those of panther" in text  # the run's own stand in
+    assert "Prototypes and weights are those of PANTHER" in text  # the run's own stand in
 
 
 def test_the_proportions_of_a_sound_atlas_are_shown_by_patient(classes, atlas):
@@ -93,7 +93,7 @@ def test_the_first_method_that_keeps_weights_is_told_and_the_reference_before_ot
     assert material.shift is not None
     assert "Are the mixtures mixtures?" in diagnostics(material)
     counted = replace(found, study=found.study.model_copy(update={"reference": "protocounts"}))
-    assert load_mixtures(counted).row == "protocounts + probe"
+    assert load_mixtures(counted).row == "ProtoCounts + probe"
     alone = load_mixtures(replace(found, trained=found.trained[found.trained["method"] == "WA"]))
     assert alone.row == "WA + probe"
     assert alone.weights is None

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix as oracle
 
+from panther.learning.display_names import method_title
 from panther.learning.study import load_study
 from panther.report import page
 from panther.report.data import load_run
@@ -76,7 +77,7 @@ def test_every_number_of_the_tables_is_that_of_the_summary_file(classes, surviva
         for _, row in rows.iterrows():
             mean, std, low, high = (f"{float(row[k]):.3f}" for k in ("mean", "std", "ci_low", "ci_high"))
             expected = f"{mean} (±{std}) [{low}, {high}]"
-            assert cells[f"{row['method']} + {row['head']}"] == expected.replace("-", MINUS)
+            assert cells[f"{method_title(row['method'])} + {row['head']}"] == expected.replace("-", MINUS)
 
 
 def test_the_forest_plot_shows_the_folds_of_the_metrics_file(classes):
