@@ -184,7 +184,9 @@ def name_of(item: Any) -> str:
 
 
 def _outcome(index: int, result: _Result) -> Outcome[Any]:
-    if result.traceback:
+    if result.passed_over:
+        logger.info("Passed over: %s", result.reason)
+    elif result.traceback:
         logger.debug("%s", result.traceback)  # shown with -v
     return Outcome(index, result.value, result.reason, result.passed_over)
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts import LAYOUTS, clam_h5, clam_pt, features, npy, safetensors, stamp, trident, write
 
+from panther.errors import InputError
 from panther.storage.readers import open_bag, readers
 from panther.types import PatchSpec
 
@@ -169,13 +170,13 @@ def test_bfloat16_stays_bfloat16(tmp_path):
     assert bag.fingerprint()
 
 
-def test_rows_of_a_chunked_file_that_were_never_written_are_the_fill_value(tmp_path):
+@pytest.mark.parametrize("chunks", [(1, 3), (2, 2)])
+def test_rows_of_a_chunked_file_that_were_never_written_are_named(tmp_path, chunks):
     with h5py.File(tmp_path / "holes.h5", "w") as file:
-        dataset = file.create_dataset("features", (6, 3), "f4", chunks=(1, 3), fillvalue=2.0)
-        dataset[1] = [7, 8, 9]
-    expected = np.full((6, 3), 2.0)
-    expected[1] = [7, 8, 9]
-    np.testing.assert_array_equal(open_bag(tmp_path / "holes.h5").features[0:6].numpy(), expected)
+        dataset = file.create_dataset("features", (6, 3), "f4", chunks=chunks, fillvalue=2.0)
+        dataset[0:2], dataset[4:6] = 1.0, 1.0
+    with pytest.raises(InputError, match="rows 2 to 3 of 6 of features were never written"):
+        open_bag(tmp_path / "holes.h5")
 
 
 def test_real_bags_read_as_h5py_reads_them(shared_data):

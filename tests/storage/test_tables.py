@@ -127,7 +127,8 @@ def test_a_table_chooses_slides_and_says_what_is_missing_and_left_out(folder):
     path = table(folder / "t.csv", "slide_id,case_id\n03,p\n01,q\n99,q\n")
     chosen = select_slides(folder, path)
     assert [ref.sample for ref in chosen.refs] == ["01", "03"]
-    assert any("99" in note for note in chosen.notes)
+    assert list(chosen.problems) == ["99"]
+    assert str(path) in chosen.problems["99"]
     assert any(note.startswith("2 slides") for note in chosen.notes)
     with pytest.raises(InputError, match="None of the 1 slides"):
         select_slides(folder, table(folder / "u.csv", "slide_id\nother\n"))

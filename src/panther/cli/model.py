@@ -61,6 +61,7 @@ def train(
     from panther.learning.model import save_model, train_model
     from panther.learning.study import TaskSpec
     from panther.storage.bags import join, list_bags
+    from panther.storage.cohort import without_features
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
 
@@ -88,7 +89,8 @@ def train(
     }
     told = method if recipe.supervised else f"{method} + {head}"
     lines = [*cohort.report.sentences(), f"{told} trained on {result['samples']} samples -> {output}"]
-    common.report(result, lines, {**listing.problems, **failures}, as_json=as_json)
+    missing = {slide: without_features(slide, str(table)) for slide in cohort.report.missing_features}
+    common.report(result, lines, {**missing, **listing.problems, **failures}, as_json=as_json)
 
 
 def _check_prototypes(method: str, count: int | None, given: Any, path: Path | None) -> None:

@@ -91,7 +91,7 @@ def _gathered(
         if not lost:
             looks = {encoder: looks for encoder, (looks, _) in found.items()}
             single = {f"{encoder}: {name}": why for encoder, (_, told) in found.items() for name, why in told.items()}
-            return _readable(population, looks), looks, failures | single
+            return _readable(population, looks), looks, {**population.missing, **failures, **single}
 
 
 def _first(told: Mapping[str, str]) -> str:

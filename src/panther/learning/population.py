@@ -17,6 +17,7 @@ from panther.learning.splits import Split, SplitSettings, balanced_splits, strat
 from panther.learning.study import ColumnSplits, SplitSpec, Study
 from panther.learning.targets import Classes, Survival, Target
 from panther.storage.bags import BagRef, Listing, Reading, join, list_bags
+from panther.storage.cohort import without_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,9 @@ class Population:
     bags: Mapping[str, Mapping[str, BagRef]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
     problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> sentence
+    missing: Mapping[str, str] = field(
+        default_factory=dict
+    )  # slides that the tables name, but that cannot be used -> sentence
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """Positions of samples."""
@@ -55,7 +59,8 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     cohort = load_cohort(table, outcome, _common_slides(listings, table), study.task.level)
     _check_subgroups(cohort, study.evaluate_by)
     splits, notes = _splits(study, cohort, files)
-    population = _of(cohort, splits, listings, [*cohort.report.sentences(), *_problems(listings), *notes])
+    population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes])
+    missing = _missing(cohort, listings)
     for name, external in study.external.items():
         others, unusable = _listings({encoder: external.features[encoder] for encoder in listings}, reading)
         if unusable:
@@ -64,7 +69,8 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         rows = read_part(external.table)
         extra = load_cohort(rows, _as_trained(outcome, cohort.target), _common_slides(others, rows), study.task.level)
         population = _joined(population, extra, others, f"test_{name}")
-    return replace(population, problems=problems)
+        missing |= _missing(extra, others)
+    return replace(population, problems=problems, missing=missing)
 
 
 def _listings(folders: Mapping[str, Path], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
@@ -157,8 +163,10 @@ def _common_slides(listings: Mapping[str, Listing], table: pd.DataFrame) -> set[
     return set.intersection(*found.values())
 
 
-def _problems(listings: Mapping[str, Listing]) -> list[str]:
-    return [f"{encoder}: {sentence}" for encoder, listing in listings.items() for sentence in listing.problems.values()]
+def _missing(cohort: Cohort, listings: Mapping[str, Listing]) -> dict[str, str]:
+    """Slides that the table names but that one of the feature sets lacks, or has twice."""
+    told = {slide: without_features(slide, cohort.report.source) for slide in cohort.report.missing_features}
+    return told | {slide: why for listing in listings.values() for slide, why in listing.problems.items()}
 
 
 def _bags(cohort: Cohort, listing: Listing) -> dict[str, BagRef]:

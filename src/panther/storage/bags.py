@@ -1,5 +1,7 @@
 """Folders of bags: which files are the slides of a cohort, and which of them belong to one patient."""
 
+import logging
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +12,8 @@ from panther.errors import InputError, NotABagError
 from panther.patch_spec import in_common
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.types import Bag, Concatenated, check_resolution
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class BagRef:
     sample: str
     paths: tuple[Path, ...]
     reading: Reading = AS_WRITTEN
+    meant: bool = False  # named by the user or the table: a file without features is then a failure, never passed over
 
     def __str__(self) -> str:
         return self.sample
@@ -42,9 +47,15 @@ class BagRef:
     def open(self) -> Bag:
         """Bag of the sample; several slides are one bag."""
         said = self.reading
-        bags = [
-            open_bag(path, encoder_name=said.encoder_name, any_resolution=said.any_resolution) for path in self.paths
-        ]
+        try:
+            bags = [
+                open_bag(path, encoder_name=said.encoder_name, any_resolution=said.any_resolution)
+                for path in self.paths
+            ]
+        except NotABagError as error:
+            if self.meant:
+                raise InputError(str(error)) from error
+            raise
         return bags[0] if len(bags) == 1 else concatenate(self.sample, bags)
 
 
@@ -60,7 +71,7 @@ class Listing:
 def join(sample: str, refs: Iterable[BagRef]) -> BagRef:
     """One sample of several: the slides of a patient are one bag."""
     refs = list(refs)
-    return BagRef(sample, tuple(path for ref in refs for path in ref.paths), refs[0].reading)
+    return BagRef(sample, tuple(path for ref in refs for path in ref.paths), refs[0].reading, meant=True)
 
 
 def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading = AS_WRITTEN) -> Listing:
@@ -70,13 +81,13 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
     A slide that is there twice with different features is not used at all: which one is meant, only the user knows.
     """
     path = Path(path)
-    if path.is_file():
-        return Listing((BagRef(path.stem, (path,), reading),), {})
+    if path.is_file() or (path.is_symlink() and not path.exists()):
+        return Listing((BagRef(path.stem, (path,), reading, meant=True),), {})
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder.")
     by_slide: dict[str, list[Path]] = defaultdict(list)
     ignored = 0
-    for file in _files(path, leave_out):
+    for file in files_below(path, leave_out):
         if file.suffix.lower() in BAG_SUFFIXES:
             by_slide[file.stem].append(file)
         else:
@@ -87,13 +98,15 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
         )
     refs, problems = [], {}
     for slide, files in sorted(by_slide.items()):
-        use = files[0] if len(files) == 1 else _one_of(files)
-        if use is not None:
+        try:
+            use = files[0] if len(files) == 1 else _one_of(path, slide, files)
             refs.append(BagRef(slide, (use,), reading))
-        else:
-            problems[slide] = _twice(path, slide, files)
+        except InputError as error:
+            problems[slide] = str(error)
+    if ignored:
+        logger.info("%s: %d files without a feature file's ending were passed over.", path, ignored)
     if not refs:
-        raise InputError(f"{path}: every slide is there more than once. {next(iter(problems.values()))}")
+        raise InputError(f"{path}: no slide can be used. {next(iter(problems.values()))}")
     return Listing(tuple(refs), problems, ignored)
 
 
@@ -126,16 +139,23 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
     return Bag(sample, rows, None, spec, encoder, first.format, any_resolution=first.any_resolution)
 
 
-def _files(folder: Path, leave_out: Path | None) -> list[Path]:
+def files_below(folder: Path, leave_out: Path | None = None) -> list[Path]:
+    """Everything below a folder but folders, hidden ones left out; links count even where they lead nowhere."""
     other = None if leave_out is None or leave_out.resolve() == folder.resolve() else leave_out.resolve()
-    try:
-        found = [p for p in folder.rglob("*") if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
-        return sorted(p for p in found if p.is_file() and (other is None or other not in p.resolve().parents))
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be listed ({error.strerror}); check its permissions.") from error
+    found = []
+    for place, folders, files in os.walk(folder, onerror=_cannot_be_listed):
+        here = Path(place)
+        folders[:] = [f for f in folders if not f.startswith(".") and (other is None or (here / f).resolve() != other)]
+        linked = [f for f in folders if (here / f).is_symlink() and Path(f).suffix.lower() in BAG_SUFFIXES]
+        found += [here / f for f in (*files, *linked) if not f.startswith(".")]
+    return sorted(found)
 
 
-def _one_of(files: list[Path]) -> Path | None:
+def _cannot_be_listed(error: OSError) -> None:
+    raise InputError(f"{error.filename}: cannot be listed ({error.strerror}); check its permissions.") from error
+
+
+def _one_of(folder: Path, slide: str, files: list[Path]) -> Path:
     """Return the file to use of several with one name: the only bag among them, or any where all hold the same features.
 
     CLAM keeps each slide three times: coordinates in `patches`, features in `h5_files` and once more in `pt_files`.
@@ -146,13 +166,11 @@ def _one_of(files: list[Path]) -> Path | None:
             bags[file] = open_bag(file)
         except NotABagError:
             continue
-        except InputError:
-            return None
+    if not bags:
+        return files[0]  # coordinates only: passed over where they are opened
     if len({bag.fingerprint() for bag in bags.values()}) != 1:
-        return None
+        places = " and ".join(str(file.relative_to(folder)) for file in files)
+        raise InputError(
+            f"{slide}: the slide is there more than once ({places}); give the folder you mean, or remove one."
+        )
     return max(bags, key=lambda file: bags[file].places is not None)
-
-
-def _twice(folder: Path, slide: str, files: list[Path]) -> str:
-    places = " and ".join(str(file.relative_to(folder)) for file in files)
-    return f"{slide}: the slide is there more than once ({places}); give the folder you mean, or remove one."

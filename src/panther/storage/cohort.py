@@ -1,7 +1,7 @@
 """Which bags a request is about: a features folder, perhaps narrowed and grouped by a clinical table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ def select_slides(
         return Selection(listing.refs, listing.problems)
     clinical = read_table(table, split)
     known = {ref.sample for ref in listing.refs} | set(listing.problems)
-    refs = tuple(ref for ref in listing.refs if ref.sample in clinical.index)
+    refs = tuple(replace(ref, meant=True) for ref in listing.refs if ref.sample in clinical.index)
     missing = [slide for slide in clinical.index if slide not in known]
     if not refs:
         raise InputError(
@@ -53,8 +53,10 @@ def select_slides(
             f"the folder {listing.refs[0].sample!r}."
         )
     named = f"{table}, split {split}" if split else str(table)
-    notes = _notes(named, features, missing, len(listing.refs) - len(refs))
+    unnamed = len(listing.refs) - len(refs)
+    notes = [f"{unnamed} slides of {features} are not in {table} and were left out."] if unnamed else []
     problems = {slide: reason for slide, reason in listing.problems.items() if slide in clinical.index}
+    problems |= {slide: without_features(slide, named) for slide in missing}
     if not by_patient:
         return Selection(refs, problems, notes, clinical)
     if "case_id" not in clinical.columns:
@@ -72,10 +74,6 @@ def _patients(clinical: "pd.DataFrame") -> "pd.DataFrame":
     return patients
 
 
-def _notes(table: str, features: Path, missing: list[str], unnamed: int) -> list[str]:
-    notes = []
-    if missing:
-        notes.append(f"{len(missing)} slides of {table} have no features in {features}, e.g. {missing[0]}.")
-    if unnamed:
-        notes.append(f"{unnamed} slides of {features} are not in {table} and were left out.")
-    return notes
+def without_features(slide: str, table: str) -> str:
+    """Sentence for a slide that a table names, but that has no feature file."""
+    return f"{slide}: {table} names it, but there is no feature file of this name; extract its features, or take it out of the table."

@@ -7,6 +7,7 @@ from typing import Any
 
 from panther.errors import InputError, NotABagError
 from panther.statistics import first_bad_row
+from panther.storage.bags import files_below
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.storage.tables import SLIDE_SUFFIXES
@@ -25,12 +26,11 @@ def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
 
 def files_of(path: Path) -> list[Path]:
     """Return the file, or all files of the folder, hidden ones left out."""
-    if path.is_file():
-        return [path]
+    if path.is_file() or path.is_symlink():
+        return files_below(path) if path.is_dir() else [path]
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder.")
-    found = [p for p in path.rglob("*") if not any(q.startswith(".") for q in p.relative_to(path).parts)]
-    files = sorted(p for p in found if p.is_file())
+    files = files_below(path)
     if not files:
         raise InputError(f"{path}: the folder is empty.")
     return files
@@ -70,21 +70,10 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
 
 
 def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
-    """Sound files that hold something else: prototypes, coordinates."""
-    if path.suffix.lower() == ".safetensors":
-        return _prototypes(path)
-    if path.suffix.lower() in (".h5", ".hdf5") and _has_coordinates(path):
+    """Sound files that hold something else: coordinates, prototypes, models."""
+    if path.suffix.lower() != ".safetensors":
         return {"kind": "coordinates", "note": str(error)}
-    return {"kind": "problem", "problem": str(error)}
-
-
-def _has_coordinates(path: Path) -> bool:
-    import h5py
-
-    if not h5py.is_hdf5(path):
-        return False
-    with h5py.File(path, "r") as file:
-        return "coords" in file
+    return _prototypes(path) if "holds prototypes" in str(error) else {"kind": "other", "note": str(error)}
 
 
 def _prototypes(path: Path) -> dict[str, Any]:

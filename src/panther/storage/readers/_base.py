@@ -1,5 +1,6 @@
 """What all readers share: the registry, a look at the file, checks of what was read."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from panther.errors import InputError, NotABagError
 from panther.registry import Registry
+from panther.storage.readers._foreign import first_bytes, what_it_is
 from panther.types import Bag, Rows
 from panther.workers import reading
 
@@ -59,14 +61,7 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolutio
     prototypes, models and slides of another resolution.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as handle:
-            head = handle.read(16)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions.") from error
-    if not head:
-        raise InputError(f"{path}: the file is empty (0 bytes); extract its features again.")
-    candidate = Candidate(path, head)
+    candidate = Candidate(path, first_bytes(path))
     with reading(path):
         bag = _opened(candidate)
     return replace(bag, encoder=encoder_name or bag.encoder, any_resolution=any_resolution)
@@ -80,10 +75,7 @@ def _opened(candidate: Candidate) -> Bag:
             if bag is not None:
                 return replace(_checked(path, bag), path=path, format=entry.name)
         if candidate.h5 is not None:
-            raise NotABagError(
-                f"{path}: no dataset `features` or `feats` among {sorted(candidate.h5)}; coordinate files are not bags: "
-                "give the folder with the features."
-            )
+            raise _without_features(path, candidate.h5)
     except (InputError, MemoryError):
         raise
     except BlockingIOError as error:  # HDF5 locks what it writes
@@ -94,13 +86,35 @@ def _opened(candidate: Candidate) -> Bag:
         ) from error
     finally:
         candidate.close()
-    raise NotABagError(f"{path}: no features found; expected one of the layouts {', '.join(readers.names())}.")
+    expected = f"expected features in one of the layouts {', '.join(readers.names())}"
+    raise InputError(f"{path}: {what_it_is(candidate.head)}; {expected}.")
+
+
+def _without_features(path: Path, h5: Any) -> InputError:
+    """Only a file of coordinates is clearly something else; any other may be a bag that was damaged."""
+    import h5py
+
+    found = sorted(h5)
+    for name in ("features", "feats"):
+        if name in found:
+            what = "a link that leads nowhere" if h5.get(name) is None else "a group"
+            return InputError(f"{path}: `{name}` is {what}, not a dataset of numbers; extract its features again.")
+    if isinstance(h5.get("coords"), h5py.Dataset):
+        return NotABagError(
+            f"{path}: no dataset `features` or `feats` among {found}; coordinate files are not bags: give the folder with the features."
+        )
+    return InputError(f"{path}: no dataset `features` or `feats` among {found}; extract its features again.")
 
 
 def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> Tensor:
     """Tensor over a part of a file, read from disk as it is touched."""
     if 0 in shape:
         return torch.from_numpy(np.empty(shape, dtype.newbyteorder("=")))
+    needed, size = offset + math.prod(shape) * dtype.itemsize, path.stat().st_size
+    if needed > size or min(shape) < 0:
+        raise InputError(
+            f"{path}: declares an array {shape} of {needed:,} bytes, but the file has {size:,}; copy or extract it again."
+        )
     # mode "c": private copy on write, so that torch gets the writable memory it wants and the file stays untouched
     array = np.memmap(path, dtype, "c", offset, shape)
     return torch.from_numpy(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))

@@ -11,16 +11,10 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.storage.readers._base import Candidate, check_coords_shape, check_numbers, first_sentence, mapped
+from panther.storage.readers._h5_storage import check_storage
+from panther.storage.readers._h5_storage import own_dataset as dataset
 from panther.types import Bag, PatchSpec, Rows
 from panther.workers import reading
-
-
-def dataset(h5: Any, name: str) -> Any:
-    """Dataset of that name at the root, or None; a group is not one."""
-    import h5py
-
-    found = h5.get(name) if h5 is not None else None
-    return found if isinstance(found, h5py.Dataset) else None
 
 
 def text(value: Any) -> str | None:
@@ -38,7 +32,8 @@ def h5_bag(file: Candidate, name: str, spec: PatchSpec, encoder: str | None) -> 
     """Bag of the dataset ``name`` and, where the file has them, ``coords``."""
     features = h5_rows(file.path, file.h5[name])
     coords = None
-    if dataset(file.h5, "coords") is not None:
+    if (places := dataset(file.h5, "coords")) is not None:
+        check_storage(file.path, places)
         check_coords_shape(file.path, file.h5["coords"].shape, int(features.shape[0]))
         coords = Coordinates(file.path)
     return Bag(file.slide_id, features, coords, spec, encoder)
@@ -55,9 +50,10 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
         )
     dtype = dataset.dtype
     check_numbers(path, dataset.name[1:], dtype)
+    check_storage(path, dataset)
     if 0 in shape:
         return mapped(path, dtype, 0, shape)
-    offset = dataset.id.get_offset()
+    offset = None if dataset.is_virtual else dataset.id.get_offset()
     if offset is not None:
         return mapped(path, dtype, offset, shape)
     plain = dataset.id.get_create_plist().get_nfilters() == 0 and dtype.isnative
@@ -134,8 +130,8 @@ class ChunkedRows(_Stored):
         return np.memmap(self.path, np.uint8, "r")
 
     @cached_property
-    def _offsets(self) -> np.ndarray | None:
-        """Byte offset of each row; None where chunks are missing (never written)."""
+    def _offsets(self) -> np.ndarray:
+        """Byte offset of each row."""
         import h5py
 
         offsets = np.full(-(-self.shape[0] // self.chunk), -1, np.int64)
@@ -145,8 +141,8 @@ class ChunkedRows(_Stored):
 
         with reading(self.path), h5py.File(self.path, "r") as file:
             file[self.name].id.chunk_iter(note)
-        if (offsets < 0).any():
-            return None
+        if offsets.min() < 0 or offsets.max() + self.chunk * self._row_bytes > self.path.stat().st_size:
+            raise InputError(f"{self.path}: its chunks lie outside of the file; copy or extract it again.")
         inside = np.arange(self.chunk) * self._row_bytes
         return (offsets[:, None] + inside).reshape(-1)[: self.shape[0]]
 
@@ -155,8 +151,6 @@ class ChunkedRows(_Stored):
         return self.shape[1] * self.numpy_dtype.itemsize
 
     def __getitem__(self, rows: slice) -> Tensor:
-        if self._offsets is None:
-            return H5Rows(self.path, self.name, self.shape, self.numpy_dtype)[rows]
         starts = self._offsets[rows]
         out = np.empty((len(starts), self.shape[1]), self.numpy_dtype)
         flat, size = out.reshape(-1).view(np.uint8), self._row_bytes

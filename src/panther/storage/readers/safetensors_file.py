@@ -2,7 +2,7 @@
 
 import json
 
-from panther.errors import InputError
+from panther.errors import InputError, NotABagError
 from panther.patch_spec import spec_from
 from panther.storage.readers._base import Candidate, as_coords, as_matrix, readers
 from panther.types import Bag, PatchSpec
@@ -19,8 +19,9 @@ def safetensors_file(file: Candidate) -> Bag | None:
     try:
         with safe_open(file.path, framework="pt") as handle:
             names, metadata = set(handle.keys()), handle.metadata() or {}
-            if "centroids" in names:
-                return None  # a prototype file, not a bag
+            own = next((key.removeprefix("panther_") for key in metadata if key.startswith("panther_")), None)
+            if own and "features" not in names:
+                raise NotABagError(f"{file.path}: holds {own.replace('_', ' ')} of this package, not features.")
             name = next((n for n in ("features", "feats") if n in names), None)
             if name is None and len(names) == 1:
                 (name,) = names

@@ -1,5 +1,6 @@
 """Tensors saved by torch (CLAM's pt_files, slideflow), loaded with weights_only=True: a file is never executed."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,29 +20,56 @@ def torch_file(file: Candidate) -> Bag | None:
     if not file.head.startswith((ZIP, LEGACY)):
         return None
     try:
+        if file.head.startswith(ZIP):
+            _refuse_compressed(file.path)
         content = torch.load(file.path, map_location="cpu", weights_only=True, mmap=file.head.startswith(ZIP) or None)
-    except MemoryError:
+    except (MemoryError, InputError):
         raise
     except Exception as error:  # a broken pickle may raise anything
         raise InputError(
             f"{file.path}: not a plain tensor file, or damaged; only tensors are loaded, code never. Save it again with torch.save(tensor, path)."
         ) from error
-    coords = content.get("coords") if isinstance(content, dict) else _slideflow_locations(file.path)
+    coords = content.get("coords") if isinstance(content, dict) else None
+    by_itself = not isinstance(content, dict)
     if isinstance(content, dict):
         content = content.get("features", content.get("feats"))
     if not isinstance(content, Tensor) or content.layout != torch.strided:
         raise InputError(
             f"{file.path}: holds no plain tensor of features; expected a tensor (N, d) or a dictionary with `features`."
         )
+    for tensor in (content, coords):
+        _check_size(file.path, tensor)
     features = as_matrix(file.path, content.detach(), "the tensor")
-    return Bag(file.slide_id, features, as_coords(file.path, coords, int(features.shape[0])))
+    count = int(features.shape[0])
+    if by_itself:
+        coords = _slideflow_locations(file.path, count)
+    return Bag(file.slide_id, features, as_coords(file.path, coords, count))
 
 
-def _slideflow_locations(path: Path) -> Tensor | None:
+def _refuse_compressed(path: Path) -> None:
+    """`torch.save` never compresses; an archive that is may unpack to any size, and would be mapped as if it were not."""
+    with zipfile.ZipFile(path) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise InputError(f"{path}: a compressed archive, which torch.save does not write; save it again.")
+
+
+def _check_size(path: Path, tensor: object) -> None:
+    """A tensor may repeat one number a billion times (`expand`) in a file of a kilobyte."""
+    if isinstance(tensor, Tensor) and tensor.numel() * tensor.element_size() > path.stat().st_size:
+        raise InputError(
+            f"{path}: declares a tensor {tuple(tensor.shape)}, but the file has {path.stat().st_size:,} bytes; save it again."
+        )
+
+
+def _slideflow_locations(path: Path, count: int) -> Tensor | None:
     index = path.with_suffix(".index.npz")
     if not index.is_file():
         return None
     try:
+        with zipfile.ZipFile(index) as archive:
+            unpacked = max(entry.file_size for entry in archive.infolist())
+        if unpacked > 64 * count + 4096:  # pairs of numbers
+            raise ValueError(f"{unpacked:,} bytes for {count:,} patches")
         with index.open("rb") as handle:
             return torch.from_numpy(np.load(handle, allow_pickle=False)["arr_0"].astype(np.int64))
     except Exception as error:  # a broken archive may raise anything
