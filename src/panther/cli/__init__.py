@@ -1,5 +1,6 @@
 """The command `panther`. Commands are a few lines over the library; heavy imports happen inside them."""
 
+import io
 import logging
 import sys
 from typing import Annotated
@@ -72,6 +73,9 @@ def main() -> None:
     if verbose:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that the locale does not have is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     command = " ".join(["panther", *arguments[:1]])
     try:
         with told_in_logs(command):
@@ -82,6 +86,8 @@ def main() -> None:
         raise
     except InputError as error:
         _refuse(as_typed(str(error)), verbose)
+    except OSError as error:
+        _refuse(f"{error.filename or 'The system'}: {error.strerror or error}.", verbose)
     except MemoryError:
         _refuse("Out of memory; use fewer --workers, a smaller --sample, or a machine with more.", verbose)
     except Exception as error:  # a bug of ours, or a library's; still no traceback unless asked for

@@ -56,7 +56,7 @@ def embed(
     from panther.execution import open_executor
     from panther.storage.atomic import check_name
     from panther.storage.cohort import select_slides
-    from panther.storage.embeddings import check_embedding_path, write_embeddings
+    from panther.storage.embeddings import check_columns, check_embedding_path, write_embeddings
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
     from panther.storage.working import remove_working_folder
@@ -69,6 +69,8 @@ def embed(
     said = common.reading(encoder_name, mixed)
     chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
     check_output(output, chosen.refs, prototypes, table)
+    if chosen.clinical is not None:
+        check_columns(chosen.clinical)
     working = output.with_name(f"{output.name}.partial")
     check_name(working)
     start = time.perf_counter()

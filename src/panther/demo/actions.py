@@ -26,11 +26,11 @@ def _forget_another(folder: Path, settings: CohortSettings) -> None:
     """Remove slides, truth and features of another cohort: commands take whole folders, and would mix the two."""
     note = folder / "truth" / "settings.json"
     mine = json.dumps([__version__, asdict(settings)])
-    if note.exists() and note.read_text() != mine:
+    if note.exists() and note.read_text(encoding="utf-8") != mine:
         for name in ("slides", "job", "truth"):
             shutil.rmtree(folder / name, ignore_errors=True)
     with atomic_write(note) as temporary:
-        temporary.write_text(mine)
+        temporary.write_text(mine, encoding="utf-8")
 
 
 def study_file(folder: Path, name: str, features: Path, full: bool) -> str:

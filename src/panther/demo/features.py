@@ -62,7 +62,7 @@ def write_feature_cohort(
             told = (patient.site, patient.subtype, f"{patient.days:.0f}", int(patient.censored))
             rows.append(",".join(map(str, (patient.name, name, *told))))
     with atomic_write(folder / "cohort.csv") as temporary:
-        temporary.write_text("\n".join(rows) + "\n")
+        temporary.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def draw_patient(name: str, rng: np.random.Generator) -> FeaturePatient:

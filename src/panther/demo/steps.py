@@ -73,14 +73,14 @@ class Runner:
         seconds = round(time.perf_counter() - start, 1)
         self.say(f"{told}  [{seconds} s]".strip())
         with atomic_write(stamp) as temporary:
-            temporary.write_text(json.dumps({"key": self.key, "seconds": seconds}))
+            temporary.write_text(json.dumps({"key": self.key, "seconds": seconds}), encoding="utf-8")
         self.ran, self.seconds = self.ran + 1, self.seconds + seconds
 
     def _is_done(self, step: Step, stamp: Path) -> bool:
         if not stamp.is_file() or not all(path.exists() for path in step.outputs):
             return False
         try:
-            return bool(json.loads(stamp.read_text())["key"] == self.key)
+            return bool(json.loads(stamp.read_text(encoding="utf-8"))["key"] == self.key)
         except (ValueError, KeyError, TypeError):
             return False  # not a stamp of ours: do it again
 

@@ -43,5 +43,7 @@ def write_study(folder: Path, name: str, features: Path, splits: Path, full: boo
     }
     path = folder / f"{name}.yaml"
     with atomic_write(path) as temporary:
-        temporary.write_text(ABOUT.format(name=name) + yaml.safe_dump(study, sort_keys=False, allow_unicode=True))
+        temporary.write_text(
+            ABOUT.format(name=name) + yaml.safe_dump(study, sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
     return path

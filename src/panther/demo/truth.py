@@ -102,7 +102,9 @@ def write_names(path: Path, names: Mapping[int, str]) -> None:
     """Write names as people would, and say where they are from."""
     lines = [f"C{c}: {name}" for c, name in sorted(names.items())]
     with atomic_write(path) as temporary:
-        temporary.write_text("\n".join(["# From the masks that the synthetic slides were drawn by.", *lines]) + "\n")
+        temporary.write_text(
+            "\n".join(["# From the masks that the synthetic slides were drawn by.", *lines]) + "\n", encoding="utf-8"
+        )
 
 
 def write_labels(path: Path, slides: Sequence[Labelled]) -> None:

@@ -29,7 +29,7 @@ def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np
 def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
     """Matrix (n, out_dim) as a memory map, and its samples, which stand in the .json beside it."""
     matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    samples = json.loads(path.with_suffix(".json").read_text())["samples"]
+    samples = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["samples"]
     if matrix.ndim != 2 or len(matrix) != len(samples):
         raise ValueError(f"a matrix {matrix.shape} for {len(samples)} samples")
     return matrix, samples

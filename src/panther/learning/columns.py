@@ -1,5 +1,6 @@
 """Clinical tables word for word: every cell is a string, columns are found by the field's habits or by name."""
 
+import csv
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,15 @@ from pathlib import Path
 import pandas as pd
 
 from panther.errors import InputError, suggestion
-from panther.storage.tables import PATIENT_COLUMNS, SLIDE_COLUMNS, SLIDE_SUFFIXES, part_file, part_of
+from panther.storage.tables import (
+    PATIENT_COLUMNS,
+    SLIDE_COLUMNS,
+    SLIDE_SUFFIXES,
+    check_header,
+    part_file,
+    part_of,
+    read_parquet,
+)
 
 SITE_COLUMNS = (
     "tissue_source_site",
@@ -62,12 +71,14 @@ class Identities:
 def read_rows(path: Path) -> pd.DataFrame:
     """Table as written, all cells strings, missing ones empty: "007" stays a name and rows can be written back unchanged."""
     try:
-        table = as_strings(pd.read_parquet(path)) if path.suffix == ".parquet" else _read_text(path)
+        table = as_strings(read_parquet(path)) if path.suffix == ".parquet" else _read_text(path)
+    except InputError:
+        raise
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such table.") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except (ValueError, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
+    except (ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"{path}: not a readable table ({reason}); expected CSV, TSV or parquet, in UTF-8, with a header."
@@ -87,6 +98,7 @@ def read_part(path: Path, split: str | None = None) -> pd.DataFrame:
 
 def _read_text(path: Path) -> pd.DataFrame:
     separator = "\t" if path.suffix in (".tsv", ".txt") else ","
+    check_header(path, separator)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "error", pd.errors.ParserWarning

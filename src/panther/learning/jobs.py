@@ -80,7 +80,9 @@ class EmbeddingJob:
         """Write the matrix (n, out_dim) and the list of samples that could be embedded."""
         table = embed_cohort(self.bags, load_prototypes(self.prototypes), self.method.name, self.method.options)
         with atomic_write(self.path.with_suffix(".json")) as temporary:
-            temporary.write_text(json.dumps({"samples": table.samples, "failures": dict(table.failures)}))
+            temporary.write_text(
+                json.dumps({"samples": table.samples, "failures": dict(table.failures)}), encoding="utf-8"
+            )
         with atomic_write(self.path) as temporary, temporary.open("wb") as handle:
             np.save(handle, np.asarray(table.vectors))
 

@@ -110,7 +110,7 @@ def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], a
         with atomic_write(path) as temporary:
             cohort.rows.loc[chosen].to_csv(temporary, index=False, lineterminator="\n")
     with atomic_write(summary) as temporary:
-        temporary.write_text(json.dumps(about, indent=2, default=str) + "\n")
+        temporary.write_text(json.dumps(about, indent=2, default=str) + "\n", encoding="utf-8")
     return [*files, summary]
 
 

@@ -92,7 +92,7 @@ def write_results(results: Results, folder: Path, metrics: list[str]) -> list[Pa
             written.append(path)
     for name, text in (("table.md", markdown(results, metrics)), ("table.tex", latex(results, metrics))):
         with atomic_write(folder / name) as temporary:
-            temporary.write_text(text)
+            temporary.write_text(text, encoding="utf-8")
         written.append(folder / name)
     return written
 

@@ -148,7 +148,7 @@ def write_study(text: str, path: Path) -> None:
     from panther.storage.atomic import atomic_write
 
     with atomic_write(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_template(name: str, path: Path) -> None:

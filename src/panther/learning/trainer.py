@@ -189,7 +189,7 @@ def describe(row: Mapping[str, float], settings: TrainSettings) -> str:
 
 def write_history(history: list[dict[str, float]], path: Path) -> None:
     """Learning curve as CSV."""
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as handle:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.DictWriter(handle, list(history[0]))
         writer.writeheader()
         writer.writerows(history)

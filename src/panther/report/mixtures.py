@@ -86,7 +86,7 @@ def _kept(run: Run) -> Iterator[_Kept]:
 
 def _read(run: Run, kept: _Kept) -> Mixtures:
     x = np.load(kept.vectors)
-    samples = json.loads(kept.vectors.with_suffix(".json").read_text())["samples"]
+    samples = json.loads(kept.vectors.with_suffix(".json").read_text(encoding="utf-8"))["samples"]
     train = set(run.folds[kept.fold]["train"])
     rows = np.array([i for i, name in enumerate(samples) if name in train], np.int64)
     scaler = build_scaler(run.study.scaling.name, run.study.scaling.options).fit(x[rows], kept.columns)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from panther.errors import InputError
 from panther.slides.slide import Slide, open_slide, slide_name
+from panther.storage.names import as_text, not_text
 
 SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
 DICOM = ".dcm"
@@ -71,7 +72,9 @@ def list_slides(
                 f"{place}: no slides found; expected are {', '.join((*SUFFIXES, DICOM))}, or images named one by one."
             )
         for path in found:
-            if path.resolve() not in [other.resolve() for other in by_name[slide_name(path)]]:
+            if as_text(slide_name(path)) is None:
+                problems[ascii(path.name)] = not_text(path)
+            elif path.resolve() not in [other.resolve() for other in by_name[slide_name(path)]]:
                 by_name[slide_name(path)].append(path)
     refs, used, table = [], set(), table or {}
     for name, paths in sorted(by_name.items()):

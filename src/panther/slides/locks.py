@@ -33,7 +33,7 @@ def lock(path: Path, expires: float = EXPIRES) -> Iterator[bool]:
         stop.set()
         beat.join()
         with suppress(OSError):
-            if path.read_text() == mine:  # an expired lock may be another's by now
+            if path.read_text(encoding="utf-8") == mine:  # an expired lock may be another's by now
                 path.unlink()
 
 
@@ -51,7 +51,7 @@ def sweep(folder: Path) -> None:
 def owner(path: Path) -> str:
     """Who has the lock, in words."""
     with suppress(OSError, ValueError, KeyError):
-        about = json.loads(path.read_text())
+        about = json.loads(path.read_text(encoding="utf-8"))
         return f"process {about['pid']} on {about['host']}"
     return "another process"
 
@@ -72,7 +72,7 @@ def _create(path: Path, content: str) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{_host()}.{os.getpid()}.part")
     try:
-        temporary.write_text(content)
+        temporary.write_text(content, encoding="utf-8")
         os.link(temporary, path)
     except FileExistsError:
         return False
@@ -101,7 +101,7 @@ def _stale(path: Path, expires: float) -> bool:
     import time
 
     try:
-        about = json.loads(path.read_text())
+        about = json.loads(path.read_text(encoding="utf-8"))
         age = time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return True

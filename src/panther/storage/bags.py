@@ -10,6 +10,7 @@ from pathlib import Path
 from panther.encoder_names import same_encoder
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import in_common
+from panther.storage.names import as_text, not_text
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.types import Bag, Concatenated, check_resolution
 
@@ -82,21 +83,29 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
     """
     path = Path(path)
     if path.is_file() or (path.is_symlink() and not path.exists()):
-        return Listing((BagRef(path.stem, (path,), reading, meant=True),), {})
+        name = as_text(path.stem)
+        if name is None:
+            raise InputError(not_text(path))
+        return Listing((BagRef(name, (path,), reading, meant=True),), {})
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder.")
     by_slide: dict[str, list[Path]] = defaultdict(list)
-    ignored = 0
+    ignored, problems = 0, {}
     for file in files_below(path, leave_out):
-        if file.suffix.lower() in BAG_SUFFIXES:
-            by_slide[file.stem].append(file)
+        name = as_text(file.stem)
+        if file.suffix.lower() in BAG_SUFFIXES and name is None:
+            problems[ascii(file.stem)] = not_text(file)
+        elif file.suffix.lower() in BAG_SUFFIXES and name is not None:
+            by_slide[name].append(file)
         else:
             ignored += 1
     if not by_slide:
+        if problems:
+            raise InputError(next(iter(problems.values())))
         raise InputError(
             f"{path}: no feature files found ({ignored} other files); expected one of {', '.join(BAG_SUFFIXES)} for each slide."
         )
-    refs, problems = [], {}
+    refs = []
     for slide, files in sorted(by_slide.items()):
         try:
             use = files[0] if len(files) == 1 else _one_of(path, slide, files)

@@ -11,6 +11,7 @@ import numpy as np
 from panther.content import hash_contents
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
+from panther.storage.names import refuse_collisions
 from panther.storage.pickles import load_arrays
 from panther.types import Prototypes
 from panther.version import __version__
@@ -121,6 +122,12 @@ def _clinical_columns(clinical: "pd.DataFrame", obs: "pd.DataFrame") -> "pd.Data
         if extra[name].dtype.kind not in "fiub":
             extra[name] = extra[name].map(str, na_action="ignore").astype("category")
     return extra.rename(columns=_column)
+
+
+def check_columns(clinical: "pd.DataFrame") -> None:
+    """Refuse, before the work, columns that would be stored under one name."""
+    names = [str(name) for name in clinical.columns]
+    refuse_collisions("The table", names, [_column(name) for name in names])
 
 
 def _column(name: Any) -> str:

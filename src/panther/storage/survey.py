@@ -8,6 +8,7 @@ from typing import Any
 from panther.errors import InputError, NotABagError
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below
+from panther.storage.names import as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.storage.tables import SLIDE_SUFFIXES
@@ -16,6 +17,8 @@ from panther.storage.tables import SLIDE_SUFFIXES
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
     """Describe one file: its kind, then what is known of it, or the problem. ``deep`` reads all features to find NaN."""
     suffix = path.suffix.lower()
+    if as_text(path.name) is None and suffix in (*BAG_SUFFIXES, *OTHERS):
+        return {"kind": "problem", "problem": not_text(path)}
     try:
         if suffix in BAG_SUFFIXES:
             return _bag(path, deep)

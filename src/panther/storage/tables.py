@@ -1,11 +1,13 @@
 """Clinical tables: ids are strings, columns are found by the field's habits."""
 
+import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
+from panther.storage.names import refuse_repeated_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,22 +65,48 @@ def _read(path: Path) -> "pd.DataFrame":
 
     try:
         if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
+            table = read_parquet(path)
         else:
             separator = "\t" if path.suffix in (".tsv", ".txt") else ","
+            check_header(path, separator)
             ids = dict.fromkeys((*SLIDE_COLUMNS, *PATIENT_COLUMNS), str)  # "007" is a name, not a number
             table = pd.read_csv(path, sep=separator, dtype=ids, low_memory=False)
+    except InputError:
+        raise
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such table.") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
-    except ValueError as error:  # pandas' parser errors are ValueErrors
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    except (ValueError, csv.Error) as error:  # pandas' parser errors are ValueErrors
         raise InputError(
             f"{path}: not a readable table ({error}); expected CSV, TSV or parquet with a header."
         ) from error
     if table.empty:
         raise InputError(f"{path}: the table has no rows.")
     return table
+
+
+def check_header(path: Path, separator: str) -> None:
+    """Refuse a text table in which a column stands twice: pandas would call the second one `label.1` and say nothing."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
+        header = next(csv.reader(handle, delimiter=separator), [])
+    refuse_repeated_columns(path, header)
+
+
+def read_parquet(path: Path) -> "pd.DataFrame":
+    """Table of a parquet file; whatever else the file is, it is refused in one sentence."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        refuse_repeated_columns(path, pq.read_schema(path).names)
+        return pd.read_parquet(path)
+    except (pa.ArrowException, OverflowError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"{path}: not a readable parquet file ({reason}); expected a table written as parquet."
+        ) from error
 
 
 def _ids(path: Path, column: "pd.Series") -> list[str]:
@@ -108,9 +136,7 @@ def _without_suffix(name: str) -> str:
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write a table whole or not at all."""
-    import csv
-
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as handle:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(header)
         writer.writerows(rows)
