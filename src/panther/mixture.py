@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.limits import check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, Statistics, accumulate, compute_dtype
 from panther.types import Mixture, Rows
 
@@ -57,12 +58,11 @@ class EMSettings:
         for name, known in (("covariance", COVARIANCE), ("weights", WEIGHTS)):
             if getattr(self, name) not in known:
                 raise InputError(f"There is no {name} {getattr(self, name)!r}; known are {', '.join(known)}.")
-        if self.steps < 1 or not 0 <= self.tau < math.inf or not 0 < self.temperature < math.inf:
-            raise InputError(
-                f"EM needs steps >= 1, tau >= 0 and temperature > 0, not {self.steps}, {self.tau}, {self.temperature}."
-            )
-        if self.variance != "pooled" and not 0 < self.variance < math.inf:
-            raise InputError(f"The starting variance must be a number > 0 or 'pooled', not {self.variance!r}.")
+        check_whole("steps", self.steps, 1, 10_000)
+        check_number("tau", self.tau, 0)
+        check_number("temperature", self.temperature, 0, above=True)
+        if self.variance != "pooled":
+            check_number("variance ('pooled', or a number)", self.variance, 0, above=True)
 
 
 PRESETS = {

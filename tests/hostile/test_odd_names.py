@@ -20,7 +20,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="only here file names
 def test_a_file_name_that_is_no_text_fails_alone(lab, command):
     shutil.copy(lab / "feats" / "s00.h5", os.path.join(os.fsencode(lab / "feats"), b"caf\xe9.h5"))
     done = run_here(ON_FEATURES[command], lab)
-    assert done.code == (0 if command == "run" else 1), done.text  # the study's table does not name it
+    assert done.code == 1, done.text
     assert_honest(done)
     assert "caf\\udce9" in done.text
     assert "not UTF-8" in done.text
@@ -38,18 +38,17 @@ def test_a_slide_whose_name_is_no_text_fails_alone(lab):
     assert "caf\\udce9" in done.err
 
 
-@pytest.mark.parametrize("command", [*WITH_TABLE, "run"])
+@pytest.mark.parametrize("command", WITH_TABLE)
 def test_commands_work_in_an_ascii_locale(lab, command):
     """Slides, labels and tables with letters that ASCII does not have."""
     text = (lab / "table.csv").read_text(encoding="utf-8").replace(",a,", ",Grün,").replace("s00", "Süd")
     (lab / "table.csv").write_text(text, encoding="utf-8")
     (lab / "feats" / "s00.h5").rename(lab / "feats" / "Süd.h5")
-    arguments = WITH_TABLE.get(command, ("run", "study.yaml", "-o", "out", "-j", "1"))
-    done = run_apart(arguments, lab, env=ASCII)
+    done = run_apart(WITH_TABLE[command], lab, env=ASCII)
     assert done.code == 0, done.text
     assert_honest(done)
     if command == "run":
-        predictions = pd.read_csv(lab / "out" / "predictions.csv", encoding="utf-8")
+        predictions = pd.read_csv(lab / "study" / "predictions.csv", encoding="utf-8")
         assert "probability_Grün" in predictions.columns or "Grün" in predictions.to_csv()
 
 
@@ -69,7 +68,7 @@ def test_columns_that_would_be_stored_as_one_are_found_before_the_work(lab, colu
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])
-@pytest.mark.parametrize("command", [*WITH_TABLE, "run"])
+@pytest.mark.parametrize("command", WITH_TABLE)
 def test_a_column_that_stands_twice_is_refused(lab, command, ending):
     with (lab / "table.csv").open(newline="") as handle:
         rows = list(csv.reader(handle))
@@ -77,8 +76,7 @@ def test_a_column_that_stands_twice_is_refused(lab, command, ending):
         row.append("subtype" if number == 0 else "ba"[number % 2])
     with (lab / f"twice{ending}").open("w", newline="") as handle:
         csv.writer(handle, delimiter="\t" if ending == ".tsv" else ",").writerows(rows)
-    arguments = WITH_TABLE.get(command, ("run", "study.yaml", "-o", "out", "-j", "1"))
-    arguments = [f"twice{ending}" if a == "table.csv" else a for a in arguments]
+    arguments = [f"twice{ending}" if a == "table.csv" else a for a in WITH_TABLE[command]]
     study = (lab / "study.yaml").read_text()
     (lab / "study.yaml").write_text(study.replace("table.csv", f"twice{ending}"))
     done = run_here(arguments, lab)
@@ -98,7 +96,7 @@ def test_columns_without_a_name_may_stand_twice(lab):
     "command", ["prototypes", "embed", "rare", "train", "predict", "concordance", "run", "convert"]
 )
 def test_a_name_that_no_file_can_have_is_refused_before_the_work(lab, command):
-    given = {**ON_FEATURES, **WITH_TABLE, "run": ("run", "study.yaml", "-o", "out", "-j", "1")}[command]
+    given = ON_FEATURES[command]
     place = given.index("-o") + 1 if "-o" in given else 2
     ending = ".h5ad" if command == "embed" else ""
     arguments = [*given[:place], "ü" * 125 + ending, *given[place + 1 :]]

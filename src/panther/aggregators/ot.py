@@ -14,6 +14,7 @@ from torch import Tensor
 
 from panther.aggregators._base import aggregators, per_prototype_means
 from panther.errors import InputError
+from panther.limits import check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, accumulate, compute_dtype, squared_distances
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
@@ -124,10 +125,9 @@ class OT(Aggregator):
         relative: bool = True,
     ) -> None:
         super().__init__()
-        if epsilon <= 0 or iterations < 1 or tolerance < 0:
-            raise InputError(
-                f"OT needs epsilon > 0, iterations >= 1, tolerance >= 0, not {epsilon}, {iterations}, {tolerance}."
-            )
+        check_number("epsilon", epsilon, 0, above=True)
+        check_whole("iterations", iterations, 1, 1_000_000)
+        check_number("tolerance", tolerance, 0)
         if cost not in COST:
             raise InputError(f"There is no cost {cost!r} for OT; known are {', '.join(COST)}.")
         self.epsilon, self.iterations, self.tolerance = epsilon, iterations, tolerance

@@ -12,6 +12,7 @@ import typer
 from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
+LARGEST_SEED = 2**32 - 1  # as panther.limits has it, without importing anything
 SMALL_JOB = 500e6  # bytes of features
 
 
@@ -112,8 +113,8 @@ def checked_device(device: str) -> str:
     from panther.errors import InputError
 
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).item()  # `meta` is a device that holds no numbers
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
             f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}); try --device cpu."
         ) from error

@@ -44,7 +44,7 @@ def atlas(
     exemplars: Annotated[
         int, typer.Option(min=1, max=64, help="Nearest patches a prototype, and as many random ones.")
     ] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed and input: same bytes.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same bytes.")] = 0,
     slide_mpp: common.SlideMppOption = None,
     mpp_table: common.MppTableOption = None,
     encoder_name: common.EncoderNameOption = None,

@@ -28,7 +28,7 @@ def attribute(
         typer.Option(help="exact (linear heads, the default there), shapley (elsewhere) or integrated-gradients."),
     ] = None,
     pairs: Annotated[int, typer.Option(min=2, help="Shapley: pairs of orders to average over.")] = 8,
-    seed: Annotated[int, typer.Option(help="Same seed and input: same numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same numbers.")] = 0,
     table: common.TableOption = None,
     split: common.SplitOption = None,
     by: common.ByOption = common.By.slide,

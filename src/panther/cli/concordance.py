@@ -34,7 +34,7 @@ def train_probe(
     weights: WeightsOption = None,
     per_class: Annotated[int, typer.Option(help="Tiles of each class at most, drawn at random.")] = 500,
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation that judges the probe.")] = 5,
-    seed: Annotated[int, typer.Option(help="Same seed and input: same probe.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same probe.")] = 0,
     device: common.DeviceOption = "cpu",
     precision: PrecisionOption = "auto",
     batch: BatchOption = 0,

@@ -20,7 +20,9 @@ def demo(
     ),
     patients: Annotated[int, typer.Option(min=18, help="Synthetic patients; 60 take some minutes on two cores.")] = 60,
     full: Annotated[bool, typer.Option("--full", help="All ten methods, also the slow networks.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed: same cohort, byte for byte.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed: same cohort, byte for byte.")
+    ] = 0,
 ) -> None:
     """Draw synthetic slides and run every command on them, from tissue to the report; offline, each one printed."""
     from panther.demo import CohortSettings, Demo, run_demo

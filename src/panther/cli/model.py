@@ -41,13 +41,13 @@ def train(
     ] = "probe",
     loss: Annotated[str | None, typer.Option(help="cross-entropy; cox, nll, ranking.")] = None,
     n_prototypes: Annotated[
-        int | None, typer.Option("-C", "--n-prototypes", help="Number of prototypes; 16 by default.")
+        int | None, typer.Option("-C", "--n-prototypes", min=1, help="Number of prototypes; 16 by default.")
     ] = None,
     prototypes: Annotated[
         Path | None, typer.Option("-p", "--prototypes", help="Prototype file to use instead of fitting new ones.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the paper's.")] = None,
-    seed: Annotated[int, typer.Option(help="Same seed and input: same model.")] = 1,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the paper's.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same model.")] = 1,
     encoder_name: common.EncoderNameOption = None,
     mixed: common.MixedOption = False,
     workers: common.WorkersOption = 0,

@@ -20,7 +20,7 @@ def prototypes(
     numbers: Annotated[str, typer.Option("--range", help="Smallest and largest number that auto may choose.")] = "2:64",
     table: common.TableOption = None,
     split: common.SplitOption = None,
-    seed: Annotated[int, typer.Option(help="Same seed and input: same bytes.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same bytes.")] = 0,
     sample: Annotated[int, typer.Option(help="Patches for k-means++ and its restarts.")] = 20_000,
     share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
     restarts: Annotated[int, typer.Option(help="Restarts of k-means on the sample.")] = 5,

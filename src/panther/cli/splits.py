@@ -46,7 +46,7 @@ def splits(
     k: Annotated[int, typer.Option("-k", "--folds", help="Number of folds.")] = 5,
     shares: Annotated[str, typer.Option(help="Train, val and test of a holdout, e.g. 50:25:25.")] = "80:10:10",
     val: Annotated[bool, typer.Option("--val", help="The next fold of a k-fold validates.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed and table: same splits.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and table: same splits.")] = 0,
     slide_column: Annotated[str | None, typer.Option(help="Column with the slide.")] = None,
     patient_column: Annotated[str | None, typer.Option(help="Column with the patient.")] = None,
     site_column: Annotated[str | None, typer.Option(help="Column with the site; TCGA barcodes tell it too.")] = None,

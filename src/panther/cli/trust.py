@@ -25,7 +25,7 @@ def choose(
     plot: PictureOption = None,
     table: common.TableOption = None,
     split: common.SplitOption = None,
-    seed: Annotated[int, typer.Option(help="Same seed and input: same choice.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same choice.")] = 0,
     sample: Annotated[int, typer.Option(help="Patches to compare on.")] = 20_000,
     normalise: Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")] = False,
     encoder_name: common.EncoderNameOption = None,
@@ -139,7 +139,7 @@ def shift(
         str, typer.Option(help="Column of the patient; where it is missing, samples count by themselves.")
     ] = "case_id",
     permutations: Annotated[int, typer.Option(help="Permutations of the sites.")] = 999,
-    seed: Annotated[int, typer.Option(help="Same seed: same answer.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed: same answer.")] = 0,
     as_json: common.JsonOption = False,
 ) -> None:
     """Tell how well the site can be read off the prototype proportions, and which slides collapse."""

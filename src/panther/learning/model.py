@@ -32,11 +32,21 @@ from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.prototypes.patches import example, look_at_all
 from panther.storage.atomic import atomic_write
 from panther.storage.bags import BagRef
+from panther.storage.metadata import Kinds, check_tensor, parse_about
+from panther.storage.prototypes import check_projection
 from panther.types import Openable, PatchSpec, Projection, Prototypes, check_resolution
 from panther.version import __version__
 
 FORMAT = 1
 _KEY = "panther_model"
+AGAIN = "train the model again"
+FIELDS: Kinds = {
+    **dict.fromkeys(("method", "head", "task", "about"), (dict,)),
+    "dim": (int,),
+    "encoder": (str, type(None)),
+    "normalise": (bool,),
+    "patch_spec": (dict, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -266,15 +276,29 @@ def load_model(path: Path) -> Model:
         raise InputError(f"{path}: cannot be read as a model ({error}); write it with `panther train`.") from error
     if _KEY not in metadata:
         raise InputError(f"{path}: a safetensors file, but not of a model; write one with `panther train`.")
-    about = json.loads(metadata[_KEY])
-    if about["format"] > FORMAT:
-        raise InputError(f"{path}: written by a newer panther-wsi; update this one.")
+    about = parse_about(path, metadata[_KEY], FIELDS, FORMAT, AGAIN)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise InputError(f"{path}: the file is damaged ({name} holds NaN or infinite numbers); {AGAIN}.")
+    try:
+        return _assembled(path, about, tensors)
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: the parts of the file contradict each other ({reason}); {AGAIN}.") from error
+
+
+def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
     _check_revision(path, method.name, about)
-    prototypes = _prototypes(tensors, about)
+    prototypes = _prototypes(path, tensors, about)
     network = _network(method, head, task, about["dim"], prototypes)
-    network.load_state_dict({n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")})
+    _load_weights(
+        path, network, {n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")}
+    )
     scaler = {n.removeprefix("scaler."): t for n, t in tensors.items() if n.startswith("scaler.")}
+    _check_widths(path, about, method, prototypes, scaler, tensors.get("baseline.mean"))
     return Model(
         method,
         head,
@@ -290,6 +314,40 @@ def load_model(path: Path) -> Model:
     )
 
 
+def _load_weights(path: Path, network: nn.Module, given: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are not those of the network that the file names."""
+    wanted = network.state_dict()
+    wrong = [n for n in {*wanted, *given} if n not in wanted or n not in given or not _same_kind(wanted[n], given[n])]
+    if wrong:
+        raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
+    network.load_state_dict(given)
+
+
+def _same_kind(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
+
+
+def _check_widths(
+    path: Path,
+    about: Mapping[str, Any],
+    method: Named,
+    prototypes: Prototypes | None,
+    scaler: Mapping[str, Tensor],
+    baseline: Tensor | None,
+) -> None:
+    """Refuse parts that were not made for each other."""
+    if prototypes is not None and prototypes.dim_in != about["dim"]:
+        raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
+    if method.name in networks:
+        return
+    if prototypes is None or not scaler:
+        raise InputError(f"{path}: the file is damaged (its prototypes or its scaling are missing); {AGAIN}.")
+    width = len(build(method.name, prototypes, method.options).columns())
+    for name in ("shift", "scale"):
+        check_tensor(path, f"the scaling's {name}", scaler[name], (width,), AGAIN)
+    check_tensor(path, "the mean embedding", baseline, (width,), AGAIN)
+
+
 def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
     """Refuse a network that is built differently now: its weights would mean something else, if they fitted at all."""
     if method in networks and about.get("revision", 1) != revision(method):
@@ -299,11 +357,16 @@ def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
         )
 
 
-def _prototypes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
+def _prototypes(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
     if "prototypes.centroids" not in tensors:
         return None
-    projection = Projection(about["normalise"], tensors.get("prototypes.mean"), tensors.get("prototypes.basis"))
+    centroids, mean, basis = (tensors.get(f"prototypes.{name}") for name in ("centroids", "mean", "basis"))
+    assert centroids is not None
+    check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
+    check_projection(path, centroids, mean, basis)
+    projection = Projection(about["normalise"], mean, basis)
     variance = tensors.get("prototypes.within_variance")
+    check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
     spec = spec_from(about.get("patch_spec"))
     return Prototypes(tensors["prototypes.centroids"], variance, None, projection, about["encoder"], spec=spec)
 

@@ -124,7 +124,7 @@ def _check_subgroups(cohort: Cohort, column: str | None) -> None:
 
 def subset(train: Sequence[str], population: Population, size: float, seed: int) -> tuple[str, ...]:
     """Part of the training samples (a share, or a number), with classes or events in the same proportions."""
-    if size <= 0 or (size > 1 and size != int(size)):
+    if not 0 < size < 1e9 or (size > 1 and size != int(size)):
         raise InputError(f"The training size {size} is neither a share (0 to 1) nor a number of samples.")
     count = len(train) if size == 1 else round(size * len(train)) if size < 1 else int(size)
     if count >= len(train):

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from panther.errors import InputError, suggestion
+from panther.limits import check_number, check_seed, check_whole
 
 
 @dataclass(frozen=True)
@@ -31,20 +32,21 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if not 0 < self.learning_rate < math.inf or not 0 <= self.weight_decay < math.inf:
-            raise InputError(
-                f"Training needs learning_rate > 0 and weight_decay >= 0, not {self.learning_rate} and {self.weight_decay}."
-            )
+            check_whole(name, getattr(self, name), 1, 1_000_000)
+        check_number("learning_rate", self.learning_rate, 0, above=True)
+        check_number("weight_decay", self.weight_decay, 0)
+        check_number("warmup_epochs", self.warmup_epochs, 0)
+        check_number("input_dropout", self.input_dropout, 0)
+        check_whole("min_epochs", self.min_epochs, 0, 1_000_000)
+        check_seed(self.seed)
         if not 0 <= self.warmup_epochs <= self.epochs:
             raise InputError(f"warmup_epochs is {self.warmup_epochs}; it lies between 0 and epochs ({self.epochs}).")
         if not 0 <= self.input_dropout < 1:
             raise InputError(f"input_dropout is {self.input_dropout}; it is a share from 0 to below 1.")
         if not 0 <= self.min_epochs <= self.epochs:
             raise InputError(f"min_epochs is {self.min_epochs}; it lies between 0 and epochs ({self.epochs}).")
-        if self.patience is not None and self.patience < 1:
-            raise InputError(f"patience is {self.patience}; give a number of epochs, or leave it out.")
+        if self.patience is not None:
+            check_whole("patience", self.patience, 1, 1_000_000)
         if self.keep not in ("last", "best"):
             raise InputError(f"keep is {self.keep!r}; give last or best.")
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from panther.errors import InputError
+from panther.limits import check_number, check_seed, check_whole
 
 
 @dataclass(frozen=True)
@@ -21,17 +22,17 @@ class KMeansSettings:
     memory_gb: float = 4.0  # cap on what the sample may take
 
     def __post_init__(self) -> None:
-        if self.n_prototypes < 1 or self.restarts < 1 or self.passes < 0:
-            raise InputError("Prototypes need C >= 1, restarts >= 1 and passes >= 0.")
-        if self.seed < 0:
-            raise InputError(f"The seed must not be negative, but is {self.seed}.")
+        check_whole("The number of prototypes", self.n_prototypes, 1, 100_000)
+        check_whole("sample", self.sample, 1, 10**9)
+        check_whole("restarts", self.restarts, 1, 1000)
+        check_whole("passes", self.passes, 0, 1000)
+        check_seed(self.seed)
         if self.share not in ("proportional", "equal"):
             raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
         if self.sample < self.n_prototypes:
             raise InputError(
                 f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; raise --sample."
             )
-        if self.pca is not None and self.pca < 1:
-            raise InputError(f"PCA needs at least one dimension, not {self.pca}.")
-        if self.memory_gb <= 0:
-            raise InputError(f"The memory cap must be positive, not {self.memory_gb} GB.")
+        if self.pca is not None:
+            check_whole("pca", self.pca, 1, 10**6)
+        check_number("memory_gb", self.memory_gb, 0, above=True)

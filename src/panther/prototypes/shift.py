@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.errors import InputError
+from panther.limits import check_seed, check_whole
 
 FOLDS, REPEATS = 5, 4  # of the cross-validation
 FEWEST = 5  # groups (patients, or slides) a site needs to be judged
@@ -45,6 +46,13 @@ def site_shift(
 
     Samples of one group (patient) stay together, in folds and in permutations; a patient with slides of two sites is refused.
     """
+    bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | (weights.sum(1) == 0))
+    if len(bad):
+        raise InputError(
+            f"The proportions of {samples[bad[0]]} (and {len(bad) - 1} more) are NaN, negative or all zero; nothing can be said of them."
+        )
+    check_seed(seed)
+    check_whole("permutations", permutations, 1, 1_000_000)
     groups = list(groups) if groups is not None else list(samples)
     site_of = _site_of_groups(groups, sites)
     names = sorted(site_of)

@@ -1,6 +1,7 @@
 """Slide embeddings on disk: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
 
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -170,10 +171,11 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
         raise InputError(f"{path}: not an embeddings file; expected {' or '.join(READERS)}.")
     try:
         samples, weights, columns = READERS[path.suffix](path)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: cannot be read as embeddings ({error}); write them with `panther embed`.") from error
     if weights is None:
         raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t.")
+    _check_weights(path, samples, weights, columns)
     if needed not in columns:
         raise InputError(
             f"{path}: no column {needed!r}; it has {', '.join(sorted(columns))}. Embed with --table to add clinical columns."
@@ -182,6 +184,27 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
     if missing:
         raise InputError(f"{path}: {missing} samples have no {needed}; fill the column in.")
     return samples, weights, {name: columns[name] for name in (needed, *wanted) if name in columns}
+
+
+def _check_weights(path: Path, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]) -> None:
+    """Refuse proportions that are none, and tables whose parts are not of one cohort."""
+    again = "write the file again with `panther embed`"
+    if weights.ndim != 2 or weights.dtype.kind not in "fiu" or len(weights) != len(samples) or 0 in weights.shape:
+        raise InputError(
+            f"{path}: pi has shape {weights.shape} and type {weights.dtype}; expected one row of numbers for each of the "
+            f"{len(samples)} samples: {again}."
+        )
+    uneven = [name for name, values in columns.items() if len(values) != len(samples)]
+    if uneven or len(set(samples)) != len(samples):
+        what = f"the column {uneven[0]!r} has another length" if uneven else "a sample is there twice"
+        raise InputError(f"{path}: {what}; {again}.")
+    with np.errstate(invalid="ignore"):
+        bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | ~(weights.sum(1) > 0))
+    if len(bad):
+        raise InputError(
+            f"{path}: the proportions of {samples[bad[0]]} (and {len(bad) - 1} more) are NaN, negative or all zero; "
+            f"embed these samples again."
+        )
 
 
 def _read_h5ad(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list[str]]]:
@@ -196,7 +219,8 @@ def _read_h5ad(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list
 
 
 def _read_npz(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list[str]]]:
-    with np.load(path, allow_pickle=False) as arrays:
+    # opened here, because np.load leaves a file open that turns out to be no archive
+    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
         columns = {n.removeprefix("obs_"): [str(v) for v in arrays[n]] for n in arrays.files if n.startswith("obs_")}
         return [str(s) for s in arrays["samples"]], arrays["pi"] if "pi" in arrays.files else None, columns
 

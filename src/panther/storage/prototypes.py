@@ -11,11 +11,24 @@ from torch import Tensor
 from panther.errors import InputError
 from panther.patch_spec import spec_from
 from panther.storage.atomic import atomic_write
+from panther.storage.metadata import Kinds, check_tensor, parse_about
 from panther.storage.pickles import load_arrays
 from panther.types import Projection, Prototypes
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 _KEY = "panther_prototypes"
+AGAIN = "fit the prototypes again"
+FIELDS: Kinds = {
+    "version": (str,),
+    "encoder": (str, type(None)),
+    "dim": (int,),
+    "normalise": (bool,),
+    "slides": (list,),
+    "settings": (dict,),
+    "diagnostics": (dict,),
+    "parents": (str,),
+    "patch_spec": (dict, type(None)),
+}
 
 
 def save_prototypes(prototypes: Prototypes, path: Path) -> None:
@@ -80,16 +93,21 @@ def _load_ours(path: Path) -> Prototypes:
         raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
     if _KEY not in metadata or "centroids" not in tensors:
         raise InputError(f"{path}: a safetensors file, but not of prototypes (tensors {sorted(tensors)}).")
-    try:
-        about = json.loads(metadata[_KEY])
-    except ValueError as error:
-        raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
-    if about["format"] > FORMAT:
-        raise InputError(f"{path}: written by a newer panther-wsi ({about['version']}); update this one.")
+    about = parse_about(path, metadata[_KEY], FIELDS, FORMAT, AGAIN)
+    if not all(isinstance(slide, str) for slide in about["slides"]):
+        raise InputError(f"{path}: the file is damaged (slides are not all names); {AGAIN}.")
+    centroids = _valid(path, tensors["centroids"])
+    if about["dim"] != centroids.shape[1]:
+        raise InputError(
+            f"{path}: says {about['dim']} dimensions, but the prototypes have {centroids.shape[1]}; {AGAIN}."
+        )
+    check_projection(path, centroids, tensors.get("projection_mean"), tensors.get("projection_basis"))
+    check_tensor(path, "within-cluster variances", tensors.get("within_variance"), centroids.shape[1:], AGAIN, least=0)
+    check_tensor(path, "occupancies", tensors.get("occupancy"), centroids.shape[:1], AGAIN, least=0)
     projection = Projection(about["normalise"], tensors.get("projection_mean"), tensors.get("projection_basis"))
     keep = {name: about[name] for name in ("encoder", "settings", "diagnostics", "parents", "version")}
     return Prototypes(
-        _valid(path, tensors["centroids"]),
+        centroids,
         tensors.get("within_variance"),
         tensors.get("occupancy"),
         projection,
@@ -97,6 +115,15 @@ def _load_ours(path: Path) -> Prototypes:
         spec=spec_from(about.get("patch_spec")),  # earlier files have none
         **keep,
     )
+
+
+def check_projection(path: Path, centroids: Tensor, mean: Tensor | None, basis: Tensor | None) -> None:
+    """Refuse a projection that does not lead to where the centroids are."""
+    if (mean is None) != (basis is None):
+        raise InputError(f"{path}: the file is damaged (half of its projection is missing); {AGAIN}.")
+    if mean is not None:
+        check_tensor(path, "the projection's means", mean, (None,), AGAIN)
+        check_tensor(path, "the projection's axes", basis, (len(mean), centroids.shape[1]), AGAIN)
 
 
 def _load_npy(path: Path) -> np.ndarray:
@@ -117,7 +144,7 @@ def _published(path: Path, array: Any) -> Prototypes:
 
 
 def _valid(path: Path, centroids: Tensor) -> Tensor:
-    if centroids.ndim != 2 or 0 in centroids.shape:
+    if centroids.ndim != 2 or 0 in centroids.shape or not centroids.is_floating_point():
         raise InputError(f"{path}: prototypes have shape {tuple(centroids.shape)}; expected (C, d).")
     if not bool(torch.isfinite(centroids).all()):
         raise InputError(f"{path}: prototypes hold NaN or infinite numbers; fit them again.")

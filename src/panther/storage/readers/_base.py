@@ -1,5 +1,6 @@
 """What all readers share: the registry, a look at the file, checks of what was read."""
 
+import errno
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from panther.errors import InputError, NotABagError
 from panther.registry import Registry
+from panther.storage.names import as_text
 from panther.storage.readers._foreign import first_bytes, what_it_is
 from panther.types import Bag, Rows
 from panther.workers import reading
@@ -20,6 +22,7 @@ from panther.workers import reading
 # by these endings a broken file is known as a broken bag
 BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".pth", ".npy", ".safetensors")
 
+NOT_THE_FILE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)  # short of memory or handles, not damage
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -33,7 +36,7 @@ class Candidate:
     @property
     def slide_id(self) -> str:
         """Name of the file without its ending; further dots belong to the name (TCGA barcodes)."""
-        return self.path.stem
+        return as_text(self.path.stem) or self.path.stem
 
     @cached_property
     def h5(self) -> Any:
@@ -81,6 +84,10 @@ def _opened(candidate: Candidate) -> Bag:
     except BlockingIOError as error:  # HDF5 locks what it writes
         raise InputError(f"{path}: another process is writing to it; wait until it has finished.") from error
     except Exception as error:  # a broken file may raise anything
+        if isinstance(error, OSError) and error.errno in NOT_THE_FILE:
+            raise InputError(
+                f"{path}: cannot be read now ({error.strerror}); the file need not be damaged: use fewer --workers and run again."
+            ) from error
         raise InputError(
             f"{path}: the file is damaged ({first_sentence(error)}); extract its features again."
         ) from error

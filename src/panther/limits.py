@@ -1,0 +1,32 @@
+"""Numbers that users give, checked when they are given: a sentence instead of a crash, or of a run without end."""
+
+import math
+from typing import Any
+
+from panther.errors import InputError
+
+LARGEST_SEED = 2**32 - 1  # what all generators of random numbers take, also after mixing in a fold or a restart
+
+
+def check_whole(name: str, value: Any, least: int, most: int) -> None:
+    """Refuse anything but a whole number from ``least`` to ``most``; True and 3.0 are none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{name} is {_shown(value)}; expected is a whole number from {least:,} to {most:,}.")
+
+
+def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool = False) -> None:
+    """Refuse anything but a finite number, not below ``least`` or, with ``above``, larger than it."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
+    if not good or value < least or (above and value == least):
+        bound = "" if least == -math.inf else f" above {least:g}" if above else f" of at least {least:g}"
+        raise InputError(f"{name} is {_shown(value)}; expected is a number{bound}.")
+
+
+def check_seed(value: Any) -> None:
+    """Refuse a seed that a generator would not take."""
+    check_whole("seed", value, 0, LARGEST_SEED)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,0 +1,242 @@
+"""Our own files, changed field by field: refused by name, in a sentence."""
+
+import json
+import zipfile
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from hostile.judging import assert_honest, run_here
+
+MISSING = object()
+TYPES = {
+    "a word": "abc",
+    "a list": [1],
+    "nothing": None,
+    "a truth": True,
+    "NaN": float("nan"),
+    "a number": -3,
+    "no field": MISSING,
+}
+# fields of the metadata -> values that they may really have
+PROTOTYPES = {
+    "format": (),
+    "version": ("a word",),
+    "encoder": ("a word", "nothing", "no field"),
+    "dim": (),
+    "normalise": ("a truth",),
+    "slides": (),
+    "settings": (),
+    "diagnostics": (),
+    "parents": ("a word",),
+}
+MODEL = dict.fromkeys(("format", "method", "head", "task", "dim", "about"), ())
+TENSORS = {
+    "NaN": lambda t: torch.full_like(t, float("nan")),
+    "infinite": lambda t: torch.full_like(t, float("inf")),
+    "one row more": lambda t: torch.cat([t, t[:1]]),
+    "empty": lambda t: t[:0],
+    "another dimension": lambda t: t.unsqueeze(0).contiguous(),
+    "whole numbers": lambda t: t.to(torch.int64),
+}
+
+
+def rewrite(path, change_about=None, change_tensors=None):
+    """Write a safetensors file of ours again, changed."""
+    with safe_open(path, framework="pt") as file:
+        (key, text), *_ = file.metadata().items()
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    about = json.loads(text)
+    if change_about:
+        about = change_about(about)
+    if change_tensors:
+        change_tensors(tensors)
+    save_file(tensors, path, {key: about if isinstance(about, str) else json.dumps(about)})
+
+
+def setting(field, value):
+    def change(about):
+        if value is MISSING:
+            del about[field]
+            return about
+        return {**about, field: value}
+
+    return change
+
+
+def refused(lab, name, *arguments):
+    done = run_here(arguments, lab)
+    assert done.code == 2, done.text
+    assert_honest(done)
+    assert name in done.err, done.text
+    return done.err
+
+
+EMBED = ("embed", "feats", "-p", "p.safetensors", "-o", "new.npz", "-j", 1)
+PREDICT = ("predict", "model", "feats", "-o", "new.csv", "-j", 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"), [(f, k) for f, allowed in PROTOTYPES.items() for k in TYPES if k not in allowed]
+)
+def test_a_changed_field_of_prototypes_is_refused(lab, field, kind):
+    if (field, kind) == ("slides", "a list"):
+        pass  # [1] is a list, but not of names
+    rewrite(lab / "p.safetensors", setting(field, TYPES[kind]))
+    refused(lab, "p.safetensors", *EMBED)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "null", "3", '"words"', "[" * 5000])
+@pytest.mark.parametrize(("name", "command"), [("p.safetensors", EMBED), ("model", PREDICT)])
+def test_metadata_that_is_no_list_of_fields_is_refused(lab, name, command, text):
+    rewrite(lab / name, lambda about: text)
+    refused(lab, name, *command)
+
+
+@pytest.mark.parametrize("damage", TENSORS)
+@pytest.mark.parametrize("name", ["centroids", "within_variance", "occupancy"])
+def test_changed_numbers_of_prototypes_are_refused(lab, name, damage):
+    if (name, damage) == ("centroids", "one row more"):
+        pytest.skip("one prototype more is a sound set of prototypes, but for its occupancy")
+    rewrite(lab / "p.safetensors", None, lambda t: t.update({name: TENSORS[damage](t[name])}))
+    refused(lab, "p.safetensors", *EMBED)
+
+
+@pytest.mark.parametrize("name", ["within_variance", "occupancy"])
+def test_negative_variances_and_occupancies_are_refused(lab, name):
+    rewrite(lab / "p.safetensors", None, lambda t: t.update({name: -t[name] - 1}))
+    refused(lab, "p.safetensors", *EMBED)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"projection_mean": torch.zeros(6)},
+        {"projection_basis": torch.zeros(6, 6)},
+        {"projection_mean": torch.zeros(6), "projection_basis": torch.zeros(6, 5)},
+        {"projection_mean": torch.zeros(5), "projection_basis": torch.zeros(6, 6)},
+    ],
+)
+def test_half_a_projection_or_one_that_leads_elsewhere_is_refused(lab, extra):
+    rewrite(lab / "p.safetensors", None, lambda t: t.update(extra))
+    refused(lab, "p.safetensors", *EMBED)
+
+
+@pytest.mark.parametrize(("field", "kind"), [(f, k) for f in MODEL for k in TYPES])
+def test_a_changed_field_of_a_model_is_refused(lab, field, kind):
+    rewrite(lab / "model", setting(field, TYPES[kind]))
+    refused(lab, "model", *PREDICT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        setting("method", {"name": "nobody", "options": {}, "label": None}),
+        setting("method", {"name": "ot", "options": {}, "label": None}),
+        setting("method", {"name": "panther", "options": {"steps": "many"}, "label": None}),
+        setting("method", {"title": "panther"}),
+        setting("head", {"name": "nobody", "options": {}, "label": None}),
+        setting("head", {"name": "mlp", "options": {}, "label": None}),
+        setting("task", {}),
+        setting("task", {"loss": "cox"}),
+        setting("task", {"loss": "cross-entropy", "names": ["a", "b", "c"]}),
+        setting("task", {"loss": "nobody"}),
+        setting("dim", 7),
+    ],
+)
+def test_a_model_whose_parts_contradict_each_other_is_refused(lab, change):
+    rewrite(lab / "model", change)
+    refused(lab, "model", *PREDICT)
+
+
+def test_every_tensor_of_a_model_is_checked(lab):
+    with safe_open(lab / "model", framework="pt") as file:
+        names = list(file.keys())
+    whole = (lab / "model").read_bytes()
+    for name in names:
+        for damage, change in TENSORS.items():
+            (lab / "model").write_bytes(whole)
+            rewrite(lab / "model", None, lambda t, n=name, c=change: t.update({n: c(t[n])}))
+            done = run_here(PREDICT, lab)
+            assert done.code == 2, f"{name}, {damage}: {done.text}"
+            assert_honest(done)
+            assert "model" in done.err
+        (lab / "model").write_bytes(whole)
+        if name not in ("baseline.mean", "prototypes.within_variance"):
+            rewrite(lab / "model", None, lambda t, n=name: t.pop(n))
+            refused(lab, "model", *PREDICT)
+
+
+def with_sites(lab):
+    """Embeddings of two sites, as .npz and .h5ad."""
+    table = (lab / "table.csv").read_text().splitlines()
+    lines = [f"{line},{'site' if n == 0 else 'NORTH' if n % 2 else 'SOUTH'}" for n, line in enumerate(table)]
+    (lab / "sites.csv").write_text("\n".join(lines) + "\n")
+    for ending in ("npz", "h5ad"):
+        done = run_here((*EMBED[:4], "-o", f"e.{ending}", "-j", 1, "--table", "sites.csv"), lab)
+        assert done.code == 0, done.text
+
+
+SHIFT = ("--site", "site", "--permutations", 19)
+
+
+@pytest.mark.parametrize("ending", ["npz", "h5ad"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 0.0])
+def test_no_site_shift_is_claimed_of_proportions_that_are_none(lab, ending, value):
+    with_sites(lab)
+    file = f"e.{ending}"
+    assert run_here(("shift", file, *SHIFT), lab).code == 0
+    if ending == "npz":
+        arrays = dict(np.load(lab / file))
+        arrays["pi"][3] = value
+        np.savez(lab / file, **arrays)
+    else:
+        with h5py.File(lab / file, "r+") as handle:
+            handle["obsm/pi"][3] = value
+    told = refused(lab, file, "shift", file, *SHIFT)
+    assert "No site shift" not in told
+    refused(lab, file, "kaplan-meier", file, "--table", "table.csv", "--survival", "os", "-o", "km")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a.update(pi=a["pi"][:3]),
+        lambda a: a.update(pi=a["pi"][:, :0]),
+        lambda a: a.update(pi=a["pi"].astype(str)),
+        lambda a: a.update(pi=a["pi"][0]),
+        lambda a: a.update(samples=a["samples"][:4]),
+        lambda a: a.update(samples=np.array(["s00"] * len(a["samples"]))),
+        lambda a: a.update(obs_site=a["obs_site"][:4]),
+        lambda a: a.update(obs_site=np.array(3)),
+        lambda a: a.pop("samples"),
+        lambda a: a.update(samples=np.array([{}], dtype=object)),
+    ],
+)
+def test_embeddings_whose_parts_do_not_fit_are_refused(lab, change):
+    with_sites(lab)
+    arrays = dict(np.load(lab / "e.npz"))
+    change(arrays)
+    np.savez(lab / "e.npz", **arrays)
+    refused(lab, "e.npz", "shift", "e.npz", *SHIFT)
+
+
+@pytest.mark.parametrize("ending", ["npz", "h5ad"])
+def test_embeddings_that_are_cut_short_or_something_else_are_refused(lab, ending):
+    with_sites(lab)
+    whole = (lab / f"e.{ending}").read_bytes()
+    for content in (b"", b"rubbish", whole[: len(whole) // 2], whole[:100]):
+        (lab / f"e.{ending}").write_bytes(content)
+        refused(lab, f"e.{ending}", "shift", f"e.{ending}", *SHIFT)
+    if ending == "npz":
+        with zipfile.ZipFile(lab / "e.npz", "w") as archive:
+            archive.writestr("pi.npy", b"no array")
+        refused(lab, "e.npz", "shift", "e.npz", *SHIFT)
+    else:
+        anndata.AnnData(np.zeros((3, 2), np.float32)).write_h5ad(lab / "e.h5ad")
+        refused(lab, "e.h5ad", "shift", "e.h5ad", *SHIFT)
