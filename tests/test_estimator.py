@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 import panther
 from mixture_bags import mixture_bag
 from panther import InputError, Panther
+from storage.layouts import features, write
 
 
 @pytest.fixture
@@ -74,3 +75,26 @@ def test_a_bad_bag_is_refused_in_a_sentence(bags, bad):
         model.transform([bad])
     with pytest.raises(InputError, match="5-dimensional but the prototypes expect 6"):
         model.transform([torch.zeros(3, 5)])
+
+
+@pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
+def test_one_bag_is_embedded_with_its_assignment_where_that_is_asked_for(bags, method):
+    prototypes = Panther(n_prototypes=3, random_state=0).fit(bags).prototypes_
+    assert panther.embed(bags[0], prototypes, method).assignment is None
+    one = panther.embed(bags[0], prototypes, method, with_assignment=True)
+    assert one.assignment.shape == (len(bags[0]), 3)
+
+
+def test_coordinates_of_a_bag_are_an_array_that_is_read_when_asked_for(tmp_path):
+    x, coords = features()
+    path = write(tmp_path, "TRIDENT h5", x, coords)
+    bag = panther.open_bag(path)
+    assert isinstance(bag.coords, np.ndarray)
+    np.testing.assert_array_equal(bag.coords, coords)
+    assert bag.coords is bag.coords  # read once
+    lazy = panther.open_bag(path)
+    path.unlink()
+    with pytest.raises(OSError, match="No such file"):
+        _ = lazy.coords
+    np.save(tmp_path / "plain.npy", x)
+    assert panther.open_bag(tmp_path / "plain.npy").coords is None

@@ -28,7 +28,7 @@ PACKAGES = {
     "scikit-learn": "pip install scikit-learn",
     "pandas": "pip install pandas",
     "anndata": "pip install anndata (for .h5ad; .npz works without)",
-    "distributed": "pip install 'panther-wsi[cluster]' (for --cluster)",
+    "distributed": "pip install 'panther-wsi[cluster]' (for work on several machines)",
     "openslide-python": "pip install 'panther-wsi[slides]' (to read slide images; features need none)",
     "timm": "pip install 'panther-wsi[encoders]' (to encode patches; features need none)",
 }
@@ -77,7 +77,7 @@ def _threads() -> Finding:
 def _memory() -> Finding:
     memory = psutil.virtual_memory()
     found = f"{memory.available / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB"
-    return Finding("memory", found, "close other programs, or use fewer --workers" if memory.available < 2e9 else None)
+    return Finding("memory", found, "close other programs, or use fewer workers" if memory.available < 2e9 else None)
 
 
 def _disk() -> Finding:

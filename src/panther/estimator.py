@@ -24,13 +24,17 @@ from panther.types import Aggregator, Bag, Prototypes, SlideEmbedding
 BagLike = Bag | Tensor | np.ndarray | Path | str
 
 
-def embed(bag: BagLike, prototypes: Prototypes, method: str = "panther", **options: Any) -> SlideEmbedding:
+def embed(
+    bag: BagLike, prototypes: Prototypes, method: str = "panther", *, with_assignment: bool = False, **options: Any
+) -> SlideEmbedding:
     """Embed one bag (a tensor, an array, a `Bag`, or the path of a feature file) on fitted prototypes.
+
+    ``with_assignment`` also returns which patch belongs to which prototype, `assignment` (N, C); other ``options`` are the method's.
 
     >>> embedding = panther.embed(features, panther.load_prototypes("protos.safetensors"), preset="calibrated")
     >>> embedding.vector.shape, embedding.tokens.shape, embedding.aux["effective_prototypes"]
     """
-    return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options))
+    return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options), with_assignment=with_assignment)
 
 
 def as_bag(bag: BagLike, name: str = "0") -> Bag:

@@ -69,7 +69,7 @@ def map_slides(
     except BrokenExecutor as error:
         raise InputError(
             "Worker processes cannot be started, or were ended; what was finished is kept: run the command again to go on, "
-            "with fewer --workers if memory was short."
+            "with fewer `workers=` if memory was short."
         ) from error
     finally:
         for _, _, future in pending:
@@ -104,7 +104,7 @@ def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Exec
         os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     )
     if workers < 0:
-        raise InputError(f"--workers is {workers}; give 0 for one per core, or a number of processes.")
+        raise InputError(f"`workers={workers}` makes no sense; give 0 for one per core, or a number of processes.")
     pool = GuardedPool(workers, process_context("panther.execution", "h5py"))
     try:
         yield pool
@@ -117,7 +117,7 @@ def _dask_executor(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise InputError("--cluster needs Dask; install it with: pip install 'panther-wsi[cluster]'.") from error
+        raise InputError("`cluster=` needs Dask; install it with: pip install 'panther-wsi[cluster]'.") from error
     try:
         client = Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError) as error:
@@ -167,7 +167,7 @@ def _attempt(function: Callable[[T], R], item: T) -> _Result:
         except InputError as error:
             return _Result(None, str(error), isinstance(error, NotABagError), traceback.format_exc())
         except MemoryError:
-            reason = f"{name_of(item)}: memory is too short for it; use fewer --workers, or a machine with more."
+            reason = f"{name_of(item)}: memory is too short for it; use fewer `workers=`, or a machine with more."
             return _Result(None, reason, traceback=traceback.format_exc())
         except OSError as error:
             reason = f"{error.filename or name_of(item)}: {error.strerror or error}."

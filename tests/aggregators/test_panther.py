@@ -86,3 +86,13 @@ def test_settings_that_do_not_exist_or_make_no_sense_are_refused_by_name(options
 def test_calibrated_without_a_measured_variance_says_what_to_do():
     with pytest.raises(InputError, match="refit"):
         build("panther", Prototypes(torch.zeros(2, 3)), {"preset": "calibrated"})
+
+
+def test_prototypes_are_trained_where_that_is_asked_for(bag_and_prototypes):
+    x, prototypes = bag_and_prototypes
+    module = build("panther", prototypes, {"steps": 2}, trainable=True)
+    module(x).vector.square().mean().backward()
+    assert module.centroids.grad.abs().sum() > 0
+    assert not any(p.requires_grad for p in build("panther", prototypes).parameters())
+    with pytest.raises(InputError, match=r"'h2t' cannot be trained.*panther"):
+        build("h2t", prototypes, trainable=True)

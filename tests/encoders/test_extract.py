@@ -178,7 +178,7 @@ def test_two_runs_do_not_write_the_same_bag_at_once(tmp_path):
 
 def test_features_that_do_not_fit_are_refused(tmp_path):
     make_tiles(tmp_path / "tiles", 3)
-    with pytest.raises(InputError, match="--dtype float32"):
+    with pytest.raises(InputError, match="`dtype=float32`"):
         run(tmp_path / "tiles", tmp_path / "bag.h5", ExtractSettings(8, 1, "float16"), tiny(scale=1e4))
     with pytest.raises(InputError, match="NaN"):
         run(tmp_path / "tiles", tmp_path / "bag.h5", encoder=tiny(scale=float("nan")))

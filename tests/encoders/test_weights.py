@@ -96,9 +96,9 @@ def test_weights_that_cannot_be_had_name_the_page_and_the_other_way(tmp_path, mo
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match=r"huggingface.co/MahmoodLab/UNI\b.*--weights FILE"):
+    with pytest.raises(InputError, match=r"huggingface.co/MahmoodLab/UNI\b.*`weights=FILE`"):
         load_encoder("uni")
-    with pytest.raises(InputError, match=r"github.com/Xiyue-Wang/TransPath.*--weights FILE"):
+    with pytest.raises(InputError, match=r"github.com/Xiyue-Wang/TransPath.*`weights=FILE`"):
         load_encoder("ctranspath")
     with pytest.raises(InputError, match=r"no-such\.pth"):
         load_encoder("uni", tmp_path / "no-such.pth")

@@ -209,5 +209,5 @@ def test_real_tables_are_read_by_their_habits(shared_data, file, outcome, level,
 
 
 def test_a_real_patient_with_two_diagnoses_is_refused_by_name(shared_data):
-    with pytest.raises(InputError, match=r"patient_\d+ .* different labels, .* --level slide"):
+    with pytest.raises(InputError, match=r"patient_\d+ .* different labels, .* `level=slide`"):
         load_cohort(shared_data / "tables" / "classification" / "ebrains" / "test.csv", LabelOutcome())

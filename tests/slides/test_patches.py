@@ -150,7 +150,7 @@ def test_what_was_drawn_as_ignored_is_cut_out() -> None:
 
 def test_enlarging_a_coarse_slide_is_refused(tmp_path: Path) -> None:
     write_pyramid(tmp_path / "a.tif", np.zeros((300, 300, 3), np.uint8), 1.0, levels=1)
-    with open_slide(tmp_path / "a.tif") as slide, pytest.raises(InputError, match=r"enlarged 2 times.*--mpp 1"):
+    with open_slide(tmp_path / "a.tif") as slide, pytest.raises(InputError, match=r"enlarged 2 times.*`mpp=1`"):
         patch_spec(slide, 64, 0.5)
 
 

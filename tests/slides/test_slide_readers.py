@@ -65,7 +65,7 @@ def test_a_plain_image_needs_a_resolution_and_lies_on_white(tmp_path: Path, imag
     alpha = np.full((*image.shape[:2], 1), 255, np.uint8)
     alpha[:100] = 0
     Image.fromarray(np.concatenate([image, alpha], -1)).save(tmp_path / "a.png")
-    with pytest.raises(InputError, match=r"a\.png.*--slide-mpp"):
+    with pytest.raises(InputError, match=r"a\.png.*`slide_mpp="):
         open_slide(tmp_path / "a.png")
     with open_slide(tmp_path / "a.png", 0.5) as slide:
         assert (slide.read_region(0, 0, 0, 601, 100) == 255).all()

@@ -54,7 +54,7 @@ def test_broken_and_foreign_files_are_listed_and_the_rest_is_done(shared_data: P
     assert {name for name, row in rows.items() if row["status"] == "done"} == {"CMU-1-Small-Region", "CMU-1-dicom"}
     assert "0.00499" in rows["CMU-1-wrong-mpp"]["reason"]
     assert "896" in rows["pyramid-bogus-mpp"]["reason"]
-    assert "--slide-mpp" in rows["TCGA-CR-7395-01A-01-TS1"]["reason"]
+    assert "`slide_mpp=0.25`" in rows["TCGA-CR-7395-01A-01-TS1"]["reason"]
 
 
 def test_one_slide_in_three_formats_gives_the_same_patches(shared_data: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from panther.errors import InputError
 from panther.storage.bags import list_bags
+from panther.storage.survey import files_of, survey, twice
 
 
 def clam(root, name, x, *, copy=None):
@@ -48,3 +49,10 @@ def test_a_folder_of_nothing_but_differing_copies_is_refused_whole(tmp_path, fea
     clam(tmp_path, "other", features, copy=features[:, :3].copy())
     with pytest.raises(InputError, match=r"no slide can be used\. .* more than once"):
         list_bags(tmp_path)
+
+
+def test_what_is_listed_as_one_slide_is_surveyed_as_one(tmp_path, features):
+    clam(tmp_path, "same", features)
+    clam(tmp_path, "other", features, copy=features + 1)
+    found = {path: survey(path) for path in files_of(tmp_path)}
+    assert list(twice(tmp_path, found)) == ["other"]

@@ -117,7 +117,7 @@ def test_safetensors_keeps_the_whole_patch_spec(tmp_path):
 def test_micrometres_become_level_0_pixels_only_when_the_resolution_is_given(tmp_path):
     x, coords = features()
     source = write(tmp_path, "STAMP h5", x, coords)
-    with pytest.raises(InputError, match="--mpp"):
+    with pytest.raises(InputError, match=r"`mpp=0\.25`"):
         converted(source, tmp_path / "out", "trident")
     assert list((tmp_path / "out").iterdir()) == []
     _, target = converted(source, tmp_path / "out", "trident", mpp=0.25)
@@ -145,7 +145,7 @@ def test_bfloat16_goes_where_it_can_be_stored_and_says_so_elsewhere(tmp_path):
     source = tmp_path / "slide.pt"
     torch.save(x, source)
     for to in ("npy", "trident"):
-        with pytest.raises(InputError, match="--dtype float32"):
+        with pytest.raises(InputError, match="`dtype=float32`"):
             converted(source, tmp_path / "out", to)
         _, target = converted(source, tmp_path / "out", to, dtype="float32")
         assert torch.equal(open_bag(target).features[0:5], x.float())

@@ -42,7 +42,7 @@ def test_a_split_folder_gives_its_parts(shared_data):
         assert read_table(folder, split).equals(read_table(folder / f"{split}.csv"))
     with pytest.raises(InputError, match=r"val\.csv: there is no such table"):
         read_table(folder, "val")
-    with pytest.raises(InputError, match="--split"):
+    with pytest.raises(InputError, match="`split="):
         read_table(folder)
 
 

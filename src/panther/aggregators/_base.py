@@ -13,14 +13,21 @@ from panther.types import Aggregator, Prototypes
 aggregators: Registry[Callable[..., Aggregator]] = Registry("method")
 
 
-def build(method: str, prototypes: Prototypes, options: Mapping[str, Any] | None = None) -> Aggregator:
-    """Aggregator of that name on these prototypes."""
+def build(
+    method: str, prototypes: Prototypes, options: Mapping[str, Any] | None = None, *, trainable: bool = False
+) -> Aggregator:
+    """Aggregator of that name on these prototypes; ``trainable`` makes the centroids parameters, for end-to-end training."""
     known = aggregators.entry(method).metadata["options"]
+    if trainable and not aggregators.entry(method).metadata.get("trainable"):
+        can = ", ".join(entry.name for entry in aggregators if entry.metadata.get("trainable"))
+        raise InputError(
+            f"The prototypes of {method!r} cannot be trained: nothing flows back to them; those of {can} can."
+        )
     for name in options or {}:
         if name not in known:
             raise InputError(f"The method {method!r} has no setting {name!r}; {suggestion(name, known)}.")
     try:
-        return aggregators[method](prototypes, **(options or {}))
+        return aggregators[method](prototypes, **(options or {}), **({"trainable": True} if trainable else {}))
     except TypeError as error:
         raise InputError(f"A setting of {method!r} has the wrong type ({error}).") from error
 

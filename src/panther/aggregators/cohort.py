@@ -84,13 +84,15 @@ def embed_cohort(
     )
 
 
-def embed_sample(sample: Openable, prototypes: Prototypes, module: Aggregator) -> SlideEmbedding:
+def embed_sample(
+    sample: Openable, prototypes: Prototypes, module: Aggregator, *, with_assignment: bool = False
+) -> SlideEmbedding:
     """Embedding of one sample, checked: a bag with NaN raises, naming the row."""
     bag = prototypes.prepared(sample.open())
     if len(bag) == 0:
         raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
     with torch.no_grad():
-        embedding = module(bag.features)
+        embedding = module(bag.features, with_assignment=with_assignment)
     if not bool(torch.isfinite(embedding.vector).all()):
         bad = first_bad_row(bag.features)
         if bad is None:

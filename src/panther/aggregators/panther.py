@@ -58,6 +58,7 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
     permutation_invariant=True,
     duplication_invariant=lambda module: module.settings.tau == 0,
     differentiable=True,
+    trainable=True,
     tokens=lambda options: options.get("readout", "all") == "all",
     options=("preset", "readout", "steps", "tau", "variance", "temperature", "covariance", "weights"),
     variants=(

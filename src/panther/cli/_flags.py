@@ -7,6 +7,7 @@ _PARAMETER = re.compile(r"`([a-z][a-z0-9_]*)=([^`]*)`")
 _OPTIONS = {
     "any_resolution": "--allow-mixed-resolution",
     "by_patient": "--by patient",
+    "formats": "--format",
     "n_prototypes": "-C",
 }
 

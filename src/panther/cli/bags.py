@@ -32,10 +32,7 @@ def inspect(
         for outcome in common.track(map_slides(partial(survey, deep=deep), files, executor), "inspecting", len(files)):
             found[files[outcome.index]] = outcome.value or {"kind": "problem", "problem": outcome.reason}
     problems = {str(file): about["problem"] for file, about in found.items() if "problem" in about}
-    for slide, places in twice(found).items():
-        problems[slide] = (
-            f"{slide}: the slide is there more than once ({' and '.join(map(str, places))}); give the folder you mean."
-        )
+    problems |= twice(path, found)
     result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
     common.report(result, _table(path, found), problems, as_json=as_json)
 

@@ -75,7 +75,7 @@ class Decoder:
 
     def __init__(self, fit: Fit, batch: int, workers: int = 0, *, guarded: bool = False, ahead: int = 3) -> None:
         if workers < 0 or batch < 1:
-            raise InputError(f"--workers {workers} and --batch {batch} make no sense; give 0 or more, and 1 or more.")
+            raise InputError(f"`workers={workers}` and `batch={batch}` make no sense; give 0 or more, and 1 or more.")
         workers = workers or cores()
         self.batch = batch
         apart = guarded or workers > 1
@@ -120,7 +120,7 @@ class Decoder:
         except BrokenExecutor as error:
             raise InputError(
                 "Processes that decode patches cannot be started, or were ended; what was finished is kept: run the command again, "
-                "with fewer --workers if memory was short."
+                "with fewer `workers=` if memory was short."
             ) from error
         finally:
             for _, tasks in waiting:

@@ -73,7 +73,7 @@ def find_recipe(name: str) -> Recipe:
 def chosen_precision(name: str, device: torch.device) -> Precision:
     """Precision by name; auto is bfloat16 (float16 on older cards) on a GPU and float32 elsewhere."""
     if name not in PRECISIONS:
-        raise InputError(f"--precision is {', '.join(PRECISIONS)}, not {name!r}.")
+        raise InputError(f"`precision={name}` is not known; known are {', '.join(PRECISIONS)}.")
     if name != "auto":
         return Precision(name)
     if device.type != "cuda":

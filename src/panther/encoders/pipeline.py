@@ -34,9 +34,9 @@ class ExtractSettings:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
-            raise InputError(f"--dtype is {' or '.join(DTYPES)}, not {self.dtype!r}.")
+            raise InputError(f"`dtype={self.dtype}` is not known; it is {' or '.join(DTYPES)}.")
         if self.batch < 0 or self.workers < 0:
-            raise InputError(f"--batch {self.batch} and --workers {self.workers} must not be negative.")
+            raise InputError(f"`batch={self.batch}` and `workers={self.workers}` must not be negative.")
 
     def batch_for(self, device: torch.device) -> int:
         """Patches a batch."""
@@ -129,13 +129,13 @@ class Pipeline:
         if not np.isfinite(rows[good]).all():
             raise InputError(
                 f"The encoder {self.encoder.about.name!r} gave NaN or infinite features in {self.encoder.precision.name}; "
-                "try --precision float32."
+                "try `precision=float32`."
             )
         out = np.zeros(rows.shape, self.dtype)
         with np.errstate(over="ignore"):
             out[good] = rows[good].astype(self.dtype)
         if not np.isfinite(out).all():
-            raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use --dtype float32.")
+            raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use `dtype=float32`.")
         offset = batch.index * self.batch
         partial.add(out, {offset + row: why for row, why in sorted(batch.failed.items())})
         self.tell(len(out))

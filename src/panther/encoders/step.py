@@ -167,7 +167,7 @@ class FeatureStep:
         """Hash of what the features depend on, known without loading the encoder."""
         weights = self.choice.weights
         if weights is not None and not weights.exists():
-            raise InputError(f"{weights}: there is no such file of weights; check --weights.")
+            raise InputError(f"{weights}: there is no such file of weights; check `weights=`.")
         parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
         settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
         digest = hashlib.blake2b(json.dumps([parts, settings]).encode(), digest_size=16)

@@ -25,7 +25,7 @@ def find_weights(about: About, file: Callable[[], str] | None = None, package: s
     if about.hub is None:
         place = about.page or "the page of its authors"
         raise InputError(
-            f"The weights of {about.name!r} cannot be fetched by a program; get the file from {place} and give it with --weights FILE."
+            f"The weights of {about.name!r} cannot be fetched by a program; get the file from {place} and give it with `weights=FILE`."
         )
     return _cached(about.hub) or _fetched(about, about.hub)
 
@@ -36,7 +36,7 @@ def read_weights(path: Path) -> Any:
         with path.open("rb") as handle:
             head = handle.read(9)
     except OSError as error:
-        raise InputError(f"{path}: the weights cannot be read ({error.strerror}); check --weights.") from error
+        raise InputError(f"{path}: the weights cannot be read ({error.strerror}); check `weights=`.") from error
     try:
         if path.suffix == ".safetensors" or head[8:] == b"{":
             from safetensors.torch import load_file
@@ -97,7 +97,7 @@ def _fetched(about: About, repository: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, LocalEntryNotFoundError
 
-    otherwise = "or give a file with --weights FILE"
+    otherwise = "or give a file with `weights=FILE`"
     for name in NAMES:
         try:
             return Path(hf_hub_download(repository, name))

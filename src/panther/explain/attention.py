@@ -186,7 +186,7 @@ def run_attention(
     if found.effective > UNIFORM * len(bag) and len(bag) > 1:
         notes.append(
             f"{found.shown.slide}: the attention is nearly the same everywhere (as of {found.effective:,.0f} of {len(bag):,} patches), so its ranks "
-            "say little; compare with --attention linear."
+            "say little; compare with `attention=linear`."
         )
     return AttentionDone(
         found.shown.slide,

@@ -176,7 +176,7 @@ def _outline(bag: Bag, contours: Path | None, with_image: bool) -> tuple[Polygon
         raise InputError(f"{contours}: there is no such file of contours.")
     if bag.spec.coords_unit == "um" and not with_image:
         raise InputError(
-            f"{bag.source}: its coordinates are micrometres and the contours pixels; give the image with --slide to join them."
+            f"{bag.source}: its coordinates are micrometres and the contours pixels; give the image with `slide=` to join them."
         )
     tissue = read_contours(contours).tissue
     return (*tissue.regions, *tissue.ignored)

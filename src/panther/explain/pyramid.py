@@ -40,7 +40,7 @@ def write_pyramid(path: Path, found: SlideMap) -> None:
         import tifffile
     except ImportError as error:
         raise InputError(
-            "A TIFF needs tifffile; pip install 'panther-wsi[slides]', or leave tiff out of --format."
+            "A TIFF needs tifffile; pip install 'panther-wsi[slides]', or leave tiff out of `formats=`."
         ) from error
 
     with atomic_write(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as file:

@@ -67,10 +67,10 @@ def find_jobs(
     """Slides to map and a sentence for each file that cannot be used; ``place`` holds features, or is a slide with ``features``."""
     if _is_slide(place):
         if slide is not None:
-            raise InputError(f"{place} is a slide already; give --features with it, not --slide.")
+            raise InputError(f"{place} is a slide already; give `features=` with it, not `slide=`.")
         if features is None:
             raise InputError(
-                f"{place.name}: a slide's image has no features by itself; give their file or folder with --features."
+                f"{place.name}: a slide's image has no features by itself; give their file or folder with `features=`."
             )
         listing = list_bags(features, reading=reading)
         wanted = slide_name(place)
@@ -79,7 +79,7 @@ def find_jobs(
             raise InputError(listing.problems.get(wanted, f"{features}: there are no features of the slide {wanted}."))
         return [_job(refs[0], {refs[0].sample: place}, contours, given=True)], {}
     if features is not None:
-        raise InputError(f"--features belongs to a slide, but {place} is none; give the features alone, and --slide.")
+        raise InputError(f"`features=` belongs to a slide, but {place} is none; give the features alone, and `slide=`.")
     listing = list_bags(place, reading=reading)
     images = _images(slide, [ref.sample for ref in listing.refs])
     jobs = [_job(ref, images, contours, given=slide is not None) for ref in listing.refs]
@@ -111,13 +111,13 @@ def notes_of(found: SlideMap, formats: tuple[str, ...]) -> list[str]:
             f"{found.slide}: the file does not tell the patches' size; {found.grid.pitch:g}, the distance of neighbours, was taken."
         )
     if found.view.mpp is None:
-        notes.append(f"{found.slide}: micrometres per pixel are not known, so there is no scale bar; give --slide.")
+        notes.append(f"{found.slide}: micrometres per pixel are not known, so there is no scale bar; give `slide=`.")
     if "geojson" in formats and found.view.unit == "um":
         notes.append(
-            f"{found.slide}: no GeoJSON, its coordinates are micrometres and QuPath counts pixels; give --slide."
+            f"{found.slide}: no GeoJSON, its coordinates are micrometres and QuPath counts pixels; give `slide=`."
         )
     if found.index.max() < 0:
-        notes.append(f"{found.slide}: patches are smaller than a pixel of the picture; give a larger --max-side.")
+        notes.append(f"{found.slide}: patches are smaller than a pixel of the picture; give a larger `max_side=`.")
     return notes
 
 

@@ -140,7 +140,7 @@ def identify(table: pd.DataFrame, source: str, columns: Columns) -> Identities:
     if slide is None and patient is None:
         raise InputError(
             f"{source}: neither a slide nor a patient column among {listed(list(table.columns))}; "
-            f"expected e.g. slide_id and case_id, or name them with --slide-column and --patient-column."
+            f"expected e.g. slide_id and case_id, or name them with `slide_column=` and `patient_column=`."
         )
     notes = []
     slides = [without_suffix(name) for name in _ids(table, source, slide or str(patient))]
@@ -169,7 +169,7 @@ def _patients_of(slides: list[str], source: str, notes: list[str]) -> list[str]:
         notes.append(f"{source} has no patient column: patients are the first 12 characters of the TCGA barcodes.")
         return list(names.str[:12])
     notes.append(
-        f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak (--patient-column)."
+        f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak (`patient_column=`)."
     )
     return slides
 

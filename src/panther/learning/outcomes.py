@@ -78,7 +78,7 @@ class LabelOutcome:
         name = pick(table, source, self.column, LABEL_COLUMNS, "label")
         if name is None:
             raise InputError(
-                f"{source}: no label column by habit among {listed(list(table.columns))}; name it with --label."
+                f"{source}: no label column by habit among {listed(list(table.columns))}; name it with `label=`."
             )
         labels = plain_labels(table[name])
         missing = is_missing(table[name])
@@ -96,12 +96,12 @@ class LabelOutcome:
         if len(names) < 2:
             raise InputError(
                 f"{source}: all {len(values)} samples are of one class, {listed(names)}; "
-                f"choose another --label, or a --survival endpoint."
+                f"choose another `label=`, or an endpoint with `survival=`."
             )
         if len(values) > 10 and len(set(values)) > len(values) / 2:
             raise InputError(
                 f"{source}: {len(set(values))} different labels among {len(values)} samples look like names or measurements, "
-                f"not classes; choose another --label column."
+                f"not classes; choose another column with `label=`."
             )
         position = {name: index for index, name in enumerate(names)}
         return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
@@ -147,13 +147,13 @@ class SurvivalOutcome:
                 found[name] = present[0]
         if len(set(found.values())) > 1:
             raise InputError(
-                f"{source}: there are several endpoints, {listed(sorted(found))}; say which, e.g. --survival dss."
+                f"{source}: there are several endpoints, {listed(sorted(found))}; say which, e.g. `survival=dss`."
             )
         if not found:
             e = self.endpoint or "os"
             raise InputError(
                 f"{source}: no columns for the endpoint {e!r}, e.g. {e}_survival_days and {e}_censorship; "
-                f"name them with --time and --event or --censorship; the columns are {listed(list(table.columns))}."
+                f"name them with `time=` and `event=` or `censorship=`; the columns are {listed(list(table.columns))}."
             )
         return next(iter(found.values()))
 
@@ -180,7 +180,7 @@ class SurvivalOutcome:
         if not event.any():
             raise InputError(
                 f"{source}: none of the {len(values)} samples has the event; nothing can be learned. "
-                f"Check the polarity: --censorship means 1 = censored, --event means 1 = event."
+                f"Check the polarity: `censorship=` means 1 = censored, `event=` means 1 = event."
             )
         return Survival(time, event)
 

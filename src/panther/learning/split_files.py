@@ -119,7 +119,7 @@ def _refuse_leftovers(folder: Path, name: str, files: set[Path]) -> None:
     present = {file for file in folder.glob(f"{name}_k=*/*.csv") if FOLDER.fullmatch(file.parent.name)}
     if extra := sorted(present - files):
         raise InputError(
-            f"{extra[0]} and {len(extra) - 1} more are of an earlier split; remove them, or give another --name."
+            f"{extra[0]} and {len(extra) - 1} more are of an earlier split; remove them, or give another `name=`."
         )
 
 

@@ -226,7 +226,7 @@ def _site_kfold(cohort: Cohort, settings: SplitSettings) -> tuple[list[Split], B
     if homeless:
         raise InputError(
             f"{len(homeless)} of {len(cohort)} samples have no site, or several, e.g. {homeless[0]}; "
-            f"name the column with --site-column, or use the scheme kfold."
+            f"name the column with `site_column=`, or use the scheme kfold."
         )
     names, site = np.unique([str(sample.site) for sample in cohort.samples], return_inverse=True)
     rows = _indicators(cohort.target)

@@ -96,7 +96,7 @@ def _check(a: Prototypes, b: Prototypes, any_resolution: bool) -> None:
         basis is not None and other is not None and not torch.equal(basis, other)
     ):
         raise InputError(
-            "The prototypes were fitted on different PCA projections; refit them without --pca to compare."
+            "The prototypes were fitted on different PCA projections; refit them without `pca=` to compare."
         )
 
 

@@ -62,7 +62,7 @@ def warnings(d: Mapping[str, Any]) -> list[str]:
         said.append(
             f"The prototypes look collapsed: C{largest} holds {shares[largest]:.0%} of the patches "
             f"(effective number {d['effective_number']:.1f} of {len(shares)}). "
-            "Check for background patches or constant features; try --normalise or another -C."
+            "Check for background patches or constant features; try `normalise=True` or another `n_prototypes=`."
         )
     if d["near_duplicates"]:
         a, b = d["near_duplicates"][0]
@@ -77,7 +77,7 @@ def warnings(d: Mapping[str, Any]) -> list[str]:
             "sites apart rather than morphology."
         )
     if d["restart_spread"] > 0.05:
-        said.append(f"Restarts disagree ({d['restart_spread']:.0%} in inertia): raise --restarts or --sample.")
+        said.append(f"Restarts disagree ({d['restart_spread']:.0%} in inertia): raise `restarts=` or `sample=`.")
     return said
 
 

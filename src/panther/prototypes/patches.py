@@ -67,7 +67,7 @@ def sample_patches(
         filled = end
     if filled < settings.n_prototypes:
         raise InputError(
-            f"{filled} patches cannot give {settings.n_prototypes} prototypes; ask for fewer (-C). {example(failures)}"
+            f"{filled} patches cannot give {settings.n_prototypes} prototypes; ask for fewer with `n_prototypes=`. {example(failures)}"
         )
     return PatchSample(x[:filled], owner[:filled], looks, failures)
 

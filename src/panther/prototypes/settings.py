@@ -31,7 +31,7 @@ class KMeansSettings:
             raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
         if self.sample < self.n_prototypes:
             raise InputError(
-                f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; raise --sample."
+                f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; raise `sample=`."
             )
         if self.pca is not None:
             check_whole("pca", self.pca, 1, 10**6)

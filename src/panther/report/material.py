@@ -51,7 +51,7 @@ class Material:
     shift: ShiftReport | None
     artefacts: Mapping[str, Artefact]
     maps: Path | None
-    names: Mapping[int, str]  # of prototypes, given by --names
+    names: Mapping[int, str]  # of prototypes, given by the user
     color_by: str | None
     slides: "AtlasWeights | None" = None  # as the atlas measured them
     failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
@@ -116,7 +116,7 @@ def gather(request: Request) -> Material:
     _refuse_others(artefacts)
     if request.color_by is not None and request.color_by not in run.cohort.columns:
         known = ", ".join(run.cohort.columns)
-        raise InputError(f"--color-by: the cohort has no column {request.color_by!r}; it has {known}.")
+        raise InputError(f"The cohort has no column {request.color_by!r}, which `color_by=` asks for; it has {known}.")
     mixtures = load_mixtures(run)
     names = read_names(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
     title = request.title or run.study.name
@@ -189,7 +189,7 @@ def _prototypes(artefacts: Mapping[str, Artefact], mixtures: Mixtures | None) ->
     if numbers:
         return max(numbers) + 1
     if mixtures is None:
-        raise InputError("--names: there are no prototypes to name in this run; leave it out, or give --atlas.")
+        raise InputError("There are no prototypes to name in this run; leave `names=` out, or give `atlas=`.")
     return len(mixtures.prototypes)
 
 

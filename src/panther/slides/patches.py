@@ -36,7 +36,7 @@ def patch_spec(slide: Slide, size: int = 256, mpp: float = 0.5, overlap: int = 0
     if factor * ENLARGE < 1:
         raise InputError(
             f"{slide.name}: the slide has {slide.mpp:g} um/px, patches at {mpp:g} um/px would be enlarged {1 / factor:.2g} times; "
-            f"ask for --mpp {slide.mpp:.3g} or coarser, or leave the slide out."
+            f"ask for `mpp={slide.mpp:.3g}` or coarser, or leave the slide out."
         )
     size_level0 = max(1, _half_up(size * factor))
     level = slide.best_level(size_level0 / size)

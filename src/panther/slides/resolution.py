@@ -10,7 +10,7 @@ from panther.errors import InputError
 
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
-OVERRIDE = "give the true value with --slide-mpp 0.25, or a table with the columns wsi,mpp with --mpp-table"
+OVERRIDE = "give the true value with `slide_mpp=0.25`, or a table with the columns wsi,mpp with `mpp_table=`"
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}

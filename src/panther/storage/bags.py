@@ -108,7 +108,7 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
     refs = []
     for slide, files in sorted(by_slide.items()):
         try:
-            use = files[0] if len(files) == 1 else _one_of(path, slide, files)
+            use = files[0] if len(files) == 1 else one_of(path, slide, files)
             refs.append(BagRef(slide, (use,), reading))
         except InputError as error:
             problems[slide] = str(error)
@@ -164,7 +164,7 @@ def _cannot_be_listed(error: OSError) -> None:
     raise InputError(f"{error.filename}: cannot be listed ({error.strerror}); check its permissions.") from error
 
 
-def _one_of(folder: Path, slide: str, files: list[Path]) -> Path:
+def one_of(folder: Path, slide: str, files: list[Path]) -> Path:
     """Return the file to use of several with one name: the only bag among them, or any where all hold the same features.
 
     CLAM keeps each slide three times: coordinates in `patches`, features in `h5_files` and once more in `pt_files`.

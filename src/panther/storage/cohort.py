@@ -41,7 +41,7 @@ def select_slides(
     listing = list_bags(features, reading=reading)
     if table is None:
         if split is not None or by_patient:
-            raise InputError("--split and --by patient need a --table that says which slides are meant.")
+            raise InputError("`split=` and `by_patient=True` need a `table=` that says which slides are meant.")
         return Selection(listing.refs, listing.problems)
     clinical = read_table(table, split)
     known = {ref.sample for ref in listing.refs} | set(listing.problems)
@@ -60,7 +60,7 @@ def select_slides(
     if not by_patient:
         return Selection(refs, problems, notes, clinical)
     if "case_id" not in clinical.columns:
-        raise InputError(f"{table}: no patient column; --by patient needs one called case_id.")
+        raise InputError(f"{table}: no patient column; `by_patient=True` needs one called case_id.")
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
     return Selection(grouped.refs, problems, notes, _patients(clinical.loc[[ref.sample for ref in refs]]))
 

@@ -27,10 +27,10 @@ class Conversion:
     def __post_init__(self) -> None:
         writers.entry(self.to)
         if self.dtype != "keep" and self.dtype not in DTYPES:
-            raise InputError(f"--dtype is keep, {', '.join(DTYPES)}, not {self.dtype!r}.")
+            raise InputError(f"`dtype={self.dtype}` is not known; known are keep, {', '.join(DTYPES)}.")
         if self.mpp is not None and not 0.05 <= self.mpp <= 5:
             raise InputError(
-                f"--mpp {self.mpp} is not a plausible resolution; expected 0.05 to 5 micrometres per pixel."
+                f"`mpp={self.mpp}` is not a plausible resolution; expected 0.05 to 5 micrometres per pixel."
             )
 
     def __call__(self, ref: BagRef) -> str:

@@ -82,7 +82,7 @@ def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
     for index, row in enumerate(vectors):
         if np.abs(row).max() > np.finfo(np.float16).max:
             raise InputError(
-                f"An embedding holds numbers up to {np.abs(row).max():.3g}, too large for float16; use --dtype float32."
+                f"An embedding holds numbers up to {np.abs(row).max():.3g}, too large for float16; use `dtype=float32`."
             )
         stored[index] = row
         error = np.maximum(error, np.abs(row - stored[index].astype(np.float32)))
@@ -178,7 +178,7 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
     _check_weights(path, samples, weights, columns)
     if needed not in columns:
         raise InputError(
-            f"{path}: no column {needed!r}; it has {', '.join(sorted(columns))}. Embed with --table to add clinical columns."
+            f"{path}: no column {needed!r}; it has {', '.join(sorted(columns))}. Embed with `table=` to add clinical columns."
         )
     missing = sum(value in ("", "nan", "None") for value in columns[needed])
     if missing:

@@ -1,13 +1,12 @@
 """What a file or a folder holds, in words and numbers, without reading more than headers."""
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from panther.errors import InputError, NotABagError
 from panther.statistics import first_bad_row
-from panther.storage.bags import files_below
+from panther.storage.bags import files_below, one_of
 from panther.storage.names import as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
@@ -39,14 +38,20 @@ def files_of(path: Path) -> list[Path]:
     return files
 
 
-def twice(found: dict[Path, dict[str, Any]]) -> dict[str, list[Path]]:
-    """Slides with more than one bag."""
-    count = Counter(about["slide"] for about in found.values() if about["kind"] == "bag")
-    return {
-        slide: [path for path, about in found.items() if about.get("slide") == slide]
-        for slide, n in count.items()
-        if n > 1
-    }
+def twice(folder: Path, found: dict[Path, dict[str, Any]]) -> dict[str, str]:
+    """Slides with more than one bag of which none can be chosen, and why: the rule of `list_bags`."""
+    places: dict[str, list[Path]] = {}
+    for path, about in found.items():
+        if about["kind"] == "bag":
+            places.setdefault(about["slide"], []).append(path)
+    problems = {}
+    for slide, files in places.items():
+        try:
+            if len(files) > 1:
+                one_of(folder, slide, files)
+        except InputError as error:
+            problems[slide] = str(error)
+    return problems
 
 
 def _bag(path: Path, deep: bool) -> dict[str, Any]:

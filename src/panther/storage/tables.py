@@ -122,7 +122,7 @@ def _ids(path: Path, column: "pd.Series") -> list[str]:
 def part_of(path: Path, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
     """Rows whose column `split` says so."""
     if "split" not in table.columns:
-        raise InputError(f"{path}: --split {split} needs a column `split`; the table has {', '.join(table.columns)}.")
+        raise InputError(f"{path}: `split={split}` needs a column `split`; the table has {', '.join(table.columns)}.")
     part = table[table["split"].astype(str) == split]
     if part.empty:
         known = ", ".join(sorted(table["split"].astype(str).unique()))

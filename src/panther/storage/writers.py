@@ -39,7 +39,7 @@ def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
             if bag.spec.coords_unit != "px":
                 raise InputError(
                     f"{bag.source}: coordinates are in micrometres but TRIDENT's are level-0 pixels; "
-                    "give the slides' level-0 resolution with --mpp 0.25, or write another layout."
+                    "give the slides' level-0 resolution with `mpp=0.25`, or write another layout."
                 )
             coords = file.create_dataset("coords", data=bag.places().numpy().astype(np.int64))
             coords.attrs.update(_geometry(bag))
@@ -76,7 +76,7 @@ def cast(bag: Bag, block: Tensor, dtype: torch.dtype) -> Tensor:
     out = block.to(dtype).contiguous()
     if dtype == torch.float16 and bool((torch.isinf(out) & torch.isfinite(block)).any()):
         raise InputError(
-            f"{bag.source}: features up to {float(block.abs().max()):.3g} do not fit float16; use --dtype float32."
+            f"{bag.source}: features up to {float(block.abs().max()):.3g} do not fit float16; use `dtype=float32`."
         )
     return out
 
@@ -88,7 +88,7 @@ def _blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
 def _numpy(bag: Bag, dtype: torch.dtype) -> np.dtype:
     if dtype == torch.bfloat16:
         raise InputError(
-            f"{bag.source}: NumPy and HDF5 have no bfloat16; give --dtype float32, or write safetensors, which has."
+            f"{bag.source}: NumPy and HDF5 have no bfloat16; give `dtype=float32`, or write safetensors, which has."
         )
     return torch.empty(0, dtype=dtype).numpy().dtype
 

@@ -236,7 +236,7 @@ def _missing_images(slides: list[str], given: bool) -> list[str]:
     if not slides:
         return []
     if not given:
-        return ["No slide images, so there are no pictures of patches; give their folder with --slides."]
+        return ["No slide images, so there are no pictures of patches; give their folder with `slides=`."]
     return [
         f"{len(slides)} slides with exemplars have no image of their name, e.g. {slides[0]}: those have no pictures."
     ]

@@ -41,10 +41,10 @@ def find_cohort(
     """Slides with features (of the table, where there is one), their patients and images, and the columns to compare by."""
     columns = [*groups, *([site] if site is not None else [])]
     if columns and table is None:
-        raise InputError(f"--group and --site need a --table with the column {columns[0]!r}.")
+        raise InputError(f"`group=` and `site=` need a `table=` with the column {columns[0]!r}.")
     repeated = [name for name in columns if columns.count(name) > 1]
     if repeated:
-        raise InputError(f"The column {repeated[0]!r} is asked for twice; give it once, with --group or with --site.")
+        raise InputError(f"The column {repeated[0]!r} is asked for twice; give it once, with `group=` or with `site=`.")
     chosen = select_slides(features, table, split, reading=reading)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = _patients(chosen, samples)
@@ -64,7 +64,7 @@ def _patients(chosen: Selection, samples: Sequence[str]) -> tuple[dict[str, str]
         return {slide: str(chosen.clinical.loc[slide, "case_id"]) for slide in samples}, []
     if all(re.match(TCGA, slide) for slide in samples):
         return {slide: slide[:12] for slide in samples}, []
-    note = "Every slide counts as a patient of its own; a --table with a column case_id says which belong together."
+    note = "Every slide counts as a patient of its own; a `table=` with a column case_id says which belong together."
     return {slide: slide for slide in samples}, [note] if len(samples) > 1 else []
 
 
@@ -73,13 +73,13 @@ def _images(features: Path, slides: Path | None, samples: Sequence[str]) -> dict
     if slides is None:
         return {}
     if not slides.exists():
-        raise InputError(f"{slides}: there is no such folder of slides; without --slides the atlas has no pictures.")
+        raise InputError(f"{slides}: there is no such folder of slides; without `slides=` the atlas has no pictures.")
     jobs, _ = find_jobs(features, None, slides, None)
     images = {job.sample: job.image for job in jobs if job.image is not None}
     if not any(sample in images for sample in samples):
         raise InputError(
             f"{slides}: none of the {len(samples)} slides has an image of its name there, e.g. {samples[0]}; "
-            "give the folder of their images, or leave --slides out."
+            "give the folder of their images, or leave `slides=` out."
         )
     return images
 

@@ -102,7 +102,7 @@ def check_attributable(model: Model) -> None:
     if model.scaler is None or model.prototypes is None:
         raise InputError(
             f"The model is the network {name!r}, which has no embedding by prototypes to attribute to; "
-            "draw its attention with `panther map --model`, or train panther with a head."
+            "map its attention instead, or train panther with a head."
         )
     if any(prototype < 0 for prototype, _, _ in build(name, model.prototypes, model.method.options).columns()):
         readout = model.method.options.get("readout")
@@ -171,10 +171,10 @@ def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
     if asked is None:
         return "exact" if linear else "shapley"
     if asked not in KINDS:
-        raise InputError(f"--kind {asked!r} is not known; known are {', '.join(KINDS)}.")
+        raise InputError(f"`kind={asked}` is not known; known are {', '.join(KINDS)}.")
     if asked == "exact" and not linear:
         raise InputError(
-            f"--kind exact needs a head that is linear in the embedding, but the model is {model.head.name} with the loss {model.task.name}; "
+            f"`kind=exact` needs a head that is linear in the embedding, but the model is {model.head.name} with the loss {model.task.name}; "
             "use shapley or integrated-gradients."
         )
     return asked

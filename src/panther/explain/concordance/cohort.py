@@ -117,7 +117,7 @@ def centroid_classes(question: Question) -> np.ndarray | None:
     classes = question.labels.of_prototypes(question.prototypes)
     if classes is None and question.by == "centroid":
         raise InputError(
-            "--by centroid needs a probe and prototypes of features that were not normalised; use --by members."
+            "`by=centroid` needs a probe and prototypes of features that were not normalised; use `by=members`."
         )
     return classes
 

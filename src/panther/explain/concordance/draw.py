@@ -184,7 +184,7 @@ def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
         x, y, w, h = heat.region
         if not ((corners < (x + w, y + h)) & (corners + pitch > (x, y))).all(1).any():
             raise InputError(
-                f"{heat.found.slide}: no patch lies in --region {x:g},{y:g},{w:g},{h:g}; give another one."
+                f"{heat.found.slide}: no patch lies in `region={x:g},{y:g},{w:g},{h:g}`; give another one."
             )
     window = _densest(heat, view) if heat.region is None else _shaped(heat.region, width / height)
     x, y, w, h = _inside(window, view)

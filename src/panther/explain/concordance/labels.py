@@ -88,7 +88,7 @@ class TruthLabels:
     def of(self, bag: Bag) -> np.ndarray:
         """One for the class of a labelled patch, zero for others; rows of NaN for patches without a label."""
         if bag.places is None:
-            raise InputError(f"{bag.source}: the file has no coordinates, by which labels are matched; use --probe.")
+            raise InputError(f"{bag.source}: the file has no coordinates, by which labels are matched; use `probe=`.")
         here = self.places.get(bag.slide_id)
         if here is None:
             raise InputError(f"{self.path}: no row is of the slide {bag.slide_id}; add its patches, or leave it out.")

@@ -38,7 +38,7 @@ class ProbeSettings:
 
     def __post_init__(self) -> None:
         if self.folds < 2 or self.per_class < 2:
-            raise InputError(f"--folds {self.folds} and --per-class {self.per_class} must be at least 2.")
+            raise InputError(f"`folds={self.folds}` and `per_class={self.per_class}` must be at least 2.")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class TissueProbe:
         if dim != self.dim or other:
             raise InputError(
                 f"{source}: {dim} features of the encoder {encoder!r}, but the probe was trained on {self.dim} of {self.encoder!r}; "
-                "train a probe on the same encoder with `panther probe --encoder`."
+                "train a probe on features of the same encoder."
             )
 
     def logits(self, x: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def suggested_names(cohort: Cohort) -> str:
     import yaml
 
     lines = [
-        "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, use with --names.\n"
+        "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
     ]
     for c, counts in enumerate(cohort.naming.counts):
         name = cohort.question.maps.names.get(c) or _suggested(cohort, c)

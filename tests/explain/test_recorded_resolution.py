@@ -1,0 +1,56 @@
+"""A slide whose tags are wrong: the resolution that its patches were cut with is in the feature file and is not asked for again."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.running import Runner
+from explain.known_regions import COLOURS, HEIGHT, MPP, WIDTH, truth
+from panther import load_prototypes, open_bag
+from panther.errors import InputError
+from panther.explain import make_map
+from panther.slides import open_slide
+from slides.phantoms import write_pyramid
+
+FEATURES = "job/20x_256px_0px_overlap/features_lite0"
+
+
+@pytest.fixture
+def panther(monkeypatch, capsys) -> Runner:
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, panther) -> Path:
+    """A job on a slide that says 50 um/px, with a table that says 0.5."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    write_pyramid(tmp_path / "images" / "s.tif", COLOURS[truth(WIDTH, HEIGHT)], 50.0, levels=2)
+    (tmp_path / "mpp.csv").write_text(f"wsi,mpp\ns.tif,{MPP}\n")
+    panther("slides", "images", "-o", "job", "--encoder", "lite0", "--mpp-table", "mpp.csv", "-j", 1)
+    panther("prototypes", FEATURES, "-C", 2, "-o", "p.safetensors")
+    return tmp_path
+
+
+def test_maps_and_the_atlas_use_the_resolution_that_the_features_record(folder, panther):
+    with pytest.raises(InputError, match="not plausible"):
+        open_slide(folder / "images" / "s.tif")
+    panther("map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slide", "images")
+    panther("atlas", FEATURES, "-p", "p.safetensors", "-o", "atlas", "--slides", "images")
+    bag = open_bag(folder / FEATURES / "s.h5")
+    assert bag.spec.mpp_level0 == MPP
+    found = make_map(bag, load_prototypes("p.safetensors"), image=folder / "images" / "s.tif")
+    assert found.view.mpp == MPP
+
+
+def test_a_converted_file_still_records_it(folder, panther):
+    panther("convert", FEATURES, "fast", "--dtype", "float16")
+    assert open_bag("fast/s.h5").spec.mpp_level0 == MPP
+    panther("map", "fast", "-p", "p.safetensors", "-o", "maps", "--slide", "images")
+
+
+def test_what_the_user_says_goes_first(folder, panther):
+    _, err = panther(
+        "map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slide", "images", "--slide-mpp", 9, code=2
+    )
+    assert "not plausible" in err or "9" in err
