@@ -129,9 +129,9 @@ def test_models_without_a_part_for_each_prototype_are_refused(trained: Trained) 
             attribute(
                 trained(method=method, head=Named(name="own" if method.name == "abmil" else "linear")), trained.bags
             )
-    with pytest.raises(InputError, match="exact needs a head that is linear"):
+    with pytest.raises(InputError, match="`kind=exact` needs a head that is linear"):
         attribute(trained(head=Named(name="mlp")), trained.bags, AttributionSettings("exact"))
-    with pytest.raises(InputError, match="'magic' is not known"):
+    with pytest.raises(InputError, match="`kind=magic` is not known"):
         attribute(trained(), trained.bags, AttributionSettings("magic"))
 
 

@@ -89,7 +89,7 @@ def test_prototypes_that_come_back_to_the_end_of_the_range_are_not_called_the_mo
     choice = choose_c(cohort(6), (2, 6), FAST)
     assert choice.supported is not None
     assert choice.supported[1] == 6
-    assert any("look further (--range 2:12)" in remark for remark in choice.remarks)
+    assert any("look further (`range=2:12`)" in remark for remark in choice.remarks)
 
 
 def test_gains_are_told_beside_their_spread():

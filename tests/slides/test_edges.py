@@ -77,7 +77,7 @@ def test_a_job_says_what_the_edges_cost_and_padding_gives_it_back(path: Path, tm
     (told,) = run_job(refs, steps["drop"], job).rows
     assert told["edge_lost"] == pytest.approx(1 - 900 * 400 / (950 * 440), abs=0.01)
     assert "strips at the right (200 um) and bottom (160 um) edge" in told["note"]
-    assert "--edge pad" in told["note"]
+    assert "`edge=pad`" in told["note"]
     assert run_job(refs, steps["drop"], job).worked == 0
     again = run_job(refs, steps["pad"], job)
     assert again.worked == 1

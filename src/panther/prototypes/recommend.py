@@ -129,7 +129,7 @@ def _remarks(known: Mapping[int, Judged], choice: Choice, cohort: Cohort) -> Ite
             + (", and no reason to take prototypes that do not come back." if c < largest else ".")
         )
     if choice.supported is not None and choice.supported[1] == largest:
-        yield f"Prototypes still come back at C = {largest}, where the range ends: look further (--range {min(known)}:{2 * largest})."
+        yield f"Prototypes still come back at C = {largest}, where the range ends: look further (`range={min(known)}:{2 * largest}`)."
     if choice.supported is None and here.stability_seeds < NEARLY_ALL:
         yield (
             f"Two seeds on the same {cohort.unit} agree on {here.stability_seeds:.0%} of the assignments only: K-means itself is undecided, as the "

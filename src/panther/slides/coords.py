@@ -57,10 +57,11 @@ def write_coords(path: Path, value: Coords, saved_to: str) -> None:
         coords.attrs["panther"] = json.dumps({**exact, **value.about}, sort_keys=True)
 
 
-def read_coords(path: Path) -> Coords:
+def read_coords(path: Path | str) -> Coords:
     """Read a coordinates file, ours or TRIDENT's; without our attribute the level and the exact resolution are not known."""
     import h5py
 
+    path = Path(path)
     try:
         with h5py.File(path) as file:
             coords = np.asarray(file["coords"], np.int64)

@@ -167,7 +167,7 @@ def _left_over(about: Mapping[str, Any]) -> str:
     if about.get("edge_lost", 0.0) < TOLD:
         return ""
     right, bottom = about["edge_um"]
-    what = "--edge pad gives them patches" if about["edge"] == EDGES[0] else "too little for --min-tissue"
+    what = "`edge=pad` gives them patches" if about["edge"] == EDGES[0] else "too little for `min_tissue=`"
     return (
         f"{about['edge_lost']:.1%} of the tissue lies in strips at the right ({right:.0f} um) and bottom ({bottom:.0f} um) edge "
         f"that no patch covers ({what})"

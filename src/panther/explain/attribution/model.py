@@ -102,7 +102,7 @@ def check_attributable(model: Model) -> None:
     if model.scaler is None or model.prototypes is None:
         raise InputError(
             f"The model is the network {name!r}, which has no embedding by prototypes to attribute to; "
-            "map its attention instead, or train panther with a head."
+            "draw its attention with `panther map --model`, or train panther with a head."
         )
     if any(prototype < 0 for prototype, _, _ in build(name, model.prototypes, model.method.options).columns()):
         readout = model.method.options.get("readout")

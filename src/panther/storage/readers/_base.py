@@ -86,7 +86,7 @@ def _opened(candidate: Candidate) -> Bag:
     except Exception as error:  # a broken file may raise anything
         if isinstance(error, OSError) and error.errno in NOT_THE_FILE:
             raise InputError(
-                f"{path}: cannot be read now ({error.strerror}); the file need not be damaged: use fewer --workers and run again."
+                f"{path}: cannot be read now ({error.strerror}); the file need not be damaged: use fewer `workers=` and run again."
             ) from error
         raise InputError(
             f"{path}: the file is damaged ({first_sentence(error)}); extract its features again."
