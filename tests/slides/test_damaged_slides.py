@@ -9,6 +9,7 @@ from phantoms import disc, iou, tissue_slide, write_pyramid
 
 from encoders.making import damage
 from panther.errors import InputError
+from panther.execution import Outcome
 from panther.slides import (
     Job,
     PatchStep,
@@ -20,6 +21,7 @@ from panther.slides import (
     run_job,
     slide_readers,
 )
+from panther.slides.job import Visit, _row
 from panther.slides.overview import overview
 from panther.slides.plan import Planner
 from panther.slides.polygons import rasterise
@@ -100,8 +102,9 @@ def test_a_job_goes_on_over_damage_and_says_how_much_is_lost(path: Path, tmp_pat
     spoil(path, 0, 1, 2)
     refs = list_slides([path]).refs
     report = run_job(refs, [TissueStep(), PatchStep(32, MPP)], Job(tmp_path / "job"))
-    assert not report.failures
     (row,) = report.rows
+    assert row["status"] == "partly read"
+    assert "could not be decoded" in report.failures["a"]  # told as a failure: exit code 1
     assert 0.10 < row["unread"] < 0.21  # 65,536 of 630,000 pixels, and the rim of their tiles
     assert "could not be decoded and counts as glass" in row["note"]
     assert report.patches > 50
@@ -125,6 +128,21 @@ def test_a_job_reports_tiles_with_a_few_wrong_bytes(path: Path, tmp_path: Path) 
     (row,) = run_job(list_slides([path]).refs, [TissueStep()], Job(tmp_path / "job")).rows
     assert 0.10 < row["unread"] < 0.21
     assert "could not be decoded and counts as glass" in row["note"]
+
+
+@pytest.mark.parametrize(
+    ("about", "status"),
+    [
+        ({"unread": 0.04}, "done"),
+        ({"unread": 0.06}, "partly read"),
+        ({"unread": 0.0, "features": 97, "masked": 3}, "done"),
+        ({"unread": 0.0, "features": 60, "masked": 40}, "partly read"),
+        ({"features": 0, "masked": 0}, "done"),
+    ],
+)
+def test_a_slide_that_lost_more_than_a_twentieth_is_partly_read(path: Path, about: dict, status: str) -> None:
+    (ref,) = list_slides([path]).refs
+    assert _row(ref, Outcome(0, Visit(about=about)))["status"] == status
 
 
 def test_a_sound_slide_has_nothing_lost(path: Path, tmp_path: Path) -> None:

@@ -196,10 +196,13 @@ def _listing(slides: Sequence[Path], mpp: float | None, table: Path | None, job:
 
 
 def _lines(done: Any, job: Path, seconds: float) -> list[str]:
-    finished = [row for row in done.rows if row["status"] == "done"]
+    from panther.slides.job import PARTLY
+
+    finished = [row for row in done.rows if row["status"] in ("done", PARTLY)]
+    partly = sum(row["status"] == PARTLY for row in finished)
     lines = [
-        f"{len(finished)} of {len(done.rows)} slides done, {done.patches:,} patches, {seconds:.1f} s "
-        f"({len(finished) - done.worked} were done already) -> {job}"
+        f"{len(finished) - partly} of {len(done.rows)} slides done{f', {partly} partly read' if partly else ''}, "
+        f"{done.patches:,} patches, {seconds:.1f} s ({len(finished) - done.worked} were done already) -> {job}"
     ]
     if finished:
         lines.append(f"Look at the contours in {job / 'contours'}; edited GeoJSON files are honoured by the next run.")

@@ -37,6 +37,11 @@ COLUMNS = (
     "note",
 )
 
+PARTLY = "partly read"
+MOST_LOST = (
+    0.05  # share of a slide that may be undecodable before the slide counts as partly read, which is told as a failure
+)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -166,7 +171,7 @@ def run_job(
     visits = [outcome.value for outcome in outcomes.values() if outcome.value is not None]
     return JobReport(
         tuple(rows),
-        {row["slide"]: row["reason"] for row in rows if row["status"] == "failed"},
+        {row["slide"]: row["reason"] for row in rows if row["status"] in ("failed", PARTLY)},
         sum(1 for visit in visits if visit.ran),
         {row["slide"]: row["reason"] for row in rows if row["status"] == "busy"},
     )
@@ -188,7 +193,7 @@ def _merge(job: Job, rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
         kept = table.get(row["slide"], {})
         # somebody else's finished row is better than our "busy"
-        table[row["slide"]] = kept if row["status"] == "busy" and kept.get("status") == "done" else row
+        table[row["slide"]] = kept if row["status"] == "busy" and kept.get("status") in ("done", PARTLY) else row
     names = [*COLUMNS, *sorted({key for row in table.values() for key in row} - set(COLUMNS))]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
@@ -219,4 +224,14 @@ def _row(slide: SlideRef, outcome: Outcome[Visit]) -> dict[str, Any]:
         return {**row, "status": "failed", "reason": outcome.reason}
     if visit.busy:
         return {**row, "status": "busy", "reason": f"{visit.busy} is working on it"}
+    lost = _lost_share(visit.about)
+    if lost > MOST_LOST:
+        reason = f"{slide.name}: {lost:.0%} of it could not be decoded and is left out; copy or scan the slide again."
+        return {**row, "status": PARTLY, **visit.about, "reason": reason}
     return {**row, "status": "done", **visit.about}
+
+
+def _lost_share(about: Mapping[str, Any]) -> float:
+    """Largest share that could not be decoded: of the overview, or of the patches that were to be encoded."""
+    masked, kept = float(about.get("masked") or 0), float(about.get("features") or 0)
+    return max(float(about.get("unread") or 0), masked / max(masked + kept, 1))
