@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check-imports docs unit slow format bench clean
+.PHONY: demo test lint types check-imports docs unit slow fuzz format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   set up and run everything on a cohort of drawn slides: minutes, offline, a report at the end"
 	@echo "make test   set up, then lint, types, import rules and tests (what CI runs)"
+	@echo "make fuzz   damage every kind of file that is read, for FUZZ_SECONDS (300), from FUZZ_SEED (0)"
 	@echo "make slow   the tests that take minutes each, which CI leaves out"
 	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
 
@@ -40,6 +41,11 @@ unit: $(STAMP)
 
 slow: $(STAMP)
 	$(BIN)/pytest -n 2 -m slow
+
+FUZZ_SECONDS ?= 300
+FUZZ_SEED ?= 0
+fuzz: $(STAMP)
+	$(BIN)/python tests/hostile/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 test: lint types check-imports docs unit
 

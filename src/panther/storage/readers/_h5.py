@@ -137,7 +137,9 @@ class ChunkedRows(_Stored):
         offsets = np.full(-(-self.shape[0] // self.chunk), -1, np.int64)
 
         def note(info: Any) -> None:
-            offsets[info.chunk_offset[0] // self.chunk] = info.byte_offset
+            number = info.chunk_offset[0] // self.chunk
+            if number < len(offsets):  # else the index of the chunks is damaged, and some place stays empty
+                offsets[number] = info.byte_offset
 
         with reading(self.path), h5py.File(self.path, "r") as file:
             file[self.name].id.chunk_iter(note)
