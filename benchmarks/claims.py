@@ -64,14 +64,19 @@ def study(folder: Path, task: str) -> Path:
     return path
 
 
+def draw(folder: Path, settings: CohortSettings) -> Runner:
+    """Draw and encode one cohort, as far as it is not done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    runner = Runner(folder / ".done", print)
+    runner.run([step for step in steps(Demo(folder, settings)) if step.name in ("draw", "slides", "splits")])
+    return runner
+
+
 def predictions(folder: Path, settings: CohortSettings, task: str) -> pd.DataFrame:
     """Draw, encode and study one cohort, as far as it is not done; test predictions of every cell."""
-    folder.mkdir(parents=True, exist_ok=True)
-    demo = Demo(folder, settings)
-    runner = Runner(folder / ".done", print)
+    runner = draw(folder, settings)
     run = folder / f"claims-{task}"
-    made = [step for step in steps(demo) if step.name in ("draw", "slides", "splits")]
-    runner.run([*made, command(f"claims-{task}", [run / "table.md"], "run", study(folder, task), "-o", run)])
+    runner.run([command(f"claims-{task}", [run / "table.md"], "run", study(folder, task), "-o", run)])
     table = pd.read_csv(run / "predictions.csv", dtype={"patient": str})
     table["head"] = table["head"].replace({"paper-classification": "paper", "paper-survival": "paper"})
     return table
@@ -132,7 +137,12 @@ def main() -> None:
     parser.add_argument("--cohorts", type=int, default=3)
     parser.add_argument("--patients", type=int, default=60)
     parser.add_argument("--folder", type=Path, default=Path("claims"))
+    parser.add_argument("--draw-only", action="store_true", help="draw and encode the cohorts, study nothing")
     arguments = parser.parse_args()
+    if arguments.draw_only:
+        for seed in range(1, arguments.cohorts + 1):
+            draw(arguments.folder / f"cohort-{seed}", CohortSettings(arguments.patients, seed=seed))
+        return
     print(harness.machine("scikit-learn"))
     for task in TASKS:
         found = [

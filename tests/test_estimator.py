@@ -98,3 +98,11 @@ def test_coordinates_of_a_bag_are_an_array_that_is_read_when_asked_for(tmp_path)
         _ = lazy.coords
     np.save(tmp_path / "plain.npy", x)
     assert panther.open_bag(tmp_path / "plain.npy").coords is None
+
+
+def test_the_order_of_the_bags_does_not_matter(bags):
+    bags = [bag + 0.1 * index for index, bag in enumerate(bags)]
+    usual = Panther(3, random_state=0, sample=100).fit(bags)
+    turned = Panther(3, random_state=0, sample=100).fit(bags[::-1])
+    assert torch.equal(usual.prototypes_.centroids, turned.prototypes_.centroids)
+    assert np.array_equal(usual.transform(bags), turned.transform(bags))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from panther.version import __version__
 
 if TYPE_CHECKING:
+    from panther.embedding_models import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler
     from panther.errors import InputError
     from panther.estimator import Panther, embed
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 # Imported when first used: `import panther` and `panther --help` stay fast.
 _HOMES = {
     "Bag": "panther.types",
+    "EmbeddingClassifier": "panther.embedding_models",
+    "EmbeddingCox": "panther.embedding_models",
+    "EmbeddingScaler": "panther.embedding_models",
     "InputError": "panther.errors",
     "Mixture": "panther.types",
     "Panther": "panther.estimator",
@@ -28,6 +32,9 @@ _HOMES = {
 }
 __all__ = [
     "Bag",
+    "EmbeddingClassifier",
+    "EmbeddingCox",
+    "EmbeddingScaler",
     "InputError",
     "Mixture",
     "Panther",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,10 +113,8 @@ class Panther(TransformerMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     def fit(self, X: Sequence[BagLike], y: Any = None) -> "Panther":
-        """Fit prototypes on training bags; unlike the command it refuses the whole if one bag is bad."""
-        bags = [as_bag(bag, str(index)) for index, bag in enumerate(X)]
-        if len({bag.sample for bag in bags}) < len(bags):
-            raise InputError("Two bags have the same slide id; ids must be unique.")
+        """Fit prototypes on training bags, in whatever order they come; unlike the command it refuses the whole if one bag is bad."""
+        bags = _in_order_of_content([as_bag(bag, str(index)) for index, bag in enumerate(X)])
         settings = KMeansSettings(
             n_prototypes=self.n_prototypes,
             seed=self.random_state,
@@ -155,6 +154,15 @@ class Panther(TransformerMixin, BaseEstimator):
 
     def _options(self) -> dict[str, Any]:
         return {"preset": self.preset, "readout": self.readout, **(self.em_options or {})}
+
+
+def _in_order_of_content(bags: Sequence[Bag]) -> list[Bag]:
+    """Bags in an order, and under names, that depend on their content alone: patches are drawn by name, sums are added up in order."""
+    if len({bag.sample for bag in bags}) < len(bags):
+        raise InputError("Two bags have the same slide id; ids must be unique.")
+    keys = [bag.fingerprint() for bag in bags]
+    order = sorted(range(len(bags)), key=lambda index: keys[index])
+    return [replace(bags[index], slide_id=f"{keys[index]}-{rank}") for rank, index in enumerate(order)]
 
 
 def _vector(bag: Bag, *, prototypes: Prototypes, module: Aggregator) -> np.ndarray:

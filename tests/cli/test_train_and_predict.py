@@ -12,7 +12,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from hostile.judging import run_here
 from learning.generated import generate
 from panther.learning.metric_names import TITLES
-from panther.learning.model import load_model, save_model
+from panther.learning.model_file import load_model, save_model
 from panther.learning.task import Classification, CoxSurvival
 
 

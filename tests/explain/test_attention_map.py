@@ -18,7 +18,8 @@ from cli.running import Runner
 from panther.errors import InputError
 from panther.explain.attention import SCALES, attention, make_attention_map
 from panther.learning.heads import build_head
-from panther.learning.model import Model, save_model
+from panther.learning.model import Model
+from panther.learning.model_file import save_model
 from panther.learning.scaling import Scaler
 from panther.learning.study import Named
 from panther.learning.task import Classification, DiscreteSurvival

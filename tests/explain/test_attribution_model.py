@@ -21,7 +21,8 @@ from panther.errors import InputError
 from panther.explain.attribution.draw import patch_values, swarm_offsets
 from panther.explain.attribution.model import AttributionSettings, against_the_others, attribute
 from panther.learning.cohort import load_cohort
-from panther.learning.model import Model, Recipe, load_model, predict_bags, save_model, train_model
+from panther.learning.model import Model, Recipe, predict_bags, train_model
+from panther.learning.model_file import load_model, save_model
 from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
 from panther.learning.presets import TrainSettings
 from panther.learning.study import Named
@@ -63,7 +64,7 @@ def embedded(model: Model, trained: Trained) -> np.ndarray:
 
 
 def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(trained: Trained) -> None:
-    model = trained()
+    model = trained(scaling=Named(name="balanced"))
     found, failures = attribute(model, trained.bags)
     assert (found.kind, failures, found.sampling_error) == ("exact", {}, None)
     x = embedded(model, trained).astype(float)
@@ -86,9 +87,30 @@ def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(tr
     np.testing.assert_allclose(found.contributions.sum(2), found.by_prototype().sum(2))
 
 
+def test_a_probe_on_mixtures_in_their_fisher_metric_is_attributed_exactly_too(trained: Trained) -> None:
+    model = trained()
+    found, _ = attribute(model, trained.bags)
+    assert found.kind == "exact"
+    assert found.gap < 1e-9
+    assert {statistic for _, statistic in found.players} == {"pi", "mu", "Sigma", "part of mean"}
+    log = np.log(predict_bags(model, trained.bags)[1]["probabilities"])
+    change = found.contributions.sum(2) + found.baseline
+    np.testing.assert_allclose(change, np.stack([log[:, 0] - log[:, 1], log[:, 1] - log[:, 0]], 1), atol=1e-4)
+    # here the samples are the training's, so that contributions are measured from their mean
+    np.testing.assert_allclose(found.contributions.mean(0), 0, atol=1e-5)
+    x, usual = embedded(model, trained).astype(float), model.scaler.usual  # type: ignore
+    weights, means = x.reshape(len(x), 4, -1)[..., :1], x.reshape(len(x), 4, -1)[..., 1 : 1 + usual.means.shape[1]]  # type: ignore
+    weight = (model.network.network.weight / model.scaler.scale).detach().numpy().astype(float)  # type: ignore
+    weight = (weight - weight[::-1])[:, -usual.means.shape[1] :]  # type: ignore
+    part = (weights * means)[:, 2] - usual.parts[2].numpy()  # type: ignore
+    p = found.players.index((2, "part of mean"))
+    np.testing.assert_allclose(found.contributions[..., p], part @ weight.T, atol=1e-5)
+
+
 @pytest.mark.parametrize("count", [3, 5], ids=["enumerated", "sampled"])
 def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: Trained, count: int) -> None:
     model = trained(
+        scaling=Named(name="balanced"),
         head=Named(name="paper-classification", options={"after_dim": 8, "per_prototype_dim": 6}),
         prototypes=KMeansSettings(count, restarts=2, passes=1),
     )
@@ -136,7 +158,7 @@ def test_models_without_a_part_for_each_prototype_are_refused(trained: Trained) 
 
 
 def test_a_file_without_its_training_mean_takes_the_samples_and_says_so(trained: Trained, tmp_path: Path) -> None:
-    model = trained()
+    model = trained(scaling=Named(name="balanced"))
     save_model(model, tmp_path / "m")
     assert torch.equal(load_model(tmp_path / "m").baseline, model.baseline)  # type: ignore
     with safe_open(tmp_path / "m", framework="pt") as file:
@@ -216,7 +238,7 @@ def test_the_command_writes_what_the_contract_says(
     assert told["prototypes"][1] == {"prototype": 1, "name": "stroma", "colour": "#E69F00"}
     with (tmp_path / "a" / "attribution.csv").open() as handle:
         rows = list(csv.DictReader(handle))
-    assert len(rows) == 4 * 2 * 12
+    assert len(rows) == 4 * 2 * 16
     one = next(c for c in told["cohort"] if (c["output"], c["prototype"], c["statistic"]) == ("low", 2, "Sigma"))
     own = [
         float(r["contribution"]) for r in rows if (r["output"], r["prototype"], r["statistic"]) == ("low", "2", "Sigma")

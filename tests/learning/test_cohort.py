@@ -163,7 +163,7 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
             SurvivalOutcome("dss"),
             "dss_survival_days and dss_censorship.*slide_id, days, event",
         ),
-        ("slide_id,a\n1,x\n2,y\n", LABEL, "no label column 'label'; the columns are slide_id, a"),
+        ("slide_id,a\n1,x\n2,y\n", LABEL, "no label column 'label'; known are slide_id, a"),
         ("slide_id,a\n1,x\n2,y\n", LabelOutcome(), "no label column by habit among slide_id, a"),
         ("slide_id,label\n1,a\n1,b\n", LABEL, "1 slides have several rows that differ, e.g. 1"),
         ("slide_id,case_id,label\n1,p,a\n2,p,b\n", LABEL, "slides of patient p .* different labels, a, b"),

@@ -87,7 +87,7 @@ def test_a_linear_head_may_lack_a_bias():
 @pytest.mark.parametrize(
     ("name", "shape", "options", "sentence"),
     [
-        ("structured", (64,), {}, "one token a prototype"),
+        ("structured", (64,), {}, "one token per prototype"),
         ("structured", (C, T), {"shared": "cnn"}, "known are identity, linear, mlp"),
         ("structured", (C, T), {"dropout": 1.0}, "probability below 1"),
         ("linear", (C, T), {"width": 3}, "has no setting 'width'; known are bias"),
@@ -98,3 +98,32 @@ def test_a_linear_head_may_lack_a_bias():
 def test_what_makes_no_head_is_refused_in_a_sentence(name, shape, options, sentence):
     with pytest.raises(InputError, match=sentence):
         build_head(name, shape, 2, options)
+
+
+@pytest.mark.parametrize("name", heads.names())
+def test_numbers_of_the_whole_slide_follow_the_tokens(name):
+    dim = (T - 1) // 2
+    head = build_head(name, (C, T, dim), 2, seed=0)
+    x = torch.randn(6, C * T + dim)
+    assert head(x).shape == (6, 2)
+    moved = x.clone()
+    moved[:, -dim:] += 1.0
+    assert not torch.allclose(head.eval()(x), head(moved))
+
+
+def test_gates_start_open_and_every_statistic_has_its_own():
+    dim = (T - 1) // 2
+    gated = build_head("structured", (C, T, dim), 1, seed=0).eval()
+    plain = build_head("structured", (C, T, dim), 1, {"gates": False}, seed=0).eval()
+    x = torch.randn(5, C * T + dim)
+    torch.testing.assert_close(gated(x), plain(x))
+    gated(x).square().sum().backward()
+    assert (gated.gates.exponent.grad.abs() > 0).all()
+    with torch.no_grad():
+        gated.gates.exponent[0] = -1.0  # shares are shut out
+    moved = x.clone()
+    moved[:, : C * T : T] += 5.0
+    torch.testing.assert_close(gated(x), gated(moved))
+    assert (
+        "gates.exponent" not in build_head("structured", (C, T), 1).state_dict()
+    )  # nothing to weigh without the slide's mean

@@ -10,10 +10,12 @@ from generated import generate
 
 from panther.errors import InputError
 from panther.learning.cohort import load_cohort
-from panther.learning.model import Recipe, load_model, predict_bags, save_model, train_model
+from panther.learning.model import Recipe, predict_bags, train_model
+from panther.learning.model_file import load_model, save_model
 from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
 from panther.learning.presets import TrainSettings
 from panther.learning.study import Named
+from panther.learning.targets import Classes
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -135,3 +137,26 @@ def test_a_network_of_an_earlier_form_is_refused_by_name(cohort, tmp_path):
     save_file(tensors, tmp_path / "old.safetensors", {"panther_model": json.dumps(about)})
     with pytest.raises(InputError, match=r"old.safetensors: trained with another form of ilra .* train it again"):
         load_model(tmp_path / "old.safetensors")
+
+
+def test_a_probe_of_slides_keeps_a_patients_slides_in_one_inner_fold(tmp_path):
+    """Every patient has three nearly equal slides and a random label: nothing can be learnt, so nothing may look sure."""
+    rng = np.random.default_rng(0)
+    bags, labels, patients = [], [], {}
+    classes = rng.permutation(np.arange(24) % 2)
+    for patient in range(24):
+        own = rng.normal(size=(30, 12)) + rng.normal(size=12)
+        for slide in range(3):
+            path = tmp_path / f"p{patient:02d}-{slide}.npy"
+            np.save(path, (own + 0.01 * rng.normal(size=own.shape)).astype("f4"))
+            bags.append(BagRef(path.stem, (path,)))
+            patients[path.stem] = f"p{patient:02d}"
+            labels.append(classes[patient])
+    target = Classes(("a", "b"), np.array(labels))
+    recipe = replace(RECIPE, head=Named(name="probe"))
+    sure = {}
+    for name, given in {"divided": None, "together": patients}.items():
+        model, _ = train_model(bags, target, recipe, patients=given)
+        sure[name] = predict_bags(model, bags)[1]["probabilities"].max(1).mean()
+    assert sure["divided"] > 0.9
+    assert sure["together"] < 0.75

@@ -47,7 +47,7 @@ def attribute(
     from panther.explain.attribution.model import AttributionSettings, attribute, check_attributable
     from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
-    from panther.learning.model import load_model
+    from panther.learning.model_file import load_model
     from panther.slides import read_mpp_table
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output_folder

@@ -118,7 +118,7 @@ def _source(prototypes: Path | None, model: Path | None, asked: dict[str, Any]) 
         method, options = _method(*asked.values())
         source = _Source(None, load_prototypes(Path(str(prototypes))), method, options)
     else:
-        from panther.learning.model import load_model
+        from panther.learning.model_file import load_model
 
         _refuse(asked, "say how to assign patches, which the model of --model tells already")
         loaded = load_model(model)

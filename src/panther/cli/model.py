@@ -58,7 +58,8 @@ def train(
     from panther.execution import open_executor
     from panther.learning.cohort import load_cohort
     from panther.learning.columns import read_part
-    from panther.learning.model import save_model, train_model
+    from panther.learning.model import train_model
+    from panther.learning.model_file import save_model
     from panther.learning.study import TaskSpec
     from panther.storage.bags import join, list_bags
     from panther.storage.cohort import without_features
@@ -78,7 +79,10 @@ def train(
     refs = {ref.sample: ref for ref in listing.refs}
     bags = [join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples]
     with open_executor(common.suitable_workers(workers, bags)) as executor:
-        model, failures = train_model(bags, cohort.target, recipe, given, executor=executor, track=common.track)
+        patients = {s.id: s.patient for s in cohort.samples}
+        model, failures = train_model(
+            bags, cohort.target, recipe, given, patients=patients, executor=executor, track=common.track
+        )
     save_model(model, output)
     result = {
         "output": str(output),
@@ -159,7 +163,8 @@ def predict(
     """
     from panther.execution import open_executor
     from panther.learning.columns import read_part
-    from panther.learning.model import load_model, predict_bags
+    from panther.learning.model import predict_bags
+    from panther.learning.model_file import load_model
     from panther.learning.scoring import in_units, score, trained_task
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output

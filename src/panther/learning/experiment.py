@@ -169,9 +169,9 @@ class _Plan:
             made["embeddings"] = self._embeddings(cell, made["prototypes"])
         ids = {"train": train, "val": split.val, **split.test}
         ids = {part: names for part, names in ids.items() if names}
-        parts = Parts(
-            ids, {part: self.population.target.take(self.population.rows(names)) for part, names in ids.items()}
-        )
+        targets = {part: self.population.target.take(self.population.rows(names)) for part, names in ids.items()}
+        patient = dict(zip(self.population.ids, self.population.patients, strict=True))
+        parts = Parts(ids, targets, {name: patient[name] for names in ids.values() for name in names})
         made["models"] = self._model(cell, fold, parts, made)
         return made
 

@@ -1,4 +1,5 @@
-r"""Heads: from a slide embedding to logits. Input is a vector (B, D) or tokens (B, C, t), D = C t in the same order.
+r"""Heads: from a slide embedding to logits. Input is a vector (B, D) or tokens (B, C, t), D = C t in the same order; or, of shape
+(C, t, e), C tokens and then e numbers of the whole slide (its mean, with the scaling `fisher`).
 
 The structured head learns one small network per prototype (paper eq. 8),
 
@@ -30,7 +31,7 @@ def build_head(
     *,
     seed: int | None = None,
 ) -> nn.Module:
-    """Head of that name for embeddings of this shape, (D,) or (C, t); with a seed its start is reproducible."""
+    """Head of that name for embeddings of this shape, (D,), (C, t) or (C, t, e); with a seed its start is reproducible."""
     known = heads.entry(name).metadata["options"]
     for option in options or {}:
         if option not in known:
@@ -88,6 +89,7 @@ class StructuredSettings:
     per_prototype_dim: int = 128
     after_dim: int = 1024
     dropout: float = 0.1
+    gates: bool = True  # one learnable factor per statistic, where the scaling `fisher` gives four of them
 
     def __post_init__(self) -> None:
         for stage in ("shared", "per_prototype", "after"):
@@ -108,29 +110,62 @@ PAPER = {
 _STRUCTURED_OPTIONS = tuple(StructuredSettings.__dataclass_fields__)
 
 
+class StatisticGates(nn.Module):
+    r"""One positive factor per statistic, :math:`x_b \, e^{100 a_b}`, all 1 at the start: which of pi, mu, Sigma and the slide's mean to listen to.
+
+    The exponent is stretched so that the small steps of the paper's training (1e-4) can double a factor in some seventy steps.
+    """
+
+    STRETCH = 100.0
+
+    def __init__(self, n_prototypes: int, token: int, dim: int) -> None:
+        super().__init__()
+        one = torch.cat([torch.zeros(1), torch.ones(dim), torch.full((token - 1 - dim,), 2.0)]).long()
+        self.register_buffer(
+            "statistic", torch.cat([one.repeat(n_prototypes), torch.full((dim,), 3)]), persistent=False
+        )
+        self.exponent = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) -> (B, D)."""
+        return x * (self.STRETCH * self.exponent).exp()[self.get_buffer("statistic")]
+
+
 class Structured(nn.Module):
-    """Shared network, one network per prototype, concatenation, network after it, linear without bias."""
+    """Shared network, one network per prototype, concatenation, network after it, linear without bias.
+
+    Numbers of the whole slide pass a network of their own, as wide as a prototype's, and join the concatenation.
+    """
 
     def __init__(self, shape: tuple[int, ...], n_outputs: int, settings: StructuredSettings) -> None:
         super().__init__()
-        if len(shape) != 2:
+        if len(shape) < 2:
             raise InputError(
-                f"A structured head needs one token a prototype, (C, t), but the embedding is {' x '.join(map(str, shape))} numbers; "
+                f"A structured head needs one token per prototype, (C, t), but the embedding is {' x '.join(map(str, shape))} numbers; "
                 "use the readout `all` of panther (or h2t, ot), or another head."
             )
-        self.shape = shape
-        n_prototypes, width = shape
+        n_prototypes, token = shape[:2]
+        rest = shape[2] if len(shape) == 3 else 0
+        self.sizes = (n_prototypes, token, rest)
+        self.gates = StatisticGates(n_prototypes, token, rest) if rest and settings.gates else nn.Identity()
         dropout = settings.dropout
-        self.shared, width = STAGES[settings.shared](nn.Linear, width, settings.shared_dim, dropout)
+        self.shared, width = STAGES[settings.shared](nn.Linear, token, settings.shared_dim, dropout)
         own: Layer = lambda n_in, n_out: PerPrototypeLinear(n_prototypes, n_in, n_out)  # noqa: E731
         self.per_prototype, width = STAGES[settings.per_prototype](own, width, settings.per_prototype_dim, dropout)
-        self.after, width = STAGES[settings.after](nn.Linear, n_prototypes * width, settings.after_dim, dropout)
+        width *= n_prototypes
+        if rest:
+            self.slide, extra = STAGES[settings.per_prototype](nn.Linear, rest, settings.per_prototype_dim, dropout)
+            width += extra
+        self.after, width = STAGES[settings.after](nn.Linear, width, settings.after_dim, dropout)
         self.out = nn.Linear(width, n_outputs, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, t) or (B, C t) -> (B, n_outputs)."""
-        tokens = x.reshape(len(x), *self.shape)
-        return self.out(self.after(self.per_prototype(self.shared(tokens)).flatten(1)))
+        """(B, C, t), (B, C t) or (B, C t + e) -> (B, n_outputs)."""
+        n_prototypes, token, rest = self.sizes
+        tokens, slide = self.gates(x.flatten(1)).split([n_prototypes * token, rest], 1)
+        read = [self.per_prototype(self.shared(tokens.unflatten(1, (n_prototypes, token)))).flatten(1)]
+        read += [self.slide(slide)] if rest else []
+        return self.out(self.after(torch.cat(read, 1)))
 
 
 class Flat(nn.Module):
@@ -145,16 +180,21 @@ class Flat(nn.Module):
         return self.network(x.flatten(1))
 
 
+def _numbers(shape: tuple[int, ...]) -> int:
+    """How many numbers an embedding of that shape has."""
+    return math.prod(shape[:2]) + (shape[2] if len(shape) == 3 else 0)
+
+
 @heads.register("linear", options=("bias",))
 def linear(shape: tuple[int, ...], n_outputs: int, bias: bool = True) -> nn.Module:
     """Linear probe."""
-    return Flat(nn.Linear(math.prod(shape), n_outputs, bias=bias))
+    return Flat(nn.Linear(_numbers(shape), n_outputs, bias=bias))
 
 
 @heads.register("mlp", options=("hidden", "dropout"))
 def mlp(shape: tuple[int, ...], n_outputs: int, hidden: int | Sequence[int] = 512, dropout: float = 0.1) -> nn.Module:
     """One or more hidden layers on the whole vector."""
-    widths = [math.prod(shape), *([hidden] if isinstance(hidden, int) else hidden)]
+    widths = [_numbers(shape), *([hidden] if isinstance(hidden, int) else hidden)]
     if len(widths) < 2 or min(widths) < 1 or not 0 <= dropout < 1:
         raise InputError(
             f"An mlp needs hidden layers of at least 1 unit and dropout below 1, not {hidden} and {dropout}."

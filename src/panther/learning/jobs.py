@@ -15,6 +15,7 @@ import torch
 from panther.aggregators import build, embed_cohort
 from panther.errors import InputError
 from panther.learning.cache import load_embeddings, sound_checkpoint
+from panther.learning.fisher import Columns
 from panther.learning.heads import build_head
 from panther.learning.presets import TrainSettings
 from panther.learning.probes import fit_suitable
@@ -93,12 +94,12 @@ class Parts:
 
     ids: Mapping[str, tuple[str, ...]]  # train, val, test, test_<cohort>
     targets: Mapping[str, Target]
+    patients: Mapping[str, str]  # of each sample
 
     def signature(self) -> str:
-        """Hash of who is in which part, and of their targets."""
-        digest = hashlib.blake2b(
-            json.dumps({part: list(ids) for part, ids in self.ids.items()}).encode(), digest_size=12
-        )
+        """Hash of who is in which part, and of their patients and targets."""
+        who = {part: [(name, self.patients[name]) for name in ids] for part, ids in self.ids.items()}
+        digest = hashlib.blake2b(json.dumps(who).encode(), digest_size=12)
         for part in sorted(self.targets):
             for value in vars(self.targets[part]).values():
                 digest.update(np.asarray(value).tobytes() if isinstance(value, np.ndarray) else str(value).encode())
@@ -114,6 +115,7 @@ class Parts:
         return Parts(
             {part: tuple(self.ids[part][i] for i in rows) for part, rows in keep.items()},
             {part: self.targets[part].take(rows) for part, rows in keep.items()},
+            self.patients,
         )
 
 
@@ -153,13 +155,23 @@ class HeadJob:
         history: list[dict[str, float]] = []
         if self.head.name == PROBE:
             scaled = {part: scaler(torch.from_numpy(np.array(x[r]))).numpy() for part, r in rows.items()}
-            probe = fit_suitable(scaled["train"], parts.targets["train"], seed=self.settings.seed)
+            probe = fit_suitable(
+                scaled["train"],
+                parts.targets["train"],
+                groups=np.array([parts.patients[name] for name in parts.ids["train"]]),
+                blocks=scaler.blocks(columns),
+                seed=self.settings.seed,
+            )
             predictions = {
                 part: task.predict(torch.from_numpy(probe.logits(values))) for part, values in scaled.items()
             }
         else:
             head = build_head(
-                self.head.name, token_shape(columns), task.n_outputs, self.head.options, seed=self.settings.seed
+                self.head.name,
+                token_shape(scaler.columns(columns)),
+                task.n_outputs,
+                self.head.options,
+                seed=self.settings.seed,
             )
             sources = {
                 part: ArraySource(
@@ -233,10 +245,15 @@ class NetworkJob:
         checkpoint.unlink(missing_ok=True)
 
 
-def token_shape(columns: Sequence[tuple[int, str, int]]) -> tuple[int, ...]:
-    """(C, t) where every number belongs to a prototype, else (D,)."""
-    owners = {c for c, _, _ in columns}
-    return (len(columns),) if -1 in owners else (len(owners), len(columns) // len(owners))
+def token_shape(columns: Columns) -> tuple[int, ...]:
+    """(C, t) where every number belongs to a prototype; (C, t, e) where e numbers of the whole slide follow them; else (D,)."""
+    owners = [c for c, _, _ in columns]
+    rest = owners.count(-1)
+    if rest == len(columns) or -1 in owners[: len(columns) - rest]:
+        return (len(columns),)
+    count = len(set(owners)) - bool(rest)
+    token = (len(columns) - rest) // count
+    return (count, token, rest) if rest else (count, token)
 
 
 def write_predictions(

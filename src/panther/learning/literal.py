@@ -32,7 +32,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "nll": {"n_bins": 4, "alpha": 0.5, "on_edge": "earlier"},
     "ranking": {"tied_times": False},
 }
-_STRUCTURED = {"shared_dim": 256, "per_prototype_dim": 128, "after_dim": 1024, "dropout": 0.1}
+_STRUCTURED = {"shared_dim": 256, "per_prototype_dim": 128, "after_dim": 1024, "dropout": 0.1, "gates": False}
 HEADS: dict[str, dict[str, Any]] = {
     "linear": {"bias": False},
     "paper-classification": {"shared": "identity", "per_prototype": "mlp", "after": "mlp", **_STRUCTURED},

@@ -1,17 +1,15 @@
-"""One trained model as one portable file: prototypes, scaling, head or network, settings, and what it was trained on."""
+"""One trained model: prototypes, scaling, head or network, settings, and what it was trained on; training it and predicting with it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from panther.aggregators import build, embed_cohort
+from panther.aggregators import embed_cohort
 from panther.content import hash_contents
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
@@ -24,29 +22,15 @@ from panther.learning.scaling import Scaler, build_scaler, moments
 from panther.learning.sources import ArraySource
 from panther.learning.study import PROBE, Named, TaskSpec
 from panther.learning.targets import Target
-from panther.learning.task import Task, fit_task, load_task
+from panther.learning.task import Task, fit_task
 from panther.learning.trainer import fit, predict_logits
-from panther.mil import BagSource, LoadSettings, build_model, networks, revision
-from panther.patch_spec import in_common, spec_from
+from panther.mil import BagSource, LoadSettings, build_model, networks
+from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.prototypes.patches import example, look_at_all
-from panther.storage.atomic import atomic_write
 from panther.storage.bags import BagRef
-from panther.storage.metadata import Kinds, check_tensor, parse_about
-from panther.storage.prototypes import check_projection
-from panther.types import Openable, PatchSpec, Projection, Prototypes, check_resolution
+from panther.types import Openable, PatchSpec, Prototypes, check_resolution
 from panther.version import __version__
-
-FORMAT = 1
-_KEY = "panther_model"
-AGAIN = "train the model again"
-FIELDS: Kinds = {
-    **dict.fromkeys(("method", "head", "task", "about"), (dict,)),
-    "dim": (int,),
-    "encoder": (str, type(None)),
-    "normalise": (bool,),
-    "patch_spec": (dict, type(None)),
-}
 
 
 @dataclass(frozen=True)
@@ -58,7 +42,7 @@ class Recipe:
     loss: Named
     prototypes: KMeansSettings
     training: TrainSettings
-    scaling: Named = field(default_factory=lambda: Named(name="balanced"))
+    scaling: Named = field(default_factory=lambda: Named(name="fisher"))
     task: TaskSpec | None = None  # what is predicted, as columns of the table, and for whom
 
     @property
@@ -92,10 +76,14 @@ def train_model(
     recipe: Recipe,
     prototypes: Prototypes | None = None,
     *,
+    patients: Mapping[str, str] | None = None,
     executor: Executor | None = None,
     track: Track = untracked,
 ) -> tuple[Model, dict[str, str]]:
-    """Train on all samples given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed."""
+    """Train on all samples given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed.
+
+    ``patients`` names the patient of each sample, where samples are slides: a probe's inner folds keep a patient's slides together.
+    """
     bags, target, spec, failures = _alike(bags, target, executor, track)
     task = fit_task(recipe.loss.name, target, **recipe.loss.options)
     needs = not recipe.supervised or networks.entry(recipe.method.name).metadata["needs_prototypes"]
@@ -106,7 +94,8 @@ def train_model(
         fitted = fit_prototypes(bags, recipe.prototypes, executor=executor, track=track)
         prototypes, failures = fitted.prototypes, {**failures, **fitted.failures}
     train = _train_network if recipe.supervised else _train_head
-    network, scaler, baseline, contents, failed = train(bags, target, task, recipe, prototypes, executor, track)
+    own = patients or {bag.sample: bag.sample for bag in bags}
+    network, scaler, baseline, contents, failed = train(bags, target, task, recipe, prototypes, own, executor, track)
     about = {
         "version": __version__,
         "samples": sorted(contents),
@@ -139,6 +128,7 @@ def _train_head(
     task: Task[Any],
     recipe: Recipe,
     prototypes: Prototypes | None,
+    patients: Mapping[str, str],
     executor: Any,
     track: Track,
 ) -> tuple[nn.Module, Scaler | None, Tensor | None, Mapping[str, str], dict[str, str]]:
@@ -150,13 +140,14 @@ def _train_head(
     baseline = moments(table.vectors)[0].float()
     if recipe.head.name == PROBE:
         scaled = scaler(torch.from_numpy(np.array(table.vectors)))
-        probe = fit_suitable(scaled.numpy(), own, seed=recipe.training.seed)
+        groups, blocks = np.array([patients[name] for name in table.samples]), scaler.blocks(table.columns)
+        probe = fit_suitable(scaled.numpy(), own, groups=groups, blocks=blocks, seed=recipe.training.seed)
         head = build_head("linear", (scaled.shape[1],), probe.weight.shape[1])
         head.load_state_dict(
             {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}
         )
         return head.eval(), scaler, baseline, table.contents, dict(table.failures)
-    shape = token_shape(table.columns)
+    shape = token_shape(scaler.columns(table.columns))
     head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=recipe.training.seed)
     source = ArraySource(
         np.asarray(table.vectors),
@@ -175,6 +166,7 @@ def _train_network(
     task: Task[Any],
     recipe: Recipe,
     prototypes: Prototypes | None,
+    patients: Mapping[str, str],
     executor: Any,
     track: Track,
 ) -> tuple[nn.Module, Scaler | None, Tensor | None, Mapping[str, str], dict[str, str]]:
@@ -225,157 +217,3 @@ def check_bag(model: Model, ref: Openable) -> None:
             "encode the slides with the same encoder."
         )
     check_resolution(bag, model.spec, "the model was trained on")
-
-
-def save_model(model: Model, path: Path) -> None:
-    """Write one .safetensors file."""
-    from safetensors.torch import save_file
-
-    tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
-    p = model.prototypes
-    if p is not None:
-        optional = {"within_variance": p.within_variance, "mean": p.projection.mean, "basis": p.projection.basis}
-        tensors |= {
-            "prototypes.centroids": p.centroids,
-            **{f"prototypes.{k}": v for k, v in optional.items() if v is not None},
-        }
-    if model.scaler is not None:
-        tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
-    if model.baseline is not None:
-        tensors["baseline.mean"] = model.baseline
-    about = {
-        "format": FORMAT,
-        "method": model.method.model_dump(),
-        "head": model.head.model_dump(),
-        "task": model.task.settings(),
-        "dim": model.dim,
-        "encoder": model.encoder,
-        "normalise": p.projection.normalise if p is not None else False,
-        "patch_spec": model.spec.known(),
-        "about": dict(model.about),
-    }
-    if model.method.name in networks:
-        about["revision"] = revision(model.method.name)
-    with atomic_write(path) as temporary:
-        save_file(
-            {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
-            temporary,
-            {_KEY: json.dumps(about, sort_keys=True)},
-        )
-
-
-def load_model(path: Path) -> Model:
-    """Read a model file."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as handle:
-            metadata = handle.metadata() or {}
-            tensors = {name: handle.get_tensor(name).clone() for name in handle.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: cannot be read as a model ({error}); write it with `panther train`.") from error
-    if _KEY not in metadata:
-        raise InputError(f"{path}: a safetensors file, but not of a model; write one with `panther train`.")
-    about = parse_about(path, metadata[_KEY], FIELDS, FORMAT, AGAIN)
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise InputError(f"{path}: the file is damaged ({name} holds NaN or infinite numbers); {AGAIN}.")
-    try:
-        return _assembled(path, about, tensors)
-    except InputError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path}: the parts of the file contradict each other ({reason}); {AGAIN}.") from error
-
-
-def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
-    method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
-    _check_revision(path, method.name, about)
-    prototypes = _prototypes(path, tensors, about)
-    network = _network(method, head, task, about["dim"], prototypes)
-    _load_weights(
-        path, network, {n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")}
-    )
-    scaler = {n.removeprefix("scaler."): t for n, t in tensors.items() if n.startswith("scaler.")}
-    _check_widths(path, about, method, prototypes, scaler, tensors.get("baseline.mean"))
-    return Model(
-        method,
-        head,
-        task,
-        network.eval(),
-        about["dim"],
-        about["encoder"],
-        prototypes,
-        Scaler.from_state(scaler) if scaler else None,
-        about["about"],
-        tensors.get("baseline.mean"),  # earlier files have none
-        spec_from(about.get("patch_spec")),
-    )
-
-
-def _load_weights(path: Path, network: nn.Module, given: Mapping[str, Tensor]) -> None:
-    """Refuse weights that are not those of the network that the file names."""
-    wanted = network.state_dict()
-    wrong = [n for n in {*wanted, *given} if n not in wanted or n not in given or not _same_kind(wanted[n], given[n])]
-    if wrong:
-        raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
-    network.load_state_dict(given)
-
-
-def _same_kind(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
-
-
-def _check_widths(
-    path: Path,
-    about: Mapping[str, Any],
-    method: Named,
-    prototypes: Prototypes | None,
-    scaler: Mapping[str, Tensor],
-    baseline: Tensor | None,
-) -> None:
-    """Refuse parts that were not made for each other."""
-    if prototypes is not None and prototypes.dim_in != about["dim"]:
-        raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
-    if method.name in networks:
-        return
-    if prototypes is None or not scaler:
-        raise InputError(f"{path}: the file is damaged (its prototypes or its scaling are missing); {AGAIN}.")
-    width = len(build(method.name, prototypes, method.options).columns())
-    for name in ("shift", "scale"):
-        check_tensor(path, f"the scaling's {name}", scaler[name], (width,), AGAIN)
-    check_tensor(path, "the mean embedding", baseline, (width,), AGAIN)
-
-
-def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
-    """Refuse a network that is built differently now: its weights would mean something else, if they fitted at all."""
-    if method in networks and about.get("revision", 1) != revision(method):
-        raise InputError(
-            f"{path}: trained with another form of {method} (panther-wsi {about['about'].get('version', 'of an earlier version')}) than this "
-            "version builds; train it again with `panther train`, or use that version."
-        )
-
-
-def _prototypes(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
-    if "prototypes.centroids" not in tensors:
-        return None
-    centroids, mean, basis = (tensors.get(f"prototypes.{name}") for name in ("centroids", "mean", "basis"))
-    assert centroids is not None
-    check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
-    check_projection(path, centroids, mean, basis)
-    projection = Projection(about["normalise"], mean, basis)
-    variance = tensors.get("prototypes.within_variance")
-    check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
-    spec = spec_from(about.get("patch_spec"))
-    return Prototypes(tensors["prototypes.centroids"], variance, None, projection, about["encoder"], spec=spec)
-
-
-def _network(method: Named, head: Named, task: Task[Any], dim: int, prototypes: Prototypes | None) -> nn.Module:
-    if method.name in networks:
-        return build_model(method.name, dim, task.n_outputs, prototypes, method.options)
-    assert prototypes is not None
-    columns = build(method.name, prototypes, method.options).columns()
-    if head.name == PROBE:
-        return build_head("linear", (len(columns),), task.n_outputs)
-    return build_head(head.name, token_shape(columns), task.n_outputs, head.options)

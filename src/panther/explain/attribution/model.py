@@ -14,10 +14,11 @@ from panther.aggregators import build, embed_cohort
 from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.explain.attribution import mathematics as maths
+from panther.explain.attribution.view import View, view_of
 from panther.learning.heads import Flat
 from panther.learning.losses import risk_from_hazards
 from panther.learning.model import Model
-from panther.learning.scaling import Scaler, moments
+from panther.learning.scaling import moments
 from panther.storage.bags import BagRef
 
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations a sample
@@ -36,7 +37,7 @@ class AttributionSettings:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What each prototype's statistic adds to each output of each sample, measured from the mean training embedding."""
+    """What each prototype's statistic adds to each output of each sample, measured from the training slides' usual values."""
 
     kind: str  # exact, shapley or integrated gradients
     outputs: tuple[str, ...]  # K
@@ -137,12 +138,13 @@ def attribute(
             f"the mean of the {len(table.samples)} samples given was taken."
         )
     mean = (moments(table.vectors)[0] if model.baseline is None else model.baseline).double()
-    who = maths.players(table.columns)
-    f = _function(model.network, model.scaler, outputs)
+    view = view_of(model.scaler, table.columns, mean)
+    who, mean = maths.players(view.columns), view.baseline
+    f = _function(model.network, view, outputs)
     one = KIND[kind](f, mean, who, settings, _slope(model, outputs))
     shares, errors, values = [], [], []
     for row in track(range(len(table.samples)), "attributing", len(table.samples)):
-        x = torch.from_numpy(np.array(table.vectors[row])).double()
+        x = view.expand(torch.from_numpy(np.array(table.vectors[row])).double()[None])[0]
         share, error = one(x)
         shares.append(share.numpy())
         errors.append(error)
@@ -181,19 +183,21 @@ def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
 
 
 def _slope(model: Model, outputs: Outputs) -> Tensor | None:
-    """Weights (K, D) of what is explained on the unscaled embedding, where both head and output are linear."""
+    """Weights (K, E) of what is explained on what players own, where both head and output are linear."""
     inner = model.network.network if isinstance(model.network, Flat) else None
     if not isinstance(inner, nn.Linear) or model.scaler is None or not outputs.linear:
         return None
-    weight = inner.weight.detach().double() / model.scaler.scale.double()  # (n, D)
+    weight = inner.weight.detach().double() / model.scaler.scale.double()  # (n, D')
+    if model.scaler.usual is not None:  # a slide's mean is the sum of what its prototypes add to it
+        count, dim = model.scaler.usual.means.shape
+        weight = torch.cat([weight[:, :-dim], weight[:, -dim:].repeat(1, count)], 1)
     return outputs.of(weight.T).T
 
 
-def _function(network: nn.Module, scaler: Scaler, outputs: Outputs) -> maths.Function:
-    """Embedding (B, D) to what is explained (B, K); in float64, so that sums of differences keep their digits."""
+def _function(network: nn.Module, view: View, outputs: Outputs) -> maths.Function:
+    """What players own (B, E) to what is explained (B, K); in float64, so that sums of differences keep their digits."""
     precise = copy.deepcopy(network).double().eval().requires_grad_(False)
-    shift, scale = scaler.shift.double(), scaler.scale.double()
-    return lambda x: outputs.of(precise((x - shift) / scale))
+    return lambda x: outputs.of(precise(view.scaled(x)))
 
 
 Share = Callable[[Tensor], tuple[Tensor, float | None]]  # embedding (D,) -> shares (K, P) and their sampling error

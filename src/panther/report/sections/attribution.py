@@ -9,7 +9,12 @@ from panther.report.material import Artefact, Material
 from panther.report.plots import plot
 from panther.report.sections.pictures import by_slide, gallery
 
-SYMBOL = {"pi": "π (how much)", "mu": "μ (how it looks)", "Sigma": "Σ (how varied it looks)"}
+SYMBOL = {
+    "pi": "π (how much)",
+    "mu": "μ (how it looks)",
+    "Sigma": "Σ (how varied it looks)",
+    "part of mean": "π μ (what it adds to the mean)",
+}
 
 
 def attribution(material: Material) -> Html | None:

@@ -1,0 +1,46 @@
+"""What players own: the numbers of an embedding or, where a head reads mixtures in their Fisher metric, the numbers that it reads.
+
+Of these the slide's mean belongs to all prototypes at once; it is the sum of what each of them adds, pi_c mu_c, and so it is shared out exactly.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from panther.learning.fisher import fisher_columns, fisher_coordinates, split
+from panther.learning.scaling import Scaler
+
+Columns = Sequence[tuple[int, str, int]]
+PART_OF_MEAN = "part of mean"  # what a prototype adds to the slide's mean
+
+
+class View(NamedTuple):
+    """An embedding (B, D) as numbers (B, E) that each belong to one prototype and statistic."""
+
+    columns: Columns  # E, (prototype, statistic, dimension)
+    baseline: Tensor  # (E,), the training slides' usual values
+    expand: Callable[[Tensor], Tensor]  # (B, D) -> (B, E)
+    scaled: Callable[[Tensor], Tensor]  # (B, E) -> what the head sees (B, D')
+
+
+def view_of(scaler: Scaler, columns: Columns, mean: Tensor) -> View:
+    """View of the embeddings that this scaling reads; ``mean`` (D,) is the mean training embedding."""
+    exact = scaler.double()
+    usual = exact.usual
+    if usual is None:
+        return View(columns, mean, lambda x: x, exact)
+    count, dim = usual.means.shape
+    tokens = count * (1 + 2 * dim)
+
+    def expand(x: Tensor) -> Tensor:
+        weights, means, _ = split(x, count, dim)
+        return torch.cat([fisher_coordinates(x, usual)[:, :tokens], (weights * means).flatten(1)], 1)
+
+    def scaled(x: Tensor) -> Tensor:
+        whole = x[:, tokens:].unflatten(1, (count, dim)).sum(1)  # (B, d), the slide's mean
+        return (torch.cat([x[:, :tokens], whole], 1) - exact.shift) / exact.scale
+
+    names = [*fisher_columns(count, dim)[:tokens], *((c, PART_OF_MEAN, j) for c in range(count) for j in range(dim))]
+    return View(names, torch.cat([exact.shift[:tokens], usual.parts.flatten()]), expand, scaled)

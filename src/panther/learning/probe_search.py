@@ -1,0 +1,233 @@
+r"""How a linear probe finds its penalty, and how much each statistic of an embedding counts, by inner cross-validation.
+
+An L2 penalty does not notice a rotation. With n samples of D >> n numbers a model is therefore fitted in the n coordinates of the Gram
+matrix :math:`K = X X^T = U \Lambda U^T`, :math:`Z = U \Lambda^{1/2}`: exactly the same solution, :math:`w = X^T U \Lambda^{-1/2} \beta`, at the cost
+of one D-dimensional product. 1,000 x 32,784 takes seconds.
+
+Where an embedding has several statistics (blocks), their Gram matrices add, :math:`K = \sum_b c_b K_b`: weighing them anew costs no product over D.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from panther.errors import InputError
+
+STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 4))  # of the penalty, relative to the embeddings' variance
+# Chosen by the protocol of docs/decisions/0009: cautious, because a few dozen patients tell little about weights
+LARGEST_SHARE = 0.7  # of the block that a weighting favours
+EQUAL_PRIOR = 0.5  # prior probability of equal weights
+TEMPER = 0.5  # power of the cross-validated likelihood
+NEGLIGIBLE = 1e-3  # posterior probability
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A fitted linear model; its logits are what a `Task` predicts from."""
+
+    weight: np.ndarray  # (D, K)
+    bias: np.ndarray  # (K,)
+    strength: float  # of the penalty, as chosen (the likeliest, where several are averaged)
+    scores: dict[float, float]  # strength -> inner cross-validated loss, smaller is better; empty when none was needed
+    shares: dict[str, float] = field(default_factory=dict)  # statistic -> its share of the variance that the probe sees
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """Logits (n, K) of rows (n, D)."""
+        return np.asarray(x, np.float64) @ self.weight + self.bias
+
+
+@dataclass(frozen=True)
+class Search:
+    """How penalty and weights are chosen."""
+
+    strengths: Sequence[float] = STRENGTHS  # tried until weaker ones only get worse; one alone is used as it is
+    folds: int = 5
+    groups: np.ndarray | None = None  # (n,), patient of each row: a patient's rows stay in one inner fold
+    blocks: np.ndarray | None = None  # (D,), statistic of each number, where statistics are weighed; None: as they are
+    seed: int = 0
+
+
+Loss = Callable[
+    [np.ndarray, np.ndarray, float], float
+]  # training rows, test rows, strength -> summed loss of the test rows
+
+
+class Model(NamedTuple):
+    """A penalised linear model in coordinates z (n, r)."""
+
+    strata: np.ndarray  # (n,), what inner folds have alike
+    losses: Callable[[np.ndarray], Loss]  # z -> how to judge a penalty on it
+    solve: Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]  # z, strength -> (r, K), (K,)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rows about their mean, in as few coordinates as there are samples; distances and products stay the same."""
+
+    z: np.ndarray  # (n, r), of the training rows
+    back: Callable[[np.ndarray], np.ndarray]  # coefficients (r, K) -> (D, K)
+
+    @property
+    def variance(self) -> float:
+        """Mean square length of the rows; penalties count relative to it."""
+        return float((self.z**2).sum(1).mean())
+
+    def of_unit_variance(self) -> "Rotation":
+        """The same rows, of mean square length 1."""
+        scale = np.sqrt(self.variance) or 1.0
+        return Rotation(self.z / scale, lambda beta: self.back(beta / scale))
+
+
+class _Tried(NamedTuple):
+    """One weighting of the blocks with one penalty."""
+
+    shares: np.ndarray  # (B,)
+    strength: float
+    log_weight: float  # unnormalised, of prior and cross-validated likelihood
+
+
+def fit_searched(x: np.ndarray, model: Model, search: Search) -> Probe:
+    """Fit a model to rows (n, D): with the best penalty or, where blocks are weighed, averaged over penalties and weights."""
+    x = np.asarray(x, np.float64)
+    if not np.isfinite(x).all():
+        row = int(np.flatnonzero(~np.isfinite(x).all(1))[0])
+        raise InputError(f"Row {row} of the embeddings holds NaN or an infinite number; embed this sample again.")
+    mean = x.mean(0)
+    centred = x - mean
+    blocks = _varying_blocks(centred, search.blocks)
+    if len(blocks) < 2:
+        rotation = rotate(centred).of_unit_variance()
+        scores = _cross_validated(rotation.z, model, search)
+        strength = min(scores, key=scores.__getitem__) if scores else float(search.strengths[0])
+        beta, bias = model.solve(rotation.z, strength)
+        weight = rotation.back(beta)
+        return Probe(weight, bias - mean @ weight, strength, scores)
+    return _averaged(centred, mean, blocks, model, search)
+
+
+def _averaged(
+    centred: np.ndarray, mean: np.ndarray, blocks: dict[str, np.ndarray], model: Model, search: Search
+) -> Probe:
+    """Average of the models with all weightings and penalties, by prior times tempered cross-validated likelihood.
+
+    The best weighting alone follows noise; an average of linear models is one linear model as well.
+    """
+    weightings = block_weightings(len(blocks))
+    weighed = WeighedBlocks(centred, list(blocks.values()))
+    tried: list[_Tried] = []
+    equal_scores: dict[float, float] = {}
+    for number, shares in enumerate(weightings):
+        scores = _cross_validated(weighed.rotation(shares).z, model, search) or {float(search.strengths[0]): 0.0}
+        prior = EQUAL_PRIOR if number == 0 else (1 - EQUAL_PRIOR) / (len(weightings) - 1)
+        tried += [_Tried(shares, s, np.log(prior) - TEMPER * loss) for s, loss in scores.items()]
+        equal_scores = equal_scores or scores
+        if len(search.strengths) == 1:
+            break  # nothing was cross-validated: equal weights
+    log_weight = np.array([t.log_weight for t in tried])
+    probability = np.exp(log_weight - log_weight.max())
+    probability[probability < NEGLIGIBLE * probability.sum()] = 0.0
+    probability /= probability.sum()
+    weight, bias = 0.0, 0.0
+    for one, p in zip(tried, probability, strict=True):
+        if p > 0:
+            rotation = weighed.rotation(one.shares)
+            beta, own_bias = model.solve(rotation.z, one.strength)
+            weight, bias = weight + p * rotation.back(beta), bias + p * own_bias
+    shares = probability @ np.array([t.shares for t in tried])
+    likeliest = tried[int(probability.argmax())].strength
+    named = {name: float(share) for name, share in zip(blocks, shares, strict=True)}
+    assert isinstance(weight, np.ndarray)
+    return Probe(weight, bias - mean @ weight, likeliest, equal_scores, named)
+
+
+def block_weightings(count: int) -> list[np.ndarray]:
+    """Shares (B,) to try: equal ones first, then each block alone, then each with most of the variance."""
+    alone = np.eye(count)
+    return [
+        np.full(count, 1 / count),
+        *alone,
+        *(alone * LARGEST_SHARE + (1 - alone) * (1 - LARGEST_SHARE) / (count - 1)),
+    ]
+
+
+class WeighedBlocks:
+    """Rows whose blocks of columns are weighed, again and again, without another product over all columns."""
+
+    def __init__(self, centred: np.ndarray, blocks: list[np.ndarray]) -> None:
+        self.centred, self.blocks = centred, blocks  # (n, D), columns of each block
+        self.wide = centred.shape[1] > centred.shape[0]
+        parts = [centred[:, columns] for columns in blocks]
+        self.variance = np.array([(part**2).sum(1).mean() for part in parts])
+        self.grams = [part @ part.T for part in parts] if self.wide else []
+
+    def rotation(self, shares: np.ndarray) -> Rotation:
+        """Coordinates in which the blocks have these shares of a total variance of 1."""
+        factors = shares / self.variance  # (B,)
+        columns = np.zeros(self.centred.shape[1])
+        for factor, block in zip(factors, self.blocks, strict=True):
+            columns[block] = factor
+        if not self.wide:
+            root = np.sqrt(columns)
+            return Rotation(self.centred * root, lambda beta: root[:, None] * beta)
+        z, rows = _principal(sum(factor * gram for factor, gram in zip(factors, self.grams, strict=True)))
+        return Rotation(z, lambda beta: columns[:, None] * (self.centred.T @ (rows @ beta)))
+
+
+def rotate(centred: np.ndarray) -> Rotation:
+    """Coordinates of rows (n, D) about their mean in their own span."""
+    if centred.shape[1] <= centred.shape[0]:
+        return Rotation(centred, lambda beta: beta)
+    z, rows = _principal(centred @ centred.T)
+    return Rotation(z, lambda beta: centred.T @ (rows @ beta))
+
+
+def _principal(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates z = U sqrt(L) (n, r) of a Gram matrix U L U^T, and what brings coefficients back to the rows, U / sqrt(L)."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > values.max() * 1e-12
+    if not kept.any():
+        raise InputError("All training embeddings are equal, so nothing can be learnt from them.")
+    root, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    return vectors * root, vectors / root
+
+
+def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Columns of each block that varies at all."""
+    if blocks is None:
+        return {}
+    if len(blocks) != centred.shape[1]:
+        raise InputError(f"The embeddings have {centred.shape[1]} numbers but {len(blocks)} names of their blocks.")
+    found = {str(name): np.flatnonzero(blocks == name) for name in dict.fromkeys(blocks.tolist())}
+    return {name: columns for name, columns in found.items() if np.any(centred[:, columns])}
+
+
+def _cross_validated(z: np.ndarray, model: Model, search: Search) -> dict[float, float]:
+    """Summed loss over inner folds, from strong to weak penalties until two in a row were worse; one strength needs no scores."""
+    if len(search.strengths) == 1:
+        return {}
+    parts = inner_folds(model.strata, search.folds, search.groups, search.seed)
+    every, loss = np.arange(len(model.strata)), model.losses(z)
+    scores: dict[float, float] = {}
+    for strength in sorted(search.strengths, reverse=True):
+        if len(scores) > 2 and min(list(scores.values())[-2:]) > min(scores.values()):
+            break  # weaker ones only cost time
+        losses = [loss(np.setdiff1d(every, part), part, float(strength)) for part in parts]
+        scores[float(strength)] = float(np.nansum(losses)) if not np.isnan(losses).all() else np.inf
+    return scores
+
+
+def inner_folds(strata: np.ndarray, folds: int, groups: np.ndarray | None, seed: int) -> list[np.ndarray]:
+    """Rows of each inner fold, strata dealt out evenly; rows of one group (patient) stay together."""
+    names, member = np.unique(np.arange(len(strata)) if groups is None else groups, return_inverse=True)
+    folds = min(folds, len(names))
+    if folds < 2:
+        raise InputError(f"Choosing the penalty needs at least two patients; there are {len(names)}.")
+    stratum = np.zeros(len(names), np.int64)
+    stratum[member[::-1]] = strata[::-1]  # the first row's
+    shuffled = np.random.default_rng(seed).permutation(len(names))
+    dealt = shuffled[np.argsort(stratum[shuffled], kind="stable")]  # by stratum, random within
+    fold = np.empty(len(names), np.int64)
+    fold[dealt] = np.arange(len(names)) % folds
+    return [np.flatnonzero(fold[member] == k) for k in range(folds)]

@@ -1,0 +1,100 @@
+"""The package's scaling and probes behind `Panther` in scikit-learn's pipelines."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from panther import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, InputError, Panther
+from panther.embedding_models import mixture_columns
+
+
+def tissue_bags(n: int = 60, seed: int = 0) -> tuple[list[torch.Tensor], np.ndarray]:
+    """Bags of four tissues; the share of the first decides the class."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(0, 2.0, (4, 8))
+    labels = np.arange(n) % 2
+    bags = []
+    for label in labels:
+        tissue = rng.choice(4, 50, p=[0.45, 0.15, 0.2, 0.2] if label else [0.15, 0.45, 0.2, 0.2])
+        bags.append(torch.tensor(centres[tissue] + rng.normal(size=(50, 8)), dtype=torch.float32))
+    return bags, labels
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    return tissue_bags()
+
+
+def test_columns_are_found_from_the_numbers_of_panther(cohort):
+    bags, _ = cohort
+    for count in (3, 4, 9):
+        model = Panther(count, random_state=0).fit(bags)
+        rows = model.transform(bags)
+        for given in (None, count):
+            found = mixture_columns(rows, given)
+            assert found is not None
+            assert [c for c, statistic, _ in found if statistic == "weight"] == list(range(count))
+            assert len(found) == rows.shape[1]
+
+
+def test_rows_that_are_no_mixtures_are_scaled_whole_and_a_wrong_number_of_prototypes_is_refused(cohort):
+    bags, _ = cohort
+    rows = Panther(4, readout="wa").fit_transform(bags)
+    assert mixture_columns(rows) is None
+    assert EmbeddingScaler().fit_transform(rows).shape == rows.shape
+    with pytest.raises(InputError, match="n_prototypes=3"):
+        EmbeddingScaler(n_prototypes=3).fit(Panther(4).fit_transform(bags))
+
+
+def test_the_scaler_needs_no_columns_behind_panther_and_helps_any_classifier(cohort):
+    bags, labels = cohort
+    test, truth = tissue_bags(seed=1)
+    scores = {}
+    for name, steps in {"raw": (), "scaled": (EmbeddingScaler(),)}.items():
+        model = make_pipeline(Panther(4, random_state=0), *steps, LogisticRegression(C=0.01)).fit(bags, labels)
+        scores[name] = model.score(test, truth)
+    assert scores["scaled"] >= max(0.8, scores["raw"])
+
+
+def test_the_probe_classifies_and_keeps_patients_together(cohort):
+    bags, labels = cohort
+    test, truth = tissue_bags(seed=1)
+    names = np.array(["solid", "glandular"])[labels]
+    patients = [f"p{i // 2}" for i in range(len(bags))]
+    model = make_pipeline(Panther(4, random_state=0), EmbeddingClassifier())
+    model.fit(bags, names, embeddingclassifier__groups=patients)
+    probabilities = model.predict_proba(test)
+    np.testing.assert_allclose(probabilities.sum(1), 1.0)
+    assert (model.predict(test) == np.array(["solid", "glandular"])[truth]).mean() > 0.8
+    probe = model[-1].probe_
+    assert set(probe.shares) == {"weight", "mean", "variance", "slide mean"}
+    assert sum(probe.shares.values()) == pytest.approx(1.0)
+    with pytest.raises(InputError, match="at least two patients"):
+        EmbeddingClassifier().fit(model[0].transform(bags), names, groups=["one"] * len(bags))
+
+
+def test_survival_has_a_probe_of_its_own(cohort):
+    bags, labels = cohort
+    rows = Panther(4, random_state=0).fit_transform(bags)
+    days = np.random.default_rng(0).exponential(100 * np.exp(-1.5 * labels))
+    model = EmbeddingCox().fit(rows, np.column_stack([days, np.ones(len(days))]))
+    risk = model.predict(rows)
+    assert risk[labels == 1].mean() > risk[labels == 0].mean()
+    with pytest.raises(InputError, match="expected"):
+        EmbeddingCox().fit(rows, days)
+
+
+def test_they_are_estimators_like_any_other(cohort):
+    bags, labels = cohort
+    rows = Panther(4, random_state=0).fit_transform(bags)
+    for model in (EmbeddingScaler("balanced", 4), EmbeddingClassifier(random_state=3), EmbeddingCox()):
+        assert clone(model).get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        EmbeddingClassifier().predict(rows)
+    search = GridSearchCV(EmbeddingClassifier(), {"scaling": ["fisher", "balanced"]}, cv=3).fit(rows, labels)
+    assert search.best_score_ > 0.7
