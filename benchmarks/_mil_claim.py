@@ -47,7 +47,7 @@ class Method:
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     rates: tuple[float, ...] = RATES
-    scaling: str = "balanced"  # the product's default
+    scaling: str = "balanced"  # the product's default when the table of docs/benchmarks.md was made
 
     def answers(self, question: str) -> bool:
         return QUESTIONS[question].only in ("", self.name)

@@ -1,5 +1,8 @@
 """The streaming kernel: blocks, masks, types, and sums that add."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -155,3 +158,30 @@ def test_bags_read_one_after_the_other_are_one_bag():
     expected = torch.cat([x[:20], x[20:].half().float()])
     for a, b in [(0, 90), (15, 30), (82, 84), (90, 95), (5, 5)]:
         assert torch.equal(joined[a:b], expected[a:b])
+
+
+def test_the_kernel_needs_numpy_and_torch_alone():
+    """Whoever wants the mathematics need not install the rest."""
+    others = (
+        "xxhash",
+        "psutil",
+        "h5py",
+        "pandas",
+        "sklearn",
+        "pydantic",
+        "typer",
+        "rich",
+        "safetensors",
+        "yaml",
+        "anndata",
+        "matplotlib",
+    )
+    code = (
+        "import sys; import torch, numpy\n"
+        f"for name in {others}: sys.modules[name] = None  # importing it fails\n"
+        "import panther.statistics, panther.mixture, panther.types\n"
+        "x = torch.randn(50, 3)\n"
+        "panther.mixture.fit_mixture(x, x[:2], torch.ones(3), panther.mixture.EMSettings())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

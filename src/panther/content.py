@@ -1,10 +1,9 @@
 """What a bag holds, as a hash: of the shape, the type and every number, whatever file they lie in."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-import xxhash
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ def hash_rows(rows: "Rows") -> str:
 def hash_contents(contents: Mapping[str, str]) -> str:
     """Hash over the samples of a cohort, by name, and the hash of each one's features."""
     text = "\n".join(f"{name} {contents[name]}" for name in sorted(contents))
-    return str(xxhash.xxh3_128(text.encode("utf-8", "surrogateescape")).hexdigest())
+    return str(_xxh3_128(text.encode("utf-8", "surrogateescape")).hexdigest())
 
 
 class HashedRows:
@@ -32,7 +31,7 @@ class HashedRows:
 
     def __init__(self, rows: "Rows") -> None:
         self._rows = rows
-        self._hash = xxhash.xxh3_128(f"{tuple(map(int, rows.shape))} {rows.dtype}".encode())
+        self._hash = _xxh3_128(f"{tuple(map(int, rows.shape))} {rows.dtype}".encode())
         self._next = 0  # first row that is not hashed yet
 
     @property
@@ -60,3 +59,9 @@ class HashedRows:
         while self._next < count:
             self[self._next : self._next + step]
         return str(self._hash.hexdigest())
+
+
+def _xxh3_128(data: bytes) -> Any:
+    import xxhash  # here, so that the kernel can be imported with numpy and torch alone
+
+    return xxhash.xxh3_128(data)

@@ -77,6 +77,8 @@ def known_names(folder: Path) -> dict[str, Any]:
     return {
         "train_bags": bags[:7],
         "test_bags": bags[7:],
+        "labels": np.arange(7) % 2,
+        "patients": [f"patient {number // 2}" for number in range(7)],
         "bag": torch.randn(30, 1024, generator=torch.Generator().manual_seed(0)),
         "prototypes": load_prototypes(folder / "protos.safetensors"),
         "prototype": np.arange(ACROSS * DOWN) % 4,

@@ -1,5 +1,7 @@
 """Clinical tables: ids are strings, columns are found by the field's habits, the slides of a patient belong together."""
 
+import csv
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -176,3 +178,17 @@ def test_hidden_files_and_files_that_are_no_bags_are_not_listed(folder):
     assert (len(listing.refs), listing.ignored, listing.problems) == (4, 1, {})
     with pytest.raises(InputError, match="no such file or folder"):
         list_bags(folder / "missing")
+
+
+def test_tables_for_people_hold_no_formula_and_leave_ids_and_numbers_alone(tmp_path):
+    from panther.storage.tables import write_spreadsheet
+
+    rows = [("=1+1", "=cmd|' /C calc'!A0", -2.5, "-2.5"), ("-7", "+a", "@b", "plain")]
+    write_spreadsheet(tmp_path / "t.csv", ("sample", "=name", "value", "text"), rows)
+    with (tmp_path / "t.csv").open(newline="") as handle:
+        found = list(csv.reader(handle))
+    assert found == [
+        ["sample", "'=name", "value", "text"],
+        ["=1+1", "'=cmd|' /C calc'!A0", "-2.5", "-2.5"],
+        ["-7", "'+a", "'@b", "plain"],
+    ]

@@ -169,7 +169,7 @@ def predict(
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.json_files import write_json
-    from panther.storage.tables import write_csv
+    from panther.storage.tables import write_spreadsheet
 
     model = load_model(model_file)
     task = trained_task(model, model_file)
@@ -190,7 +190,7 @@ def predict(
         samples, predictions, failures = predict_bags(model, refs, executor=executor, track=common.track)
     scores = None if cohort is None else score(model, samples, predictions, cohort)
     header, table_rows = _columns(model, samples, predictions, cohort)
-    write_csv(output, header, table_rows)
+    write_spreadsheet(output, header, table_rows)
     if metrics and scores:
         write_json(metrics, scores.to_dict())
     if task is not None and unit != task.level and by is not None:

@@ -175,13 +175,13 @@ def rare(
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
-    from panther.storage.tables import write_csv
+    from panther.storage.tables import write_spreadsheet
 
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     check_output(output, chosen.refs, prototypes, table)
     with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
         found = rare_patches(chosen.refs, load_prototypes(prototypes), count, executor=executor, track=common.track)
-    write_csv(output, RarePatch._fields, found.patches)
+    write_spreadsheet(output, RarePatch._fields, found.patches)
     lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]
     lines += [
         f"  {p.distance:6.2f} radii  {p.sample} row {p.row} at ({p.x}, {p.y}), nearest C{p.nearest}"

@@ -25,7 +25,7 @@ from panther.learning.survival_metrics import (
 from panther.learning.targets import Survival
 from panther.storage.embeddings import read_weights
 from panther.storage.json_files import write_json
-from panther.storage.tables import write_csv
+from panther.storage.tables import write_spreadsheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,7 +206,7 @@ def write_curves(found: Sequence[Compared], names: Mapping[int, str], notes: Seq
         for one in found
         for g in one.groups
     ]  # fmt: skip
-    write_csv(files[1], header, rows)
+    write_spreadsheet(files[1], header, rows)
     draw.save(draw_curves(found, names), files[2], dpi=120)
     return files
 

@@ -102,8 +102,8 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
     _check_revision(path, method.name, about)
     prototypes = _prototypes(path, tensors, about)
     state = {n.removeprefix("scaler."): t for n, t in tensors.items() if n.startswith("scaler.")}
+    _check_widths(path, about, method, prototypes, state, tensors.get("baseline.mean"))
     scaler = Scaler.from_state(state) if state else None
-    _check_widths(path, about, method, prototypes, scaler, tensors.get("baseline.mean"))
     network = _network(method, head, task, about["dim"], prototypes, scaler)
     _load_weights(
         path, network, {n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")}
@@ -141,7 +141,7 @@ def _check_widths(
     about: Mapping[str, Any],
     method: Named,
     prototypes: Prototypes | None,
-    scaler: Scaler | None,
+    scaler: Mapping[str, Tensor],
     baseline: Tensor | None,
 ) -> None:
     """Refuse parts that were not made for each other."""
@@ -149,12 +149,12 @@ def _check_widths(
         raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
     if method.name in networks:
         return
-    if prototypes is None or scaler is None:
+    if prototypes is None or not scaler:
         raise InputError(f"{path}: the file is damaged (its prototypes or its scaling are missing); {AGAIN}.")
     width = len(build(method.name, prototypes, method.options).columns())
     count, dim = prototypes.centroids.shape
-    read = width if scaler.usual is None else width + dim  # the slide's mean follows
-    for name, tensor in scaler.state().items():
+    read = width + (dim if "usual_means" in scaler else 0)  # the slide's mean follows
+    for name, tensor in scaler.items():
         shape = (count, dim) if name.startswith("usual_") else (read,)
         check_tensor(path, f"the scaling's {name}", tensor, shape, AGAIN)
     check_tensor(path, "the mean embedding", baseline, (width,), AGAIN)

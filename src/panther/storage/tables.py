@@ -95,13 +95,13 @@ def check_header(path: Path, separator: str) -> None:
 
 def read_parquet(path: Path) -> "pd.DataFrame":
     """Table of a parquet file; whatever else the file is, it is refused in one sentence."""
-    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         refuse_repeated_columns(path, pq.read_schema(path).names)
-        return pd.read_parquet(path)
+        # one thread, nothing read ahead: threads that meet a damaged page abort the process when it ends
+        return pq.read_table(path, use_threads=False, pre_buffer=False).to_pandas(use_threads=False)
     except (pa.ArrowException, OverflowError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
@@ -140,3 +140,31 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) 
         writer = csv.writer(handle)
         writer.writerow(header)
         writer.writerows(rows)
+
+
+IDS = (
+    "sample",
+    "slide",
+    "slide_id",
+    "patient",
+    "case_id",
+)  # columns that are joined with other tables: left as they are
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+
+
+def write_spreadsheet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table that people open and this package never reads back: text that a spreadsheet would run as a formula gets a ' before it."""
+    kept = {column for column, name in enumerate(header) if name in IDS}
+    safe = ([cell if column in kept else plain_cell(cell) for column, cell in enumerate(row)] for row in rows)
+    write_csv(path, [plain_cell(name) for name in header], safe)
+
+
+def plain_cell(cell: Any) -> Any:
+    """Cell that a spreadsheet shows instead of computing it; numbers, also negative ones as text, stay what they are."""
+    if not isinstance(cell, str) or not cell.startswith(FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -22,7 +22,7 @@ from panther.explain.names import read_names
 from panther.storage.atomic import atomic_write
 from panther.storage.json_files import write_json
 from panther.storage.prototypes import save_prototypes
-from panther.storage.tables import write_csv
+from panther.storage.tables import write_spreadsheet
 from panther.version import __version__
 
 FORMAT = 1
@@ -192,7 +192,7 @@ def _write_tables(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[P
     for name, header in headers.items():
         tables[name] = (tuple(header), [list(row.values()) for row in content[name]])
     for name, (header, lines) in tables.items():
-        write_csv(folder / f"{name}.csv", header, lines)
+        write_spreadsheet(folder / f"{name}.csv", header, lines)
     return [folder / f"{name}.csv" for name in tables]
 
 

@@ -14,7 +14,7 @@ from panther.explain.maps import MapSettings, make_map
 from panther.explain.requests import MapJob
 from panther.storage.bags import BagRef
 from panther.storage.json_files import write_json
-from panther.storage.tables import write_csv
+from panther.storage.tables import write_spreadsheet
 from panther.types import Prototypes
 from panther.version import __version__
 
@@ -25,7 +25,7 @@ def write_attribution(found: Attribution, names: Mapping[int, str], folder: Path
     """Write `attribution.json`, `attribution.csv` and `cohort.png`."""
     files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
     write_json(files[0], described(found, names))
-    write_csv(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(found))
+    write_spreadsheet(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(found))
     draw.save(draw_cohort(found, names), files[2], dpi=150)
     return files
 

@@ -13,7 +13,7 @@ from panther.explain.concordance.mathematics import UNKNOWN, Agreement
 from panther.explain.draw import save
 from panther.storage.atomic import atomic_write
 from panther.storage.json_files import write_json
-from panther.storage.tables import write_csv
+from panther.storage.tables import write_spreadsheet
 from panther.version import __version__
 
 FORMAT = 1
@@ -33,7 +33,7 @@ def write_cohort(cohort: Cohort, folder: Path, notes: list[str]) -> list[Path]:
         "confusion.csv": _confusion(cohort),
     }
     for name, (header, rows) in tables.items():
-        write_csv(folder / name, header, rows)
+        write_spreadsheet(folder / name, header, rows)
     with atomic_write(folder / "names.suggested.yaml") as temporary:
         temporary.write_text(suggested_names(cohort), encoding="utf-8")
     classes, names = cohort.question.labels.classes, cohort.question.maps.names
