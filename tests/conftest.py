@@ -1,5 +1,7 @@
-"""Shared fixture: the real data, where it is there."""
+"""Shared fixture: the real data, where it is there; and worker processes that start quickly."""
 
+import multiprocessing
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,18 @@ def shared_tiles() -> Path:
     if not tiles.is_dir():
         pytest.skip("the folder ../shared/data/tiles with real tiles is not here")
     return tiles
+
+
+def pytest_sessionstart() -> None:
+    """Import once, in the server that workers are forked from, what a thousand short-lived workers would each import anew."""
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        modules = (
+            "execution",
+            "learning.results",
+            "explain.attention",
+            "explain.atlas",
+            "encoders.decode",
+            "storage.survey",
+        )
+        multiprocessing.get_context("forkserver").set_forkserver_preload([f"panther.{name}" for name in modules])
+        forkserver.ensure_running()
