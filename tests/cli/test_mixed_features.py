@@ -52,7 +52,8 @@ def made(tmp_path_factory):
     write_bags(tmp_path / "coarse", coarse, 10)
     rows = [f"{name},{name},{'xy'[i % 2]}" for i, name in enumerate([*fine, *coarse])]
     (tmp_path / "cohort.csv").write_text("slide_id,case_id,label\n" + "\n".join(rows))
-    train = "train fine --table cohort.csv --label label"
+    (tmp_path / "fine.csv").write_text("slide_id,case_id,label\n" + "\n".join(rows[:6]))
+    train = "train fine --table fine.csv --label label"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         for line in (

@@ -1,5 +1,8 @@
 """Slides with tiles that cannot be decoded: read from another level, else masked, counted and reported."""
 
+import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -158,3 +161,38 @@ def test_a_slide_of_which_nothing_can_be_read_is_refused(path: Path) -> None:
             damage(path, level, tile)
     with open_slide(path) as slide, pytest.raises(InputError, match=r"a\.tif: the pixels .* cannot be decoded"):
         find_tissue(slide)
+
+
+def test_a_slide_that_aborts_the_library_is_named_and_the_others_are_encoded(tmp_path):
+    """A kilobyte of TIFF that declares tiles of a billion pixels: GLib ends whatever process reads it."""
+    (tmp_path / "slides").mkdir()
+    for name in ("bomb", "good"):
+        options = {"tile": (256, 256), "photometric": "rgb", "compression": "jpeg"}
+        resolution = {"resolution": (20_000, 20_000), "resolutionunit": "CENTIMETER"}  # 0.5 um/px
+        tifffile.imwrite(tmp_path / "slides" / f"{name}.tif", tissue_slide()[0], **options, **resolution)
+    path = tmp_path / "slides" / "bomb.tif"
+    content = bytearray(path.read_bytes())
+    first = struct.unpack("<I", content[4:8])[0]
+    for number in range(struct.unpack("<H", content[first : first + 2])[0]):
+        entry = first + 2 + 12 * number
+        if struct.unpack("<H", content[entry : entry + 2])[0] in (322, 323):  # width and length of a tile
+            content[entry + 2 : entry + 4] = struct.pack("<H", 4)
+            content[entry + 8 : entry + 12] = struct.pack("<I", 1 << 30)
+    path.write_bytes(content)
+    command = [
+        sys.executable,
+        "-m",
+        "panther",
+        "slides",
+        "slides",
+        "-o",
+        "job",
+        "--encoder",
+        "lite0",
+        "-s",
+        "min_area=100",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert "bomb.tif: reading this file crashes the library that reads it (signal 6, SIGABRT)" in done.stderr
+    assert [file.stem for file in tmp_path.glob("job/*/features_lite0/*.h5")] == ["good"]

@@ -115,16 +115,18 @@ def slides(
         return
     check_output_folder(job, ("summary.csv",), mpp_table, weights)
     start = time.perf_counter()
-    tell = {"track": common.track, "problems": listing.problems}
+    refs, tell = listing.refs, {"track": common.track, "problems": listing.problems}
     if chosen:
         with open_executor(workers) as executor:
-            done = run_job(listing.refs, chosen, Job(job), executor=executor, **tell)
+            done = run_job(refs, chosen, Job(job), executor=executor, **tell)
     if features is not None:
-        if chosen:  # the patches are counted
-            progress = PatchProgress([ref.name for ref in listing.refs], done.patches)
+        if chosen:  # the patches are counted, and what failed is not opened again: here it could end the command
+            failed = {row["slide"]: row["reason"] for row in done.rows if row["status"] == "failed"}
+            refs, tell["problems"] = [ref for ref in refs if ref.name not in failed], failed
+            progress = PatchProgress([ref.name for ref in refs], done.patches)
             features.tell, tell["track"] = progress.tell, progress.track
         with features as step, step.executor() or nullcontext() as executor:
-            done = run_job(listing.refs, [*chosen, step], Job(job), executor=executor, **tell)
+            done = run_job(refs, [*chosen, step], Job(job), executor=executor, **tell)
     seconds = time.perf_counter() - start
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
     lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None else [])]
