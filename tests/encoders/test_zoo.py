@@ -88,7 +88,7 @@ def test_resnet50_is_the_third_block_averaged_over_the_image():
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("unicorn", "known are lite0"),
+        ("unicorn", "Known are lite0"),
         ("timm:nothing", "timm"),
         ("no.such:thing", "cannot be imported"),
         ("json:__doc__", "no function"),

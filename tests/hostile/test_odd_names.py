@@ -38,7 +38,9 @@ def test_a_slide_whose_name_is_no_text_fails_alone(lab):
     assert "caf\\udce9" in done.err
 
 
-@pytest.mark.parametrize("command", WITH_TABLE)
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=() if name in ("embed", "run") else pytest.mark.slow) for name in WITH_TABLE]
+)
 def test_commands_work_in_an_ascii_locale(lab, command):
     """Slides, labels and tables with letters that ASCII does not have."""
     text = (lab / "table.csv").read_text(encoding="utf-8").replace(",a,", ",Grün,").replace("s00", "Süd")

@@ -124,7 +124,7 @@ def test_an_unreadable_feature_set_is_told_and_the_others_go_on(lab, how):
     done = run_here(RUN, lab)
     assert_goes_on(done, ["broken"])
     assert "12 samples" in done.out, done.text
-    assert "| protocounts + probe |" in done.out
+    assert "| ProtoCounts + probe |" in done.out
 
 
 def test_a_folder_without_features_is_told_and_the_others_go_on(lab):

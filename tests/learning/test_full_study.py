@@ -71,6 +71,7 @@ def kill_when(reached: Callable[[], bool], arguments: list[str]) -> None:
     assert process.wait() == -9
 
 
+@pytest.mark.slow  # a minute; test_experiment kills a smaller study in CI
 def test_all_methods_and_heads_come_to_one_table_and_kills_do_not_change_a_digit(tmp_path, monkeypatch, capsys):
     generate(tmp_path, patients=200, dim=8, patches=10)
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(STUDY))
