@@ -118,6 +118,31 @@ def probes() -> None:
     )
 
 
+def weighed_probes() -> None:
+    """What weighing four statistics costs a probe (decision 9): nine weightings instead of one."""
+    x, target = cohort((PROTOTYPES, TOKEN))
+    array = x.numpy()
+    labels = (x[:, :20].sum(1) > 0).long().numpy()
+    blocks = np.arange(array.shape[1]) % 4
+    rows = []
+    for n in (60, 200):
+        calls = {
+            "logistic": lambda n=n, **o: fit_logistic(array[:n], labels[:n], 2, **o),
+            "ridge-cox": lambda n=n, **o: fit_cox(array[:n], target.time[:n], target.event[:n], **o),
+        }
+        for name, call in calls.items():
+            plain, weighed = (
+                statistics.median(harness.timed(lambda c=call, o=options: c(**o))[0] for _ in range(3))
+                for options in ({}, {"blocks": blocks})
+            )
+            rows.append([name, n, f"{plain:.2f}", f"{weighed:.2f}", f"{weighed / plain:.1f}x"])
+    harness.table(
+        f"Probes on patients x {array.shape[1]:,}, one thread",
+        ["probe", "patients", "seconds", "weighed", "ratio"],
+        rows,
+    )
+
+
 def main() -> None:
     torch.set_num_threads(1)
     print(harness.machine("scikit-learn", "scipy"))
@@ -125,6 +150,7 @@ def main() -> None:
         beside_a_loop(device)
         whole_trainings(device)
     probes()
+    weighed_probes()
 
 
 if __name__ == "__main__":
