@@ -22,15 +22,15 @@ from torch import Tensor
 import _harness as harness
 from _mil_worlds import DIM, LENGTHS, QUESTIONS, SIZES, Part, world
 from panther.aggregators import build as build_aggregator
-from panther.learning.heads import build_head
-from panther.learning.presets import TrainSettings
-from panther.learning.probes import fit_suitable
-from panther.learning.scaling import build_scaler
-from panther.learning.sources import ArraySource, mixed_seed
-from panther.learning.targets import Classes
-from panther.learning.task import Task, fit_task
-from panther.learning.trainer import fit, predict_logits
+from panther.cohort.targets import Classes
 from panther.mil import build_model
+from panther.models.heads import build_head
+from panther.models.presets import TrainSettings
+from panther.models.probes import fit_suitable
+from panther.models.scaling import build_scaler
+from panther.models.sources import ArraySource, mixed_seed
+from panther.models.tasks import Task, fit_task
+from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.types import Bag, Prototypes
 

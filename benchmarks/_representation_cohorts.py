@@ -13,7 +13,7 @@ from torch import Tensor
 
 import scaling
 from _mil_worlds import QUESTIONS, world
-from panther.learning.targets import Classes, Survival, Target
+from panther.cohort.targets import Classes, Survival, Target
 from panther.prototypes.kmeans import kmeans
 from panther.storage.readers import open_bag
 from small_bags import TASKS, tiles_by_class

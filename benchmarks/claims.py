@@ -16,10 +16,10 @@ import yaml
 from sklearn.metrics import balanced_accuracy_score
 
 import _harness as harness
-from panther.demo.cohort import CohortSettings
-from panther.demo.pipeline import FEATURES, Demo, steps
-from panther.demo.steps import Runner, command
-from panther.learning.survival_metrics import concordance
+from panther.evaluation.survival_metrics import concordance
+from panther_demo.cohort import CohortSettings
+from panther_demo.pipeline import FEATURES, Demo, steps
+from panther_demo.steps import Runner, command
 
 RESAMPLES = 1000
 MARGIN = 0.02  # a claim of ">=" holds where less than this is lost

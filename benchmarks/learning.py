@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import _harness as harness
-from panther.learning.heads import Structured, build_head
-from panther.learning.presets import preset
-from panther.learning.probes import fit_cox, fit_logistic
-from panther.learning.targets import Survival
-from panther.learning.task import fit_task
-from panther.learning.trainer import ArraySource, fit
+from panther.cohort.targets import Survival
+from panther.models.heads import Structured, build_head
+from panther.models.presets import preset
+from panther.models.probes import fit_cox, fit_logistic
+from panther.models.tasks import fit_task
+from panther.models.trainer import ArraySource, fit
 
 PATIENTS, PROTOTYPES, TOKEN = 1000, 16, 2049
 SMALL = (64, 257)  # also C = 64 tokens of d = 128, where a loop's overhead shows

@@ -22,18 +22,18 @@ from torch import Tensor
 import _harness as harness
 from _representation_cohorts import LOOKS, Cohort, Make, cohorts
 from panther.aggregators import build
-from panther.learning.heads import build_head
-from panther.learning.jobs import token_shape
-from panther.learning.metrics import binary_auroc
-from panther.learning.presets import PRESETS
-from panther.learning.probes import fit_suitable
-from panther.learning.scaling import build_scaler
-from panther.learning.sources import ArraySource
-from panther.learning.survival_metrics import concordance
-from panther.learning.targets import Classes
-from panther.learning.task import fit_task
-from panther.learning.trainer import fit, predict_logits
+from panther.cohort.targets import Classes
+from panther.evaluation.metrics import binary_auroc
+from panther.evaluation.survival_metrics import concordance
+from panther.models.heads import build_head
+from panther.models.presets import PRESETS
+from panther.models.probes import fit_suitable
+from panther.models.scaling import build_scaler
+from panther.models.sources import ArraySource
+from panther.models.tasks import fit_task
+from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.study.jobs import token_shape
 from panther.types import Bag
 
 C = 16

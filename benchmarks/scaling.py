@@ -8,7 +8,7 @@ combination of these is measured, and all are printed, whichever scaling they fa
 - the EM preset: `paper` (no prior), `published-code` and `calibrated` (a prior pulls a nearly absent prototype to its centroid);
 - many training slides in 48 dimensions, or few (40) in 256.
 
-Prototypes are fitted on training slides, embeddings come from panther.aggregators, the probe is panther.learning's logistic regression
+Prototypes are fitted on training slides, embeddings come from panther.aggregators, the probe is panther.models' logistic regression
 with its inner cross-validation.
 """
 
@@ -21,9 +21,9 @@ import torch
 
 import _harness as harness
 from panther.aggregators import build
-from panther.learning.metrics import binary_auroc
-from panther.learning.probes import fit_logistic
-from panther.learning.scaling import build_scaler
+from panther.evaluation.metrics import binary_auroc
+from panther.models.probes import fit_logistic
+from panther.models.scaling import build_scaler
 from panther.prototypes.kmeans import kmeans
 from panther.types import Prototypes
 

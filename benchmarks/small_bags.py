@@ -17,9 +17,9 @@ import torch
 
 import _harness as harness
 from panther.aggregators import PRESETS, build
-from panther.learning.metrics import binary_auroc
-from panther.learning.probes import fit_logistic
-from panther.learning.scaling import build_scaler
+from panther.evaluation.metrics import binary_auroc
+from panther.models.probes import fit_logistic
+from panther.models.scaling import build_scaler
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.types import Bag
 

@@ -9,9 +9,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from panther.errors import InputError
-from panther.learning.fisher import Columns
-from panther.learning.probes import fit_cox, fit_logistic
-from panther.learning.scaling import Scaler, build_scaler
+from panther.models.fisher import Columns
+from panther.models.probes import fit_cox, fit_logistic
+from panther.models.scaling import Scaler, build_scaler
 
 SUM_TOLERANCE = 1e-3  # shares of a slide add up to 1, in float16 as well
 

@@ -33,18 +33,18 @@ def untracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[R]):
+class ItemResult(Generic[R]):
     """What became of one item: a value, or the reason why there is none."""
 
     index: int  # position of the item
     value: R | None = None
     reason: str | None = None  # a sentence
-    passed_over: bool = False  # no failure: the item was never meant (a file of coordinates among bags)
+    skipped: bool = False  # no failure: the item was never meant (a file of coordinates among bags)
 
 
 def map_slides(
     function: Callable[[T], R], items: Iterable[T], executor: Executor | None = None
-) -> Iterator[Outcome[R]]:
+) -> Iterator[ItemResult[R]]:
     """Yield the outcome of each item, in the items' order, whatever the executor.
 
     Every call runs with one torch thread: many slides side by side beat many threads on one slide, and the bytes of a
@@ -76,16 +76,16 @@ def map_slides(
             future.cancel()
 
 
-def _collected(index: int, item: Any, future: "Future[Any]") -> "Outcome[Any]":
-    """Outcome of one item, also where it cost the worker its life."""
+def _collected(index: int, item: Any, future: "Future[Any]") -> "ItemResult[Any]":
+    """Result of one item, also where it cost the worker its life."""
     try:
         return _outcome(index, future.result())
     except TaskLostError as error:
-        return Outcome(index, None, error.sentence(name_of(item)))
+        return ItemResult(index, None, error.sentence(name_of(item)))
     except Exception as error:
         if type(error).__name__ != "KilledWorker":  # Dask's: every worker that had the item died
             raise
-        return Outcome(
+        return ItemResult(
             index, None, f"{name_of(item)}: every worker that had it died; a file of it is damaged, or too large."
         )
 
@@ -156,7 +156,7 @@ class _Result(NamedTuple):
 
     value: Any = None
     reason: str | None = None
-    passed_over: bool = False
+    skipped: bool = False
     traceback: str = ""
 
 
@@ -183,12 +183,12 @@ def name_of(item: Any) -> str:
     return str(next((part.sample for part in parts if hasattr(part, "sample")), item))
 
 
-def _outcome(index: int, result: _Result) -> Outcome[Any]:
-    if result.passed_over:
+def _outcome(index: int, result: _Result) -> ItemResult[Any]:
+    if result.skipped:
         logger.info("Passed over: %s", result.reason)
     elif result.traceback:
         logger.debug("%s", result.traceback)  # shown with -v
-    return Outcome(index, result.value, result.reason, result.passed_over)
+    return ItemResult(index, result.value, result.reason, result.skipped)
 
 
 @contextmanager

@@ -86,14 +86,14 @@ def _timed(run):
 def test_the_lists_are_what_the_package_knows():
     from panther.aggregators import aggregators
     from panther.aggregators.panther import READOUT
+    from panther.cohort.endpoints import ENDPOINTS
+    from panther.cohort.splits import SCHEMES
     from panther.encoders import encoders
-    from panther.learning.outcomes import ENDPOINTS
-    from panther.learning.scaling import scalers
-    from panther.learning.splits import SCHEMES
-    from panther.learning.study_names import head_names, loss_names
-    from panther.learning.templates import TEMPLATES
     from panther.mil import networks
     from panther.mixture import PRESETS
+    from panther.models.scaling import scalers
+    from panther.study.names import head_names, loss_names
+    from panther.study.templates import TEMPLATES
 
     for listed, known in (
         (completion.EMBEDDINGS, aggregators.names()),

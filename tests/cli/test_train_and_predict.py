@@ -10,10 +10,10 @@ from running import Runner, strict_json
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from hostile.judging import run_here
-from learning.generated import generate
-from panther.learning.metric_names import TITLES
-from panther.learning.model_file import load_model, save_model
-from panther.learning.task import Classification, CoxSurvival
+from panther.evaluation.metric_names import TITLES
+from panther.models.model_file import load_model, save_model
+from panther.models.tasks import Classification, CoxSurvival
+from study.generated import generate
 
 
 @pytest.fixture

@@ -5,16 +5,16 @@ import pytest
 import tifffile
 from scipy import ndimage
 
-from panther.demo.cohort import CohortSettings, make_patients, tiny, write_cohort
-from panther.demo.layout import SCALE, make_layout
-from panther.demo.noise import enlarged, ramp, scattered
-from panther.demo.slide import SlidePlan, draw, write_slide
-from panther.demo.stain import site_stain, transmitted
-from panther.demo.tissues import tissues
-from panther.demo.truth import read_mask
 from panther.errors import InputError
 from panther.execution import open_executor
 from panther.slides import list_slides, open_slide
+from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
+from panther_demo.layout import SCALE, make_layout
+from panther_demo.noise import enlarged, ramp, scattered
+from panther_demo.slide import SlidePlan, draw, write_slide
+from panther_demo.stain import site_stain, transmitted
+from panther_demo.tissues import tissues
+from panther_demo.truth import read_mask
 
 NAMES = tissues.names()
 SHARES = (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)

@@ -9,8 +9,8 @@ from lifelines import CoxPHFitter
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 
-from panther.demo.cohort import MIX, CohortSettings, make_patients
-from panther.demo.tissues import tissues
+from panther_demo.cohort import MIX, CohortSettings, make_patients
+from panther_demo.tissues import tissues
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from panther.demo import pipeline
-from panther.demo.actions import draw_cohort
-from panther.demo.cohort import CohortSettings, make_patients, tiny
-from panther.demo.pipeline import Demo, check_packages, mapped, steps
-from panther.demo.steps import Runner, Step, command
 from panther.errors import InputError
 from panther.execution import untracked
+from panther_demo import pipeline
+from panther_demo.actions import draw_cohort
+from panther_demo.cohort import CohortSettings, make_patients, tiny
+from panther_demo.pipeline import Demo, check_packages, mapped, steps
+from panther_demo.steps import Runner, Step, command
 
 
 class Recorder:

@@ -14,15 +14,15 @@ from PIL import Image
 from sklearn.metrics import adjusted_mutual_info_score
 
 from panther.cli import app
-from panther.demo.actions import look
-from panther.demo.cohort import tiny
-from panther.demo.pipeline import Demo, mapped, steps
-from panther.demo.steps import Runner
-from panther.demo.tissues import tissues
-from panther.demo.truth import agreement, held_out_table, read_mask
 from panther.explain import read_names
 from panther.explain.palette import table
 from panther.storage.prototypes import load_prototypes
+from panther_demo.actions import look
+from panther_demo.cohort import tiny
+from panther_demo.pipeline import Demo, mapped, steps
+from panther_demo.steps import Runner
+from panther_demo.tissues import tissues
+from panther_demo.truth import agreement, held_out_table, read_mask
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 # the same commands as for the subtype, which would only take longer

@@ -18,7 +18,7 @@ from docs.blocks import Block, arguments, blocks
 from docs.world import ACROSS, DOWN, SLIDES, STUDY, make_world
 from hostile.judging import run_here
 from panther import load_prototypes, open_bag
-from panther.learning.study import Study
+from panther.study.file import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {"tutorials/features.md", "tutorials/slides.md", "tutorials/survival.md"}  # run by test_tutorials.py

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from panther.encoders import About, Encoder, Precision
+from panther.encoders import Encoder, EncoderInfo, Precision
 
 
 class Means(nn.Module):
@@ -25,7 +25,7 @@ class Means(nn.Module):
 def tiny(size: int = 32, scale: float = 1.0) -> Encoder:
     model = Means()
     model.scale.data *= scale
-    facts = About("tiny", 12, size, None, (0.0, 0.0, 0.0), (1 / 255,) * 3, "none")
+    facts = EncoderInfo("tiny", 12, size, None, (0.0, 0.0, 0.0), (1 / 255,) * 3, "none")
     return Encoder(facts, model.eval(), f"weights {scale}", torch.device("cpu"), Precision("float32"))
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from panther.errors import InputError
+from panther.evaluation.correction import holm
 from panther.explain.atlas.neighbours import contacts, expected_contacts, no_contacts
 from panther.explain.atlas.shares import (
     Factor,
@@ -17,7 +18,6 @@ from panther.explain.atlas.shares import (
     patient_means,
     share_tests,
 )
-from panther.explain.correction import holm
 from panther.explain.geometry import Grid, grid
 from panther.types import PatchSpec
 

@@ -17,13 +17,13 @@ from scipy.stats import rankdata
 from cli.running import Runner
 from panther.errors import InputError
 from panther.explain.attention import SCALES, attention, make_attention_map
-from panther.learning.heads import build_head
-from panther.learning.model import Model
-from panther.learning.model_file import save_model
-from panther.learning.scaling import Scaler
-from panther.learning.study import Named
-from panther.learning.task import Classification, DiscreteSurvival
 from panther.mil import build_model, networks
+from panther.models.heads import build_head
+from panther.models.model import Model
+from panther.models.model_file import save_model
+from panther.models.named import Named
+from panther.models.scaling import Scaler
+from panther.models.tasks import Classification, DiscreteSurvival
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
 

@@ -15,20 +15,20 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from cli.running import Runner, strict_json
-from learning.generated import generate
 from panther.aggregators import embed_cohort
+from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
+from panther.cohort.load import load_cohort
 from panther.errors import InputError
 from panther.explain.attribution.draw import patch_values, swarm_offsets
 from panther.explain.attribution.model import AttributionSettings, against_the_others, attribute
-from panther.learning.cohort import load_cohort
-from panther.learning.model import Model, Recipe, predict_bags, train_model
-from panther.learning.model_file import load_model, save_model
-from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
-from panther.learning.presets import TrainSettings
-from panther.learning.study import Named
+from panther.models.model import Model, Recipe, predict_bags, train_model
+from panther.models.model_file import load_model, save_model
+from panther.models.named import Named
+from panther.models.presets import TrainSettings
 from panther.prototypes import KMeansSettings
 from panther.storage.bags import list_bags
 from slides.phantoms import write_pyramid
+from study.generated import generate
 
 RECIPE = Recipe(
     Named(name="panther", options={"preset": "calibrated"}),
@@ -48,7 +48,7 @@ class Trained:
         self.bags = self.listing.refs
 
     def __call__(self, survival: bool = False, **changes: Any) -> Model:
-        outcome = SurvivalOutcome("dss") if survival else LabelOutcome("subtype")
+        outcome = SurvivalEndpoint("dss") if survival else LabelEndpoint("subtype")
         cohort = load_cohort(self.folder / "table.csv", outcome, self.listing, "slide")
         return train_model(self.bags, cohort.target, replace(RECIPE, **changes))[0]
 

@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panther.demo.slide import SlidePlan, draw
-from panther.demo.stain import site_stain
 from panther.errors import InputError
 from panther.explain import SlideMap, View, grid, heat_pixels, map_pixels
 from panther.explain.paint import RELIEF, Paint, relief
@@ -14,6 +12,8 @@ from panther.explain.palette import table
 from panther.explain.slide_map import heat_colours
 from panther.slides import open_slide
 from panther.types import PatchSpec
+from panther_demo.slide import SlidePlan, draw
+from panther_demo.stain import site_stain
 
 SIDE = 12  # pixels a patch
 TO_XYZ = np.array(

@@ -11,6 +11,8 @@ import pytest
 from matplotlib.text import Text
 
 import panther.explain
+from panther.evaluation.intervals import Interval
+from panther.evaluation.survival_metrics import kaplan_meier as curve
 from panther.explain import attention, draw, kaplan_meier
 from panther.explain.atlas import charts, sheets
 from panther.explain.atlas.exemplars import Exemplar
@@ -25,8 +27,6 @@ from panther.explain.concordance.mathematics import match_tumour
 from panther.explain.geometry import blank_view, grid
 from panther.explain.maps import MapSettings
 from panther.explain.slide_map import SlideMap
-from panther.learning.bootstrap import Interval
-from panther.learning.survival_metrics import kaplan_meier as curve
 from panther.types import PatchSpec
 
 BROKEN = r"$\nope$"  # what matplotlib refuses as a formula

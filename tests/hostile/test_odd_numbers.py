@@ -10,10 +10,10 @@ import yaml
 from hostile.judging import assert_honest, run_here
 from hostile.lab import ON_FEATURES, STUDY
 from panther.errors import InputError
-from panther.learning.presets import TrainSettings
+from panther.evaluation.shift import site_shift
 from panther.mixture import EMSettings
+from panther.models.presets import TrainSettings
 from panther.prototypes import KMeansSettings
-from panther.prototypes.shift import site_shift
 from panther.storage.readers import _base, open_bag
 
 SEEDED = ("prototypes", "choose-c", "train", "atlas", "attribute")

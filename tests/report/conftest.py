@@ -3,8 +3,8 @@
 import pytest
 
 from cli.running import Runner
-from learning.generated import generate
 from report.studies import EVIL, make_atlas, run
+from study.generated import generate
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ from panther.explain.atlas.files import write_atlas
 from panther.explain.atlas.make import AtlasSettings
 from panther.explain.atlas.request import find_cohort
 from panther.explain.maps import MapSettings
-from panther.learning.experiment import run_study
-from panther.learning.record import write_record
-from panther.learning.results import collect
-from panther.learning.study import load_study
-from panther.learning.tables import write_results
 from panther.storage.prototypes import load_prototypes
+from panther.study.file import load_study
+from panther.study.record import write_record
+from panther.study.results import collect
+from panther.study.run import run_study
+from panther.study.tables import write_results
 
 EVIL = "<script>alert('x')</script>"
 BASE = {

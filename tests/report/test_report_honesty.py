@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from cli.running import Runner
-from learning.generated import generate
-from panther.learning.survival_metrics import kaplan_meier
-from panther.prototypes.shift import site_shift
+from panther.evaluation.shift import site_shift
+from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks
 from panther.report.data import load_run
 from panther.report.figures import survival_curves
@@ -26,6 +25,7 @@ from panther.report.sections.diagnostics import diagnostics
 from panther.report.sections.results import results
 from panther.report.sections.summary import summary
 from report.studies import run
+from study.generated import generate
 
 TWINS = ("TCGA-AA-0001-01Z-00-DX1.AAAA", "TCGA-AA-0001-01Z-00-DX1.BBBB")  # two slides of one block
 DAMAGED = {

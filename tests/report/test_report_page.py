@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix as oracle
 
-from panther.learning.display_names import method_title
-from panther.learning.study import load_study
 from panther.report import page
 from panther.report.data import load_run
 from panther.report.html import MINUS
 from panther.report.material import Request, gather
 from panther.report.sections.curves import confusion_matrix
+from panther.study.display_names import method_title
+from panther.study.file import load_study
 from report.studies import EVIL
 
 

@@ -9,14 +9,14 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from panther.aggregators import aggregators
+from panther.evaluation.survival_metrics import kaplan_meier, number_at_risk, round_times
 from panther.explain.kaplan_meier import Compared, Group, draw_curves, write_curves
-from panther.learning.display_names import endpoint_title, method_title
-from panther.learning.survival_metrics import kaplan_meier, number_at_risk, round_times
 from panther.mil import networks
 from panther.report.data import load_run
 from panther.report.figures import matrix, shares, survival_curves, weights_boxes, weights_heatmap
 from panther.report.material import Request, gather
 from panther.report.page import build_page
+from panther.study.display_names import endpoint_title, method_title
 
 
 def followed(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from phantoms import disc, iou, tissue_slide, write_pyramid
 
 from encoders.making import damage
 from panther.errors import InputError
-from panther.execution import Outcome
+from panther.execution import ItemResult
 from panther.slides import (
     Job,
     PatchStep,
@@ -24,7 +24,7 @@ from panther.slides import (
     run_job,
     slide_readers,
 )
-from panther.slides.job import Visit, _row
+from panther.slides.job import SlideResult, _row
 from panther.slides.overview import overview
 from panther.slides.plan import Planner
 from panther.slides.polygons import rasterise
@@ -145,7 +145,7 @@ def test_a_job_reports_tiles_with_a_few_wrong_bytes(path: Path, tmp_path: Path) 
 )
 def test_a_slide_that_lost_more_than_a_twentieth_is_partly_read(path: Path, about: dict, status: str) -> None:
     (ref,) = list_slides([path]).refs
-    assert _row(ref, Outcome(0, Visit(about=about)))["status"] == status
+    assert _row(ref, ItemResult(0, SlideResult(about=about)))["status"] == status
 
 
 def test_a_sound_slide_has_nothing_lost(path: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def embed_cohort(
     names = [sample.sample for sample in samples]
     journal = Journal(partial_folder, key, names, module.out_dim)
     failures: dict[str, str] = {}
-    passed_over: set[str] = set()
+    skipped: set[str] = set()
     function = partial(_embed_one, prototypes=prototypes, method=method, options=options, device=device)
     done = {
         name: Fingerprint.from_plain(about.get("fingerprint"), about.get("stamp"))
@@ -66,11 +66,11 @@ def embed_cohort(
         for outcome in track(map_slides(function, jobs, executor), "embedding", len(samples)):
             if outcome.value is not None:
                 journal.add(outcome.index, outcome.value.vector, outcome.value.about)
-            elif outcome.passed_over:
-                passed_over.add(names[outcome.index])
+            elif outcome.skipped:
+                skipped.add(names[outcome.index])
             elif outcome.reason is not None:
                 failures[names[outcome.index]] = outcome.reason
-        vectors, about = journal.rows(leave_out={*failures, *passed_over})
+        vectors, about = journal.rows(leave_out={*failures, *skipped})
     finally:
         journal.close()
     if not about:

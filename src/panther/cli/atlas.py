@@ -81,7 +81,7 @@ def atlas(
             executor=executor,
             track=common.track,
         )
-    found = found.told_also(cohort.notes, cohort.problems)
+    found = found.with_notes(cohort.notes, cohort.problems)
     files = write_atlas(found, output)
     _report(found, output, files, time.perf_counter() - start, as_json)
 

@@ -47,7 +47,7 @@ def attribute(
     from panther.explain.attribution.model import AttributionSettings, attribute, check_attributable
     from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
-    from panther.learning.model_file import load_model
+    from panther.models.model_file import load_model
     from panther.slides import read_mpp_table
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output_folder
@@ -115,17 +115,17 @@ def kaplan_meier(
     as_json: common.JsonOption = False,
 ) -> None:
     """Survival of patients with little, some and much of each prototype: Kaplan-Meier curves and log-rank tests."""
+    from panther.cohort.load import load_cohort
+    from panther.cohort.spec import TaskSpec
     from panther.explain.kaplan_meier import by_patient, compare, read_proportions, write_curves
     from panther.explain.names import label, read_names
-    from panther.learning.cohort import load_cohort
-    from panther.learning.study import TaskSpec
     from panther.storage.inputs import check_output_folder
 
     spec = common.checked(TaskSpec, survival=survival, time=time, event=event, censorship=censorship)
     found = read_proportions(proportions)
     named = read_names(names, found.pi.shape[1]) if names else {}
     check_output_folder(output, ("km.json", "km.csv", "km.png"), proportions, table, names)
-    patients = by_patient(found, load_cohort(table, spec.outcome()))
+    patients = by_patient(found, load_cohort(table, spec.endpoint()))
     curves, notes = compare(patients)
     files = write_curves(curves, named, [*patients.notes, *notes], output)
     ordered = sorted(curves, key=lambda one: one.p)

@@ -63,7 +63,7 @@ def convert(
     failures, done = dict(listing.problems), Counter[str]()
     with open_executor(common.suitable_workers(workers, listing.refs)) as executor:
         for outcome in common.track(map_slides(conversion, listing.refs, executor), "converting", len(listing.refs)):
-            if outcome.reason is not None and not outcome.passed_over:
+            if outcome.reason is not None and not outcome.skipped:
                 failures[listing.refs[outcome.index].sample] = outcome.reason
             done[outcome.value or "passed over"] += 1
     notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []

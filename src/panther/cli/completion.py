@@ -25,7 +25,7 @@ ENCODERS = (
 
 def templates() -> tuple[str, ...]:
     """Study templates, read when they are asked for."""
-    from panther.learning.templates import TEMPLATES
+    from panther.study.templates import TEMPLATES
 
     return tuple(TEMPLATES)
 

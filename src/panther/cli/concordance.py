@@ -100,7 +100,7 @@ def compare(
 ) -> None:
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
     from panther.aggregators import build
-    from panther.explain.concordance.cohort import Question, centroid_classes
+    from panther.explain.concordance.cohort import ConcordanceSettings, centroid_classes
     from panther.explain.concordance.write import WRITTEN
     from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
@@ -116,7 +116,9 @@ def compare(
     drawn = MapSettings(method, options, named, max_side, slide_mpp)
     jobs, problems = find_jobs(features, None, slides, None, common.reading(encoder_name, mixed))
     chosen = _positive(positive, source.classes)
-    question = Question(centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs)))
+    question = ConcordanceSettings(
+        centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs))
+    )
     centroid_classes(question)  # refuses a probe of another encoder, and --by centroid where that cannot be
     given = [file for job in jobs for file in (*job.ref.files, job.image)]
     check_output_folder(output, WRITTEN, given, prototypes, probe, labels, names)
@@ -156,7 +158,7 @@ def _over(function: Any, jobs: list[Any], failures: dict[str, str], what: str) -
             name = name_of(jobs[outcome.index])
             if outcome.value is not None:
                 done[name] = outcome.value
-            elif not outcome.passed_over or len(jobs) == 1:
+            elif not outcome.skipped or len(jobs) == 1:
                 own[name] = outcome.reason or ""
     failures.update(own)
     if not done:

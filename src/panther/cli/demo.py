@@ -25,7 +25,7 @@ def demo(
     ] = 0,
 ) -> None:
     """Draw synthetic slides and run every command on them, from tissue to the report; offline, each one printed."""
-    from panther.demo import CohortSettings, Demo, run_demo
+    from panther_demo import CohortSettings, Demo, run_demo
 
     cohort = CohortSettings(patients, min(5, patients // 6), seed=seed)  # a site is a fold: six patients at least
     with told_by_others():

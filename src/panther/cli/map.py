@@ -100,7 +100,7 @@ def map_slides(
 class _Source(NamedTuple):
     """What is mapped: prototypes by a method, or a network's attention."""
 
-    network: Any = None  # a panther.learning.model.Model
+    network: Any = None  # a panther.models.model.Model
     prototypes: Any = None
     method: str = "panther"
     options: Mapping[str, Any] | None = None
@@ -118,7 +118,7 @@ def _source(prototypes: Path | None, model: Path | None, asked: dict[str, Any]) 
         method, options = _method(*asked.values())
         source = _Source(None, load_prototypes(Path(str(prototypes))), method, options)
     else:
-        from panther.learning.model_file import load_model
+        from panther.models.model_file import load_model
 
         _refuse(asked, "say how to assign patches, which the model of --model tells already")
         loaded = load_model(model)
@@ -187,7 +187,7 @@ def _run(
             if outcome.value is not None:
                 done.append(outcome.value)
                 notes += outcome.value.notes
-            elif not outcome.passed_over or len(jobs) == 1:
+            elif not outcome.skipped or len(jobs) == 1:
                 failures[name] = outcome.reason or ""
     if not done:
         reason = next(iter(failures.values()), "No file holds features.")

@@ -55,12 +55,12 @@ def train(
     as_json: common.JsonOption = False,
 ) -> None:
     """Train one final model on all samples of the table, or of one part of it, and save it as one file."""
+    from panther.cohort.columns import read_part
+    from panther.cohort.load import load_cohort
+    from panther.cohort.spec import TaskSpec
     from panther.execution import open_executor
-    from panther.learning.cohort import load_cohort
-    from panther.learning.columns import read_part
-    from panther.learning.model import train_model
-    from panther.learning.model_file import save_model
-    from panther.learning.study import TaskSpec
+    from panther.models.model import train_model
+    from panther.models.model_file import save_model
     from panther.storage.bags import join, list_bags
     from panther.storage.cohort import without_features
     from panther.storage.inputs import check_output
@@ -73,7 +73,7 @@ def train(
     _check_prototypes(method, n_prototypes, given, prototypes)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
     check_output(output, listing.refs, table, prototypes)
-    cohort = load_cohort(read_part(table, split), spec.outcome(), listing, spec.level)
+    cohort = load_cohort(read_part(table, split), spec.endpoint(), listing, spec.level)
     changed: dict[str, Any] = {"device": common.checked_device(device)} | ({} if epochs is None else {"epochs": epochs})
     recipe = replace(recipe, training=replace(recipe.training, **changed))
     refs = {ref.sample: ref for ref in listing.refs}
@@ -110,12 +110,13 @@ def _check_prototypes(method: str, count: int | None, given: Any, path: Path | N
 
 def _recipe(method: str, options: dict[str, Any], head: str, loss: str | None, c: int, seed: int, spec: Any) -> Any:
     """What to train; names and settings are tried first."""
-    from panther.learning.model import Recipe
-    from panther.learning.presets import preset
-    from panther.learning.study import PROBE, Named
-    from panther.learning.study_names import check_head, check_loss, check_method
     from panther.mil import networks
+    from panther.models.heads import PROBE
+    from panther.models.model import Recipe
+    from panther.models.named import Named
+    from panther.models.presets import preset
     from panther.prototypes import KMeansSettings
+    from panther.study.names import check_head, check_loss, check_method
 
     check_method(method, options)
     check_head(head, {})
@@ -161,15 +162,15 @@ def predict(
 
     Features of another encoder or resolution are refused. The outcome's columns are those of the training unless they are named here.
     """
+    from panther.cohort.columns import read_part
     from panther.execution import open_executor
-    from panther.learning.columns import read_part
-    from panther.learning.model import predict_bags
-    from panther.learning.model_file import load_model
-    from panther.learning.scoring import in_units, score, trained_task
+    from panther.models.model import predict_bags
+    from panther.models.model_file import load_model
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.json_files import write_json
     from panther.storage.tables import write_spreadsheet
+    from panther.study.scoring import in_units, score, trained_task
 
     model = load_model(model_file)
     task = trained_task(model, model_file)
@@ -208,8 +209,8 @@ def predict(
 
 def _outcomes(model: Any, asked: dict[str, str], rows: Any, level: Any, refs: Sequence[Any]) -> tuple[Any, list[str]]:
     """Samples whose outcome the table knows, and why there are none: a fault where it was asked for, else worth a word."""
-    from panther.learning.scoring import known_outcomes, trained_task
-    from panther.learning.study import TaskSpec
+    from panther.cohort.spec import TaskSpec
+    from panther.study.scoring import known_outcomes, trained_task
 
     if rows is None:
         if asked:

@@ -9,9 +9,9 @@ import typer
 from panther.cli import _common as common
 
 if TYPE_CHECKING:
-    from panther.learning.cohort import Cohort
-    from panther.learning.outcomes import Outcome
-    from panther.learning.splits import Balance, Split
+    from panther.cohort.endpoints import Endpoint
+    from panther.cohort.load import Cohort
+    from panther.cohort.splits import Balance, Split
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 
@@ -54,39 +54,39 @@ def splits(
     as_json: common.JsonOption = False,
 ) -> None:
     """Divide a cohort at patient level, or check given splits for leakage."""
+    from panther.cohort.columns import Columns
+    from panther.cohort.site_folds import Effort
+    from panther.cohort.splits import SplitSettings
     from panther.errors import InputError
-    from panther.learning.columns import Columns
-    from panther.learning.site_folds import Effort
-    from panther.learning.splits import SplitSettings
 
-    outcome = _outcome(label, classes, (survival, time, event, censorship))
+    endpoint = _endpoint(label, classes, (survival, time, event, censorship))
     columns = Columns(slide_column, patient_column, site_column)
     if scheme is None:
-        _check(given or table, table if given else None, outcome, (level, columns), as_json=as_json)
+        _check(given or table, table if given else None, endpoint, (level, columns), as_json=as_json)
         return
     if given is not None or output is None:
         raise InputError(
             "Give --scheme with -o FOLDER to make splits, or --check SPLITS without --scheme to check them."
         )
     settings = SplitSettings(k, seed, _shares(shares), val, Effort(seconds=seconds))
-    _make(table, outcome, (level, columns), (scheme, settings, output, name), as_json=as_json)
+    _make(table, endpoint, (level, columns), (scheme, settings, output, name), as_json=as_json)
 
 
-def _make(table: Path, outcome: "Outcome", how: tuple[Any, Any], request: tuple[Any, ...], *, as_json: bool) -> None:
+def _make(table: Path, endpoint: "Endpoint", how: tuple[Any, Any], request: tuple[Any, ...], *, as_json: bool) -> None:
     """Make, tell and write splits."""
-    from panther.learning.cohort import load_cohort
-    from panther.learning.split_files import read_splits, write_splits
-    from panther.learning.splits import balanced_splits, check
+    from panther.cohort.load import load_cohort
+    from panther.cohort.split_files import read_splits, write_splits
+    from panther.cohort.splits import balanced_splits, check
     from panther.version import __version__
 
     scheme, settings, output, name = request
     level, columns = how
     _keep_given(table, output, name or _plain_name(table))
     source = table if table.suffix in TABLE_SUFFIXES else read_splits(table).table(external=False)
-    cohort = load_cohort(source, outcome, level=level, columns=columns)
+    cohort = load_cohort(source, endpoint, level=level, columns=columns)
     made, balance = balanced_splits(cohort, scheme, settings)
     notes = [note for number, split in enumerate(made) for note in check(cohort, split, f"fold {number}")]
-    if balance is not None and balance.by_clock:
+    if balance is not None and balance.hit_time_limit:
         notes.append("The clock stopped the solver; another machine may find other folds. Raise --seconds.")
     about = {
         "scheme": scheme,
@@ -111,11 +111,11 @@ def _keep_given(table: Path, output: Path, name: str) -> None:
         check_output(file, given)
 
 
-def _check(given: Path, table: Path | None, outcome: "Outcome", how: tuple[Any, Any], *, as_json: bool) -> None:
+def _check(given: Path, table: Path | None, endpoint: "Endpoint", how: tuple[Any, Any], *, as_json: bool) -> None:
     """Check given splits and tell how alike their test folds are."""
+    from panther.cohort.load import load_cohort
+    from panther.cohort.split_files import assign, read_splits
     from panther.errors import InputError
-    from panther.learning.cohort import load_cohort
-    from panther.learning.split_files import assign, read_splits
 
     level, columns = how
     if table is None and given.suffix in TABLE_SUFFIXES and given.suffix != ".tsv":
@@ -127,7 +127,7 @@ def _check(given: Path, table: Path | None, outcome: "Outcome", how: tuple[Any, 
         raise InputError(
             f"{given}: these splits only name slides; give the clinical table too: panther splits TABLE --check {given}."
         )
-    cohort = load_cohort(table or files.table(), outcome, level=level, columns=columns)
+    cohort = load_cohort(table or files.table(), endpoint, level=level, columns=columns)
     found, report = assign(files, cohort, columns)
     balance = _balance_of_tests(cohort, found)
     lines = [*cohort.report.sentences(), *_lines(cohort, found, balance), "No patient is in two parts of a fold."]
@@ -140,15 +140,15 @@ def _check(given: Path, table: Path | None, outcome: "Outcome", how: tuple[Any, 
     common.report({**result, "report": cohort.report.to_dict()}, lines, {}, as_json=as_json, notes=report.notes)
 
 
-def _outcome(label: str | None, classes: str | None, survival: tuple[str | None, ...]) -> "Outcome":
+def _endpoint(label: str | None, classes: str | None, survival: tuple[str | None, ...]) -> "Endpoint":
+    from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
     from panther.errors import InputError
-    from panther.learning.outcomes import LabelOutcome, SurvivalOutcome
 
     if not any(survival):
-        return LabelOutcome(label, tuple(c.strip() for c in classes.split(",")) if classes else None)
+        return LabelEndpoint(label, tuple(c.strip() for c in classes.split(",")) if classes else None)
     if label or classes:
         raise InputError("Give a --label or a --survival endpoint, not both.")
-    return SurvivalOutcome(*survival)
+    return SurvivalEndpoint(*survival)
 
 
 def _shares(text: str) -> tuple[float, float, float]:
@@ -177,7 +177,7 @@ def _balance_of_tests(cohort: "Cohort", splits: "list[Split]") -> "Balance | Non
     """Balance over folds whose tests do not overlap; external cohorts do not count."""
     import numpy as np
 
-    from panther.learning.splits import balance_of
+    from panther.cohort.splits import balance_of
 
     tests = [cohort.positions(split.test.get("test", ())) for split in splits]
     everybody = np.concatenate(tests)
@@ -188,15 +188,15 @@ def _balance_of_tests(cohort: "Cohort", splits: "list[Split]") -> "Balance | Non
 
 
 def _result(cohort: "Cohort", splits: "list[Split]", balance: "Balance | None") -> dict[str, Any]:
-    from panther.learning.splits import sizes
+    from panther.cohort.splits import sizes
 
     return {"folds": [sizes(cohort, split) for split in splits], "balance": asdict(balance) if balance else None}
 
 
 def _lines(cohort: "Cohort", splits: "list[Split]", balance: "Balance | None") -> list[str]:
     """Parts of every fold, one a line, and the balance."""
-    from panther.learning.cohort import counts_of
-    from panther.learning.splits import sizes
+    from panther.cohort.load import counts_of
+    from panther.cohort.splits import sizes
 
     groups = list(counts_of(cohort.target))
     shown = groups if len(groups) <= 8 else []  # thirty diagnoses do not fit a line; --json has them

@@ -32,12 +32,12 @@ def run(
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
     from panther.execution import open_executor
-    from panther.learning.experiment import run_study
-    from panther.learning.record import write_record
-    from panther.learning.results import collect
-    from panther.learning.study import load_study
-    from panther.learning.tables import markdown, write_results
     from panther.storage.inputs import check_output_folder
+    from panther.study.file import load_study
+    from panther.study.record import write_record
+    from panther.study.results import collect
+    from panther.study.run import run_study
+    from panther.study.tables import markdown, write_results
 
     study = load_study(study_file)
     tables = [study.table, *(cohort.table for cohort in study.external.values())]
@@ -63,8 +63,8 @@ def new(
     ] = False,
 ) -> None:
     """Write a study file to start from."""
-    from panther.learning.literal import literal_text
-    from panther.learning.templates import find_template, write_study
+    from panther.study.literal import literal_text
+    from panther.study.templates import find_template, write_study
 
     path = output or Path(f"{name}.yaml")
     template = find_template(name)
@@ -74,7 +74,7 @@ def new(
 
 def list_templates() -> None:
     """List the templates."""
-    from panther.learning.templates import TEMPLATES
+    from panther.study.templates import TEMPLATES
 
     for name, template in TEMPLATES.items():
         typer.echo(f"{name:<20} {template.title}")
@@ -84,6 +84,6 @@ def schema() -> None:
     """Print the JSON schema of study files, for editors."""
     import json
 
-    from panther.learning.study import Study
+    from panther.study.file import Study
 
     typer.echo(json.dumps(Study.model_json_schema(), indent=2))

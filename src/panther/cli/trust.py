@@ -143,7 +143,7 @@ def shift(
     as_json: common.JsonOption = False,
 ) -> None:
     """Tell how well the site can be read off the prototype proportions, and which slides collapse."""
-    from panther.prototypes.shift import site_shift
+    from panther.evaluation.shift import site_shift
     from panther.storage.embeddings import read_weights
 
     samples, weights, columns = read_weights(embeddings, site, patient)

@@ -19,7 +19,7 @@ encoders: Registry[Callable[[], nn.Module]] = Registry("encoder")
 
 
 @dataclass(frozen=True)
-class About:
+class EncoderInfo:
     """What is known of an encoder: the metadata of its entry."""
 
     name: str
@@ -57,7 +57,7 @@ class Precision:
 class Encoder:
     """A network with its weights, on its device, ready to see patches."""
 
-    about: About
+    about: EncoderInfo
     model: nn.Module
     weights: str  # fingerprint of the weights
     device: torch.device
@@ -97,8 +97,8 @@ def normalise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
     return torch.addcmul(shift, pixels.float(), scale).permute(0, 3, 1, 2)
 
 
-def about(name: str) -> About:
+def about(name: str) -> EncoderInfo:
     """Metadata of a registered encoder."""
     metadata: Mapping[str, Any] = encoders.entry(name).metadata
-    known = {field.name for field in fields(About)}
-    return About(name=name, **{key: value for key, value in metadata.items() if key in known})
+    known = {field.name for field in fields(EncoderInfo)}
+    return EncoderInfo(name=name, **{key: value for key, value in metadata.items() if key in known})

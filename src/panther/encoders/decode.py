@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from panther.encoders.images import Fit
+from panther.encoders.images import Preprocess
 from panther.encoders.sources import Reading, Source
 from panther.errors import InputError
 from panther.workers import GuardedPool, TaskLostError, process_context
@@ -36,7 +36,7 @@ class Canvas:
     """The memory that patches are decoded into, and the source that is open; one a process."""
 
     pixels: np.ndarray  # (rows, size, size, 3)
-    fit: Fit
+    fit: Preprocess
     source: Source | None = None
     reading: Reading | None = None
 
@@ -73,7 +73,7 @@ class Decoder:
     crashes the library that reads it fails alone.
     """
 
-    def __init__(self, fit: Fit, batch: int, workers: int = 0, *, guarded: bool = False, ahead: int = 3) -> None:
+    def __init__(self, fit: Preprocess, batch: int, workers: int = 0, *, guarded: bool = False, ahead: int = 3) -> None:
         if workers < 0 or batch < 1:
             raise InputError(f"`workers={workers}` and `batch={batch}` make no sense; give 0 or more, and 1 or more.")
         workers = workers or cores()
@@ -151,7 +151,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _canvas(memory: Any, fit: Fit) -> Canvas:
+def _canvas(memory: Any, fit: Preprocess) -> Canvas:
     return Canvas(np.frombuffer(memory, np.uint8).reshape(-1, fit.size, fit.size, 3), fit)
 
 
@@ -176,7 +176,7 @@ class _Here(Executor):
 _HERE: list[Canvas] = []  # in a worker process: its canvas, made when the process begins
 
 
-def _begin(memory: Any, fit: Fit) -> None:
+def _begin(memory: Any, fit: Preprocess) -> None:
     _HERE[:] = [_canvas(memory, fit)]
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from panther.encoders._base import About
+from panther.encoders._base import EncoderInfo
 
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 @dataclass(frozen=True)
-class Fit:
+class Preprocess:
     """The shorter side is brought to ``resize``, then the centre of ``size`` is cut out: what model cards call Resize, CenterCrop."""
 
     size: int
@@ -19,8 +19,8 @@ class Fit:
     interpolation: str = "bicubic"
 
     @classmethod
-    def of(cls, about: About) -> "Fit":
-        """Fit that an encoder wants."""
+    def of(cls, about: EncoderInfo) -> "Preprocess":
+        """What an encoder wants."""
         return cls(about.size, about.resize or about.size, about.interpolation)
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from panther.encoders._base import IMAGENET, About, Encoder, Precision, about, encoders
+from panther.encoders._base import IMAGENET, Encoder, EncoderInfo, Precision, about, encoders
 from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
 from panther.encoders.weights import checked, find_weights, read_weights
 from panther.errors import InputError, suggestion
@@ -24,7 +24,7 @@ PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 class Recipe:
     """How an encoder is made: its facts, its network, and what is done to the names of its weights."""
 
-    about: About
+    about: EncoderInfo
     build: Callable[[], nn.Module]
     clean: Clean | None = None
     drop: tuple[str, ...] = ()  # weights of these prefixes are not needed
@@ -134,7 +134,7 @@ def _of_timm(name: str) -> Recipe:
     with torch.device("meta"):
         model: Any = build()
     cfg = model.pretrained_cfg
-    facts = About(
+    facts = EncoderInfo(
         name=name,
         dim=int(getattr(model, "head_hidden_size", None) or model.num_features),
         size=int(cfg["input_size"][-1]),
@@ -170,7 +170,7 @@ def _of_factory(name: str) -> Recipe:
 
     # facts are attributes of the module; what it does not say is ImageNet's habit, and the dimension is tried out
     model = build().eval()
-    facts = About(name, 0, 224, None, IMAGENET["mean"], IMAGENET["std"], "the user's own")
+    facts = EncoderInfo(name, 0, 224, None, IMAGENET["mean"], IMAGENET["std"], "the user's own")
     said = {key: getattr(model, key) for key in ("dim", "size", "mpp", "mean", "std", "resize") if hasattr(model, key)}
     facts = replace(facts, **said)
     if not facts.dim:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from panther.encoders._base import Encoder
 from panther.encoders.decode import Batch, Decoder
-from panther.encoders.images import Fit
+from panther.encoders.images import Preprocess
 from panther.encoders.partial import Partial
 from panther.encoders.sources import Source
 from panther.errors import InputError
@@ -75,7 +75,7 @@ class Pipeline:
     def __init__(self, encoder: Encoder, settings: ExtractSettings | None = None) -> None:
         self.encoder, self.settings = encoder, settings or ExtractSettings()
         self.batch = self.settings.batch_for(encoder.device)
-        self.fit = Fit.of(encoder.about)
+        self.fit = Preprocess.of(encoder.about)
         self._decoder = Decoder(self.fit, self.batch, self.settings.workers, guarded=self.settings.guarded)
         self.tell: Callable[[int], None] = lambda patches: None  # called with the patches of every batch that is kept
         self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from panther.encoders._base import About
+from panther.encoders._base import EncoderInfo
 from panther.errors import InputError
 
 NAMES = ("model.safetensors", "pytorch_model.bin")  # on the hub, in this order
 
 
-def find_weights(about: About, file: Callable[[], str] | None = None, package: str = "") -> Path:
+def find_weights(about: EncoderInfo, file: Callable[[], str] | None = None, package: str = "") -> Path:
     """File of an encoder's weights: of its package, of the Hugging Face cache, or fetched from the hub."""
     if file is not None:
         try:
@@ -53,7 +53,7 @@ def read_weights(path: Path) -> Any:
 
 
 def checked(
-    path: Path, about: About, found: Mapping[str, Tensor], expected: Mapping[str, Tensor], drop: tuple[str, ...]
+    path: Path, about: EncoderInfo, found: Mapping[str, Tensor], expected: Mapping[str, Tensor], drop: tuple[str, ...]
 ) -> dict[str, Tensor]:
     """Weights that the network needs, or a sentence that names those that are missing, unexpected or of another shape."""
     known = {**found}
@@ -93,7 +93,7 @@ def _cached(repository: str) -> Path | None:
     return None
 
 
-def _fetched(about: About, repository: str) -> Path:
+def _fetched(about: EncoderInfo, repository: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, LocalEntryNotFoundError
 
@@ -110,7 +110,7 @@ def _fetched(about: About, repository: str) -> Path:
     raise InputError(f"{repository} on the Hugging Face hub has neither {' nor '.join(NAMES)}; {otherwise[3:]}.")
 
 
-def _refusal(about: About, gated: bool, otherwise: str) -> str:
+def _refusal(about: EncoderInfo, gated: bool, otherwise: str) -> str:
     page = f"https://huggingface.co/{about.hub}"
     grant = f"ask for access on {about.gated} and log in with `hf auth login`, " if about.gated else ""
     if gated:

@@ -10,7 +10,7 @@ from panther.encoders._base import IMAGENET, encoders
 from panther.encoders.keys import from_dinov2, from_huggingface, in_order
 
 HUB = "https://huggingface.co/"
-GRANTED = {"dim": 1024, "size": 224, "mpp": 0.5, **IMAGENET}
+VIT_DEFAULTS = {"dim": 1024, "size": 224, "mpp": 0.5, **IMAGENET}
 
 
 def timm_model(name: str, **options: Any) -> nn.Module:
@@ -93,7 +93,7 @@ def resnet50() -> nn.Module:
 
 @encoders.register(
     "uni",
-    **GRANTED,
+    **VIT_DEFAULTS,
     licence="CC-BY-NC-ND-4.0",
     gated=f"{HUB}MahmoodLab/UNI",
     hub="MahmoodLab/UNI",
@@ -106,7 +106,7 @@ def uni() -> nn.Module:
 
 @encoders.register(
     "uni2",
-    **{**GRANTED, "dim": 1536},
+    **{**VIT_DEFAULTS, "dim": 1536},
     licence="CC-BY-NC-ND-4.0",
     gated=f"{HUB}MahmoodLab/UNI2-h",
     hub="MahmoodLab/UNI2-h",
@@ -133,7 +133,7 @@ def uni2() -> nn.Module:
 
 @encoders.register(
     "virchow2",
-    **{**GRANTED, "dim": 2560},
+    **{**VIT_DEFAULTS, "dim": 2560},
     licence="CC-BY-NC-ND-4.0",
     gated=f"{HUB}paige-ai/Virchow2",
     hub="paige-ai/Virchow2",
@@ -151,7 +151,7 @@ def virchow2() -> nn.Module:
 
 @encoders.register(
     "gigapath",
-    **{**GRANTED, "dim": 1536},
+    **{**VIT_DEFAULTS, "dim": 1536},
     licence="Apache-2.0 with conditions",
     gated=f"{HUB}prov-gigapath/prov-gigapath",
     hub="prov-gigapath/prov-gigapath",
@@ -180,7 +180,7 @@ def h_optimus_0() -> nn.Module:
 
 @encoders.register(
     "phikon",
-    **{**GRANTED, "dim": 768},
+    **{**VIT_DEFAULTS, "dim": 768},
     licence="Owkin non-commercial",
     hub="owkin/phikon",
     interpolation="bilinear",
@@ -194,7 +194,7 @@ def phikon() -> nn.Module:
 
 @encoders.register(
     "phikon-v2",
-    **GRANTED,
+    **VIT_DEFAULTS,
     licence="Owkin non-commercial",
     hub="owkin/phikon-v2",
     clean=from_huggingface,
@@ -213,7 +213,7 @@ def _register_dinov2(size: str, dim: int, registers: str) -> None:
 
     @encoders.register(
         f"dinov2-{size}{registers}",
-        **{**GRANTED, "dim": dim, "mpp": None},
+        **{**VIT_DEFAULTS, "dim": dim, "mpp": None},
         licence="Apache-2.0",
         hub=f"timm/{architecture}.lvd142m",
         clean=from_dinov2,

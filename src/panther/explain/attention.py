@@ -14,9 +14,9 @@ from panther.explain import draw
 from panther.explain.maps import MapSettings, check_coordinates, place, write_pictures
 from panther.explain.requests import MapJob, notes_of
 from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
-from panther.learning.display_names import method_title
-from panther.learning.model import Model, check_bag
+from panther.models.model import Model, check_bag
 from panther.statistics import first_bad_row
+from panther.study.display_names import method_title
 from panther.types import Bag
 
 UNIFORM = 0.95  # of the patches: attention spread over more than this share of them says little
@@ -130,7 +130,7 @@ def draw_attention(found: AttentionMap) -> Any:
     for number, title in enumerate(found.titles):
         sheet.title(number, title if many else f"{shown.slide}: {title}")
     draw.colour_bar(sheet, draw.Bar(found.scale.label))
-    draw.furnish(sheet, shown)
+    draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
 
 
@@ -147,7 +147,7 @@ def draw_attention_beside(found: AttentionMap) -> Any:
     for number, title in enumerate(panels):
         sheet.title(number, title)
     draw.colour_bar(sheet, draw.Bar(found.scale.label))
-    draw.furnish(sheet, shown)
+    draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
 
 

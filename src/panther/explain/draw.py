@@ -89,7 +89,7 @@ def draw_map(found: SlideMap) -> Any:
     sheet = Sheet([map_pixels(found)], width, unit, least=height)
     sheet.title(0, found.slide)
     _legend(sheet, found)
-    furnish(sheet, found)
+    add_scale_bar_and_outline(sheet, found)
     return sheet.figure
 
 
@@ -100,7 +100,7 @@ def draw_heatmap(found: SlideMap, prototype: int) -> Any:
     sheet = Sheet([heat_pixels(found, prototype)], 80 * unit, unit)
     sheet.title(0, f"{found.slide}: {_with_weight(found, prototype)}")
     colour_bar(sheet)
-    furnish(sheet, found)
+    add_scale_bar_and_outline(sheet, found)
     return sheet.figure
 
 
@@ -114,7 +114,7 @@ def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> A
     for number, c in enumerate(chosen):
         sheet.title(number, _with_weight(found, c))
     colour_bar(sheet)
-    furnish(sheet, found)
+    add_scale_bar_and_outline(sheet, found)
     return sheet.figure
 
 
@@ -135,7 +135,7 @@ def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
     for number, text in enumerate(panels):
         sheet.title(number, text)
     _legend(sheet, found)
-    furnish(sheet, found)
+    add_scale_bar_and_outline(sheet, found)
     return sheet.figure
 
 
@@ -155,7 +155,7 @@ def bar_length(width_um: float) -> float:
     return float(power * max(step for step in (1, 2, 5) if power * step <= width_um / 4 or step == 1))
 
 
-def furnish(sheet: Sheet, found: SlideMap) -> None:
+def add_scale_bar_and_outline(sheet: Sheet, found: SlideMap) -> None:
     """Tissue outline and scale bar on every picture."""
     for ax in sheet.axes:
         _outline(ax, found, sheet.unit)

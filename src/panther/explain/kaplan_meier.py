@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from panther.cohort.load import Cohort
+from panther.cohort.targets import Survival
 from panther.errors import InputError
-from panther.explain import draw
-from panther.explain.correction import holm
-from panther.explain.names import label
-from panther.explain.pooling import pooled
-from panther.learning.cohort import Cohort
-from panther.learning.survival_metrics import (
+from panther.evaluation.correction import holm
+from panther.evaluation.survival_metrics import (
     KaplanMeier,
     kaplan_meier,
     log_rank,
@@ -22,7 +20,9 @@ from panther.learning.survival_metrics import (
     risk_groups,
     round_times,
 )
-from panther.learning.targets import Survival
+from panther.explain import draw
+from panther.explain.names import label
+from panther.explain.pooling import pooled
 from panther.storage.embeddings import read_weights
 from panther.storage.json_files import write_json
 from panther.storage.tables import write_spreadsheet

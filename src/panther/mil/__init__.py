@@ -1,16 +1,16 @@
 """Supervised multiple-instance networks: from a bag of patches to one vector, learned with the task."""
 
 from panther.mil import abmil, attnmisl, dsmil, ilra, transmil  # noqa: F401 (register)
-from panther.mil._base import Given, Network, build, networks, revision
+from panther.mil._base import Network, NetworkInputs, build, networks, revision
 from panther.mil.loading import BagSource, LoadSettings
 from panther.mil.model import MILModel, Outputs, build_model, count_parameters
 
 __all__ = [
     "BagSource",
-    "Given",
     "LoadSettings",
     "MILModel",
     "Network",
+    "NetworkInputs",
     "Outputs",
     "build",
     "build_model",

@@ -13,7 +13,7 @@ from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 
 @dataclass(frozen=True)
-class Given:
+class NetworkInputs:
     """What a network is told about its place: the features before it, the task behind it."""
 
     dim_in: int  # numbers of a patch
@@ -82,7 +82,7 @@ def build(
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return networks[name](Given(dim_in, n_outputs, prototypes), **(options or {}))
+            return networks[name](NetworkInputs(dim_in, n_outputs, prototypes), **(options or {}))
     except TypeError as error:
         raise InputError(f"A setting of {name!r} has the wrong type ({error}).") from error
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from panther.mil._attention import AttentionScore, masked_softmax
-from panther.mil._base import Given, Network, check_sizes, networks, reduction
+from panther.mil._base import Network, NetworkInputs, check_sizes, networks, reduction
 from panther.types import SlideEmbedding
 
 
@@ -28,7 +28,7 @@ class ABMIL(Network):
 
     Parameters
     ----------
-    given : Given
+    given : NetworkInputs
         Features before it.
     hidden, attention : int
         Width of h, and of the attention's hidden layer.
@@ -42,7 +42,7 @@ class ABMIL(Network):
 
     def __init__(
         self,
-        given: Given,
+        given: NetworkInputs,
         hidden: int = 512,
         attention: int = 384,
         gated: bool = True,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.mil._attention import AttentionScore, masked_softmax
-from panther.mil._base import Given, Network, check_sizes, networks, reduction
+from panther.mil._base import Network, NetworkInputs, check_sizes, networks, reduction
 from panther.statistics import nearest
 from panther.types import Projection, SlideEmbedding
 
@@ -43,7 +43,7 @@ class AttnMISL(Network):
 
     Parameters
     ----------
-    given : Given
+    given : NetworkInputs
         Features before it, and the prototypes; features pass through the prototypes' projection only to find their group.
     hidden, layers : int
         Width of f and the number of its layers.
@@ -57,7 +57,7 @@ class AttnMISL(Network):
 
     def __init__(
         self,
-        given: Given,
+        given: NetworkInputs,
         hidden: int = 64,
         layers: int = 1,
         attention: int = 32,

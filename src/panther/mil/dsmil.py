@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from panther.errors import InputError
 from panther.mil._attention import masked_softmax
-from panther.mil._base import Given, Network, check_sizes, networks, reduction
+from panther.mil._base import Network, NetworkInputs, check_sizes, networks, reduction
 from panther.types import SlideEmbedding
 
 
@@ -82,7 +82,7 @@ class DSMIL(Network):
 
     Parameters
     ----------
-    given : Given
+    given : NetworkInputs
         Features before it, and the number of outputs behind it.
     hidden, attention : int
         Width of h and v, and of q.
@@ -94,7 +94,7 @@ class DSMIL(Network):
 
     def __init__(
         self,
-        given: Given,
+        given: NetworkInputs,
         hidden: int = 512,
         attention: int = 128,
         normalise: bool = True,

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from panther.mil._attention import attend, attention_weights, join_heads, split_heads
-from panther.mil._base import Given, Network, check_heads, check_sizes, networks
+from panther.mil._base import Network, NetworkInputs, check_heads, check_sizes, networks
 from panther.types import SlideEmbedding
 
 
@@ -88,7 +88,7 @@ class ILRA(Network):
 
     Parameters
     ----------
-    given : Given
+    given : NetworkInputs
         Features before it.
     hidden, heads : int
         Width, and the heads it is split into.
@@ -100,7 +100,7 @@ class ILRA(Network):
 
     def __init__(
         self,
-        given: Given,
+        given: NetworkInputs,
         hidden: int = 256,
         heads: int = 8,
         latents: int = 64,

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from panther.errors import InputError
 from panther.mil._attention import attend, attention_weights, join_heads, nystroem, nystroem_row, split_heads
-from panther.mil._base import Given, Network, check_heads, check_sizes, networks
+from panther.mil._base import Network, NetworkInputs, check_heads, check_sizes, networks
 from panther.types import SlideEmbedding
 
 RESIDUAL_KERNEL = 33  # tokens that the convolution of the values spans
@@ -102,7 +102,7 @@ class TransMIL(Network):
 
     Parameters
     ----------
-    given : Given
+    given : NetworkInputs
         Features before it.
     hidden, heads : int
         Width of the tokens, and the heads it is split into.
@@ -116,7 +116,7 @@ class TransMIL(Network):
 
     def __init__(
         self,
-        given: Given,
+        given: NetworkInputs,
         hidden: int = 512,
         heads: int = 8,
         landmarks: int = 256,

@@ -1,4 +1,4 @@
-"""From a cohort of bags to prototypes: look, sample, k-means on the sample, Lloyd passes over everything, measure."""
+"""From a cohort of bags to prototypes: scan, sample, k-means on the sample, Lloyd passes over everything, measure."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -15,7 +15,7 @@ from panther.execution import Track, map_slides, untracked
 from panther.patch_spec import in_common
 from panther.prototypes.diagnostics import diagnose
 from panther.prototypes.kmeans import kmeans, update, worst_served
-from panther.prototypes.patches import Look, example, sample_patches
+from panther.prototypes.patches import BagInfo, example, sample_patches
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import Statistics, accumulate, first_bad_row, nearest
 from panther.types import Openable, Projection, Prototypes
@@ -42,10 +42,10 @@ def fit_prototypes(
 ) -> PrototypeFit:
     """Fit prototypes on the training samples (slides or patients); a sample that fails is left out and listed."""
     patches = sample_patches(samples, settings, executor, track)
-    looks, failures, x = patches.looks, dict(patches.failures), patches.x
-    usable = [s for s in samples if s.sample in looks and s.sample not in failures]
-    empty = [s.sample for s in usable if looks[s.sample].patches == 0]
-    usable = [s for s in usable if looks[s.sample].patches]
+    infos, failures, x = patches.infos, dict(patches.failures), patches.x
+    usable = [s for s in samples if s.sample in infos and s.sample not in failures]
+    empty = [s.sample for s in usable if infos[s.sample].patches == 0]
+    usable = [s for s in usable if infos[s.sample].patches]
 
     projection, x = _project(x, settings)
     x = x.to(device)
@@ -61,7 +61,7 @@ def fit_prototypes(
         if number < settings.passes:
             centroids = _moved(measured, centroids, x)
     assert measured is not None
-    return PrototypeFit(_finished(measured, centroids, projection, inertias, looks, settings), failures, empty)
+    return PrototypeFit(_finished(measured, centroids, projection, inertias, infos, settings), failures, empty)
 
 
 def _project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
@@ -170,7 +170,7 @@ def _finished(
     centroids: Tensor,
     projection: Projection,
     inertias: list[float],
-    looks: Mapping[str, Look],
+    infos: Mapping[str, BagInfo],
     settings: KMeansSettings,
 ) -> Prototypes:
     sums, slides = measured.sums, tuple(measured.slide_mass)
@@ -187,7 +187,7 @@ def _finished(
         within,
         occupancy,
         projection,
-        encoder=next((looks[s].encoder for s in slides if looks[s].encoder), None),
+        encoder=next((infos[s].encoder for s in slides if infos[s].encoder), None),
         slides=slides,
         settings={**asdict(settings), "patches": int(sums.patches)},
         diagnostics={
@@ -196,5 +196,5 @@ def _finished(
         },
         parents=hash_contents(measured.contents),
         version=__version__,
-        spec=in_common([looks[s].spec for s in slides]),
+        spec=in_common([infos[s].spec for s in slides]),
     )

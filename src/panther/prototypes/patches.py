@@ -1,4 +1,4 @@
-"""The patches prototypes are learned from: a look at every bag, then a uniform sample over the cohort."""
+"""The patches prototypes are learned from: a scan of every bag, then a uniform sample over the cohort."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from panther.prototypes.settings import KMeansSettings
 from panther.types import Openable, PatchSpec
 
 
-class Look(NamedTuple):
+class BagInfo(NamedTuple):
     """What one glance at a bag tells."""
 
     patches: int
@@ -33,7 +33,7 @@ class PatchSample:
 
     x: Tensor  # (m, d) float32
     owner: Tensor  # (m,), index of each patch's sample among the samples given
-    looks: Mapping[str, Look]  # of all usable samples
+    infos: Mapping[str, BagInfo]  # of all usable samples
     failures: Mapping[str, str]  # sample -> sentence
 
 
@@ -41,17 +41,17 @@ def sample_patches(
     samples: Sequence[Openable], settings: KMeansSettings, executor: Executor | None, track: Track
 ) -> PatchSample:
     """Sample patches uniformly over a cohort; a sample that cannot be read is left out and listed."""
-    looks, failures = look_at_all(samples, executor, track)
-    usable = [(i, s) for i, s in enumerate(samples) if s.sample in looks and looks[s.sample].patches > 0]
+    infos, failures = scan_bags(samples, executor, track)
+    usable = [(i, s) for i, s in enumerate(samples) if s.sample in infos and infos[s.sample].patches > 0]
     if not usable:
         raise InputError(
             f"None of the {len(samples)} samples has patches to learn prototypes from. {example(failures)}"
         )
-    dim = looks[usable[0][1].sample].dim
+    dim = infos[usable[0][1].sample].dim
     limit = min(settings.sample, int(settings.memory_gb * 1e9 / (dim * 4 * 2)))  # the sample and one copy of it
-    sizes = allocate([looks[s.sample].patches for _, s in usable], limit, settings.share)
+    sizes = allocate([infos[s.sample].patches for _, s in usable], limit, settings.share)
     jobs = [
-        (i, s, choose_rows(s.sample, looks[s.sample].patches, size, settings.seed))
+        (i, s, choose_rows(s.sample, infos[s.sample].patches, size, settings.seed))
         for (i, s), size in zip(usable, sizes, strict=True)
         if size
     ]
@@ -69,44 +69,44 @@ def sample_patches(
         raise InputError(
             f"{filled} patches cannot give {settings.n_prototypes} prototypes; ask for fewer with `n_prototypes=`. {example(failures)}"
         )
-    return PatchSample(x[:filled], owner[:filled], looks, failures)
+    return PatchSample(x[:filled], owner[:filled], infos, failures)
 
 
-def look_at_all(
+def scan_bags(
     samples: Sequence[Openable], executor: Executor | None, track: Track
-) -> tuple[dict[str, Look], dict[str, str]]:
+) -> tuple[dict[str, BagInfo], dict[str, str]]:
     """Glance at every bag; those that disagree with the majority in dimension, encoder or resolution are refused."""
-    looks: dict[str, Look] = {}
+    infos: dict[str, BagInfo] = {}
     failures: dict[str, str] = {}
-    for outcome in track(map_slides(_look, samples, executor), "looking at the files", len(samples)):
+    for outcome in track(map_slides(_bag_info, samples, executor), "looking at the files", len(samples)):
         name = samples[outcome.index].sample
         if outcome.value is not None:
-            looks[name] = outcome.value
-        elif not outcome.passed_over:
+            infos[name] = outcome.value
+        elif not outcome.skipped:
             failures[name] = outcome.reason
     for trait in TRAITS:
-        failures |= _outvoted(looks, trait)
-        looks = {name: look for name, look in looks.items() if name not in failures}
-    return looks, failures
+        failures |= _outvoted(infos, trait)
+        infos = {name: info for name, info in infos.items() if name not in failures}
+    return infos, failures
 
 
 class _Trait(NamedTuple):
     """What all bags of a cohort must have in common."""
 
-    of: Callable[[Look], Any]  # None where a bag does not tell it
+    of: Callable[[BagInfo], Any]  # None where a bag does not tell it
     alike: Callable[[Any, Any], bool]
     words: Callable[[Any], str]
     remedy: str
 
 
-def _resolution(look: Look) -> PatchSpec | None:
-    return None if look.any_resolution or not look.spec.mpp else look.spec.scale
+def _resolution(info: BagInfo) -> PatchSpec | None:
+    return None if info.any_resolution or not info.spec.mpp else info.spec.scale
 
 
 TRAITS = (
-    _Trait(lambda look: look.dim, operator.eq, lambda dim: f"{dim} features a patch", "encode all slides alike"),
+    _Trait(lambda info: info.dim, operator.eq, lambda dim: f"{dim} features a patch", "encode all slides alike"),
     _Trait(
-        lambda look: look.encoder,
+        lambda info: info.encoder,
         same_encoder,
         lambda name: f"{name!r} as encoder",
         "encode all slides alike, or say that these are one encoder with `encoder_name=NAME`",
@@ -120,12 +120,12 @@ TRAITS = (
 )
 
 
-def _outvoted(looks: Mapping[str, Look], trait: _Trait) -> dict[str, str]:
+def _outvoted(infos: Mapping[str, BagInfo], trait: _Trait) -> dict[str, str]:
     """Samples that differ from the majority, and why; where there is none, nobody can say which are meant."""
     camps: list[list[str]] = []  # samples that are alike
-    for name, look in looks.items():
-        if look.patches and trait.of(look) is not None:
-            camp = next((c for c in camps if trait.alike(trait.of(looks[c[0]]), trait.of(look))), None)
+    for name, info in infos.items():
+        if info.patches and trait.of(info) is not None:
+            camp = next((c for c in camps if trait.alike(trait.of(infos[c[0]]), trait.of(info))), None)
             if camp is None:
                 camps.append([name])
             else:
@@ -133,14 +133,14 @@ def _outvoted(looks: Mapping[str, Look], trait: _Trait) -> dict[str, str]:
     if len(camps) < 2:
         return {}
     camps.sort(key=len, reverse=True)
-    usual = trait.of(looks[camps[0][0]])
+    usual = trait.of(infos[camps[0][0]])
     if len(camps[0]) == len(camps[1]):
-        told = " or ".join(f"{trait.words(trait.of(looks[camp[0]]))} (e.g. {camp[0]})" for camp in camps)
+        told = " or ".join(f"{trait.words(trait.of(infos[camp[0]]))} (e.g. {camp[0]})" for camp in camps)
         raise InputError(f"The samples have {told}, equally often; give those of one kind: {trait.remedy}.")
     return {
-        name: f"{name}: has {trait.words(trait.of(look))}, the cohort {trait.words(usual)}; {trait.remedy}."
-        for name, look in looks.items()
-        if trait.of(look) is not None and not trait.alike(usual, trait.of(look))
+        name: f"{name}: has {trait.words(trait.of(info))}, the cohort {trait.words(usual)}; {trait.remedy}."
+        for name, info in infos.items()
+        if trait.of(info) is not None and not trait.alike(usual, trait.of(info))
     }
 
 
@@ -149,9 +149,9 @@ def example(failures: Mapping[str, str]) -> str:
     return f"{len(failures)} samples failed; the first: {next(iter(failures.values()))}" if failures else ""
 
 
-def _look(sample: Openable) -> Look:
+def _bag_info(sample: Openable) -> BagInfo:
     bag = sample.open()
-    return Look(len(bag), bag.dim, bag.encoder, bag.spec, bag.any_resolution)
+    return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.any_resolution)
 
 
 def _take(job: tuple[int, Openable, Tensor]) -> Tensor:

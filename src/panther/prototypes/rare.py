@@ -49,7 +49,7 @@ def rare_patches(
     for outcome in track(map_slides(function, samples, executor), "looking for rare patches", len(samples)):
         if outcome.value is not None:
             farthest = heapq.nlargest(count, [*farthest, *outcome.value], key=lambda p: (p.distance, p.sample, p.row))
-        elif not outcome.passed_over:
+        elif not outcome.skipped:
             failures[samples[outcome.index].sample] = outcome.reason
     if failures and len(failures) == len(samples):
         raise InputError(f"None of the {len(samples)} samples can be looked at. {next(iter(failures.values()))}")

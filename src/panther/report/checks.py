@@ -6,9 +6,9 @@ from typing import Literal
 
 import pandas as pd
 
-from panther.learning.perfect import is_perfect
-from panther.learning.verdicts import about_perfect
-from panther.prototypes.shift import COLLAPSED
+from panther.evaluation.perfect_scores import is_perfect
+from panther.evaluation.shift import COLLAPSED
+from panther.evaluation.verdicts import about_perfect
 from panther.report.data import Run, metric_name
 from panther.report.html import Html, number, plural, tag, words
 from panther.report.material import Material

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
+from panther.cohort.columns import read_rows
 from panther.errors import InputError
-from panther.learning.columns import read_rows
-from panther.learning.display_names import endpoint_title, method_title
-from panther.learning.experiment import load_predictions
-from panther.learning.record import COHORT, STUDY, read_record
-from panther.learning.results import GROUP
-from panther.learning.study import Study
-from panther.learning.tables import row_names, varying_factors
-from panther.learning.verdicts import best_rows
+from panther.evaluation.verdicts import best_rows
+from panther.study.display_names import endpoint_title, method_title
+from panther.study.file import Study
+from panther.study.record import COHORT, STUDY, read_record
+from panther.study.results import GROUP
+from panther.study.run import load_predictions
+from panther.study.tables import row_names, varying_factors
 
 CHANCE = {
     "c_index": 0.5,

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from panther.cohort.columns import read_rows
 from panther.errors import InputError
+from panther.evaluation.shift import ShiftReport, site_shift
 from panther.explain.atlas.files import PROTOTYPES
 from panther.explain.kaplan_meier import read_proportions
 from panther.explain.names import label, read_names
-from panther.learning.columns import read_rows
-from panther.prototypes.shift import ShiftReport, site_shift
 from panther.report.data import Run, load_run, read_json
 from panther.report.fold_names import FoldNames, find_prototypes, fold_names
 from panther.report.mixtures import Mixtures, load_mixtures
@@ -123,7 +123,7 @@ def gather(request: Request) -> Material:
     shift = _shift(run, mixtures)
     failures: dict[str, str] = {}
     slides = _atlas_weights(artefacts.get("atlas"), failures)
-    _refuse_strangers(run, slides, request)
+    _check_same_cohort(run, slides, request)
     reference = _reference(run, artefacts)
     return Material(run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures, reference)
 
@@ -137,7 +137,7 @@ def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None
     return find_prototypes(wanted[0], [*copies, *sorted((run.folder / "cache").glob("prototypes-*"))])
 
 
-def _refuse_strangers(run: Run, slides: AtlasWeights | None, request: Request) -> None:
+def _check_same_cohort(run: Run, slides: AtlasWeights | None, request: Request) -> None:
     """An atlas of nobody in the run is another cohort's; one made without a table names slides only, which a run need not know."""
     if slides is None or slides.patients == slides.slides:
         return

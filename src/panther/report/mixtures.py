@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from panther.aggregators import aggregators, build
-from panther.learning.scaling import build_scaler
 from panther.mixture import effective_number
+from panther.models.scaling import build_scaler
 from panther.report.data import Run
 from panther.storage.prototypes import load_prototypes
 from panther.types import Prototypes

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from panther.execution import Outcome, Track, map_slides, untracked
+from panther.execution import ItemResult, Track, map_slides, untracked
 from panther.slides.listing import SlideRef
 from panther.slides.locks import lock, owner, sweep
 from panther.storage.atomic import atomic_write
@@ -94,7 +94,7 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True)
-class Visit:
+class SlideResult:
     """What happened when a slide's turn came."""
 
     ran: tuple[str, ...] = ()  # steps that were not done before
@@ -109,19 +109,19 @@ class Worker:
     job: Job
     steps: tuple[Step, ...]
 
-    def __call__(self, slide: SlideRef) -> Visit:
+    def __call__(self, slide: SlideRef) -> SlideResult:
         """Run what is not done, unless another process is at it."""
         if any(not step.done(slide, self.job) for step in self.steps):
             path = self.job.locks / f"{slide.name}.lock"
             with lock(path) as got:
                 if not got:
-                    return Visit(busy=owner(path))
+                    return SlideResult(busy=owner(path))
                 ran = tuple(step.name for step in self.steps if self._ran(step, slide))
         else:
             ran = ()
         told = [step.about(slide, self.job) for step in self.steps]
         about = {key: value for columns in told for key, value in columns.items()}
-        return Visit(ran, about=about | {"note": _joined(str(columns.get("note", "")) for columns in told)})
+        return SlideResult(ran, about=about | {"note": _joined(str(columns.get("note", "")) for columns in told)})
 
     def _ran(self, step: Step, slide: SlideRef) -> bool:
         if step.done(slide, self.job):
@@ -157,7 +157,7 @@ def run_job(
     """Run the steps over the slides and write the summary; slides that fail are listed in it, the others go on."""
     worker = Worker(job, tuple(steps))
     what = ", ".join(step.name for step in worker.steps)
-    outcomes: dict[str, Outcome[Visit]] = {}
+    outcomes: dict[str, ItemResult[SlideResult]] = {}
     for outcome in track(map_slides(worker, slides, executor), what, len(slides)):
         outcomes[slides[outcome.index].name] = outcome
     # what another process had in hand may be finished, or left behind, by now
@@ -217,7 +217,7 @@ def _joined(notes: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(part for note in notes for part in note.split("; ") if part))
 
 
-def _row(slide: SlideRef, outcome: Outcome[Visit]) -> dict[str, Any]:
+def _row(slide: SlideRef, outcome: ItemResult[SlideResult]) -> dict[str, Any]:
     row: dict[str, Any] = {"slide": slide.name, "path": str(slide.path)}
     visit = outcome.value
     if visit is None:

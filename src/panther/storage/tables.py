@@ -1,4 +1,4 @@
-"""Clinical tables: ids are strings, columns are found by the field's habits."""
+"""Clinical tables: ids are strings, columns are found by the field's aliases."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -50,13 +50,13 @@ def part_file(path: Path, split: str | None) -> tuple[Path, str | None]:
     return path / f"{split}.csv", None
 
 
-def find_column(path: Path, columns: Sequence[str], habits: Sequence[str], what: str) -> str:
-    """Name of the first column that exists among the habits."""
-    for name in habits:
+def find_column(path: Path, columns: Sequence[str], aliases: Sequence[str], what: str) -> str:
+    """Name of the first column that exists among the aliases."""
+    for name in aliases:
         if name in columns:
             return name
     raise InputError(
-        f"{path}: no {what} column among {', '.join(map(str, columns))}; expected one called {' or '.join(habits)}."
+        f"{path}: no {what} column among {', '.join(map(str, columns))}; expected one called {' or '.join(aliases)}."
     )
 
 

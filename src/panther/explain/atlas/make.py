@@ -10,6 +10,7 @@ import numpy as np
 
 from panther.aggregators import build
 from panther.errors import InputError
+from panther.evaluation.intervals import Interval
 from panther.execution import Track, map_slides, untracked
 from panther.explain.atlas.exemplars import CHOOSE, KINDS, Exemplar, Place, by_slide, read_patches
 from panther.explain.atlas.neighbours import Contacts, no_contacts
@@ -25,7 +26,6 @@ from panther.explain.atlas.shares import (
 )
 from panther.explain.atlas.worker import EVEN, AtlasJob, AtlasSettings, SlideFacts, describe_slide
 from panther.explain.names import label
-from panther.learning.bootstrap import Interval
 from panther.types import Prototypes
 
 FEW_SLIDES = 10  # below it correlations over slides are mostly chance
@@ -66,7 +66,7 @@ class Atlas:
         """Prototype's number and name."""
         return label(prototype, dict(self.names))
 
-    def told_also(self, notes: Sequence[str], failures: Mapping[str, str]) -> "Atlas":
+    def with_notes(self, notes: Sequence[str], failures: Mapping[str, str]) -> "Atlas":
         """Return the atlas with what was found out before it was made: notes, and slides that could not be used."""
         return replace(self, notes=(*notes, *self.notes), failures={**failures, **self.failures})
 
@@ -98,7 +98,7 @@ def make_atlas(
     for outcome in track(map_slides(work, jobs, executor), "looking at patches", len(jobs)):
         if outcome.value is not None:
             pool.add(outcome.value)
-        elif not outcome.passed_over or len(jobs) == 1:
+        elif not outcome.skipped or len(jobs) == 1:
             failures[jobs[outcome.index].sample] = outcome.reason or ""
     if not pool.slides:
         reason = next(iter(failures.values()), "No file holds features.")

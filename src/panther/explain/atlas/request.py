@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from panther.cohort.columns import TCGA, is_missing, listed, read_rows, without_suffix
 from panther.errors import InputError
 from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob
 from panther.explain.requests import find_jobs
-from panther.learning.columns import TCGA, is_missing, listed, read_rows, without_suffix
 from panther.storage.bags import AS_WRITTEN, Reading
 from panther.storage.cohort import Selection, select_slides
 from panther.storage.tables import SLIDE_COLUMNS, find_column

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain.correction import holm
+from panther.evaluation.correction import holm
+from panther.evaluation.intervals import Interval, bootstrap
 from panther.explain.pooling import pooled
-from panther.learning.bootstrap import Interval, bootstrap
 
 RESAMPLES = 1000
 FEWEST = 3  # patients that a group needs to take part in a test

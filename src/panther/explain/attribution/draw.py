@@ -138,7 +138,7 @@ def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
         sheet.title(number, title)
     _list(sheet, found, outputs[0], listed, limit)
     draw.colour_bar(sheet, draw.Bar("contribution of the patch's prototype", DIVERGING, (-limit, limit), 94))
-    draw.furnish(sheet, found)
+    draw.add_scale_bar_and_outline(sheet, found)
     return sheet.figure
 
 

@@ -15,10 +15,10 @@ from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.explain.attribution import mathematics as maths
 from panther.explain.attribution.view import View, view_of
-from panther.learning.heads import Flat
-from panther.learning.losses import risk_from_hazards
-from panther.learning.model import Model
-from panther.learning.scaling import moments
+from panther.models.heads import Flat
+from panther.models.losses import risk_from_hazards
+from panther.models.model import Model
+from panther.models.scaling import moments
 from panther.storage.bags import BagRef
 
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations a sample

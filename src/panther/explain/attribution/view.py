@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.learning.fisher import fisher_columns, fisher_coordinates, split
-from panther.learning.scaling import Scaler
+from panther.models.fisher import fisher_columns, fisher_coordinates, split
+from panther.models.scaling import Scaler
 
 Columns = Sequence[tuple[int, str, int]]
 PART_OF_MEAN = "part of mean"  # what a prototype adds to the slide's mean

@@ -29,7 +29,7 @@ from panther.types import Prototypes
 
 
 @dataclass(frozen=True)
-class Question:
+class ConcordanceSettings:
     """What is compared, and how it is drawn; the same for all slides."""
 
     prototypes: Prototypes
@@ -41,7 +41,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Counted:
+class SlideCounts:
     """One slide after the first pass."""
 
     slide: str
@@ -51,7 +51,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Naming:
+class PrototypeClasses:
     """Classes of the prototypes, UNKNOWN where there is none."""
 
     counts: np.ndarray  # (C, K) of the cohort
@@ -67,7 +67,7 @@ class Naming:
 
 
 @dataclass(frozen=True)
-class Looked:
+class SlideAgreement:
     """One slide after the second pass."""
 
     slide: str
@@ -81,10 +81,10 @@ class Looked:
 class Cohort:
     """All that is told and written."""
 
-    question: Question
-    counted: tuple[Counted, ...]
-    naming: Naming
-    looked: Mapping[str, Looked] = field(default_factory=dict)
+    question: ConcordanceSettings
+    counted: tuple[SlideCounts, ...]
+    naming: PrototypeClasses
+    looked: Mapping[str, SlideAgreement] = field(default_factory=dict)
 
     @property
     def agreement(self) -> Agreement:
@@ -101,7 +101,7 @@ class Cohort:
         return {**found, "members_of_other_slides": left_out_accuracy([one.counts for one in self.counted])}
 
 
-def count_slide(job: MapJob, question: Question) -> Counted:
+def count_slide(job: MapJob, question: ConcordanceSettings) -> SlideCounts:
     """First pass: patches of each prototype and class."""
     bag, prototypes = job.ref.open(), question.prototypes
     module = build(question.maps.method, prototypes, question.maps.options)
@@ -109,10 +109,10 @@ def count_slide(job: MapJob, question: Question) -> Counted:
     tissue = tissue_of(question.labels.of(bag))
     shape = len(prototypes), len(question.labels.classes)
     counts = contingency(assigned.assignment.argmax(1).numpy(), tissue, shape)
-    return Counted(bag.slide_id, counts, assigned.weights.numpy(), len(bag))
+    return SlideCounts(bag.slide_id, counts, assigned.weights.numpy(), len(bag))
 
 
-def centroid_classes(question: Question) -> np.ndarray | None:
+def centroid_classes(question: ConcordanceSettings) -> np.ndarray | None:
     """Classes (C,) of the centroids, None where that cannot be said; refused where the prototypes are to be named by them."""
     classes = question.labels.of_prototypes(question.prototypes)
     if classes is None and question.by == "centroid":
@@ -122,14 +122,16 @@ def centroid_classes(question: Question) -> np.ndarray | None:
     return classes
 
 
-def name_prototypes(counted: Sequence[Counted], question: Question) -> Naming:
+def name_prototypes(counted: Sequence[SlideCounts], question: ConcordanceSettings) -> PrototypeClasses:
     """Classes of the prototypes from all slides' counts, and from their centroids where that can be said."""
     counts = np.sum([one.counts for one in counted], 0)
     members, centroid = majority(counts), centroid_classes(question)
-    return Naming(counts, members, centroid, members if centroid is None or question.by == "members" else centroid)
+    return PrototypeClasses(
+        counts, members, centroid, members if centroid is None or question.by == "members" else centroid
+    )
 
 
-def tumour_prototypes(naming: Naming, question: Question) -> list[int]:
+def tumour_prototypes(naming: PrototypeClasses, question: ConcordanceSettings) -> list[int]:
     """Prototypes of a positive class: by their given name where it is, or is before its first comma, a class; else by their class.
 
     Only whole names of classes count: "stroma, with tumour" is stroma, and "no tumour" is not tumour.
@@ -144,13 +146,15 @@ def tumour_prototypes(naming: Naming, question: Question) -> list[int]:
     return found
 
 
-def look_at(slide: tuple[MapJob, Counted], question: Question, naming: Naming, folder: Path | None) -> Looked:
+def look_at(
+    slide: tuple[MapJob, SlideCounts], question: ConcordanceSettings, naming: PrototypeClasses, folder: Path | None
+) -> SlideAgreement:
     """Second pass: one slide's agreement, its tumour prototype, and its pictures where ``folder`` is given."""
     job, counted = slide
     bag = job.ref.open()
     own = agreement(counted.counts, naming.chosen)
     if folder is None and not question.positive:
-        return Looked(bag.slide_id, own)
+        return SlideAgreement(bag.slide_id, own)
     probabilities = question.labels.of(bag)
     if bag.places is None or folder is None:
         notes = (
@@ -159,7 +163,7 @@ def look_at(slide: tuple[MapJob, Counted], question: Question, naming: Naming, f
         module = build(question.maps.method, question.prototypes, question.maps.options)
         rows, weights = assign(bag, question.prototypes, module)
         match = _tumour(rows.float().numpy(), weights.numpy(), probabilities, question, naming)
-        return Looked(bag.slide_id, own, match, (), notes)
+        return SlideAgreement(bag.slide_id, own, match, (), notes)
     found = make_map(bag, question.prototypes, question.maps, job.image)
     match = _tumour(found.assignment, found.weights, probabilities, question, naming)
     files = [folder / f"{found.slide}.classes.png"]
@@ -171,11 +175,15 @@ def look_at(slide: tuple[MapJob, Counted], question: Question, naming: Naming, f
         heat = drawing.TumourMap(found, _positive(probabilities, question), match, tumour, job.image, question.region)
         told = " + ".join(question.labels.classes[k] for k in question.positive)
         save(drawing.draw_tumour(heat, question.maps, told), files[-1])
-    return Looked(found.slide, own, match, tuple(files), job.notes)
+    return SlideAgreement(found.slide, own, match, tuple(files), job.notes)
 
 
 def _tumour(
-    rows: np.ndarray, weights: np.ndarray, probabilities: np.ndarray, question: Question, naming: Naming
+    rows: np.ndarray,
+    weights: np.ndarray,
+    probabilities: np.ndarray,
+    question: ConcordanceSettings,
+    naming: PrototypeClasses,
 ) -> TumourMatch | None:
     tumour = tumour_prototypes(naming, question) if question.positive else []
     if not tumour:
@@ -183,6 +191,6 @@ def _tumour(
     return match_tumour(rows, weights, _positive(probabilities, question), tumour)
 
 
-def _positive(probabilities: np.ndarray, question: Question) -> np.ndarray:
+def _positive(probabilities: np.ndarray, question: ConcordanceSettings) -> np.ndarray:
     """Probability (N,) that a patch is of a positive class; NaN stays NaN."""
     return probabilities[:, list(question.positive)].sum(1)

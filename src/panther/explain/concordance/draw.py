@@ -41,7 +41,7 @@ def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) ->
     for number, text in enumerate(panels):
         sheet.title(number, text)
     _class_legend(sheet, by_prototype.weights, by_patch.weights, names)
-    draw.furnish(sheet, found)
+    draw.add_scale_bar_and_outline(sheet, found)
     return sheet.figure
 
 
@@ -74,7 +74,7 @@ def draw_tumour(heat: TumourMap, settings: MapSettings, told: str) -> Any:
     for row, found in enumerate((whole, near)):
         part = copy(sheet)  # the rows have scale bars of their own
         part.axes = sheet.axes[row * sheet.columns : (row + 1) * sheet.columns]
-        draw.furnish(part, found)
+        draw.add_scale_bar_and_outline(part, found)
     for ax in sheet.axes[: sheet.columns]:
         _frame(ax, whole.view, near.view, unit)
     return sheet.figure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
-from panther.learning.metrics import binary_auroc
+from panther.evaluation.metrics import binary_auroc
 
 UNKNOWN = -1  # a patch without a class, a prototype without patches
 SURE = 0.01  # a posterior this near 0 or 1 is saturated: a heatmap shows it as a mask

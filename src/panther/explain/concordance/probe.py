@@ -14,11 +14,11 @@ from torch import Tensor
 
 from panther.encoder_names import same_encoder
 from panther.errors import InputError, not_finite
+from panther.evaluation.metrics import classification_metrics, confusion
 from panther.explain.concordance.probe_tiles import LabelledTiles
-from panther.learning.metrics import classification_metrics, confusion
-from panther.learning.probe_search import inner_folds
-from panther.learning.probes import fit_logistic
-from panther.learning.scaling import Scaler, moments
+from panther.models.probe_search import inner_folds
+from panther.models.probes import fit_logistic
+from panther.models.scaling import Scaler, moments
 from panther.statistics import first_bad_row
 from panther.types import Bag, Rows
 from panther.version import __version__

@@ -7,7 +7,7 @@ import torch
 
 from panther.errors import InputError
 from panther.explain.concordance.probe import TissueProbe
-from panther.learning.scaling import Scaler
+from panther.models.scaling import Scaler
 from panther.storage.atomic import atomic_write
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one

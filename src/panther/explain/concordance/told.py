@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from panther.explain.concordance.cohort import Cohort, Looked
+from panther.explain.concordance.cohort import Cohort, SlideAgreement
 from panther.explain.concordance.probe import TissueProbe
 
 WAYS = {
@@ -54,7 +54,7 @@ def cohort_lines(cohort: Cohort, output: Path, files: int) -> list[str]:
     return lines + [_tumour_line(one) for one in list(cohort.looked.values())[:20] if one.tumour is not None]
 
 
-def _tumour_line(one: Looked) -> str:
+def _tumour_line(one: SlideAgreement) -> str:
     assert one.tumour is not None
     match = one.tumour
     alone, every = (

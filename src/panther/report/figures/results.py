@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.learning.survival_metrics import KaplanMeier, number_at_risk, round_times
+from panther.evaluation.survival_metrics import KaplanMeier, number_at_risk, round_times
 from panther.report.figures._base import (
     FAINT,
     SEQUENTIAL,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from panther.learning.survival_metrics import KaplanMeier
+from panther.evaluation.survival_metrics import KaplanMeier
 from panther.report.figures import Figure, contributions, survival_curves
 from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
 from panther.report.material import Artefact, Material

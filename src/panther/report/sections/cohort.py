@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from panther.learning.survival_metrics import kaplan_meier
+from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.data import Run
 from panther.report.figures import histogram, stacked, survival_curves
 from panther.report.html import Html, details, join, listing, paragraph, plural, table, tag, tiles

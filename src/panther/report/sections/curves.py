@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from panther.learning import metrics
-from panther.learning.survival_metrics import kaplan_meier, log_rank, risk_groups
+from panther.evaluation import metrics
+from panther.evaluation.survival_metrics import kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, where_tested
 from panther.report.figures import confusion, learning_curves, roc, survival_curves
 from panther.report.html import Html, choice, join, p_value, paragraph, tag

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from panther.prototypes.shift import COLLAPSED
+from panther.evaluation.shift import COLLAPSED
 from panther.report.figures import histogram, shares
 from panther.report.fold_names import renamed
 from panther.report.html import Html, details, join, listing, number, paragraph, table, tag

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from panther.learning.bootstrap import smallest_wilcoxon
-from panther.learning.verdicts import about_perfect, best_rows
+from panther.evaluation.intervals import smallest_wilcoxon
+from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.figures import Estimate, forest
 from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, table, tag

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from panther.learning.study import ColumnSplits
-from panther.learning.tables import part_name
 from panther.report.checks import overlaps
 from panther.report.data import Run
 from panther.report.figures import counts_heatmap, stacked
 from panther.report.html import DASH, Html, details, join, paragraph, table, tag
 from panther.report.material import Material
 from panther.report.plots import plot
+from panther.study.file import ColumnSplits
+from panther.study.tables import part_name
 
 PARTS = {"train": "training", "val": "validation", "test": "test"}
 MOST_SITES = 40

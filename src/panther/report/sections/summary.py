@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from panther.explain.correction import holm
-from panther.learning.verdicts import about_perfect, winners
+from panther.evaluation.correction import holm
+from panther.evaluation.verdicts import about_perfect, winners
 from panther.report.checks import checklist, checks
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import Html, details, join, listing, number, p_value, paragraph, plural, tag, tiles

@@ -1,0 +1,164 @@
+r"""Folds that keep sites whole and still look alike: an integer programme, then local search.
+
+With :math:`n_{sj}` patients of row :math:`j` (everybody, events, one class, one span of time ...) at site :math:`s`, and
+:math:`x_{sf} = 1` where site :math:`s` goes to fold :math:`f`,
+
+.. math:: \min_x \; \frac{1}{J} \sum_j \frac{1}{2 N_j} \sum_f \Big| \sum_s n_{sj} x_{sf} - \frac{N_j}{k} \Big|, \qquad \sum_f x_{sf} = 1
+
+is the imbalance: the share of patients that would have to change their fold for perfect balance, averaged over the rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, sparse
+
+from panther.errors import InputError
+
+MISSING_ROW = 10.0  # price of a fold without any patient of a row that every fold needs; larger than any imbalance
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search. Nodes stop the solver at the same place on every machine; the clock is the emergency brake."""
+
+    nodes: int = 60
+    seconds: float = 30.0
+    starts: int = 100  # of the local search, fewer where there are hundreds of sites
+
+
+@dataclass(frozen=True, eq=False)
+class SiteFolds:
+    """Folds found, and how good they are."""
+
+    fold: np.ndarray  # (S,) int64, fold of each site
+    imbalance: float
+    bound: float  # no site-preserving folds can be better
+    hit_time_limit: bool  # the clock, not the number of nodes, stopped the solver: another machine may find other folds
+
+
+def imbalance_by_row(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
+    """Share of the patients of each row that sit in a fold that has too many of them.
+
+    Parameters
+    ----------
+    counts
+        (S, J) patients per site (or any group) and row; no row is empty.
+    fold
+        (S,) fold of each group.
+    """
+    return 0.5 * np.abs(_totals(counts, fold, k) - counts.sum(0) / k).sum(0) / counts.sum(0)  # (J,)
+
+
+def imbalance(counts: np.ndarray, fold: np.ndarray, k: int) -> float:
+    """Mean of :func:`imbalance_by_row`: 0 is perfect, (k - 1) / k is everybody in one fold."""
+    return float(imbalance_by_row(counts, fold, k).mean())
+
+
+def site_preserving(
+    counts: np.ndarray, needed: np.ndarray, k: int, *, seed: int = 0, effort: Effort | None = None
+) -> SiteFolds:
+    """Assign sites to k folds with the least imbalance found.
+
+    Parameters
+    ----------
+    counts
+        (S, J) patients per site and row.
+    needed
+        (J,) bool, rows of which every fold must hold somebody (where the sites allow it), e.g. events.
+    """
+    effort = effort or Effort()
+    if len(counts) < k:
+        raise InputError(
+            f"{k} folds need at least {k} sites, but there are {len(counts)}; lower -k, or use the scheme kfold."
+        )
+    rng = np.random.default_rng(seed)
+    possible = needed & ((counts > 0).sum(0) >= k)
+    solved, bound, hit_time_limit = _solve(counts, possible, k, effort)
+    affordable = max(2, min(effort.starts, 10_000_000 // counts.size // len(counts)))
+    starts = [rng.integers(k, size=len(counts)) for _ in range(affordable)]
+    found = [_descend(counts, possible, start, k) for start in ([solved] if solved is not None else []) + starts]
+    scores = [_score(counts, possible, fold, k) for fold in found]
+    best = _renamed(found[int(np.argmin(np.round(scores, 12)))], rng.permutation(k))
+    reached = imbalance(counts, best, k)
+    return SiteFolds(best, reached, min(bound, reached), hit_time_limit)
+
+
+def _totals(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
+    return (np.arange(k)[:, None] == fold).astype(float) @ counts  # (k, J)
+
+
+def _score(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -> float:
+    return float(_price(_totals(counts, fold, k), counts.sum(0), needed, k).sum())
+
+
+def _price(totals: np.ndarray, everybody: np.ndarray, needed: np.ndarray, k: int) -> np.ndarray:
+    """What each fold with these totals (..., J) adds to the imbalance, and a price where it lacks a row that all need."""
+    off = (np.abs(totals - everybody / k) / everybody).mean(-1)  # (...,)
+    return 0.5 * off + MISSING_ROW * (totals[..., needed] == 0).sum(-1)
+
+
+def _descend(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
+    """Best move of a site, or where none helps the best exchange of two, until that does not help either."""
+    fold, everybody = fold.copy(), counts.sum(0)
+    while True:
+        totals = _totals(counts, fold, k)  # (k, J)
+        now = _price(totals, everybody, needed, k)  # (k,)
+        left = _price(totals[fold] - counts, everybody, needed, k) - now[fold]  # (S,) gain of the fold that is left
+        joined = _price(totals + counts[:, None], everybody, needed, k) - now  # (S, k)
+        moves = left[:, None] + joined
+        moves[np.arange(len(fold)), fold] = 0
+        if moves.min() < -1e-12:
+            site, target = np.unravel_index(int(moves.argmin()), moves.shape)
+            fold[site] = target
+            continue
+        a, b = np.nonzero(np.triu(fold[:, None] != fold))  # (P,) pairs in different folds
+        change = counts[b] - counts[a]
+        gains = _price(totals[fold[a]] + change, everybody, needed, k) - now[fold[a]]
+        gains += _price(totals[fold[b]] - change, everybody, needed, k) - now[fold[b]]
+        if gains.min(initial=0) >= -1e-12:
+            return fold
+        pair = int(gains.argmin())
+        fold[a[pair]], fold[b[pair]] = fold[b[pair]], fold[a[pair]]
+
+
+def _solve(counts: np.ndarray, needed: np.ndarray, k: int, effort: Effort) -> tuple[np.ndarray | None, float, bool]:
+    """Integer programme with one variable per site and fold and one deviation per row and fold."""
+    n_sites, n_rows = counts.shape
+    cells, everybody = n_sites * k, counts.sum(0)
+    price = np.concatenate([np.zeros(cells), np.repeat(0.5 / everybody / n_rows, k)])
+    one_fold = sparse.kron(sparse.eye(n_sites), np.ones((1, k)))  # (S, S k)
+    in_fold = sparse.kron(sparse.csr_matrix(counts.T), sparse.eye(k), format="csr")  # (J k, S k)
+    target = np.repeat(everybody / k, k)
+    slack = sparse.eye(n_rows * k)
+    constraints = [
+        optimize.LinearConstraint(sparse.hstack([one_fold, sparse.csr_matrix((n_sites, n_rows * k))]), 1, 1),
+        optimize.LinearConstraint(sparse.hstack([in_fold, -slack]), -np.inf, target),
+        optimize.LinearConstraint(sparse.hstack([in_fold, slack]), target, np.inf),
+    ]
+    if needed.any():
+        rows = in_fold[np.repeat(needed, k)]
+        held = sparse.hstack([rows, sparse.csr_matrix((rows.shape[0], n_rows * k))])
+        constraints.append(optimize.LinearConstraint(held, 1, np.inf))
+    # Folds have no order: the largest site is in fold 0, the next in fold 0 or 1 ... That removes k! copies of every answer.
+    largest_first = np.argsort(-counts.sum(1), kind="stable")
+    upper = np.ones(cells + n_rows * k)
+    upper[cells:] = np.inf
+    for rank, site in enumerate(largest_first[: k - 1]):
+        upper[site * k + rank + 1 : (site + 1) * k] = 0
+    found = optimize.milp(
+        price,
+        integrality=np.concatenate([np.ones(cells), np.zeros(n_rows * k)]),
+        bounds=optimize.Bounds(0, upper),
+        constraints=constraints,
+        options={"node_limit": effort.nodes, "time_limit": effort.seconds},
+    )
+    bound = found.mip_dual_bound
+    fold = None if found.x is None else found.x[:cells].reshape(n_sites, k).argmax(1)
+    hit_time_limit = found.status == 1 and "Time limit" in str(found.message)
+    return fold, float(bound) if bound is not None and np.isfinite(bound) else 0.0, hit_time_limit
+
+
+def _renamed(fold: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Folds numbered in a random order, so that fold 0 is not always the one with the largest site."""
+    return order[fold].astype(np.int64)

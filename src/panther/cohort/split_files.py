@@ -1,0 +1,265 @@
+"""Splits on disk: `{name}_k={i}/{train,val,test,test_<cohort>}.csv`, CLAM's `splits_{i}.csv`, Patho-Bench's `k=all.tsv`."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from panther.cohort.columns import Columns, identify, listed, pick, read_rows
+from panther.cohort.load import Cohort
+from panther.cohort.splits import Split, check, shared_sites
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write, check_writable_folder
+from panther.storage.tables import SLIDE_COLUMNS
+
+FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")
+CLAM = re.compile(r"splits_(\d+)\.csv")
+PART = re.compile(r"train|val|test|test_.+")
+
+Lookup = tuple[dict[str, list[str]], dict[str, list[str]]]  # samples of a slide, samples of a patient
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """Parts as written: for each fold, part -> rows (all cells strings)."""
+
+    source: str
+    folds: tuple[Mapping[str, pd.DataFrame], ...]
+    numbers: tuple[int, ...]  # of the folds, as the names say
+
+    def has_rows(self) -> bool:
+        """Whether the files are clinical tables, not mere lists of slides."""
+        return all(len(rows.columns) > 2 for parts in self.folds for rows in parts.values())
+
+    def table(self, *, external: bool = True) -> pd.DataFrame:
+        """All rows of all folds joined, each once; external cohorts last, or left out."""
+        own = [rows for parts in self.folds for part, rows in parts.items() if not part.startswith("test_")]
+        others = [rows for parts in self.folds for part, rows in parts.items() if part.startswith("test_")]
+        joined = [pd.concat(tables).drop_duplicates() for tables in (own, others if external else []) if tables]
+        table = pd.concat(joined, ignore_index=True).fillna("")
+        table.attrs["source"] = self.source
+        return table
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """What a check of given splits found."""
+
+    notes: tuple[str, ...]
+    left_out: int  # samples of the files that the cohort does not have, e.g. for want of an endpoint or of features
+    shared_sites: Mapping[int, list[str]]  # fold -> sites in training and test
+
+
+def read_splits(path: Path) -> SplitFiles:
+    """Read splits as they are: a folder of folds, one fold, CLAM's lists, a `k=all.tsv`, or the common beginning of folders' names."""
+    if path.is_file():
+        return _patho_bench(path)
+    if not path.is_dir():
+        return _folds(path.parent, path.name) if path.parent.is_dir() else _nothing(path)
+    if any(PART.fullmatch(file.stem) for file in path.glob("*.csv")):
+        number = FOLDER.fullmatch(path.name)
+        return SplitFiles(str(path), (_parts(path),), (int(number["k"]) if number else 0,))
+    if any(CLAM.fullmatch(file.name) for file in path.glob("splits_*.csv")):
+        return _clam(path)
+    if (path / "k=all.tsv").is_file():
+        return _patho_bench(path / "k=all.tsv")
+    return _folds(path, None)
+
+
+def assign(
+    files: SplitFiles, cohort: Cohort, columns: Columns | None = None, *, share_external: bool = True
+) -> tuple[list[Split], SplitReport]:
+    """Splits of a cohort's samples from files, checked: no patient in two parts of a fold, sites in two parts are told.
+
+    An external cohort that stands in one fold only is tested with the models of every fold, unless ``share_external`` is False.
+    """
+    columns = columns or Columns()
+    _refuse_shared_patients(files, columns)
+    lookup = _lookup(cohort)
+    notes: list[str] = []
+    unknown: set[str] = set()
+    splits = [_split(parts, columns, lookup, unknown) for parts in files.folds]
+    if share_external:
+        splits = _shared(splits, files, notes)
+    for number, split in zip(files.numbers, splits, strict=True):
+        notes += check(cohort, split, f"{files.source}, k={number}" if len(splits) > 1 else files.source)
+    notes += _coverage(cohort, splits)
+    sites = {number: shared_sites(cohort, split) for number, split in zip(files.numbers, splits, strict=True)}
+    return splits, SplitReport(tuple(notes), len(unknown), sites)
+
+
+def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], about: Mapping[str, Any]) -> list[Path]:
+    """Write the table's own rows, all slides of each sample, as `{name}_k={i}/{part}.csv`, and `{name}.json` with the settings, last."""
+    if not re.fullmatch(r"[\w.+ -]+", name) or name.startswith("."):
+        raise InputError(f"{name!r} cannot be the name of split folders; use letters, digits, - and _.")
+    check_writable_folder(folder)
+    slides = {sample.id: list(sample.slides) for sample in cohort.samples}
+    files = {
+        folder / f"{name}_k={i}" / f"{part}.csv": [slide for sample in ids for slide in slides[sample]]
+        for i, split in enumerate(splits)
+        for part, ids in split.parts().items()
+    }
+    _refuse_leftovers(folder, name, set(files))
+    summary = folder / f"{name}.json"
+    summary.unlink(missing_ok=True)  # a killed run leaves no summary beside half-written folds
+    for path, chosen in files.items():
+        with atomic_write(path) as temporary:
+            cohort.rows.loc[chosen].to_csv(temporary, index=False, lineterminator="\n")
+    with atomic_write(summary) as temporary:
+        temporary.write_text(json.dumps(about, indent=2, default=str) + "\n", encoding="utf-8")
+    return [*files, summary]
+
+
+def _refuse_leftovers(folder: Path, name: str, files: set[Path]) -> None:
+    """Files of an earlier, larger split would be read as part of this one."""
+    present = {file for file in folder.glob(f"{name}_k=*/*.csv") if FOLDER.fullmatch(file.parent.name)}
+    if extra := sorted(present - files):
+        raise InputError(
+            f"{extra[0]} and {len(extra) - 1} more are of an earlier split; remove them, or give another `name=`."
+        )
+
+
+def _nothing(path: Path) -> SplitFiles:
+    raise InputError(f"{path}: there is no such folder or file of splits.")
+
+
+def _folds(folder: Path, name: str | None) -> SplitFiles:
+    found = [(match, p) for p in folder.iterdir() if p.is_dir() and (match := FOLDER.fullmatch(p.name))]
+    names = sorted({match["name"] for match, _ in found} if name is None else {name})
+    mine = sorted((int(match["k"]), path) for match, path in found if match["name"] in names)
+    if not mine:
+        what = folder if name is None else folder / name
+        raise InputError(
+            f"{what}: no splits found; expected folders NAME_k=0 ... with train.csv and test.csv, splits_0.csv ... (CLAM), or k=all.tsv."
+        )
+    if len(names) > 1:
+        raise InputError(f"{folder}: holds several splits, {listed(names)}; give one, e.g. {folder / names[0]}.")
+    gap = sorted(set(range(max(number for number, _ in mine) + 1)) - {number for number, _ in mine})
+    if gap:
+        raise InputError(
+            f"{folder / names[0]}: fold k={gap[0]} is missing; the folds are {listed([str(n) for n, _ in mine])}."
+        )
+    return SplitFiles(
+        str(folder / names[0]), tuple(_parts(path) for _, path in mine), tuple(number for number, _ in mine)
+    )
+
+
+def _parts(folder: Path) -> dict[str, pd.DataFrame]:
+    """Tables of one fold; validation and external cohorts are optional, and so is the test."""
+    files = sorted(file for file in folder.glob("*.csv") if PART.fullmatch(file.stem))
+    if not (folder / "train.csv").is_file():
+        raise InputError(
+            f"{folder}: there is no train.csv beside {listed([file.name for file in files])}; a split needs one."
+        )
+    return {file.stem: read_rows(file) for file in files}
+
+
+def _clam(folder: Path) -> SplitFiles:
+    """Columns train, val, test with names of slides."""
+    found = sorted((int(match[1]), file) for file in folder.iterdir() if (match := CLAM.fullmatch(file.name)))
+    folds = []
+    for _, file in found:
+        table = read_rows(file)
+        if "train" not in table.columns:
+            raise InputError(f"{file}: expected CLAM's columns train, val, test; found {listed(list(table.columns))}.")
+        lists = {
+            part: table[part][table[part].str.strip() != ""]
+            for part in ("train", "val", "test")
+            if part in table.columns
+        }
+        folds.append({part: pd.DataFrame({"slide_id": names}) for part, names in lists.items() if len(names)})
+    return SplitFiles(str(folder), tuple(folds), tuple(number for number, _ in found))
+
+
+def _patho_bench(file: Path) -> SplitFiles:
+    """Columns fold_0, fold_1 ... say train, val or test for every row."""
+    table = read_rows(file)
+    columns = sorted((c for c in table.columns if re.fullmatch(r"fold_\d+", c)), key=lambda c: int(c[5:]))
+    if not columns:
+        raise InputError(
+            f"{file}: no columns fold_0, fold_1 ... that say train or test; found {listed(list(table.columns))}."
+        )
+    rows = table.drop(columns=columns)
+    folds = []
+    for column in columns:
+        says = table[column].str.strip().str.lower()
+        wrong = sorted(set(says[~says.str.fullmatch(PART)]) - {""})
+        if wrong or not (says == "train").any():
+            raise InputError(
+                f"{file}: {column} says {listed(wrong or sorted(set(says)), 6)}; expected train, val and test."
+            )
+        folds.append({part: rows[says == part] for part in sorted(set(says) - {""})})
+    return SplitFiles(str(file), tuple(folds), tuple(int(column[5:]) for column in columns))
+
+
+def _lookup(cohort: Cohort) -> Lookup:
+    """Samples of a slide, and of a patient."""
+    slides: dict[str, list[str]] = {}
+    patients: dict[str, list[str]] = {}
+    for sample in cohort.samples:
+        patients.setdefault(sample.patient, []).append(sample.id)
+        for slide in sample.slides:
+            slides.setdefault(slide, []).append(sample.id)
+    return slides, patients
+
+
+def _split(parts: Mapping[str, pd.DataFrame], columns: Columns, lookup: Lookup, unknown: set[str]) -> Split:
+    named = {part: _samples(rows, _present(columns, rows), lookup, unknown) for part, rows in parts.items()}
+    tests = {part: ids for part, ids in named.items() if part.startswith("test")}
+    return Split(named["train"], named.get("val", ()), tests)
+
+
+def _samples(rows: pd.DataFrame, columns: Columns, lookup: Lookup, unknown: set[str]) -> tuple[str, ...]:
+    """Samples of a part: by slide where there is a slide column, else by patient."""
+    who = identify(rows, "a table of the splits", columns)
+    by_slide = pick(rows, "", columns.slide, SLIDE_COLUMNS, "slide") is not None
+    names, known = (who.slide, lookup[0]) if by_slide else (who.patient, lookup[1])
+    unknown |= {name for name in names if name not in known}
+    return tuple(sorted({sample for name in names for sample in known.get(name, ())}))
+
+
+def _present(columns: Columns, rows: pd.DataFrame) -> Columns:
+    """Named columns that this file has: lists of slides need not have those of the clinical table."""
+    kept = {key: name if name in rows.columns else None for key, name in asdict(columns).items()}
+    return Columns(**kept)
+
+
+def _shared(splits: list[Split], files: SplitFiles, notes: list[str]) -> list[Split]:
+    """External cohorts in every fold."""
+    external: dict[str, tuple[str, ...]] = {}
+    for number, split in zip(files.numbers, splits, strict=True):
+        for part, ids in split.test.items():
+            if part.startswith("test_") and part not in external:
+                external[part] = ids
+                if len(splits) > 1 and any(part not in other.test for other in splits):
+                    notes.append(f"{part} is given with k={number} and is tested with the models of every fold.")
+    return [Split(split.train, split.val, {**external, **split.test}) for split in splits]
+
+
+def _coverage(cohort: Cohort, splits: list[Split]) -> list[str]:
+    """Words about samples that are tested in several folds, or used nowhere."""
+    tested = pd.Series([name for split in splits for name in split.test.get("test", ())], dtype=str)
+    nowhere = set(cohort.ids) - {name for split in splits for ids in split.parts().values() for name in ids}
+    notes = []
+    if tested.duplicated().any():
+        notes.append(f"{tested[tested.duplicated()].nunique()} samples are tested in more than one fold.")
+    if nowhere:
+        notes.append(f"{len(nowhere)} samples of the table are in no part of the splits, e.g. {min(nowhere)}.")
+    return notes
+
+
+def _refuse_shared_patients(files: SplitFiles, columns: Columns) -> None:
+    """Patients in two parts of a fold, straight from the files, whether or not they have a label."""
+    for number, parts in zip(files.numbers, files.folds, strict=True):
+        seen: dict[str, str] = {}
+        for part, rows in parts.items():
+            for patient in identify(rows, files.source, _present(columns, rows)).patient:
+                if seen.setdefault(patient, part) != part:
+                    raise InputError(
+                        f"{files.source}, k={number}: patient {patient} is in {seen[patient]} and in {part}; "
+                        f"a test would not be honest. Split by patient."
+                    )

@@ -1,0 +1,41 @@
+"""What a table of results says, in sentences: which is best, which only ties, and what a perfect score does not say."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from panther.evaluation.perfect_scores import is_perfect
+
+DIGITS = 3  # as printed: what reads the same is a tie
+UNSEEN = "resampling cannot see the error of a perfect score"
+
+
+def best_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the highest mean as printed: more than one is a tie."""
+    known = table.dropna(subset="mean")
+    printed = known["mean"].round(DIGITS)
+    return known[printed == printed.max()]
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def winners(names: Sequence[str]) -> str:
+    """Who is best, a tie being told as one."""
+    return names[0] if len(names) == 1 else f"a tie between {listed(names)}"
+
+
+def about_perfect(row: pd.Series) -> str:
+    """What is known after a perfect score; empty where the score is not."""
+    if not is_perfect(row["mean"]):
+        return ""
+    patients = int(row["patients"])
+    if np.isnan(row["exact_low"]):
+        return f"{UNSEEN}: its interval is no evidence, and {patients} patients give no exact bound for this metric"
+    return (
+        f"{UNSEEN}; from {patients} patients without an error the exact binomial bound (95 %, two-sided) is "
+        f"{row['exact_low']:.{DIGITS}f}"
+    )

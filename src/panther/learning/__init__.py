@@ -1,1 +1,0 @@
-"""From slide embeddings and a clinical table to predictions that a reviewer would believe."""

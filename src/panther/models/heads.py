@@ -1,0 +1,234 @@
+r"""Heads: from a slide embedding to logits. Input is a vector (B, D) or tokens (B, C, t), D = C t in the same order; or, of shape
+(C, t, e), C tokens and then e numbers of the whole slide (its mean, with the scaling `fisher`).
+
+The structured head learns one small network per prototype (paper eq. 8),
+
+.. math:: g(z) = g^{pred}\big([g_1(s(z_1)), \dots, g_C(s(z_C))]\big)
+
+with an optional network s shared by all prototypes; all C networks are one batched matrix product.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from panther.errors import InputError, suggestion
+from panther.models.fisher import Columns
+from panther.registry import Registry
+
+heads: Registry[Callable[..., nn.Module]] = Registry("head")
+PROBE = "probe"  # a head without training: logistic regression or ridge Cox with inner cross-validation
+
+
+def build_head(
+    name: str,
+    shape: Sequence[int],
+    n_outputs: int,
+    options: Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+) -> nn.Module:
+    """Head of that name for embeddings of this shape, (D,), (C, t) or (C, t, e); with a seed its start is reproducible."""
+    known = heads.entry(name).metadata["options"]
+    for option in options or {}:
+        if option not in known:
+            raise InputError(f"The head {name!r} has no setting {option!r}; {suggestion(option, known)}.")
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        return heads[name](tuple(shape), n_outputs, **(options or {}))
+
+
+class PerPrototypeLinear(nn.Module):
+    r"""C linear maps at once: :math:`y_c = x_c W_c + b_c`, (B, C, i) -> (B, C, o), one batched product."""
+
+    def __init__(self, n_prototypes: int, n_in: int, n_out: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(n_in)  # as nn.Linear starts each of them
+        self.weight = nn.Parameter(torch.empty(n_prototypes, n_in, n_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(n_prototypes, 1, n_out).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, i) -> (B, C, o)."""
+        return torch.baddbmm(self.bias, x.transpose(0, 1), self.weight).transpose(0, 1)
+
+
+Layer = Callable[[int, int], nn.Module]  # (n_in, n_out) -> linear map
+
+
+def _identity(layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
+    return nn.Identity(), n_in
+
+
+def _linear(layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
+    return layer(n_in, n_out), n_out
+
+
+def _mlp(layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
+    return nn.Sequential(layer(n_in, n_out), nn.ReLU(), nn.Dropout(dropout)), n_out
+
+
+STAGES: dict[str, Callable[[Layer, int, int, float], tuple[nn.Module, int]]] = {
+    "identity": _identity,
+    "linear": _linear,
+    "mlp": _mlp,
+}
+
+
+@dataclass(frozen=True)
+class StructuredSettings:
+    """The three stages, each identity, linear or mlp (one layer, ReLU, dropout), and their widths."""
+
+    shared: str = "identity"
+    per_prototype: str = "mlp"
+    after: str = "identity"
+    shared_dim: int = 256
+    per_prototype_dim: int = 128
+    after_dim: int = 1024
+    dropout: float = 0.1
+    gates: bool = True  # one learnable factor per statistic, where the scaling `fisher` gives four of them
+
+    def __post_init__(self) -> None:
+        for stage in ("shared", "per_prototype", "after"):
+            if getattr(self, stage) not in STAGES:
+                raise InputError(f"{stage} is {getattr(self, stage)!r}; known are {', '.join(STAGES)}.")
+            if getattr(self, f"{stage}_dim") < 1:
+                raise InputError(
+                    f"{stage}_dim is {getattr(self, f'{stage}_dim')}; it is a number of units, at least 1."
+                )
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout is {self.dropout}; it is a probability below 1.")
+
+
+PAPER = {
+    "paper-classification": StructuredSettings(per_prototype="mlp", after="mlp"),
+    "paper-survival": StructuredSettings(shared="mlp", per_prototype="mlp"),
+}
+_STRUCTURED_OPTIONS = tuple(StructuredSettings.__dataclass_fields__)
+
+
+class StatisticGates(nn.Module):
+    r"""One positive factor per statistic, :math:`x_b \, e^{100 a_b}`, all 1 at the start: which of pi, mu, Sigma and the slide's mean to listen to.
+
+    The exponent is stretched so that the small steps of the paper's training (1e-4) can double a factor in some seventy steps.
+    """
+
+    STRETCH = 100.0
+
+    def __init__(self, n_prototypes: int, token: int, dim: int) -> None:
+        super().__init__()
+        one = torch.cat([torch.zeros(1), torch.ones(dim), torch.full((token - 1 - dim,), 2.0)]).long()
+        self.register_buffer(
+            "statistic", torch.cat([one.repeat(n_prototypes), torch.full((dim,), 3)]), persistent=False
+        )
+        self.exponent = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) -> (B, D)."""
+        return x * (self.STRETCH * self.exponent).exp()[self.get_buffer("statistic")]
+
+
+class Structured(nn.Module):
+    """Shared network, one network per prototype, concatenation, network after it, linear without bias.
+
+    Numbers of the whole slide pass a network of their own, as wide as a prototype's, and join the concatenation.
+    """
+
+    def __init__(self, shape: tuple[int, ...], n_outputs: int, settings: StructuredSettings) -> None:
+        super().__init__()
+        if len(shape) < 2:
+            raise InputError(
+                f"A structured head needs one token per prototype, (C, t), but the embedding is {' x '.join(map(str, shape))} numbers; "
+                "use the readout `all` of panther (or h2t, ot), or another head."
+            )
+        n_prototypes, token = shape[:2]
+        rest = shape[2] if len(shape) == 3 else 0
+        self.sizes = (n_prototypes, token, rest)
+        self.gates = StatisticGates(n_prototypes, token, rest) if rest and settings.gates else nn.Identity()
+        dropout = settings.dropout
+        self.shared, width = STAGES[settings.shared](nn.Linear, token, settings.shared_dim, dropout)
+        own: Layer = lambda n_in, n_out: PerPrototypeLinear(n_prototypes, n_in, n_out)  # noqa: E731
+        self.per_prototype, width = STAGES[settings.per_prototype](own, width, settings.per_prototype_dim, dropout)
+        width *= n_prototypes
+        if rest:
+            self.slide, extra = STAGES[settings.per_prototype](nn.Linear, rest, settings.per_prototype_dim, dropout)
+            width += extra
+        self.after, width = STAGES[settings.after](nn.Linear, width, settings.after_dim, dropout)
+        self.out = nn.Linear(width, n_outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, t), (B, C t) or (B, C t + e) -> (B, n_outputs)."""
+        n_prototypes, token, rest = self.sizes
+        tokens, slide = self.gates(x.flatten(1)).split([n_prototypes * token, rest], 1)
+        read = [self.per_prototype(self.shared(tokens.unflatten(1, (n_prototypes, token)))).flatten(1)]
+        read += [self.slide(slide)] if rest else []
+        return self.out(self.after(torch.cat(read, 1)))
+
+
+class Flat(nn.Module):
+    """A network of the whole vector."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) or (B, C, t) -> (B, n_outputs)."""
+        return self.network(x.flatten(1))
+
+
+def _numbers(shape: tuple[int, ...]) -> int:
+    """How many numbers an embedding of that shape has."""
+    return math.prod(shape[:2]) + (shape[2] if len(shape) == 3 else 0)
+
+
+@heads.register("linear", options=("bias",))
+def linear(shape: tuple[int, ...], n_outputs: int, bias: bool = True) -> nn.Module:
+    """Linear probe."""
+    return Flat(nn.Linear(_numbers(shape), n_outputs, bias=bias))
+
+
+@heads.register("mlp", options=("hidden", "dropout"))
+def mlp(shape: tuple[int, ...], n_outputs: int, hidden: int | Sequence[int] = 512, dropout: float = 0.1) -> nn.Module:
+    """One or more hidden layers on the whole vector."""
+    widths = [_numbers(shape), *([hidden] if isinstance(hidden, int) else hidden)]
+    if len(widths) < 2 or min(widths) < 1 or not 0 <= dropout < 1:
+        raise InputError(
+            f"An mlp needs hidden layers of at least 1 unit and dropout below 1, not {hidden} and {dropout}."
+        )
+    layers = [_mlp(nn.Linear, a, b, dropout)[0] for a, b in pairwise(widths)]
+    return Flat(nn.Sequential(*layers, nn.Linear(widths[-1], n_outputs)))
+
+
+@heads.register("structured", options=_STRUCTURED_OPTIONS)
+def structured(shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
+    """Structured head with every stage at choice."""
+    return Structured(shape, n_outputs, StructuredSettings(**options))
+
+
+@heads.register("paper-classification", options=_STRUCTURED_OPTIONS)
+def paper_classification(shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
+    """Per-prototype networks, then one after concatenation."""
+    return Structured(shape, n_outputs, replace(PAPER["paper-classification"], **options))
+
+
+@heads.register("paper-survival", options=_STRUCTURED_OPTIONS)
+def paper_survival(shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
+    """One network shared by all prototypes, then per-prototype networks."""
+    return Structured(shape, n_outputs, replace(PAPER["paper-survival"], **options))
+
+
+def token_shape(columns: Columns) -> tuple[int, ...]:
+    """(C, t) where every number belongs to a prototype; (C, t, e) where e numbers of the whole slide follow them; else (D,)."""
+    owners = [c for c, _, _ in columns]
+    rest = owners.count(-1)
+    if rest == len(columns) or -1 in owners[: len(columns) - rest]:
+        return (len(columns),)
+    count = len(set(owners)) - bool(rest)
+    token = (len(columns) - rest) // count
+    return (count, token, rest) if rest else (count, token)

@@ -1,0 +1,86 @@
+"""Where a trainer's batches come from: a protocol, and embeddings in memory or on disk."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.models.scaling import Scaler
+
+Batch = tuple[dict[str, Any], dict[str, Tensor]]  # (inputs of the model, encoded target)
+
+
+class BatchSource(Protocol):
+    """Where batches come from: embeddings in memory, or bags read one by one.
+
+    The model is called as ``model(**inputs)``; it returns logits (B, n_outputs), or an object with ``.logits``. A model with
+    a loss of its own (DSMIL's instance loss) has a method ``loss(outputs, batch, task) -> Tensor``, which is then used for
+    training instead of ``task.loss(logits, batch)``; validation always uses the task's.
+    """
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+
+    def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
+        """Batches of that epoch; the same for the same numbers, whatever ran before."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Embeddings as an array or memory map, with their encoded target; rows are scaled as they are read."""
+
+    x: Tensor | np.ndarray  # (n, ...), every row of the cohort
+    target: Mapping[str, Tensor]  # each (n_rows, ...), of the chosen rows
+    batch_size: int
+    rows: np.ndarray | None = None  # which rows of x, e.g. the training part; None takes all
+    scaler: Scaler | None = None
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        rows = np.arange(len(self.x)) if self.rows is None else np.asarray(self.rows)
+        object.__setattr__(self, "rows", rows)
+        sizes = {len(values) for values in self.target.values()}
+        if len(rows) == 0 or sizes != {len(rows)}:
+            raise InputError(
+                f"There are {len(rows)} embeddings for {sorted(sizes)} targets; both must be the same samples."
+            )
+        for start in range(0, len(rows), 256):
+            block = self._read(rows[start : start + 256]).flatten(1)
+            bad = (~torch.isfinite(block).all(1)).nonzero()
+            if len(bad):
+                row = int(rows[start + int(bad[0])])
+                raise InputError(
+                    f"Row {row} of the embeddings holds NaN or an infinite number; embed this sample again."
+                )
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._rows) / self.batch_size)
+
+    def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
+        """Batches in a new order every epoch, or as they are."""
+        order = torch.arange(len(self._rows))
+        if self.shuffle:
+            order = torch.randperm(len(order), generator=torch.Generator().manual_seed(mixed_seed(seed, epoch)))
+        for chosen in order.split(self.batch_size):
+            x = self._read(self._rows[chosen.numpy()])
+            yield {"x": x if self.scaler is None else self.scaler(x)}, {k: v[chosen] for k, v in self.target.items()}
+
+    @property
+    def _rows(self) -> np.ndarray:
+        assert self.rows is not None
+        return self.rows
+
+    def _read(self, rows: np.ndarray) -> Tensor:
+        if isinstance(self.x, Tensor):
+            return self.x[torch.as_tensor(rows)].float()
+        return torch.as_tensor(np.asarray(self.x[rows], dtype=np.float32))
+
+
+def mixed_seed(seed: int, epoch: int) -> int:
+    """Seed of one epoch, unrelated to its neighbours'."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,84 @@
+r"""What a task is: what a network's outputs mean, how they are taught and judged."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from panther.cohort.targets import Classes, Survival
+from panther.registry import Registry
+
+Prediction = Mapping[str, np.ndarray]  # first axis: samples
+T = TypeVar("T", Classes, Survival)
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """Quantity of the validation part that decides which epoch is best."""
+
+    name: str
+    smaller_is_better: bool
+
+    def improves(self, value: float, best: float | None) -> bool:
+        """Whether `value` beats the best so far; NaN beats nothing."""
+        if np.isnan(value):
+            return False
+        return best is None or (value < best if self.smaller_is_better else value > best)
+
+
+class Task(ABC, Generic[T]):
+    """What outputs mean. `name` is what a study file says, e.g. ``loss: cox``."""
+
+    name: ClassVar[str]
+    compares: ClassVar[bool] = False  # the loss compares samples of a batch: one sample at a time teaches nothing
+    monitor: ClassVar[Monitor] = Monitor("loss", smaller_is_better=True)
+    judged: ClassVar[tuple[str, ...]]  # metrics that get intervals and comparisons
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, target: T, **options: Any) -> Self:
+        """Task for this training target; refuses a target that nothing can be learnt from."""
+
+    @property
+    @abstractmethod
+    def n_outputs(self) -> int:
+        """Logits a sample."""
+
+    @abstractmethod
+    def encode(self, target: T) -> dict[str, Tensor]:
+        """Target as tensors, first axis samples: the `batch` that `loss` is given."""
+
+    @abstractmethod
+    def decode(self, batch: Mapping[str, Tensor]) -> T:
+        """Target again from its tensors."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Loss of logits (B, n_outputs), one number."""
+
+    @abstractmethod
+    def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
+        """Predictions as arrays, first axis samples."""
+
+    @abstractmethod
+    def metrics(
+        self, prediction: Prediction, target: T, reference: "tuple[Prediction, T] | None" = None
+    ) -> dict[str, float]:
+        """Judge predictions; `reference` are predictions and target of the training part, for metrics that need them."""
+
+    def judge(
+        self, prediction: Prediction, target: T, reference: "tuple[Prediction, T] | None" = None
+    ) -> dict[str, float]:
+        """The metrics of `judged` only, NaN where one is not defined: quick enough for thousands of resamples."""
+        found = self.metrics(prediction, target, reference)
+        return {name: found.get(name, np.nan) for name in self.judged}
+
+    def settings(self) -> dict[str, Any]:
+        """Plain values from which :func:`load_task` makes this task again."""
+        return {"loss": self.name, **asdict(self)}  # type: ignore[call-overload]
+
+
+tasks: Registry[type[Task[Any]]] = Registry("loss")

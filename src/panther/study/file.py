@@ -1,0 +1,233 @@
+"""The study file: one YAML that says what is compared with what, checked before anything runs."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from panther.aggregators import aggregators
+from panther.cohort.spec import STRICT, TaskSpec
+from panther.cohort.splits import SCHEMES
+from panther.errors import InputError, suggestion
+from panther.evaluation.metric_names import metric_problem
+from panther.mil import networks
+from panther.models.heads import PROBE
+from panther.models.named import Named
+from panther.study import names
+from panther.study.names import STRUCTURED
+from panther.study.parts import (
+    Cell,
+    ColumnSplits,
+    External,
+    HeadEntry,
+    LossEntry,
+    MethodEntry,
+    Metric,
+    ScalingEntry,
+    Seed,
+    Splits,
+    SplitSpec,
+    TrainSize,
+)
+from panther.study.plain_yaml import read_yaml
+
+__all__ = ["Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
+
+
+class Study(BaseModel):
+    """A grid: features x methods x heads x losses x numbers of prototypes x training sizes x seeds, over splits."""
+
+    model_config = STRICT
+
+    name: str
+    table: Path | None = None  # may be missing where `splits` is a folder of tables
+    features: dict[str, Path]  # encoder: folder
+    task: TaskSpec
+    splits: Splits = SplitSpec()  # to make, from a column {column: fold}, or a folder of split tables
+    external: dict[str, External] = {}
+    methods: list[MethodEntry] = [Named(name="panther")]
+    heads: list[HeadEntry] = [Named(name="linear")]
+    losses: list[LossEntry] | None = None  # cross-entropy for labels, cox for survival by default
+    mil_loss: LossEntry | None = None  # loss of supervised networks; nll for survival by default
+    n_prototypes: list[Annotated[int, Field(ge=1, strict=True)]] = [16]
+    train_sizes: list[TrainSize] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
+    seeds: list[Seed] = [1]
+    scaling: ScalingEntry = Named(name="fisher")
+    prototypes: dict[str, Any] = {}  # settings of K-means
+    training: dict[str, Any] = {}  # settings of training, over the paper's
+    mil_training: dict[str, Any] = {}  # the same for supervised networks
+    evaluate_by: str | None = None  # column whose values are also judged by themselves
+    reference: str | None = None  # method (its title) that others are compared with; the first by default
+    metrics: list[Metric] | None = None  # those of the printed tables; all are in the results
+    bootstrap: Annotated[int, Field(ge=0)] = 1000
+    allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Study":
+        """Every name and every setting, tried."""
+        empty = [
+            n for n in ("features", "methods", "heads", "n_prototypes", "train_sizes", "seeds") if not getattr(self, n)
+        ]
+        if empty:
+            raise ValueError(f"{empty[0]}: is empty; there is nothing to compare")
+        self._check_entries()
+        kind = "survival" if self.is_survival else "classification"
+        _told("training", names.check_training, self.training, f"paper-{kind}")
+        _told("mil_training", names.check_training, self.mil_training, f"paper-mil-{kind}")
+        _told("prototypes", names.check_prototypes, self.prototypes, self.n_prototypes)
+        for key in ("seeds", "n_prototypes", "train_sizes"):
+            _told(key, names.refuse_repeated, getattr(self, key))
+        self._check_splits()
+        self._check_judgement()
+        return self
+
+    def _check_entries(self) -> None:
+        """Methods, heads, losses and scaling: known, with settings that they take, each once."""
+        survival = self.is_survival
+        for method in self.methods:
+            _told("methods", names.check_method, method.name, method.options)
+        for head in self.heads:
+            _told("heads", names.check_head, head.name, head.options)
+        for loss in self.losses or []:
+            _told("losses", names.check_loss, loss.name, loss.options, survival)
+        if self.mil_loss:
+            _told("mil_loss", names.check_loss, self.mil_loss.name, self.mil_loss.options, survival)
+        _told("scaling", names.check_scaling, self.scaling.name, self.scaling.options)
+        for where, entries in (("methods", self.methods), ("heads", self.heads), ("losses", self.losses or [])):
+            _told(where, names.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
+
+    def _check_splits(self) -> None:
+        """A scheme that exists, a table to split, and a folder for every external feature set."""
+        if isinstance(self.splits, SplitSpec) and self.splits.scheme not in SCHEMES:
+            asked = self.splits.scheme
+            raise ValueError(f"splits.scheme: there is no {asked!r}; {suggestion(asked, SCHEMES)}")
+        if not isinstance(self.splits, Path) and self.table is None:
+            raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
+        for name, cohort in self.external.items():
+            missing = sorted(set(self.features) - set(cohort.features))
+            unknown = sorted(set(cohort.features) - set(self.features))
+            if unknown:
+                raise ValueError(
+                    f"external.{name}.features: the study has no features {unknown[0]!r}; {suggestion(unknown[0], self.features)}"
+                )
+            if missing:
+                raise ValueError(f"external.{name}.features: no folder for {', '.join(missing)}")
+
+    def _check_judgement(self) -> None:
+        """Metrics that judge this task, and a reference that is compared."""
+        _told("metrics", names.refuse_repeated, self.metrics or [])
+        for metric in self.metrics or []:
+            if problem := metric_problem(metric, self.is_survival):
+                raise ValueError(f"metrics: {problem}")
+        titles = [method.title for method in self.methods]
+        if self.reference is not None and self.reference not in titles:
+            raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
+
+    @property
+    def is_survival(self) -> bool:
+        """Whether times are predicted."""
+        return self.task.label is None
+
+    @property
+    def shown(self) -> list[str]:
+        """Metrics of the printed tables."""
+        return self.metrics or (["c_index"] if self.is_survival else ["balanced_accuracy", "weighted_f1"])
+
+    @property
+    def default_loss(self) -> Named:
+        """Loss of heads on embeddings where the study names none."""
+        return Named(name="cox" if self.is_survival else "cross-entropy")
+
+    def losses_of(self, method: Named) -> list[Named]:
+        """Losses that a method is trained with."""
+        if method.name in networks:
+            return [self.mil_loss or (Named(name="nll") if self.is_survival else self.default_loss)]
+        return list(self.losses) if self.losses else [self.default_loss]
+
+    def cells(self) -> Iterator["Cell"]:
+        """Every combination that makes sense: supervised networks bring their own head."""
+        for encoder, size, seed, method in itertools.product(self.features, self.train_sizes, self.seeds, self.methods):
+            supervised = method.name in networks
+            needs = not supervised or networks.entry(method.name).metadata["needs_prototypes"]
+            chosen = self.heads if not supervised else [Named(name="own")]
+            for c, head in itertools.product(self.n_prototypes if needs else [0], chosen):
+                if not supervised and head.name in STRUCTURED and not _has_tokens(method):
+                    continue  # nothing to be structured by
+                for loss in [self.default_loss] if head.name == PROBE else self.losses_of(method):
+                    yield Cell(
+                        encoder=encoder, method=method, head=head, loss=loss, n_prototypes=c, train_size=size, seed=seed
+                    )
+
+
+def _has_tokens(method: Named) -> bool:
+    return bool(aggregators.entry(method.name).metadata["tokens"](method.options))
+
+
+def load_study(path: Path) -> Study:
+    """Read and check a study file; relative paths in it count from its folder."""
+    content = read_yaml(path)
+    try:
+        study = Study.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_explained(error)}") from error
+    return _resolved(study, path.parent)
+
+
+def _told(where: str, check: Callable[..., None], *given: Any) -> None:
+    """Run a check; what it refuses is told with the key."""
+    try:
+        check(*given)
+    except InputError as error:
+        raise ValueError(f"{where}: {str(error).rstrip('.')}") from error
+
+
+def _explained(error: ValidationError) -> str:
+    """One problem, a mistyped key before all others: the key, what was found, what was expected."""
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    problem, kind = problems[0], problems[0]["type"]
+    parts = list(problem["loc"])
+    if parts[:1] == ["splits"]:
+        del parts[1:2]  # which kind of splits it was taken for
+    where = ".".join(map(str, parts))
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    if kind == "extra_forbidden":
+        message = f"there is no such key; {suggestion(str(parts[-1]), _keys_at(parts))}"
+    elif kind == "missing":
+        message = "is missing"
+    elif kind == "model_type":
+        expected = "a folder, {scheme: kfold} or {column: fold}" if where == "splits" else "a name, or {name: ...}"
+        message = f"expected {expected}, not {problem['input']!r}"[:200]
+    elif where and kind != "value_error":
+        message = f"{message.replace('Input should be', 'expected')}, not {problem['input']!r}"[:200]
+    more = len(problems) - 1
+    return (f"{where}: " if where else "") + f"{message}" + (f" (and {more} more)." if more else ".")
+
+
+def _keys_at(parts: list[Any]) -> list[str]:
+    """Keys that are known in that place of a study file."""
+    inner = {
+        "task": [*TaskSpec.model_fields],
+        "splits": list(dict.fromkeys((*SplitSpec.model_fields, *ColumnSplits.model_fields))),
+        "external": [*External.model_fields],
+    }
+    return [*Study.model_fields] if len(parts) == 1 else inner.get(str(parts[0]), [*Named.model_fields])
+
+
+def _resolved(study: Study, folder: Path) -> Study:
+    def at(path: Path) -> Path:
+        return path if path.is_absolute() else folder / path
+
+    external = {
+        name: External(table=at(e.table), features={k: at(v) for k, v in e.features.items()})
+        for name, e in study.external.items()
+    }
+    return study.model_copy(
+        update={
+            "table": None if study.table is None else at(study.table),
+            "features": {name: at(path) for name, path in study.features.items()},
+            "splits": at(study.splits) if isinstance(study.splits, Path) else study.splits,
+            "external": external,
+        }
+    )

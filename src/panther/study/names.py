@@ -1,0 +1,138 @@
+"""Every name and setting of a study is tried before anything runs: what a typing error costs is a second, not a night."""
+
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, get_type_hints
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from panther.aggregators import aggregators, build
+from panther.cohort.targets import Classes, Survival
+from panther.errors import InputError, suggestion
+from panther.mil import build as build_network
+from panther.mil import networks
+from panther.models.heads import PROBE, build_head, heads
+from panther.models.presets import TrainSettings, preset
+from panther.models.scaling import build_scaler, scalers
+from panther.models.tasks import fit_task, tasks
+from panther.prototypes import KMeansSettings
+from panther.types import Prototypes
+
+PROBE_OPTIONS: tuple[str, ...] = ()
+STRUCTURED = ("structured", "paper-classification", "paper-survival")  # heads that need one token a prototype
+# A trial needs something to be tried on; no result depends on it.
+_PROTOTYPES = Prototypes(torch.eye(2, 3), torch.ones(3))
+_CLASSES = Classes(("a", "b"), np.array([0, 1] * 4))
+_SURVIVAL = Survival(np.arange(1.0, 65.0), np.ones(64, bool))
+
+
+def method_names() -> list[str]:
+    """Every method that can be trained: unsupervised embeddings, then networks."""
+    return [*aggregators.names(), *networks.names()]
+
+
+def head_names() -> list[str]:
+    """Every head for embeddings."""
+    return [PROBE, *heads.names()]
+
+
+def loss_names(survival: bool | None = None) -> list[str]:
+    """Losses for survival, for classes, or all."""
+    wanted = {True: (Survival,), False: (Classes,), None: (Survival, Classes)}[survival]
+    return [entry.name for entry in tasks if entry.metadata["target"] in wanted]
+
+
+def check_method(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown method, and settings that it does not take."""
+    _check_known("method", name, method_names())
+    if name in networks:
+        _try(lambda: build_network(name, 3, 2, _PROTOTYPES, options))
+    else:
+        _try(lambda: build(name, _PROTOTYPES, options))
+
+
+def check_head(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown head, and settings that it does not take."""
+    _check_known("head", name, head_names())
+    if name != PROBE:
+        _try(lambda: build_head(name, (2, 3), 2, options))
+    for option in options if name == PROBE else ():
+        if option not in PROBE_OPTIONS:
+            raise InputError(f"The head {name!r} has no setting {option!r}; {suggestion(option, PROBE_OPTIONS)}.")
+
+
+def check_loss(name: str, options: Mapping[str, Any], survival: bool) -> None:
+    """Refuse an unknown loss, one for the other kind of outcome, and settings that it does not take."""
+    _check_known("loss", name, loss_names())
+    given = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
+    _try(
+        lambda: fit_task(name, _SURVIVAL if survival else _CLASSES, **given)
+    )  # one weight a class: once they are known
+
+
+def check_scaling(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown scaling, and settings that it does not take."""
+    _check_known("scaling", name, scalers.names())
+    _try(lambda: build_scaler(name, options))
+
+
+def check_training(given: Mapping[str, Any], base: str) -> None:
+    """Refuse settings of training that do not exist or cannot be, over a preset's."""
+    _check_settings(given, TrainSettings, asdict(preset(base).train))
+
+
+def check_prototypes(given: Mapping[str, Any], counts: Sequence[int]) -> None:
+    """Refuse settings of K-means that do not exist or cannot be."""
+    if "n_prototypes" in given:
+        raise InputError("the number of prototypes is not given here but as a key of its own, n_prototypes: [16].")
+    for count in counts:
+        _check_settings(given, KMeansSettings, {"n_prototypes": count})
+
+
+def refuse_repeated(values: Sequence[Any]) -> None:
+    """Refuse what stands twice in a list."""
+    for position, value in enumerate(values):
+        if value in values[:position]:
+            raise InputError(f"{value!r} stands twice; its rows would count twice, so keep one.")
+
+
+def refuse_alike(settings: Sequence[str], titles: Sequence[str]) -> None:
+    """Refuse entries with the same settings, and different ones under the same title."""
+    for position, title in enumerate(titles):
+        if settings[position] in settings[:position]:
+            raise InputError(f"{title!r} stands twice with the same settings; its rows would count twice, so keep one.")
+        if title in titles[:position]:
+            raise InputError(f"two with different settings are called {title!r}; give each a label of its own.")
+
+
+def _check_known(kind: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InputError(f"there is no {kind} {name!r}; {suggestion(name, known)}.")
+
+
+def _check_settings(given: Mapping[str, Any], kind: type, base: Mapping[str, Any]) -> None:
+    names = [f.name for f in fields(kind)]
+    for name in given:
+        if name not in names:
+            raise InputError(f"there is no setting {name!r}; {suggestion(name, names)}.")
+    for name, value in given.items():
+        try:
+            TypeAdapter(get_type_hints(kind)[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise InputError(f"{name}: {error.errors()[0]['msg']}, not {value!r}.") from error
+    kind(**{**base, **given})
+
+
+def _try(make: Callable[[], Any]) -> None:
+    """Make it without its memory: a width of a billion is no reason to wait."""
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        try:
+            make()
+        except InputError:
+            raise
+        except Exception as error:  # a library's own words; the setting is wrong all the same
+            raise InputError(f"A setting cannot be used ({' '.join(str(error).split())}).") from error

@@ -1,0 +1,213 @@
+"""Everybody a study is about: samples with features and target, the splits, and external cohorts that are only tested on."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from panther.cohort.column_splits import column_splits
+from panther.cohort.columns import Columns, as_strings, identify, pick, read_part, without_suffix
+from panther.cohort.endpoints import Endpoint, LabelEndpoint
+from panther.cohort.load import Cohort, load_cohort
+from panther.cohort.split_files import SplitFiles, assign, read_splits
+from panther.cohort.splits import Split, SplitSettings, balanced_splits, strata
+from panther.cohort.targets import Classes, Survival, Target
+from panther.errors import InputError
+from panther.storage.bags import BagRef, Listing, Reading, join, list_bags
+from panther.storage.cohort import without_features
+from panther.study.file import ColumnSplits, SplitSpec, Study
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Samples of a study, those of external cohorts last."""
+
+    ids: tuple[str, ...]
+    patients: tuple[str, ...]
+    target: Target
+    table: pd.DataFrame  # one row a sample
+    splits: tuple[Split, ...]
+    bags: Mapping[str, Mapping[str, BagRef]]  # encoder -> sample -> its slides
+    notes: tuple[str, ...]
+    problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> sentence
+    missing: Mapping[str, str] = field(
+        default_factory=dict
+    )  # slides that the tables name, but that cannot be used -> sentence
+
+    def rows(self, ids: Sequence[str]) -> np.ndarray:
+        """Positions of samples."""
+        where = {name: index for index, name in enumerate(self.ids)}
+        return np.array([where[name] for name in ids], np.int64)
+
+
+def gather(study: Study, without: Collection[str] = ()) -> Population:
+    """Join tables, features and splits; every encoder must have the same samples, so that methods are compared on the same patients.
+
+    A feature set that is there but holds nothing usable is left out and told, and so are those named by ``without``.
+    """
+    reading = Reading(any_resolution=study.allow_mixed_resolution)
+    listings, problems = _listings({e: f for e, f in study.features.items() if e not in without}, reading)
+    if not listings:
+        raise InputError(next(iter(problems.values())))
+    files = read_splits(_splits_path(study)) if isinstance(study.splits, Path) else None
+    table = read_part(study.table) if study.table is not None else files.table() if files is not None else None
+    if table is None:
+        raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
+    endpoint = study.task.endpoint()
+    cohort = load_cohort(table, endpoint, _common_slides(listings, table), study.task.level)
+    _check_subgroups(cohort, study.evaluate_by)
+    splits, notes = _splits(study, cohort, files)
+    population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes])
+    missing = _missing(cohort, listings)
+    for name, external in study.external.items():
+        others, unusable = _listings({encoder: external.features[encoder] for encoder in listings}, reading)
+        if unusable:
+            problems[f"external {name}"] = next(iter(unusable.values()))
+            continue
+        rows = read_part(external.table)
+        extra = load_cohort(rows, _as_trained(endpoint, cohort.target), _common_slides(others, rows), study.task.level)
+        population = _joined(population, extra, others, f"test_{name}")
+        missing |= _missing(extra, others)
+    return replace(population, problems=problems, missing=missing)
+
+
+def _listings(folders: Mapping[str, Path], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
+    """Bags of every feature set, and a sentence for each that holds none; a folder that is not there is a mistake in the study."""
+    listings, problems = {}, {}
+    for encoder, folder in folders.items():
+        if not folder.exists():
+            raise InputError(f"{folder}: there is no such folder; the study names it as features of {encoder!r}.")
+        try:
+            listings[encoder] = list_bags(folder, reading=reading)
+        except InputError as error:
+            problems[encoder] = str(error)
+    return listings, problems
+
+
+def _splits_path(study: Study) -> Path:
+    """Where split tables are; a column's name in its place is a usual mistake."""
+    assert isinstance(study.splits, Path)
+    path = study.splits
+    if not path.exists() and study.table is not None and path.name in read_part(study.table).columns:
+        raise InputError(
+            f"{path}: there is no such folder of splits; to split by the column of the table write splits: {{column: {path.name}}}."
+        )
+    return path
+
+
+def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[list[Split], list[str]]:
+    """Splits as the study says, and what is worth a word about them."""
+    if files is not None:
+        splits, report = assign(files, cohort)
+        return splits, list(report.notes)
+    spec = study.splits
+    if isinstance(spec, ColumnSplits):
+        return column_splits(cohort, spec.column, val=spec.val)
+    assert isinstance(spec, SplitSpec)
+    splits, balance = balanced_splits(cohort, spec.scheme, SplitSettings(spec.k, spec.seed, spec.shares, spec.val))
+    return splits, [] if balance is None else [f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}."]
+
+
+def _check_subgroups(cohort: Cohort, column: str | None) -> None:
+    """Refuse to judge by a column that is not there, or that differs within a sample."""
+    if column is None or column in cohort.table.columns:
+        return
+    source = cohort.report.source
+    pick(cohort.rows, source, column, (), "evaluate_by")
+    raise InputError(
+        f"{source}: {column} differs between slides of one patient, so patients cannot be judged by it; "
+        "use another evaluate_by, or level: slide."
+    )
+
+
+def subset(train: Sequence[str], population: Population, size: float, seed: int) -> tuple[str, ...]:
+    """Part of the training samples (a share, or a number), with classes or events in the same proportions."""
+    if not 0 < size < 1e9 or (size > 1 and size != int(size)):
+        raise InputError(f"The training size {size} is neither a share (0 to 1) nor a number of samples.")
+    count = len(train) if size == 1 else round(size * len(train)) if size < 1 else int(size)
+    if count >= len(train):
+        return tuple(train)
+    rng = np.random.default_rng([seed, count])
+    groups = strata(population.target.take(population.rows(train)), bins=1)
+    shuffled = rng.permutation(len(train))
+    # take the same share of every stratum: order by the rank within the own stratum
+    rank = np.empty(len(train))
+    for group in np.unique(groups):
+        mine = shuffled[groups[shuffled] == group]
+        rank[mine] = (np.arange(len(mine)) + rng.random()) / len(mine)
+    return tuple(train[i] for i in sorted(np.argsort(rank, kind="stable")[:count]))
+
+
+def concatenated(first: Target, second: Target) -> Target:
+    """Targets one after the other."""
+    if isinstance(first, Classes) and isinstance(second, Classes):
+        return Classes(first.names, np.concatenate([first.labels, second.labels]))
+    assert isinstance(first, Survival)
+    assert isinstance(second, Survival)
+    return Survival(np.concatenate([first.time, second.time]), np.concatenate([first.event, second.event]))
+
+
+def _common_slides(listings: Mapping[str, Listing], table: pd.DataFrame) -> set[str]:
+    """Slides that every encoder has; one that shares none with the table is named."""
+    source = str(table.attrs.get("source", "the table"))
+    slides = set(identify(as_strings(table), source, Columns()).slide)
+    found = {encoder: {ref.sample for ref in listing.refs} for encoder, listing in listings.items()}
+    for encoder, names in found.items():
+        if len(listings) > 1 and not slides & {without_suffix(name) for name in names}:
+            raise InputError(
+                f"{source}: none of its slides has features of {encoder!r}: the table says e.g. {min(slides)!r}, "
+                f"the features say {min(names)!r}."
+            )
+    return set.intersection(*found.values())
+
+
+def _missing(cohort: Cohort, listings: Mapping[str, Listing]) -> dict[str, str]:
+    """Slides that the table names but that one of the feature sets lacks, or has twice."""
+    told = {slide: without_features(slide, cohort.report.source) for slide in cohort.report.missing_features}
+    return told | {slide: why for listing in listings.values() for slide, why in listing.problems.items()}
+
+
+def _bags(cohort: Cohort, listing: Listing) -> dict[str, BagRef]:
+    refs = {ref.sample: ref for ref in listing.refs}
+    return {s.id: join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples}
+
+
+def _of(cohort: Cohort, splits: Sequence[Split], listings: Mapping[str, Listing], notes: list[str]) -> Population:
+    return Population(
+        cohort.ids,
+        tuple(s.patient for s in cohort.samples),
+        cohort.target,
+        cohort.table,
+        tuple(splits),
+        {encoder: _bags(cohort, listing) for encoder, listing in listings.items()},
+        tuple(notes),
+    )
+
+
+def _as_trained(endpoint: Endpoint, target: Target) -> Endpoint:
+    """Labels of an external cohort mean the classes that were trained on."""
+    return (
+        replace(endpoint, classes=target.names)
+        if isinstance(endpoint, LabelEndpoint) and isinstance(target, Classes)
+        else endpoint
+    )
+
+
+def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listing], part: str) -> Population:
+    shared = sorted(set(population.patients) & {s.patient for s in extra.samples})
+    if shared:
+        raise InputError(
+            f"{len(shared)} patients of the external cohort {part.removeprefix('test_')!r} are in the study itself, e.g. {shared[0]}; remove them."
+        )
+    bags = {encoder: {**mine, **_bags(extra, listings[encoder])} for encoder, mine in population.bags.items()}
+    return Population(
+        (*population.ids, *extra.ids),
+        (*population.patients, *(s.patient for s in extra.samples)),
+        concatenated(population.target, extra.target),
+        pd.concat([population.table, extra.table]),
+        tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),
+        bags,
+        (*population.notes, *extra.report.sentences()),
+    )

@@ -1,0 +1,123 @@
+"""What a run leaves behind beside its tables: who was in which part, where each result lies, and what it was made with."""
+
+import hashlib
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from panther.cohort.columns import Columns, identify
+from panther.cohort.targets import Classes
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write
+from panther.storage.json_files import write_json
+from panther.study.file import Study
+from panther.study.population import Population
+from panther.study.run import StudyRun, Trained
+from panther.version import __version__
+
+FORMAT = 1  # raised when a reader of the old format would misread the new one
+RECORD, COHORT, STUDY = "run.json", "cohort.csv", "study.json"
+SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "notes": list, "failures": dict}
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
+
+
+def write_record(study: Study, run: StudyRun, folder: Path) -> list[Path]:
+    """Write run.json, cohort.csv and study.json; the same run writes the same bytes."""
+    texts = {
+        STUDY: study.model_dump_json(indent=2),
+        COHORT: cohort_table(run).to_csv(index=False, lineterminator="\n"),
+    }
+    for name, text in texts.items():
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    write_json(folder / RECORD, _record(study, run))
+    return [folder / name for name in (*texts, RECORD)]
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Content of run.json of a run's folder."""
+    path = folder / RECORD
+    if (folder / "cache").is_dir() and not path.exists() and not (folder / STUDY).exists():
+        raise InputError(
+            f"{folder}: this run is not finished; do the same `panther run` again, it goes on where it was."
+        )
+    if not folder.is_dir() or not (folder / STUDY).exists():
+        raise InputError(f"{folder}: this is not the folder of a run (no {STUDY}); give what `panther run -o` wrote.")
+    if not path.exists():
+        raise InputError(
+            f"{folder}: there is no {RECORD}, so an older version wrote this; do `panther run` again, it takes seconds from its cache."
+        )
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        newer = record["format"] > FORMAT
+        for name, kind in SHAPE.items():
+            if not newer and not isinstance(record[name], kind):
+                raise TypeError(f"{name!r} is no {kind.__name__}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: the file is damaged ({error}); do `panther run` again.") from error
+    if newer:
+        raise InputError(f"{path}: written by a newer panther-wsi ({record.get('version')}); update this one.")
+    return record
+
+
+def cohort_table(run: StudyRun) -> pd.DataFrame:
+    """One row a sample: who it is, how large, its target, then the clinical columns word for word."""
+    population = run.population
+    own: dict[str, Any] = {
+        "sample": population.ids,
+        "patient": population.patients,
+        "site": [site or "" for site in _sites(population)],
+        "n_slides": population.table["n_slides"].to_numpy(),
+    }
+    for encoder, patches in run.patches.items():
+        own["patches" if len(run.patches) == 1 else f"patches_{encoder}"] = [patches.get(n) for n in population.ids]
+    target = population.target
+    if isinstance(target, Classes):
+        own["label"] = [target.names[k] for k in target.labels]
+    else:
+        own |= {"time": target.time, "event": target.event.astype(int)}
+    clinical = population.table.drop(columns="n_slides").reset_index(drop=True)
+    clinical.columns = [f"{name} (table)" if name in own else str(name) for name in clinical.columns]
+    return pd.concat([pd.DataFrame(own).convert_dtypes(), clinical], axis=1)
+
+
+def _sites(population: Population) -> list[str | None]:
+    who = population.table.reset_index(drop=True).astype(str)
+    who = who.assign(slide_id=population.ids, case_id=population.patients)
+    return identify(who, "the population", Columns(slide="slide_id", patient="case_id")).site
+
+
+def _record(study: Study, run: StudyRun) -> dict[str, Any]:
+    target = run.population.target
+    tables = {"table": study.table, **{f"external {name}": e.table for name, e in study.external.items()}}
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "classes": list(target.names) if isinstance(target, Classes) else None,
+        "tables": {name: _content(path) for name, path in tables.items() if path is not None and path.is_file()},
+        "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
+        "trained": [_entry(trained) for trained in run.trained],
+        "notes": list(run.population.notes),
+        "failures": dict(run.failures),
+    }
+
+
+def _entry(trained: Trained) -> dict[str, Any]:
+    files = {"model": trained.path, "prototypes": trained.prototypes, "embeddings": trained.embeddings}
+    return {
+        **trained.cell.columns(),
+        "fold": trained.fold,
+        "aggregator": trained.cell.method.name,
+        "options": trained.cell.method.options,
+        **{what: None if path is None else path.name for what, path in files.items()},
+    }
+
+
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

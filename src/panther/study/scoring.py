@@ -1,0 +1,144 @@
+"""How good the predictions of a trained model are, where a table knows the outcome."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import ValidationError
+
+from panther.cohort.columns import TCGA, Columns, identify, without_suffix
+from panther.cohort.endpoints import LabelEndpoint
+from panther.cohort.load import Cohort, Level, counts_of, load_cohort
+from panther.cohort.spec import TaskSpec
+from panther.cohort.targets import Classes
+from panther.errors import InputError
+from panther.evaluation.intervals import Interval, bootstrap
+from panther.evaluation.metric_names import TITLES
+from panther.evaluation.perfect_scores import exact_bounds, is_perfect
+from panther.evaluation.verdicts import about_perfect
+from panther.models.model import Model
+from panther.storage.bags import BagRef, Listing, group_by_patient
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics of the predictions whose outcome is known."""
+
+    samples: int
+    patients: int
+    counts: Mapping[str, int]  # samples per class, or with and without the event
+    metrics: Mapping[str, Interval]  # over patients; without those that are not defined here
+    notes: tuple[str, ...]
+
+    def sentences(self) -> list[str]:
+        """Scores for reading."""
+        who = ", ".join(f"{name} {n}" for name, n in self.counts.items())
+        head = f"Scored on {self.samples} samples of {self.patients} patients whose outcome is known ({who}):"
+        return [head, *(f"  {TITLES[m]} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Scores for a machine."""
+        metrics = {
+            name: {"value": i.value, "ci_low": _plain(i.low), "ci_high": _plain(i.high), "resamples": i.resamples}
+            for name, i in self.metrics.items()
+        }
+        return {
+            "samples": self.samples,
+            "patients": self.patients,
+            "counts": dict(self.counts),
+            "metrics": metrics,
+            "notes": list(self.notes),
+        }
+
+
+def trained_task(model: Model, source: object = "the model") -> TaskSpec | None:
+    """What a model was trained to predict, as columns of its table; None where its file, ``source``, does not say."""
+    said = model.about.get("task")
+    try:
+        return None if said is None else TaskSpec.model_validate(said)
+    except ValidationError as error:
+        raise InputError(f"{source}: says {said!r} of its task, which is none; train it again.") from error
+
+
+def in_units(
+    refs: Sequence[BagRef], level: Level, rows: pd.DataFrame | None
+) -> tuple[tuple[BagRef, ...], Level, list[str]]:
+    """Slides as samples of that level where it can be had, and what is worth a word; without a table only TCGA's names tell the patient."""
+    if level == "slide":
+        return tuple(refs), level, []
+    slides = [ref.sample for ref in refs]
+    if rows is not None:
+        who = identify(rows, _source(rows), Columns())
+        patients, notes = dict(zip(who.slide, who.patient, strict=True)), who.notes
+    elif all(re.match(TCGA, slide) for slide in slides):
+        patients, notes = {slide: slide[:12] for slide in slides}, []
+    else:
+        why = "The model was trained on patients; without a table that names them every slide is predicted by itself."
+        return tuple(refs), "slide", [why]
+    known = {slide: patients[without_suffix(slide)] for slide in slides}
+    return group_by_patient(Listing(tuple(refs), {}), known)[0].refs, level, list(notes)
+
+
+def known_outcomes(model: Model, task: TaskSpec, rows: pd.DataFrame, level: Level, slides: Sequence[str]) -> Cohort:
+    """Samples of a table with their outcome, in the classes that the model knows."""
+    endpoint = task.endpoint()
+    names = getattr(model.task, "names", None)
+    if isinstance(endpoint, LabelEndpoint) != (names is not None):
+        predicts = "classes" if names is not None else "risks of survival"
+        raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
+    if isinstance(endpoint, LabelEndpoint):
+        endpoint = replace(endpoint, classes=tuple(names or ()))
+    return load_cohort(rows, endpoint, slides, level)
+
+
+def score(model: Model, samples: Sequence[str], predictions: Mapping[str, np.ndarray], cohort: Cohort) -> Scores | None:
+    """Judge the predictions of samples whose outcome is known; None where there is none."""
+    known = set(cohort.ids)
+    rows = np.array([i for i, name in enumerate(samples) if name in known], np.int64)
+    if not len(rows):
+        return None
+    positions = cohort.positions([samples[i] for i in rows])
+    target = cohort.target.take(positions)
+    patients = np.array([cohort.samples[i].patient for i in positions])
+    judged = {name: values[rows] for name, values in predictions.items()}
+
+    def measure(chosen: np.ndarray) -> dict[str, float]:
+        return model.task.judge({name: values[chosen] for name, values in judged.items()}, target.take(chosen))
+
+    intervals = {name: i for name, i in bootstrap(measure, patients, RESAMPLES).items() if not np.isnan(i.value)}
+    notes = [*_seen(model, [samples[i] for i in rows]), *_perfect(intervals, target, patients)]
+    return Scores(len(rows), len(set(patients)), counts_of(target), intervals, tuple(notes))
+
+
+def _seen(model: Model, samples: Sequence[str]) -> list[str]:
+    seen = set(model.about.get("samples", ())) & set(samples)
+    if not seen:
+        return []
+    return [
+        f"{len(seen)} of the {len(samples)} scored samples were trained on, e.g. {min(seen)}: the scores say little about new "
+        "patients; score others, e.g. with `split=test`."
+    ]
+
+
+def _perfect(intervals: Mapping[str, Interval], target: Any, patients: np.ndarray) -> list[str]:
+    """What a perfect score does not say."""
+    bounds = exact_bounds(target.labels, patients) if isinstance(target, Classes) else {}
+    notes = []
+    for name, interval in intervals.items():
+        if is_perfect(interval.value):
+            about = {"mean": interval.value, "patients": len(set(patients)), "exact_low": bounds.get(name, np.nan)}
+            notes.append(f"{TITLES[name]} is 1: {about_perfect(pd.Series(about))}.")
+    return notes
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _source(rows: pd.DataFrame) -> str:
+    return str(rows.attrs.get("source", "the table"))

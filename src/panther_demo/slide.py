@@ -1,0 +1,150 @@
+"""One synthetic slide: layout, tissues, stain, folds and ink, as a pyramidal TIFF with its truth beside it."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from panther.storage.atomic import atomic_write
+from panther.version import __version__
+from panther_demo.area import area_of
+from panther_demo.layout import GLASS, SCALE, Layout, make_layout
+from panther_demo.noise import Shape, enlarged, ramp, smooth_noise
+from panther_demo.nuclei import paint
+from panther_demo.stain import Stain, transmitted
+from panther_demo.tissues import tissues
+
+MPP = 0.5
+TILE = 256
+LEVELS = 3
+QUALITY = 88  # of JPEG
+DESCRIPTION = "SYNTHETIC: drawn by `panther demo`, not tissue of anybody; textures that resemble H&E."
+INKS = ((40, 90, 190), (30, 130, 80), (20, 70, 140))
+
+
+@dataclass(frozen=True)
+class SlidePlan:
+    """All that a slide depends on; small enough to send to another process."""
+
+    name: str
+    shares: tuple[float, ...]  # wanted, per tissue in the registry's order
+    shape: Shape
+    stain: Stain
+    seed: tuple[int, ...]
+    fold: bool = False
+    pen: bool = False
+
+    @property
+    def description(self) -> str:
+        """What the file says of itself; the digest tells whether it is the slide of this plan."""
+        plan = json.dumps(asdict(self), default=np.ndarray.tolist, sort_keys=True)
+        return f"{DESCRIPTION} Plan {hashlib.sha256(f'{__version__} {plan}'.encode()).hexdigest()[:16]}."
+
+
+def draw(plan: SlidePlan) -> tuple[np.ndarray, Layout]:
+    """Picture (h, w, 3) and where each tissue is."""
+    rng = np.random.default_rng(plan.seed)
+    layout = make_layout(rng, np.array(plan.shares), plan.shape)
+    h, e = np.zeros(layout.shape, np.float32), np.zeros(layout.shape, np.float32)
+    for number, name in enumerate(tissues.names()):
+        if plan.shares[number] > 0:
+            _add(h, e, layout, number + 1, name, np.random.default_rng([*plan.seed, number + 1]))
+    outside = ramp(enlarged(layout.weight(GLASS), layout.shape, smooth=False), 0.6, 0.95)
+    h *= 1 - outside  # a nucleus at the rim is cut where the section is
+    if plan.fold:
+        _fold(h, e, layout, rng)
+    picture = transmitted(h, e, plan.stain, rng)
+    return (_inked(picture, rng) if plan.pen else picture), layout
+
+
+def write_slide(plan: SlidePlan, slides: Path, truth: Path) -> np.ndarray:
+    """Write `SLIDE.tif` and the truth `SLIDE.png` (a pixel is 8 x 8 of the slide's, 0 is glass); returns the true shares (T,).
+
+    A slide of the same plan that is there already is kept: a killed run goes on where it was.
+    """
+    file, mask = slides / f"{plan.name}.tif", truth / f"{plan.name}.png"
+    if mask.is_file() and _says(file, plan.description):
+        return Layout(np.asarray(Image.open(mask))).shares(len(plan.shares))
+    picture, layout = draw(plan)
+    with atomic_write(mask) as temporary:
+        Image.fromarray(layout.labels).save(temporary, format="png")
+    _write_pyramid(file, picture, plan.description)  # last: where it is, its truth is too
+    return layout.shares(len(plan.shares))
+
+
+def _add(h: np.ndarray, e: np.ndarray, layout: Layout, label: int, name: str, rng: np.random.Generator) -> None:
+    """Paint one tissue over its part of the slide."""
+    area = area_of(layout, label)
+    texture = tissues[name](rng, area)
+    painted = np.zeros(area.shape, np.float32)
+    for nuclei in texture.nuclei:
+        paint(painted, nuclei, rng)
+    painted *= 1 + 0.22 * smooth_noise(rng, area.shape, 3)  # chromatin
+    shown = np.minimum(painted, 1.0)
+    h[area.box] += area.weight * texture.haematoxylin * (1 - shown) + painted
+    e[area.box] += area.weight * np.maximum(texture.eosin, 0) * (1 - 0.6 * shown)
+
+
+def _fold(h: np.ndarray, e: np.ndarray, layout: Layout, rng: np.random.Generator) -> None:
+    """Double the tissue along a bent line, as where a section lies on itself."""
+    shape = layout.shape
+    centre = np.argwhere(layout.labels != GLASS).mean(0) * SCALE
+    turn, aside = rng.uniform(0, np.pi), rng.uniform(-0.2, 0.2) * min(shape)
+    y, x = np.ogrid[: shape[0], : shape[1]]
+    down, across = (y - centre[0]) * np.cos(turn) + aside, (x - centre[1]) * np.sin(turn)
+    distance = down.astype(np.float32) - across.astype(np.float32) + 45 * smooth_noise(rng, shape, 500)
+    factor = 1 + 0.8 * ramp(np.abs(distance), 16, 10)
+    h *= factor
+    e *= factor
+
+
+def _inked(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Add a stroke of a felt pen near an edge, where pathologists mark slides."""
+    turns = int(rng.integers(4))
+    turned = np.rot90(picture, turns).copy()  # the stroke is drawn near the top
+    rows, columns = turned.shape[:2]
+    start = int(rng.uniform(0.05, 0.3) * columns)
+    x = np.arange(start, start + int(rng.uniform(0.3, 0.5) * columns))
+    middle = 0.06 * rows + 0.02 * rows * np.sin(x / columns * rng.uniform(5, 9) + rng.uniform(0, 6))
+    half = 0.014 * rows * np.sqrt(np.minimum(1, np.minimum(x - x[0], x[-1] - x) / (0.014 * rows)))  # round ends
+    inside = np.abs(np.arange(int(0.12 * rows))[:, None] - middle) < half
+    ink = np.array(INKS[rng.integers(len(INKS))], np.float32) / 255
+    band = turned[: inside.shape[0], x[0] : x[-1] + 1]
+    band[inside] = band[inside] * (0.15 + 0.85 * ink)  # ink lets through its own colour
+    return np.ascontiguousarray(np.rot90(turned, -turns))
+
+
+def _says(path: Path, description: str) -> bool:
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            return bool(file.pages.first.description == description)
+    except (OSError, ValueError):  # not there, or no TIFF
+        return False
+
+
+def _write_pyramid(path: Path, picture: np.ndarray, description: str) -> None:
+    import tifffile
+
+    with atomic_write(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as file:
+        level = Image.fromarray(picture)
+        for number in range(LEVELS):
+            per_cm = 1e4 / (MPP * 2**number)
+            file.write(
+                np.asarray(level),
+                tile=(TILE, TILE),
+                photometric="rgb",
+                compression="jpeg",
+                compressionargs={"level": QUALITY},
+                subfiletype=int(number > 0),
+                resolution=(per_cm, per_cm),
+                resolutionunit="CENTIMETER",
+                description=description,
+                metadata=None,
+                software=False,
+            )
+            level = level.reduce(2)

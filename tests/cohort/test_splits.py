@@ -1,0 +1,150 @@
+"""Schemes at patient level: nobody is lost, nobody is divided, everything is balanced and repeatable."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
+from panther.cohort.load import Cohort, load_cohort
+from panther.cohort.splits import (
+    SCHEMES,
+    Split,
+    SplitSettings,
+    balanced_splits,
+    check,
+    deal,
+    make_splits,
+    shared_sites,
+    strata,
+)
+from panther.errors import InputError
+
+
+def cohort(n: int = 200, *, survival: bool = False, level: str = "patient", seed: int = 0) -> Cohort:
+    rng = np.random.default_rng(seed)
+    patient = np.repeat(np.arange(n), rng.integers(1, 4, n))
+    label, site = rng.choice(["a", "b", "c"], n, p=[0.6, 0.3, 0.1]), rng.integers(12, size=n)
+    frame = pd.DataFrame(
+        {"case_id": [f"p{i:03d}" for i in patient], "slide_id": [f"s{i}" for i in range(len(patient))]}
+    )
+    frame["label"], frame["center"] = label[patient], [f"site{i}" for i in site[patient]]
+    frame["days"], frame["event"] = rng.integers(1, 3000, n)[patient], (rng.random(n) < 0.25).astype(int)[patient]
+    outcome = SurvivalEndpoint(time="days", event="event") if survival else LabelEndpoint("label")
+    return load_cohort(frame, outcome, level=level)
+
+
+@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+@pytest.mark.parametrize("survival", [False, True])
+@pytest.mark.parametrize("level", ["patient", "slide"])
+def test_every_sample_is_used_and_no_patient_is_divided(scheme, survival, level):
+    everybody = cohort(survival=survival, level=level)
+    patient = {sample.id: sample.patient for sample in everybody.samples}
+    splits = make_splits(everybody, scheme, SplitSettings(k=4, val=True))
+    assert len(splits) == (1 if scheme == "holdout" else 4)
+    for split in splits:
+        assert sorted(name for ids in split.parts().values() for name in ids) == sorted(everybody.ids)
+        parts = [{patient[name] for name in ids} for ids in split.parts().values()]
+        assert len(parts) == 3
+        assert sum(map(len, parts)) == len(set().union(*parts))
+    if scheme != "holdout":
+        assert sorted(name for split in splits for name in split.test["test"]) == sorted(everybody.ids)
+    if scheme == "site-kfold":
+        assert all(shared_sites(everybody, split) == [] for split in splits)
+        assert all(shared_sites(everybody, replace(split, test={"test": split.val})) == [] for split in splits)
+
+
+@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+def test_the_seed_decides(scheme):
+    everybody = cohort()
+    one, again, other = (make_splits(everybody, scheme, SplitSettings(k=4, seed=seed)) for seed in (1, 1, 2))
+    assert one == again
+    assert one != other
+
+
+@pytest.mark.parametrize("survival", [False, True])
+def test_kfold_deals_every_stratum_evenly(survival):
+    everybody = cohort(survival=survival)
+    splits, balance = balanced_splits(everybody, "kfold", SplitSettings(k=5))
+    tests = [everybody.positions(split.test["test"]) for split in splits]
+    tally = np.array([np.bincount(strata(everybody.target)[rows], minlength=8) for rows in tests])
+    assert np.ptp(tally, axis=0).max() <= 1
+    assert np.ptp([len(rows) for rows in tests]) <= 1
+    if survival:
+        assert np.ptp([everybody.target.event[rows].sum() for rows in tests]) <= 2
+    assert balance.imbalance < 0.05
+
+
+@pytest.mark.parametrize("shares", [(50, 25, 25), (80, 10, 10), (0.7, 0, 0.3)])
+def test_a_holdout_keeps_the_shares_in_every_class(shares):
+    everybody = cohort(400)
+    (split,) = make_splits(everybody, "holdout", SplitSettings(shares=shares))
+    wanted = np.array(shares) / sum(shares)
+    for label in range(3):
+        mine = everybody.target.labels == label
+        part = [mine[everybody.positions(ids)].sum() for ids in (split.train, split.val, split.test["test"])]
+        assert np.abs(np.array(part) - wanted * mine.sum()).max() < 2
+
+
+def test_a_class_of_one_sample_trains():
+    groups = np.array([0] * 50 + [1] + [2])
+    for seed in range(10):
+        part = deal(groups, [0.8, 0.1, 0.1], np.random.default_rng(seed), first=0)
+        assert part[50] == part[51] == 0
+
+
+def test_censored_and_events_are_cut_at_their_own_quantiles():
+    target = cohort(survival=True).target
+    groups = strata(target)
+    assert set(groups[target.event]) == {0, 1, 2, 3}
+    assert set(groups[~target.event]) == {4, 5, 6, 7}
+    assert np.ptp(np.bincount(groups[~target.event])[4:]) <= 2
+    assert target.time[groups == 0].max() <= target.time[groups == 3].min()
+
+
+def frame(**columns: list) -> pd.DataFrame:
+    n = len(next(iter(columns.values())))
+    return pd.DataFrame({"slide_id": [f"s{i}" for i in range(n)], "case_id": [f"p{i}" for i in range(n)], **columns})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "settings", "said"),
+    [
+        ("kfold", SplitSettings(k=7), "7 folds need at least 7 patients, but there are 6"),
+        ("kfold", SplitSettings(k=1), "1 folds are too few"),
+        ("kfold", SplitSettings(k=2, val=True), "at least -k 3"),
+        ("site-kfold", SplitSettings(k=3), "3 folds need at least 3 sites, but there are 2"),
+        ("holdout", SplitSettings(shares=(1, 0, 0)), "leave nobody"),
+        ("random", SplitSettings(), "choose holdout, kfold, site-kfold"),
+    ],
+)
+def test_a_scheme_that_cannot_be_is_refused(scheme, settings, said):
+    small = load_cohort(frame(label=list("aabbab"), center=list("xxxyyy")), LabelEndpoint("label"))
+    with pytest.raises(InputError, match=said):
+        make_splits(small, scheme, settings)
+
+
+def test_sites_must_be_known_to_be_kept_whole():
+    without = load_cohort(frame(label=list("aabb")), LabelEndpoint("label"))
+    with pytest.raises(InputError, match=r"4 of 4 samples have no site.*`site_column=`"):
+        make_splits(without, "site-kfold", SplitSettings(k=2))
+
+
+def test_a_fold_without_events_and_a_class_absent_from_training_are_refused():
+    few = load_cohort(
+        frame(days=list(range(1, 9)), event=[1, 1, 0, 0, 0, 0, 0, 0]), SurvivalEndpoint(time="days", event="event")
+    )
+    with pytest.raises(InputError, match=r"fold \d, none of the 2 samples of test has the event; use fewer folds"):
+        make_splits(few, "kfold", SplitSettings(k=4))
+    rare = load_cohort(frame(label=list("aaaabbbbc")), LabelEndpoint("label"))
+    with pytest.raises(InputError, match=r"fold \d, no training sample is of class c"):
+        make_splits(rare, "kfold", SplitSettings(k=3))
+
+
+def test_a_patient_in_two_parts_is_refused_by_name():
+    slides = load_cohort(frame(label=list("abab")).assign(case_id=list("ppqq")), LabelEndpoint("label"), level="slide")
+    with pytest.raises(InputError, match=r"1 patients are in two parts, e\.g\. p in train and test"):
+        check(slides, Split(("s0", "s2", "s3"), (), {"test": ("s1",)}), "fold 0")
+    notes = check(slides, Split(("s0", "s1"), (), {"test": ("s2",)}), "fold 0")
+    assert notes == ["In fold 0, test has no sample of class b."]

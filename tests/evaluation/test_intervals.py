@@ -1,0 +1,142 @@
+"""Resampling patients: coverage, pairing, and rows that travel with their patient."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from panther.errors import InputError
+from panther.evaluation.intervals import (
+    bootstrap,
+    paired_bootstrap,
+    permutation_test,
+    resamples,
+    smallest_wilcoxon,
+    wilcoxon,
+)
+
+
+def mean_of(values):
+    return lambda rows: {"mean": float(values[rows].mean())}
+
+
+def test_all_rows_of_a_drawn_patient_come_along():
+    patients = np.array(["a", "b", "a", "c", "b", "a"])
+    for rows in resamples(patients, 50, seed=0):
+        counts = np.bincount(rows, minlength=6)
+        for patient in "abc":
+            assert len(set(counts[patients == patient])) == 1
+        assert sum(counts[np.flatnonzero(patients == p)[0]] for p in "abc") == 3
+
+
+def test_the_interval_of_a_mean_is_the_normal_one():
+    values = np.random.default_rng(0).normal(3, 2, 400)
+    found = bootstrap(mean_of(values), np.arange(400), 4000)["mean"]
+    half = 1.96 * values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
+    assert found.resamples == 4000
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say():
+    covered = 0
+    for seed in range(200):
+        values = np.random.default_rng(seed).normal(0, 1, 60)
+        found = bootstrap(mean_of(values), np.arange(60), 200, seed)["mean"]
+        covered += found.low <= 0 <= found.high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_slides_of_one_patient_do_not_make_the_interval_narrower():
+    values = np.random.default_rng(0).normal(size=50)
+    copies, patients = np.tile(values, 10), np.tile(np.arange(50), 10)
+    once = bootstrap(mean_of(values), np.arange(50), 500)["mean"]
+    often = bootstrap(mean_of(copies), patients, 500)["mean"]
+    assert (often.high - often.low) == pytest.approx(once.high - once.low, rel=0.2)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    values = np.random.default_rng(0).normal(size=50)
+    assert bootstrap(mean_of(values), np.arange(50), 100, 3) == bootstrap(mean_of(values), np.arange(50), 100, 3)
+
+
+def test_undefined_resamples_are_left_out_and_counted():
+    positive = np.array([True, False, False, False])
+    found = bootstrap(lambda rows: {"m": 1.0 if positive[rows].any() else np.nan}, np.arange(4), 300)["m"]
+    assert 150 < found.resamples < 280
+    never = bootstrap(lambda rows: {"m": np.nan}, np.arange(4), 20)["m"]
+    assert never.resamples == 0
+    assert np.isnan(never.low)
+
+
+def test_pairing_sees_a_small_difference_that_separate_intervals_do_not():
+    rng = np.random.default_rng(0)
+    hard = rng.normal(0, 5, 200)  # what makes patients differ is common to both methods
+    better, worse = hard + 0.3 + rng.normal(0, 0.3, 200), hard
+    found = paired_bootstrap(mean_of(better), mean_of(worse), np.arange(200), 1000)["mean"]
+    assert found.low > 0
+    assert found.p_value < 0.01
+    alone = bootstrap(mean_of(better), np.arange(200), 1000)["mean"]
+    assert alone.low < hard.mean() < alone.high
+
+
+def test_equal_methods_do_not_differ():
+    values = np.random.default_rng(0).normal(size=40)
+    found = paired_bootstrap(mean_of(values), mean_of(values), np.arange(40), 100)["mean"]
+    assert (found.value, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_p_values_are_uniform_when_nothing_differs():
+    boot, swap = [], []
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        a, b = rng.normal(size=40), rng.normal(size=40)
+        boot.append(paired_bootstrap(mean_of(a), mean_of(b), np.arange(40), 150, seed)["mean"].p_value)
+        both = permutation_test(lambda p: {"m": float(p["x"].mean())}, {"x": a}, {"x": b}, np.arange(40), 150, seed)
+        swap.append(both["m"])
+    for p_values in (boot, swap):
+        assert np.mean(np.array(p_values) < 0.1) < 0.22
+        assert 0.35 < np.mean(p_values) < 0.65
+
+
+def test_the_p_value_counts_the_data_themselves_on_both_sides():
+    values = np.full(30, 0.5)  # every resample is on one side
+    found = paired_bootstrap(mean_of(values), mean_of(values - 1), np.arange(30), 99)["mean"]
+    assert found.p_value == pytest.approx(2 / 100)
+    mixed = np.random.default_rng(1).normal(0.1, 1.0, 50)
+    found = paired_bootstrap(mean_of(mixed), mean_of(mixed * 0), np.arange(50), 400)["mean"]
+    drawn = [mixed[rows].mean() for rows in resamples(np.arange(50), 400, 0)]
+    assert found.p_value == pytest.approx(2 * (np.sum(np.array(drawn) <= 0) + 1) / 401)
+
+
+def test_permutation_swaps_whole_patients_and_whole_predictions():
+    rng = np.random.default_rng(0)
+    first = {"probabilities": rng.random((30, 3))}
+    second = {"probabilities": rng.random((30, 3)) + 10}
+    patients = np.repeat(np.arange(10), 3)
+
+    def looks_whole(prediction):
+        swapped = prediction["probabilities"] > 5
+        assert (swapped.all(1) == swapped.any(1)).all()
+        by_patient = swapped[:, 0].reshape(10, 3)
+        assert (by_patient.all(1) == by_patient.any(1)).all()
+        return {"m": float(prediction["probabilities"].mean())}
+
+    assert permutation_test(looks_whole, first, second, patients, 200)["m"] < 0.02
+
+
+def test_wilcoxon_over_folds_is_scipys_and_says_nothing_about_equal_folds():
+    a, b = [0.7, 0.71, 0.69, 0.75, 0.73], [0.65, 0.70, 0.66, 0.71, 0.67]
+    assert wilcoxon(a, b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
+    assert wilcoxon(a, b) == pytest.approx(0.0625)
+    assert wilcoxon(a, a) == 1.0
+    assert wilcoxon([0.5, 0.6, 0.5], [0.5, 0.5, 0.6]) == pytest.approx(1.0)  # ties and zeros
+    assert [smallest_wilcoxon(n) for n in (5, 10)] == pytest.approx(
+        [wilcoxon(np.arange(1.0, n + 1), np.zeros(n)) for n in (5, 10)]
+    )
+    with pytest.raises(InputError, match="pairs the folds"):
+        wilcoxon([0.1], [0.2])
+
+
+def test_nobody_to_resample_is_refused():
+    with pytest.raises(InputError, match="no patients"):
+        next(resamples([], 1, 0))

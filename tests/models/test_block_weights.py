@@ -1,0 +1,119 @@
+"""A probe weighs the statistics of an embedding by inner cross-validation, cautiously, and patients are never divided."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from panther.errors import InputError
+from panther.models.probe_search import WeighedBlocks, block_weightings, rotate
+from panther.models.probes import fit_cox, fit_logistic
+
+WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients
+
+
+def cohort(sizes: tuple[int, ...], informative: int, n: int = 60, seed: int = 0, strength: float = 1.5):
+    """Rows of several blocks of equal variance; one of them tells the class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(n) % 2)
+    parts = [rng.normal(size=(n, size)) / np.sqrt(size) for size in sizes]
+    parts[informative][:, 0] += strength * labels
+    blocks = np.repeat([f"block {b}" for b in range(len(sizes))], sizes)
+    return np.hstack(parts) + 2.0, labels, blocks
+
+
+def test_weightings_are_shares_with_equal_ones_first():
+    found = block_weightings(4)
+    assert len(found) == 9
+    np.testing.assert_allclose(found[0], 0.25)
+    np.testing.assert_allclose([w.sum() for w in found], 1.0)
+
+
+@pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_weighed_rows_are_the_rows_with_weighed_columns(sizes):
+    x, _, blocks = cohort(sizes, 0)
+    centred = x - x.mean(0)
+    columns = [np.flatnonzero(blocks == b) for b in dict.fromkeys(blocks.tolist())]
+    weighed = WeighedBlocks(centred, columns)
+    shares = np.array([0.1, 0.6, 0.3])
+    variance = [(centred[:, c] ** 2).sum(1).mean() for c in columns]
+    scaled = centred * np.sqrt(np.repeat(shares / variance, sizes))
+    rotation = weighed.rotation(shares)
+    np.testing.assert_allclose(rotation.z @ rotation.z.T, scaled @ scaled.T, atol=1e-9)
+    assert rotation.variance == pytest.approx(1.0)
+    beta = np.random.default_rng(0).normal(size=(rotation.z.shape[1], 2))
+    np.testing.assert_allclose(centred @ rotation.back(beta), rotation.z @ beta, atol=1e-8)
+
+
+@pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_with_one_penalty_blocks_weigh_alike_and_the_model_is_scikit_learns(sizes):
+    x, labels, blocks = cohort(sizes, 1)
+    probe = fit_logistic(x, labels, 2, strengths=[0.3], blocks=blocks)
+    centred = x - x.mean(0)
+    variance = [(centred[:, blocks == b] ** 2).sum(1).mean() for b in dict.fromkeys(blocks.tolist())]
+    alike = centred / np.sqrt(np.repeat(np.array(variance) * 3, sizes))
+    expected = LogisticRegression(C=1 / 0.3, max_iter=5000, tol=1e-10).fit(alike, labels).decision_function(alike)
+    logits = probe.logits(x)
+    np.testing.assert_allclose(logits[:, 1] - logits[:, 0], expected, atol=1e-3)
+    assert probe.shares == pytest.approx({f"block {b}": 1 / 3 for b in range(3)})
+
+
+@pytest.mark.parametrize("informative", [0, 1, 2])
+def test_the_block_that_tells_the_class_gets_the_largest_share_and_the_test_score_rises(informative):
+    gain, shares = [], []
+    for seed in range(4):
+        x, labels, blocks = cohort(WIDE, informative, n=200, seed=seed, strength=1.0)
+        train, test = np.arange(100), np.arange(100, 200)
+        weighed = fit_logistic(x[train], labels[train], 2, blocks=blocks)
+        plain = fit_logistic(x[train], labels[train], 2)
+        right = [(p.logits(x[test]).argmax(1) == labels[test]).mean() for p in (weighed, plain)]
+        gain.append(right[0] - right[1])
+        shares.append(list(weighed.shares.values()))
+    assert np.mean(shares, 0).argmax() == informative
+    assert np.mean(gain) >= -0.01
+
+
+def test_noise_leaves_the_weights_near_equal():
+    shares = []
+    for seed in range(6):
+        x, labels, blocks = cohort(WIDE, 0, n=40, seed=seed, strength=0.0)
+        shares.append(list(fit_logistic(x, labels, 2, blocks=blocks).shares.values()))
+    assert np.abs(np.mean(shares, 0) - 1 / 3).max() < 0.15
+
+
+def test_survival_weighs_its_blocks_too():
+    rng = np.random.default_rng(0)
+    x, labels, blocks = cohort(WIDE, 2, n=150, strength=2.0)
+    time = rng.exponential(10 * np.exp(-1.5 * labels))
+    probe = fit_cox(x, time, np.ones(150, bool), blocks=blocks)
+    assert max(probe.shares, key=probe.shares.get) == "block 2"
+    assert probe.weight.shape == (x.shape[1], 1)
+    np.testing.assert_allclose(probe.logits(x).mean(), 0, atol=1e-6)
+
+
+def test_a_constant_block_is_left_out_and_one_block_alone_is_not_weighed():
+    x, labels, blocks = cohort((4, 80), 1)
+    x[:, :4] = 7.0
+    probe = fit_logistic(x, labels, 2, blocks=blocks)
+    assert probe.shares == {}
+    np.testing.assert_allclose(probe.logits(x), fit_logistic(x, labels, 2).logits(x), atol=1e-6)
+    with pytest.raises(InputError, match="84 numbers but 3 names"):
+        fit_logistic(x, labels, 2, blocks=blocks[:3])
+
+
+def test_slides_of_one_patient_in_two_inner_folds_choose_a_penalty_that_overfits():
+    """Each patient has four nearly equal slides and a random label: only a strong penalty is right."""
+    rng = np.random.default_rng(0)
+    patients = np.repeat(np.arange(20), 4)
+    x = rng.normal(size=(20, 100))[patients] + 0.05 * rng.normal(size=(80, 100))
+    labels = rng.permutation(np.arange(20) % 2)[patients]
+    divided, together = fit_logistic(x, labels, 2), fit_logistic(x, labels, 2, groups=patients)
+    assert divided.strength <= 0.01
+    assert together.strength >= 10 * divided.strength
+    assert min(divided.scores.values()) < 0.3 * min(together.scores.values())
+
+
+def test_rows_about_their_mean_keep_their_products():
+    x, _, _ = cohort(WIDE, 0)
+    centred = x - x.mean(0)
+    z = rotate(centred).z
+    np.testing.assert_allclose(z @ z.T, centred @ centred.T, atol=1e-8)

@@ -1,0 +1,162 @@
+"""One trained model as one file: the same predictions wherever it is opened, and only for the features it knows."""
+
+import json
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+
+from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
+from panther.cohort.load import load_cohort
+from panther.cohort.targets import Classes
+from panther.errors import InputError
+from panther.models.model import Recipe, predict_bags, train_model
+from panther.models.model_file import load_model, save_model
+from panther.models.named import Named
+from panther.models.presets import TrainSettings
+from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.storage.bags import BagRef, list_bags
+from panther.storage.prototypes import load_prototypes, save_prototypes
+from study.generated import generate
+
+RECIPE = Recipe(
+    Named(name="panther", options={"preset": "calibrated"}),
+    Named(name="linear"),
+    Named(name="cross-entropy"),
+    KMeansSettings(4, restarts=2, passes=1),
+    TrainSettings(epochs=2),
+)
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cohort")
+    generate(folder, patients=30)
+    listing = list_bags(folder / "features")
+    loaded = load_cohort(folder / "table.csv", LabelEndpoint("subtype"), listing)
+    paths = {ref.sample: ref.paths for ref in listing.refs}
+    return [BagRef(s.id, tuple(p for slide in s.slides for p in paths[slide])) for s in loaded.samples], loaded, folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"head": Named(name="probe")},
+        {"head": Named(name="paper-classification", options={"after_dim": 8})},
+        {"method": Named(name="deepsets")},
+        {"method": Named(name="abmil", options={"hidden": 16, "attention": 8}), "head": Named(name="own")},
+        {"method": Named(name="attnmisl"), "head": Named(name="own")},
+        {"prototypes": KMeansSettings(4, normalise=True, pca=5, restarts=2, passes=1)},
+    ],
+    ids=["linear", "probe", "structured", "deepsets", "abmil", "attnmisl", "pca"],
+)
+def test_a_loaded_model_predicts_what_the_trained_one_does(changes, cohort, tmp_path):
+    bags, loaded, _ = cohort
+    model, failures = train_model(bags, loaded.target, replace(RECIPE, **changes))
+    assert failures == {}
+    save_model(model, tmp_path / "m.safetensors")
+    back = load_model(tmp_path / "m.safetensors")
+    (names, one, _), (others, two, _) = (predict_bags(m, bags[:7]) for m in (model, back))
+    assert names == others == [bag.sample for bag in bags[:7]]
+    np.testing.assert_allclose(one["probabilities"], two["probabilities"], atol=1e-6)
+    assert back.about["samples"] == sorted(bag.sample for bag in bags)
+    assert back.about["fingerprint"]
+
+
+def test_the_same_seed_gives_the_same_file(cohort, tmp_path):
+    bags, loaded, _ = cohort
+    for name in "ab":
+        save_model(train_model(bags, loaded.target, RECIPE)[0], tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_survival_models_predict_risks(cohort):
+    bags, _, folder = cohort
+    loaded = load_cohort(folder / "table.csv", SurvivalEndpoint("dss"), list_bags(folder / "features"))
+    for loss in ("cox", "nll"):
+        model, _ = train_model(bags, loaded.target, replace(RECIPE, loss=Named(name=loss)))
+        assert predict_bags(model, bags)[1]["risk"].shape == (30,)
+
+
+def test_features_of_another_encoder_or_dimension_are_refused(cohort, tmp_path):
+    bags, loaded, _ = cohort
+    for recipe in (RECIPE, replace(RECIPE, method=Named(name="abmil"), head=Named(name="own"))):
+        model, _ = train_model(bags[:12], loaded.target.take(np.arange(12)), recipe)
+        np.save(tmp_path / "odd.npy", np.ones((5, 7), "f4"))
+        _, _, failures = predict_bags(model, [bags[0], BagRef("odd", (tmp_path / "odd.npy",))])
+        assert list(failures) == ["odd"]
+        with h5py.File(tmp_path / "uni.h5", "w") as file:
+            file.create_dataset("features", data=np.ones((5, 12), "f4")).attrs["encoder"] = "uni"
+        known = replace(
+            model, encoder="conch", prototypes=model.prototypes and replace(model.prototypes, encoder="conch")
+        )
+        with pytest.raises(InputError, match="conch"):
+            predict_bags(known, [BagRef("uni", (tmp_path / "uni.h5",))])
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / "m").write_text("nothing")
+    with pytest.raises(InputError, match="panther train"):
+        load_model(tmp_path / "m")
+    from safetensors.numpy import save_file
+
+    save_file({"x": np.zeros(3)}, tmp_path / "t.safetensors")
+    with pytest.raises(InputError, match="not of a model"):
+        load_model(tmp_path / "t.safetensors")
+
+
+def test_given_prototypes_are_used_and_known_again_in_the_file(cohort, tmp_path):
+    bags, loaded, _ = cohort
+    given = fit_prototypes(bags, KMeansSettings(5, restarts=1, passes=1, seed=3)).prototypes
+    save_prototypes(given, tmp_path / "p.safetensors")
+    given = load_prototypes(tmp_path / "p.safetensors")
+    model, _ = train_model(bags, loaded.target, RECIPE, given)
+    save_model(model, tmp_path / "m.safetensors")
+    back = load_model(tmp_path / "m.safetensors")
+    assert back.prototypes.centroids.equal(given.centroids)
+    assert back.prototypes.content_hash() == given.content_hash()
+
+
+def test_a_network_of_an_earlier_form_is_refused_by_name(cohort, tmp_path):
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    bags, loaded, _ = cohort
+    recipe = replace(
+        RECIPE, method=Named(name="ilra", options={"hidden": 8, "heads": 2, "latents": 2}), head=Named(name="own")
+    )
+    model, _ = train_model(bags, loaded.target, replace(recipe, training=TrainSettings(epochs=1)))
+    save_model(model, tmp_path / "m.safetensors")
+    assert load_model(tmp_path / "m.safetensors").method.name == "ilra"
+    with safe_open(tmp_path / "m.safetensors", framework="pt") as handle:
+        tensors = {name: handle.get_tensor(name) for name in handle.keys() if "inner_query" not in name}  # noqa: SIM118
+        about = json.loads(handle.metadata()["panther_model"])
+    del about["revision"]  # as files were before
+    save_file(tensors, tmp_path / "old.safetensors", {"panther_model": json.dumps(about)})
+    with pytest.raises(InputError, match=r"old.safetensors: trained with another form of ilra .* train it again"):
+        load_model(tmp_path / "old.safetensors")
+
+
+def test_a_probe_of_slides_keeps_a_patients_slides_in_one_inner_fold(tmp_path):
+    """Every patient has three nearly equal slides and a random label: nothing can be learnt, so nothing may look sure."""
+    rng = np.random.default_rng(0)
+    bags, labels, patients = [], [], {}
+    classes = rng.permutation(np.arange(24) % 2)
+    for patient in range(24):
+        own = rng.normal(size=(30, 12)) + rng.normal(size=12)
+        for slide in range(3):
+            path = tmp_path / f"p{patient:02d}-{slide}.npy"
+            np.save(path, (own + 0.01 * rng.normal(size=own.shape)).astype("f4"))
+            bags.append(BagRef(path.stem, (path,)))
+            patients[path.stem] = f"p{patient:02d}"
+            labels.append(classes[patient])
+    target = Classes(("a", "b"), np.array(labels))
+    recipe = replace(RECIPE, head=Named(name="probe"))
+    sure = {}
+    for name, given in {"divided": None, "together": patients}.items():
+        model, _ = train_model(bags, target, recipe, patients=given)
+        sure[name] = predict_bags(model, bags)[1]["probabilities"].max(1).mean()
+    assert sure["divided"] > 0.9
+    assert sure["together"] < 0.75

@@ -1,0 +1,146 @@
+"""Probes against scikit-learn and scikit-survival, in the original coordinates."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sksurv.linear_model import CoxPHSurvivalAnalysis
+from sksurv.util import Surv
+
+from panther.cohort.targets import Classes, Survival
+from panther.errors import InputError
+from panther.evaluation.metrics import auroc
+from panther.evaluation.survival_metrics import concordance
+from panther.models.losses import cox
+from panther.models.probe_search import inner_folds, rotate
+from panther.models.probes import cox_loss, fit_cox, fit_logistic, fit_suitable, ridge_cox
+from panther.models.tasks import fit_task
+
+
+def survival_data(n: int, d: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) + 3.0
+    risk = (x[:, :3] - 3) @ [1.0, -1.0, 0.5]
+    dies, leaves = rng.exponential(20 * np.exp(-risk)), rng.exponential(40, n)
+    return x, np.ceil(np.minimum(dies, leaves)), dies <= leaves  # ties
+
+
+@pytest.mark.parametrize("d", [5, 120])  # fewer and more numbers than patients
+@pytest.mark.parametrize("alpha", [0.5, 20.0])
+def test_ridge_cox_is_scikit_survivals(d, alpha):
+    x, time, event = survival_data(80, d)
+    expected = (
+        CoxPHSurvivalAnalysis(alpha=alpha, ties="breslow", n_iter=200, tol=1e-12)
+        .fit(x, Surv.from_arrays(event, time))
+        .coef_
+    )
+    rotation = rotate(x - x.mean(0))
+    found = rotation.back(ridge_cox(rotation.z, time, event, alpha)[:, None])[:, 0]
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+def test_the_probe_of_one_strength_is_the_ridge_cox_of_that_penalty():
+    x, time, event = survival_data(80, 120)
+    probe = fit_cox(x, time, event, strengths=[0.1])
+    alpha = 0.1 * rotate(x - x.mean(0)).variance  # strengths count relative to the embeddings' variance
+    expected = CoxPHSurvivalAnalysis(alpha=alpha, n_iter=200, tol=1e-12).fit(x, Surv.from_arrays(event, time)).coef_
+    # the penalty acts on z / scale, i.e. alpha = strength * scale^2 on the embeddings themselves
+    np.testing.assert_allclose(probe.weight[:, 0], expected, atol=1e-7)
+    np.testing.assert_allclose(probe.logits(x).mean(), 0, atol=1e-8)
+
+
+def test_the_gradient_of_the_cox_loss_is_that_of_the_network_loss():
+    _, time, event = survival_data(60, 3)
+    eta = np.random.default_rng(1).normal(size=60)
+    value, gradient = cox_loss(eta, time, event)
+    tensor = torch.tensor(eta, requires_grad=True)
+    loss = cox(tensor, torch.tensor(time), torch.tensor(event), "breslow") * event.sum()
+    loss.backward()
+    assert value == pytest.approx(loss.item(), abs=1e-9)
+    np.testing.assert_allclose(gradient, tensor.grad.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_logistic_probe_is_scikit_learns_in_the_original_coordinates(n_classes):
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % n_classes
+    x = rng.normal(size=(60, 150)) + 2.0
+    x[:, :n_classes] += np.eye(n_classes)[labels]
+    probe = fit_logistic(x, labels, n_classes, strengths=[0.3])
+    c = 1 / (0.3 * rotate(x - x.mean(0)).variance)
+    model = LogisticRegression(C=c, max_iter=5000, tol=1e-10).fit(x - x.mean(0), labels)
+    task = fit_task("cross-entropy", Classes(tuple("abc"[:n_classes]), labels))
+    found = task.predict(torch.tensor(probe.logits(x)))["probabilities"]
+    np.testing.assert_allclose(found, model.predict_proba(x - x.mean(0)), atol=1e-4)
+
+
+def test_inner_cross_validation_finds_the_signal_and_shuffled_labels_fall_to_chance():
+    real, chance = [], []
+    for seed in range(6):
+        x, time, event = survival_data(200, 300, seed)
+        x[:, :3] *= 3
+        train, test = np.arange(130), np.arange(130, 200)
+        probe = fit_cox(x[train], time[train], event[train], seed=seed)
+        real.append(concordance(time[test], event[test], probe.logits(x[test])[:, 0]))
+        mixed = np.random.default_rng(seed).permutation(train)
+        probe = fit_cox(x[train], time[mixed], event[mixed], seed=seed)
+        chance.append(concordance(time[test], event[test], probe.logits(x[test])[:, 0]))
+    assert np.mean(real) > 0.65
+    assert abs(np.mean(chance) - 0.5) < 0.07
+
+
+def test_noise_gets_a_strong_penalty_and_signal_a_weaker_one():
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 2
+    noise = rng.normal(size=(120, 200))
+    signal = noise + 3 * labels[:, None] * (np.arange(200) < 20)
+    weak, strong = fit_logistic(signal, labels, 2), fit_logistic(noise, labels, 2)
+    assert weak.strength < strong.strength
+    assert auroc(labels, np.eye(2)[(weak.logits(signal)).argmax(1)]) > 0.95
+    assert strong.strength == min(strong.scores, key=strong.scores.get)
+
+
+def test_rows_outside_training_change_nothing():
+    x, time, event = survival_data(60, 90)
+    first = fit_cox(x[:40], time[:40], event[:40])
+    x[40:] = 1e6
+    second = fit_cox(x[:40], time[:40], event[:40])
+    np.testing.assert_array_equal(first.weight, second.weight)
+    assert first.scores == second.scores
+
+
+def test_inner_folds_keep_patients_together_and_strata_even():
+    rng = np.random.default_rng(0)
+    patients = np.repeat(np.arange(50), 2)
+    strata = np.repeat(rng.integers(0, 2, 50), 2)
+    folds = inner_folds(strata, 5, patients, seed=1)
+    assert sorted(np.concatenate(folds)) == list(range(100))
+    owners = [set(patients[f]) for f in folds]
+    assert not any(a & b for i, a in enumerate(owners) for b in owners[:i])
+    shares = [strata[f].sum() for f in folds]
+    assert max(shares) - min(shares) <= 2
+
+
+def test_the_probe_suits_the_target_and_bad_input_is_refused():
+    x, time, event = survival_data(30, 4)
+    survival, classes = Survival(time, event), Classes(("a", "b"), np.arange(30) % 2)
+    assert fit_suitable(x, survival).weight.shape == (4, 1)
+    assert fit_suitable(x, classes, folds=3).weight.shape == (4, 2)
+    for target, options, sentence in [
+        (Classes(("a", "b"), np.zeros(30, int)), {}, "one class"),
+        (Survival(time, np.zeros(30, bool)), {}, "None of the 30"),
+        (survival, {"strengths": [0.0]}, "must be above 0"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            fit_suitable(x, target, **options)
+    x[3, 2] = np.nan
+    with pytest.raises(InputError, match="Row 3 of the embeddings holds NaN"):
+        fit_suitable(x, survival)
+    with pytest.raises(InputError, match="All training embeddings are equal"):
+        fit_suitable(np.ones((30, 40)), survival)
+
+
+def test_a_class_with_one_sample_does_not_break_the_inner_folds():
+    x = np.random.default_rng(0).normal(size=(21, 5))
+    labels = np.array([0, 1] * 10 + [2])
+    assert np.isfinite(fit_logistic(x, labels, 3, strengths=[0.1, 1.0]).logits(x)).all()

@@ -1,0 +1,124 @@
+"""Scaling by statistic keeps what coordinates mean to each other, and knows the training rows only."""
+
+import numpy as np
+import pytest
+import torch
+
+from panther.aggregators import build
+from panther.errors import InputError
+from panther.models.scaling import Scaler, build_scaler, moments, scalers
+from panther.types import Prototypes
+
+pytestmark = pytest.mark.filterwarnings("ignore:Scaling every coordinate")
+
+
+def embeddings(n: int = 40) -> tuple[torch.Tensor, list[tuple[int, str, int]]]:
+    """Panther embeddings of generated bags."""
+    generator = torch.Generator().manual_seed(0)
+    prototypes = Prototypes(torch.randn(3, 5, generator=generator) * 2)
+    module = build("panther", prototypes)
+    rows = [
+        module(
+            prototypes.centroids[torch.randint(3, (50,), generator=generator)] + torch.randn(50, 5, generator=generator)
+        ).vector
+        for _ in range(n)
+    ]
+    return torch.stack(rows).detach(), module.columns()
+
+
+def test_each_statistic_is_divided_by_one_number():
+    x, columns = embeddings()
+    scaler = build_scaler("block").fit(x, columns)
+    statistics = np.array([s for _, s, _ in columns])
+    scaled = scaler(x)
+    for statistic in ("weight", "mean", "variance"):
+        assert len(scaler.scale[statistics == statistic].unique()) == 1
+        assert float(scaled[:, statistics == statistic].var(0, correction=0).mean()) == pytest.approx(1, rel=1e-4)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(len(columns)), atol=1e-4, rtol=0)
+
+
+def test_balanced_statistics_have_the_same_total_variance_whatever_their_number_of_columns():
+    x, columns = embeddings()
+    scaled = build_scaler("balanced").fit(x, columns)(x)
+    statistics = np.array([s for _, s, _ in columns])
+    totals = [float(scaled[:, statistics == s].var(0, correction=0).sum()) for s in ("weight", "mean", "variance")]
+    assert totals == pytest.approx([len(columns) / 3] * 3, rel=1e-4)
+    block = build_scaler("block").fit(x, columns)(x)  # within a statistic nothing changes but the unit
+    for s in ("weight", "mean", "variance"):
+        ratio = (scaled / block)[:, statistics == s]
+        torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
+
+
+def test_of_one_kind_of_statistic_balanced_is_block():
+    x, _ = embeddings()
+    assert torch.equal(build_scaler("balanced").fit(x).scale, build_scaler("block").fit(x).scale)
+
+
+@pytest.mark.parametrize("name", scalers.names())
+def test_only_the_rows_that_were_given_count(name):
+    x, columns = embeddings()
+    before = build_scaler(name).fit(x[:30], columns)
+    changed = x.clone()
+    changed[30:] *= 1000
+    after = build_scaler(name).fit(changed[:30], columns)
+    assert torch.equal(before.shift, after.shift)
+    assert torch.equal(before.scale, after.scale)
+
+
+@pytest.mark.parametrize("name", scalers.names())
+def test_saved_tensors_scale_the_same(name, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    x, columns = embeddings()
+    scaler = build_scaler(name).fit(x, columns)
+    save_file({k: v.contiguous() for k, v in scaler.state().items()}, tmp_path / "scaler.safetensors")
+    assert torch.equal(Scaler.from_state(load_file(tmp_path / "scaler.safetensors"))(x), scaler(x))
+
+
+def test_scaling_every_coordinate_warns_and_shrinkage_leads_back_to_blocks():
+    x, columns = embeddings()
+    with pytest.warns(UserWarning, match="nearly absent prototypes"):
+        scaler = build_scaler("coordinate", {"shrinkage": 0.0}).fit(x, columns)
+    torch.testing.assert_close(scaler(x).var(0, correction=0), torch.ones(len(columns)), rtol=1e-3, atol=1e-3)
+    shrunk = build_scaler("coordinate", {"shrinkage": 1.0}).fit(x, columns)
+    torch.testing.assert_close(shrunk(x), build_scaler("block").fit(x, columns)(x))
+
+
+def test_a_nearly_absent_prototype_explodes_by_coordinate_and_not_by_block():
+    generator = torch.Generator().manual_seed(1)
+    train, test = torch.randn(50, 4, generator=generator), torch.randn(10, 4, generator=generator)
+    train[:, 3] *= 1e-4  # hardly varies in training
+    columns = [(c, "mean", 0) for c in range(4)]
+    assert build_scaler("coordinate", {"shrinkage": 0.0}).fit(train, columns)(test).abs().max() > 1000
+    assert build_scaler("block").fit(train, columns)(test).abs().max() < 10
+
+
+def test_constant_columns_and_unknown_columns_are_no_trouble():
+    x = torch.ones(5, 3)
+    for name in scalers.names():
+        assert torch.isfinite(build_scaler(name).fit(x)(x)).all()
+
+
+def test_memory_maps_are_read_in_blocks(tmp_path):
+    x = np.random.default_rng(0).normal(5, 2, (150, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    mean, variance = moments(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    np.testing.assert_allclose(mean, x.astype(float).mean(0), rtol=1e-12)
+    np.testing.assert_allclose(variance, x.astype(float).var(0), rtol=1e-12)
+
+
+def test_bad_rows_and_other_widths_are_refused():
+    x, columns = embeddings()
+    with pytest.raises(InputError, match="33 numbers but 32 names"):
+        build_scaler("block").fit(x, columns[:-1])
+    with pytest.raises(InputError, match="fitted to 33"):
+        build_scaler("block").fit(x, columns)(torch.ones(2, 7))
+    with pytest.raises(InputError, match="shrinkage is 2"):
+        build_scaler("coordinate", {"shrinkage": 2})
+    with pytest.raises(InputError, match="does not take"):
+        build_scaler("block", {"width": 2})
+    with pytest.raises(InputError, match="no training rows"):
+        build_scaler("block").fit(x[:0])
+    x[7, 3] = torch.nan
+    with pytest.raises(InputError, match="Training row 7 holds NaN"):
+        build_scaler("block").fit(x, columns)

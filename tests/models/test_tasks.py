@@ -1,0 +1,169 @@
+"""Tasks: every one obeys the same contract; the registry writes the tests."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from panther.cohort.targets import Classes, Survival
+from panther.errors import InputError
+from panther.models.tasks import (
+    Classification,
+    CoxSurvival,
+    DiscreteSurvival,
+    Monitor,
+    fit_task,
+    load_task,
+    measure,
+    tasks,
+)
+
+N = 80
+
+
+def target_for(name: str, n: int = N, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    if tasks.entry(name).metadata["target"] is Classes:
+        return Classes(("a", "b", "c"), rng.permutation(np.arange(n) % 3))
+    return Survival(rng.exponential(100.0, n) + 1, rng.random(n) < 0.6)
+
+
+@pytest.fixture(params=tasks.names())
+def name(request):
+    return request.param
+
+
+def test_target_survives_encoding_and_batches(name):
+    target = target_for(name)
+    task = fit_task(name, target)
+    batch = task.encode(target)
+    assert all(len(values) == N for values in batch.values())
+    back = task.decode({k: v[:10] for k, v in batch.items()})
+    for field, values in vars(target.take(np.arange(10))).items():
+        np.testing.assert_array_equal(getattr(back, field), values)
+
+
+def test_following_the_gradient_lowers_the_loss_and_lifts_the_metric(name):
+    target = target_for(name)
+    task = fit_task(name, target)
+    logits = torch.zeros(N, task.n_outputs, requires_grad=True)
+    batch = task.encode(target)
+    start = task.loss(logits, batch).item()
+    optimiser = torch.optim.SGD([logits], lr=50.0)
+    for _ in range(60):
+        optimiser.zero_grad()
+        task.loss(logits, batch).backward()
+        optimiser.step()
+    assert task.loss(logits, batch).item() < 0.8 * start
+    found = task.metrics(task.predict(logits.detach()), target)
+    assert next(iter(found.values())) > 0.9
+
+
+def test_a_task_written_as_json_comes_back_the_same(name):
+    task = fit_task(name, target_for(name))
+    again = load_task(json.loads(json.dumps(task.settings())))
+    assert again == task
+    assert isinstance(task.monitor, Monitor)
+
+
+def test_metrics_of_rows_are_metrics_of_the_chosen_samples(name):
+    target = target_for(name)
+    task = fit_task(name, target)
+    prediction = task.predict(torch.randn(N, task.n_outputs, generator=torch.Generator().manual_seed(0)))
+    rows = np.array([3, 3, 7, 20, 41, 60, 61, 62])
+    expected = task.metrics({k: v[rows] for k, v in prediction.items()}, target.take(rows))
+    assert measure(task, prediction, target)(rows) == pytest.approx(expected, nan_ok=True)
+
+
+def test_test_rows_change_nothing_that_was_fitted():
+    train, other = target_for("nll"), target_for("nll", seed=9)
+    both = Survival(np.concatenate([train.time, other.time * 50]), np.concatenate([train.event, other.event]))
+    assert fit_task("nll", both.take(np.arange(N))) == fit_task("nll", train)
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("cox", True), ("nll", True), ("ranking", False)])
+def test_brier_scores_exist_where_survival_is_predicted(loss, expected):
+    train, test = target_for(loss, 200), target_for(loss, seed=1)
+    task = fit_task(loss, train)
+    generator = torch.Generator().manual_seed(0)
+    known = task.predict(torch.randn(200, task.n_outputs, generator=generator) - 1)
+    found = task.metrics(task.predict(torch.randn(N, task.n_outputs, generator=generator) - 1), test, (known, train))
+    assert ("integrated_brier" in found) == expected
+    assert 0 < found["time_auc"] < 1
+    assert 0 < found.get("integrated_brier", 0.2) < 0.5
+
+
+def test_cox_survival_is_scikit_survivals():
+    from sksurv.linear_model import CoxPHSurvivalAnalysis
+    from sksurv.util import Surv
+
+    train = target_for("cox", 150)
+    x = np.random.default_rng(2).normal(size=(150, 1)) - 0.3 * np.log(train.time)[:, None]
+    model = CoxPHSurvivalAnalysis().fit(x, Surv.from_arrays(train.event, train.time))
+    times = np.quantile(train.time, [0.2, 0.5, 0.8])
+    expected = np.array([f(times) for f in model.predict_survival_function(x[:20])])
+    risk = {"risk": x[:, 0] * model.coef_[0] + 11.0}  # a shift of all risks is no change
+    found = CoxSurvival().survival_at({"risk": risk["risk"][:20]}, times, (risk, train))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_discrete_survival_passes_through_the_edges():
+    task = DiscreteSurvival((10.0, 20.0))
+    prediction = task.predict(torch.tensor([[0.0, 1.0, -1.0]]))
+    found = task.survival_at(
+        prediction, np.array([5.0, 10.0, 20.0]), ({}, Survival(np.array([50.0]), np.array([True])))
+    )
+    s = prediction["survival"][0]
+    np.testing.assert_allclose(found[0], [(1 + s[0]) / 2, s[0], s[1]])
+    assert prediction["risk"][0] == pytest.approx(-s.sum())
+
+
+def test_balanced_weights_make_every_class_count_the_same():
+    target = Classes(("rare", "common"), np.array([0] * 2 + [1] * 18))
+    task = fit_task("cross-entropy", target, class_weights="balanced")
+    assert task.class_weights == pytest.approx((5.0, 20 / 36))
+
+
+def test_an_external_cohort_may_name_its_classes_in_another_order():
+    task = Classification(("LUAD", "LUSC"))
+    external = Classes(("LUSC", "LUAD"), np.array([0, 0, 1]))
+    assert task.encode(external)["label"].tolist() == [1, 1, 0]
+    prediction = {"probabilities": np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])}
+    assert task.metrics(prediction, external)["accuracy"] == 1.0
+    with pytest.raises(InputError, match="'NORMAL' was not trained on"):
+        task.encode(Classes(("NORMAL", "LUAD"), np.array([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("loss", "target", "options", "sentence"),
+    [
+        ("cross-entropy", Classes(("a", "b"), np.zeros(5, int)), {}, "one class"),
+        ("cross-entropy", Classes(("a", "b", "c"), np.array([0, 1, 1])), {}, "No training sample has the class 'c'"),
+        ("cross-entropy", Classes(("a", "b"), np.array([0, 1])), {"class_weights": (1.0,)}, "2 positive numbers"),
+        ("cox", Survival(np.ones(4), np.zeros(4, bool)), {}, "None of the 4 training patients has an event"),
+        ("nll", Survival(np.array([1.0, 0.0]), np.ones(2, bool)), {}, "survival time of 0; times must be above 0"),
+        ("ranking", Survival(np.array([1.0, -3.0]), np.ones(2, bool)), {}, "survival time of -3"),
+        ("cox", Survival(np.array([1.0, np.nan]), np.ones(2, bool)), {}, "1 training patients have no finite"),
+        ("cox", Survival(np.empty(0), np.empty(0, bool)), {}, "no training patients"),
+        ("cox", Classes(("a", "b"), np.array([0, 1])), {}, "does not fit a target of classes; use cross-entropy"),
+        ("nll", target_for("nll"), {"bins": 3}, "has no setting 'bins'; did you mean 'n_bins'"),
+        ("nll", target_for("nll"), {"alpha": 2.0}, "alpha is 2"),
+        ("hinge", target_for("nll"), {}, "There is no loss 'hinge'"),
+    ],
+)
+def test_bad_targets_and_settings_are_refused_in_a_sentence(loss, target, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        fit_task(loss, target, **options)
+
+
+def test_too_few_distinct_times_are_said():
+    with pytest.warns(UserWarning, match="too few distinct times for 4 bins"):
+        fit_task("nll", Survival(np.array([5.0, 5.0, 5.0, 9.0]), np.ones(4, bool)))
+
+
+def test_nan_never_becomes_the_best_value():
+    monitor = Monitor("loss", smaller_is_better=True)
+    assert not monitor.improves(np.nan, None)
+    assert monitor.improves(1.0, None)
+    assert not monitor.improves(1.0, 1.0)

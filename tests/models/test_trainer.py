@@ -1,0 +1,326 @@
+"""The trainer: same bytes for the same seed, resumed or not; accumulation, early stopping, hooks, sentences."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from panther.cohort.targets import Classes, Survival
+from panther.errors import InputError
+from panther.models.heads import build_head
+from panther.models.presets import PRESETS, TrainSettings, preset
+from panther.models.scaling import build_scaler
+from panther.models.tasks import fit_task
+from panther.models.trainer import ArraySource, fit, predict_logits, write_history
+
+SETTINGS = TrainSettings(epochs=5, batch_size=16, learning_rate=1e-2, seed=3)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def cohort(n: int = 70, d: int = 12, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, n)
+    x = rng.normal(size=(n, d)).astype(np.float32)
+    x[:, 0] += 2 * labels
+    return x, Classes(("a", "b"), labels)
+
+
+def parts(batch_size: int = 16, n: int = 70):
+    x, target = cohort(n)
+    task = fit_task("cross-entropy", target)
+    train, val = np.arange(n - 20), np.arange(n - 20, n)
+    encoded = task.encode(target)
+    source = ArraySource(x, {"label": encoded["label"][train]}, batch_size, train)
+    return task, source, ArraySource(x, {"label": encoded["label"][val]}, 8, val, shuffle=False)
+
+
+def head(name: str = "mlp", options: dict | None = None):
+    return build_head(name, (12,), 2, options or {"hidden": 8, "dropout": 0.5}, seed=0)
+
+
+def same(first: nn.Module, second: nn.Module) -> bool:
+    return all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
+
+
+class PowerCutError(Exception):
+    pass
+
+
+class StopsAt:
+    """A source whose power is cut in the middle of an epoch."""
+
+    def __init__(self, source, epoch: int) -> None:
+        self.source, self.stop = source, epoch
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def epoch(self, epoch: int, seed: int):
+        for number, batch in enumerate(self.source.epoch(epoch, seed)):
+            if epoch == self.stop and number == 1:
+                raise PowerCutError
+            yield batch
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, replace(SETTINGS, keep="best", patience=2, accumulate=3)])
+@pytest.mark.parametrize("epoch", range(5))
+def test_interrupted_in_any_epoch_and_resumed_is_uninterrupted_bit_for_bit(settings, epoch, tmp_path):
+    task, source, val = parts()
+    whole = fit(head(), source, task, settings, val=val)
+    if epoch >= len(whole.history):
+        pytest.skip("stopped early before that epoch")
+    path = tmp_path / "checkpoint.pt"
+    with pytest.raises(PowerCutError):
+        fit(head(), StopsAt(source, epoch), task, settings, val=val, checkpoint=path)
+    torch.manual_seed(999)  # whatever another process did in between
+    resumed = fit(head(), source, task, settings, val=val, checkpoint=path)
+    assert same(resumed.model, whole.model)
+    assert resumed.history == whole.history
+    again = fit(head(), source, task, settings, val=val, checkpoint=path)  # finished: nothing is done twice
+    assert same(again.model, whole.model)
+    assert again.history == whole.history
+
+
+def test_the_same_seed_gives_the_same_bytes_and_the_global_generator_is_left_alone():
+    task, source, _ = parts()
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    first = fit(head(), source, task, SETTINGS)
+    assert torch.equal(state, torch.random.get_rng_state())
+    torch.manual_seed(2)
+    assert same(first.model, fit(head(), source, task, SETTINGS).model)
+    assert not same(first.model, fit(head(), source, task, replace(SETTINGS, seed=4)).model)
+
+
+def test_accumulated_batches_step_as_one_large_batch():
+    task, small, _ = parts(batch_size=5, n=40)
+    _, large, _ = parts(batch_size=20, n=40)
+    settings = replace(SETTINGS, epochs=3)
+    linear = {"bias": True}
+    one = fit(head("linear", linear), large, task, settings).model
+    many = fit(head("linear", linear), small, task, replace(settings, accumulate=4)).model
+    for a, b in zip(one.parameters(), many.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_signal_is_learnt_and_shuffled_labels_are_not():
+    real, chance = [], []
+    for seed in range(3):
+        x, target = cohort(200, seed=seed)
+        mixed = Classes(target.names, np.random.default_rng(seed).permutation(target.labels))
+        for labels, scores in ((target, real), (mixed, chance)):
+            task = fit_task("cross-entropy", target)
+            train, test = np.arange(120), np.arange(120, 200)
+            source = ArraySource(x, task.encode(labels.take(train)), 16, train)
+            model = fit(
+                head("linear", {"bias": True}), source, task, replace(SETTINGS, epochs=30, learning_rate=3e-2)
+            ).model
+            logits, _ = predict_logits(
+                model, ArraySource(x, task.encode(target.take(test)), 32, test, shuffle=False), SETTINGS
+            )
+            scores.append(task.metrics(task.predict(logits), target.take(test))["balanced_accuracy"])
+    assert np.mean(real) > 0.75
+    assert abs(np.mean(chance) - 0.5) < 0.15
+
+
+@pytest.mark.parametrize("loss", ["cox", "nll", "ranking"])
+def test_survival_losses_train_in_the_same_trainer(loss):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 6)).astype(np.float32)
+    target = Survival(rng.exponential(np.exp(-2 * x[:, 0])) + 0.01, rng.random(150) < 0.8)
+    task = fit_task(loss, target)
+    source = ArraySource(x, task.encode(target), 64)
+    fitted = fit(
+        build_head("linear", (6,), task.n_outputs, seed=0),
+        source,
+        task,
+        replace(SETTINGS, epochs=20, learning_rate=5e-2),
+    )
+    logits, _ = predict_logits(fitted.model, replace(source, shuffle=False), SETTINGS)
+    assert task.metrics(task.predict(logits), target)["c_index"] > 0.75
+    assert fitted.history[-1]["train_loss"] < fitted.history[0]["train_loss"]
+
+
+def test_early_stopping_waits_and_keeps_the_best_epoch():
+    task, source, val = parts()
+    settings = replace(SETTINGS, epochs=60, learning_rate=0.3, patience=3, keep="best")
+    fitted = fit(head(), source, task, settings, val=val)
+    curve = [row["val_loss"] for row in fitted.history]
+    assert len(curve) == fitted.epoch + 1 + 3
+    assert fitted.epoch == int(np.argmin(curve))
+    logits, batch = predict_logits(fitted.model, val, settings)
+    assert task.loss(logits, batch).item() == pytest.approx(min(curve), abs=1e-7)
+
+
+def test_without_a_validation_part_the_last_epoch_counts():
+    task, source, _ = parts()
+    fitted = fit(head(), source, task, replace(SETTINGS, patience=1, keep="best"))
+    assert len(fitted.history) == SETTINGS.epochs
+    assert fitted.epoch == SETTINGS.epochs - 1
+
+
+def test_the_rate_warms_up_and_decays_as_a_cosine():
+    settings = TrainSettings(epochs=11, warmup_epochs=1, learning_rate=1.0)
+    assert [settings.rate(p) for p in (0, 0.5, 1, 6, 11)] == pytest.approx([0, 0.5, 1, 0.5, 0])
+
+
+def test_a_model_may_return_an_object_and_bring_its_own_loss():
+    class Instance(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag, self.instance, self.calls = nn.Linear(12, 2), nn.Linear(12, 2), 0
+
+        def forward(self, x, mask=None):
+            return SimpleNamespace(logits=self.bag(x), instance=self.instance(x))
+
+        def loss(self, outputs, batch, task):
+            self.calls += 1
+            return (task.loss(outputs.logits, batch) + task.loss(outputs.instance, batch)) / 2
+
+    task, source, val = parts()
+    model = Instance()
+    start = model.instance.weight.detach().clone()
+    fitted = fit(model, source, task, SETTINGS, val=val)
+    assert model.calls == SETTINGS.epochs * len(source)
+    assert not torch.equal(start, model.instance.weight)
+    assert "val_balanced_accuracy" in fitted.history[0]
+
+
+def test_memory_maps_scalers_and_history_files(tmp_path):
+    x, target = cohort()
+    np.save(tmp_path / "x.npy", x)
+    task = fit_task("cross-entropy", target)
+    scaler = build_scaler("block").fit(x)
+    mapped = ArraySource(np.load(tmp_path / "x.npy", mmap_mode="r"), task.encode(target), 16, scaler=scaler)
+    memory = ArraySource(torch.tensor(x), task.encode(target), 16, scaler=scaler)
+    rows: list = []
+    first = fit(head(), mapped, task, SETTINGS, on_epoch=rows.append)
+    assert same(first.model, fit(head(), memory, task, SETTINGS).model)
+    assert rows == first.history
+    write_history(first.history, tmp_path / "curve.csv")
+    lines = (tmp_path / "curve.csv").read_text().splitlines()
+    assert lines[0] == "epoch,learning_rate,train_loss"
+    assert len(lines) == 6
+
+
+def test_what_cannot_be_trained_is_refused_in_a_sentence(tmp_path):
+    x, target = cohort()
+    task, source, _ = parts()
+    path = tmp_path / "checkpoint.pt"
+    fit(head(), source, task, SETTINGS, checkpoint=path)
+    with pytest.raises(InputError, match="belongs to other settings"):
+        fit(head(), source, task, replace(SETTINGS, seed=9), checkpoint=path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match="not a checkpoint that can be read"):
+        fit(head(), source, task, SETTINGS, checkpoint=path)
+    with pytest.raises(InputError, match="70 embeddings for"):
+        ArraySource(x, {"label": torch.zeros(3)}, 4)
+    with pytest.raises(InputError, match="The loss became"):
+        fit(head("linear", {"bias": True}), source, task, replace(SETTINGS, learning_rate=1e38))
+    x[5, 1] = np.inf
+    with pytest.raises(InputError, match="Row 5 of the embeddings"):
+        ArraySource(x, task.encode(target), 4)
+    survival = Survival(np.arange(1.0, 71), np.ones(70, bool))
+    cox = fit_task("cox", survival)
+    lonely = replace(SETTINGS, batch_size=1)
+    with pytest.raises(InputError, match="compares the patients of a batch"):
+        fit(build_head("linear", (12,), 1), ArraySource(cohort()[0], cox.encode(survival), 1), cox, lonely)
+
+
+def trained(**changes):
+    x, target = cohort()[:2]
+    task = fit_task("cross-entropy", target)
+    settings = replace(SETTINGS, **changes)
+    source = ArraySource(x, task.encode(target), settings.batch_size, shuffle=settings.shuffle)
+    return fit(build_head("linear", (12,), task.n_outputs, seed=0), source, task, settings)
+
+
+def test_biases_are_left_out_of_weight_decay_where_asked():
+    decayed, free = (trained(weight_decay=50.0, decay_biases=both).model.network for both in (True, False))
+    start = build_head("linear", (12,), 2, seed=0).network
+    torch.testing.assert_close(decayed.weight, free.weight, rtol=0.2, atol=0.05)
+    assert decayed.bias.abs().max() < 0.3 * start.bias.abs().max()
+    assert free.bias.abs().max() > 0.7 * start.bias.abs().max()
+
+
+def test_input_dropout_and_the_order_of_samples_are_settings_of_training():
+    plain, dropped, again = (trained(**c).history for c in ({}, {"input_dropout": 0.5}, {"input_dropout": 0.5}))
+    assert dropped == again
+    assert dropped[-1]["train_loss"] != plain[-1]["train_loss"]
+    assert trained(shuffle=False).history != plain
+
+
+def test_training_does_not_stop_before_its_least_number_of_epochs():
+    x, target = cohort()
+    task = fit_task("cross-entropy", target)
+    source = ArraySource(x, task.encode(target), 8)
+    opposite = ArraySource(x, {"label": 1 - task.encode(target)["label"]}, 8)  # what is learnt makes it worse
+    lengths = []
+    for least in (0, 7):
+        settings = replace(SETTINGS, epochs=9, patience=2, min_epochs=least)
+        fitted = fit(build_head("linear", (12,), 2, seed=0), source, task, settings, val=opposite)
+        lengths.append(len(fitted.history))
+    assert lengths == [3, 7]
+
+
+# Supplement, "Training details": AdamW 1e-4, weight decay 1e-5, cosine; the warm-up epoch is the published runs'.
+PAPER = {  # epochs, batch size, accumulation, patience, epoch kept, loss
+    "paper-classification": (20, 32, 1, 10, "best", "cross-entropy"),
+    "paper-mil-classification": (20, 1, 32, 10, "best", "cross-entropy"),
+    "paper-survival": (50, 64, 1, None, "last", "cox"),
+    "paper-survival-nll": (50, 64, 1, None, "last", "nll"),
+    "paper-survival-ranking": (50, 64, 1, None, "last", "ranking"),
+    "paper-mil-survival": (20, 1, 1, None, "last", "nll"),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_has_the_settings_of_the_paper(name):
+    found = preset(name)
+    t = found.train
+    assert (t.epochs, t.batch_size, t.accumulate, t.patience, t.keep, found.loss) == PAPER[name]
+    assert (t.learning_rate, t.weight_decay, t.warmup_epochs, t.seed) == (1e-4, 1e-5, 1, 1)
+    assert dict(found.loss_options) == ({"n_bins": 4, "alpha": 0.5} if found.loss == "nll" else {})
+
+
+def test_a_survival_network_takes_one_step_for_each_patient(monkeypatch):
+    patients, epochs = 48, 2
+    rng = np.random.default_rng(0)
+    target = Survival(rng.exponential(100, patients) + 1, np.arange(patients) % 3 > 0)
+    chosen = preset("paper-mil-survival")
+    settings = replace(chosen.train, epochs=epochs)
+    task = fit_task(chosen.loss, target, **chosen.loss_options)
+    source = ArraySource(rng.normal(size=(patients, 6)).astype("f4"), task.encode(target), settings.batch_size)
+    steps = []
+    step = torch.optim.AdamW.step
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda *a, **k: steps.append(1) or step(*a, **k))
+    fit(build_head("linear", (6,), task.n_outputs, seed=0), source, task, settings)
+    assert len(steps) == patients * epochs
+
+
+def test_unknown_presets_and_impossible_settings_are_refused():
+    with pytest.raises(InputError, match="known are paper-classification"):
+        preset("mine")
+    for bad in (
+        {"epochs": 0},
+        {"learning_rate": -1.0},
+        {"keep": "first"},
+        {"patience": 0},
+        {"warmup_epochs": 99},
+        {"min_epochs": 21},
+        {"input_dropout": 1.0},
+    ):
+        with pytest.raises(InputError):
+            TrainSettings(**bad)
