@@ -8,7 +8,7 @@ import os
 import pickle
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +33,18 @@ def untracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
 
 
 @dataclass(frozen=True)
+class Work:
+    """How work is run: by whom, on which device, and who watches. Travels as one value through everything that takes long."""
+
+    executor: Executor | None = None  # None: this process
+    device: str = "cpu"
+    track: Track = untracked
+
+
+HERE = Work()  # in this process, without a progress bar
+
+
+@dataclass(frozen=True)
 class ItemResult(Generic[R]):
     """What became of one item: a value, or the reason why there is none."""
 
@@ -42,10 +54,43 @@ class ItemResult(Generic[R]):
     skipped: bool = False  # no failure: the item was never meant (a file of coordinates among bags)
 
 
+def collect(
+    function: Callable[[T], R], items: Sequence[T], what: str, work: Work = HERE
+) -> tuple[dict[str, R], dict[str, str]]:
+    """Values by the names of their items, and a sentence for each item that failed."""
+    failures: dict[str, str] = {}
+    values = {name_of(items[index]): value for index, value in stream(function, items, what, work, failures)}
+    return values, failures
+
+
+def stream(
+    function: Callable[[T], R],
+    items: Sequence[T],
+    what: str,
+    work: Work,
+    failures: dict[str, str],
+    skipped: set[str] | None = None,
+) -> Iterator[tuple[int, R]]:
+    """Positions and values of the items that went well, in their order, as they come; the others are written into ``failures``.
+
+    An item that was never meant (a file of coordinates among bags) is no failure, unless it was the only one asked for; its name is
+    added to ``skipped``.
+    """
+    for result in work.track(map_slides(function, items, work.executor), what, len(items)):
+        name = name_of(items[result.index])
+        if result.reason is None:
+            yield result.index, result.value
+        elif result.skipped and len(items) > 1:
+            if skipped is not None:
+                skipped.add(name)
+        else:
+            failures[name] = result.reason
+
+
 def map_slides(
     function: Callable[[T], R], items: Iterable[T], executor: Executor | None = None
 ) -> Iterator[ItemResult[R]]:
-    """Yield the outcome of each item, in the items' order, whatever the executor.
+    """Yield the result of each item, in the items' order, whatever the executor.
 
     Every call runs with one torch thread: many slides side by side beat many threads on one slide, and the bytes of a
     result do not depend on who computed it. An item that fails does not stop the others. A bounded number of items is
@@ -54,7 +99,7 @@ def map_slides(
     if executor is None:
         with _one_thread():
             for index, item in enumerate(items):
-                yield _outcome(index, _attempt(function, item))
+                yield _as_result(index, _attempt(function, item))
         return
     window = 4 * max(os.cpu_count() or 1, 16)
     packed: Any = _Packed.of(function) if isinstance(executor, GuardedPool) else function
@@ -79,7 +124,7 @@ def map_slides(
 def _collected(index: int, item: Any, future: "Future[Any]") -> "ItemResult[Any]":
     """Result of one item, also where it cost the worker its life."""
     try:
-        return _outcome(index, future.result())
+        return _as_result(index, future.result())
     except TaskLostError as error:
         return ItemResult(index, None, error.sentence(name_of(item)))
     except Exception as error:
@@ -183,7 +228,7 @@ def name_of(item: Any) -> str:
     return str(next((part.sample for part in parts if hasattr(part, "sample")), item))
 
 
-def _outcome(index: int, result: _Result) -> ItemResult[Any]:
+def _as_result(index: int, result: _Result) -> ItemResult[Any]:
     if result.skipped:
         logger.info("Passed over: %s", result.reason)
     elif result.traceback:

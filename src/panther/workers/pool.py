@@ -1,143 +1,29 @@
-"""Worker processes that may crash or hang on one file without taking the others with them.
+"""Worker processes behind the interface of `concurrent.futures`; one that dies or hangs costs one task at most.
 
-The C libraries below (HDF5, OpenSlide, GLib) can be crashed, or sent into an endless loop, by a few wrong bytes in a file. So files
-are read in worker processes. When one dies, or stays in one read for longer than the limit, the parent knows which task it had: the
-task is tried once more when nothing else runs, and given up if that fails as well. The other tasks never notice.
+When a worker dies, or stays in one read for longer than the limit, the parent knows which task it had: the task is tried once more
+when nothing else runs, and given up if that fails as well. The other tasks never notice.
 """
 
-import ctypes
 import multiprocessing
-import os
 import pickle
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-READ_LIMIT = "PANTHER_READ_LIMIT"  # environment variable: seconds that one read may take
-DEFAULT_LIMIT = 60.0
+from panther.workers.watch import GRACE, TaskLostError, Watch, begin_worker, read_limit
+
 ATTEMPTS = 2  # the second one alone
-GRACE = 5.0  # seconds that running tasks get when the work is stopped
-LONGEST_PATH = 1024
 
 
-def read_limit() -> float:
-    """Seconds that one read may take before the file is given up."""
-    try:
-        limit = float(os.environ.get(READ_LIMIT, DEFAULT_LIMIT))
-    except ValueError:
-        return DEFAULT_LIMIT
-    return limit if limit > 0 else DEFAULT_LIMIT
-
-
-class TaskLostError(Exception):
-    """The worker of a task died or was stuck, and died or was stuck again when the task was tried alone."""
-
-    def __init__(self, path: str, code: int | None, limit: float) -> None:
-        super().__init__(path, code, limit)
-        self.path, self.code, self.limit = path, code, limit  # file that was being read, if any; None: it was stuck
-
-    def sentence(self, name: str) -> str:
-        """What happened, for the user; ``name`` is what the task was about."""
-        if self.code is None:
-            return (
-                f"{self.path or name}: one read takes longer than {self.limit:g} s and was given up; the file is damaged, or its "
-                f"storage does not answer ({READ_LIMIT} sets the seconds). Make the file again, or take it out."
-            )
-        how = _signal_name(self.code)
-        if self.path:
-            return f"{self.path}: reading this file crashes the library that reads it ({how}); make it again, or take it out."
-        if self.code == -signal.SIGKILL:
-            return f"{name}: the process that worked on it was killed twice ({how}); most likely memory is too short for it."
-        return (
-            f"{name}: the process that worked on it crashed twice ({how}); a file of it is damaged, or was changed while it was "
-            "read. Make it again, or take it out."
-        )
-
-
-def _signal_name(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    with suppress(ValueError):
-        return f"signal {-code}, {signal.Signals(-code).name}"
-    return f"signal {-code}"
-
-
-class _Watch:
-    """What a worker reads, and since when; in memory that it shares with its parent.
-
-    The parent ends a worker that is stuck. Where the parent itself was killed, an alarm does: a library that loops holds Python's
-    lock, so that no thread of the worker could.
-    """
-
-    def __init__(self, context: Any, limit: float) -> None:
-        self._alarm = limit + GRACE
-        self._since = context.RawValue(ctypes.c_double, 0.0)
-        self._path = context.RawArray(ctypes.c_char, LONGEST_PATH)
-
-    def begin(self, path: str) -> None:
-        self._path.value = os.fsencode(path)[: LONGEST_PATH - 1]
-        self._since.value = time.monotonic()  # the same clock in all processes
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, self._alarm)
-
-    def end(self) -> None:
-        self._since.value = 0.0
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-    @property
-    def path(self) -> str:
-        """File that is being read, or nothing."""
-        return os.fsdecode(self._path.value) if self._since.value else ""
-
-    def seconds(self) -> float:
-        """How long this read takes already."""
-        since = self._since.value
-        return time.monotonic() - since if since else 0.0
-
-
-_watch: _Watch | None = None  # in a worker process: its own
-
-
-@contextmanager
-def reading(path: os.PathLike[str] | str) -> Iterator[None]:
-    """Say that one read of a file begins and ends, so that the parent can tell a worker that is stuck in it."""
-    if _watch is None:
-        yield
-        return
-    _watch.begin(str(path))
-    try:
-        yield
-    finally:
-        _watch.end()
-
-
-def begin_worker() -> None:
-    """What a worker process does first: it leaves Ctrl-C to its parent, and ends when that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers would only add their tracebacks
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers, which would wait for work, and hold their memory, for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(connection: Connection, watch: _Watch, initializer: Callable[..., None] | None, initargs: tuple) -> None:
+def _work(connection: Connection, watch: Watch, initializer: Callable[..., None] | None, initargs: tuple) -> None:
     """Life of a worker process: one task after the other, until the parent closes the connection."""
-    global _watch
-    begin_worker()
-    _watch = watch
+    begin_worker(watch)
     if initializer is not None:
         initializer(*initargs)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -169,7 +55,7 @@ class _Task:
 class _Worker:
     process: Any
     connection: Connection
-    watch: _Watch
+    watch: Watch
     task: _Task | None = None
     ready: bool = False
 
@@ -288,7 +174,7 @@ class GuardedPool(Executor):
 
     def _start(self) -> _Worker:
         here, there = self.context.Pipe()
-        watch = _Watch(self.context, self.limit)
+        watch = Watch(self.context, self.limit)
         arguments = (there, watch, self.initializer, self.initargs)
         process = self.context.Process(target=_work, args=arguments, daemon=True)
         process.start()

@@ -1,0 +1,10 @@
+"""Worker processes that may crash or hang on one file without taking the others with them.
+
+The C libraries below (HDF5, OpenSlide, GLib) can be crashed, or sent into an endless loop, by a few wrong bytes in a file. So files
+are read in worker processes (`pool`) that say what they read (`watch`).
+"""
+
+from panther.workers.pool import GuardedPool, process_context
+from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
+
+__all__ = ["READ_LIMIT", "GuardedPool", "TaskLostError", "begin_worker", "process_context", "read_limit", "reading"]
