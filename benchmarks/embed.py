@@ -27,7 +27,7 @@ from torch import Tensor
 from _harness import interleaved, machine, peak_extra, table, timed
 from _passes import COMPONENTS, DIM, KINDS, character, error, exact, ours, plain, plain_slide, plain_slide_on, slide
 from panther.aggregators import build, embed_cohort
-from panther.execution import map_slides, open_executor
+from panther.execution import Work, map_slides, open_executor
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.convert import Conversion
 from panther.types import Mixture, Prototypes
@@ -156,7 +156,7 @@ def files(slides: int, patches: int, device: str) -> None:
             if "float16" not in name:
                 sides[IN_TURN, name] = partial(plain_in_turn, refs, prototypes.to(device))
                 sides[IN_POOL, name] = partial(plain_in_pool, refs, prototypes, device, pool)
-            sides["ours", name] = partial(embed_cohort, refs, ready, executor=pool, device=device)
+            sides["ours", name] = partial(embed_cohort, refs, ready, work=Work(pool, device))
         # the first, uncounted round starts the workers and brings the files into the page cache
         rate = {key: slides / s for key, s in interleaved(sides, 3, synchronise=_synchronise(device)).items()}
         kept = {key: call() for key, call in sides.items()}
@@ -197,7 +197,7 @@ def by_processes(layouts: dict[str, list[BagRef]], prototypes: Prototypes, devic
     for count in counts:
         with open_executor(count) as pool:
             for name, refs in layouts.items():
-                call = partial(embed_cohort, refs, prototypes, executor=pool, device=device)
+                call = partial(embed_cohort, refs, prototypes, work=Work(pool, device))
                 seconds[name].append(interleaved({"": call}, 3, synchronise=_synchronise(device))[""])
     rows = [[name, *(f"{len(layouts[name]) / s:.1f}" for s in found)] for name, found in seconds.items()]
     table("Ours, slides/s by number of processes", ["files", *counts], rows)

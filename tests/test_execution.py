@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from panther.errors import InputError
-from panther.execution import map_slides, open_executor
+from panther.execution import Work, map_slides, open_executor
 from panther.workers import GuardedPool, process_context, reading
 
 
@@ -156,10 +156,10 @@ def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, 
     before = {worker.pid for worker in cluster.workers.values()}
     for where, address in (("here", None), ("cluster", cluster.scheduler_address)):
         with open_executor(1, address) as executor:
-            fitted = fit_prototypes(refs, settings, executor=executor)
+            fitted = fit_prototypes(refs, settings, work=Work(executor))
             save_prototypes(fitted.prototypes, tmp_path / where)
             table = embed_cohort(
-                refs, fitted.prototypes, executor=executor, track=kill_one(cluster) if address else plain
+                refs, fitted.prototypes, work=Work(executor, track=kill_one(cluster) if address else plain)
             )
             results[where] = ((tmp_path / where).read_bytes(), np.asarray(table.vectors).tobytes(), table.observations)
             assert not fitted.failures

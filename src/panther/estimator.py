@@ -16,7 +16,7 @@ from torch import Tensor
 from panther.aggregators import build
 from panther.aggregators.cohort import embed_sample
 from panther.errors import InputError
-from panther.execution import map_slides, open_executor
+from panther.execution import Work, map_all, open_executor
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.embeddings import column_name
 from panther.storage.readers import open_bag
@@ -139,11 +139,7 @@ class Panther(TransformerMixin, BaseEstimator):
         function = partial(_vector, prototypes=self.prototypes_, module=module)
         # one job stays in this process: bags in memory need not be copied, and scripts no `if __name__ == "__main__"`
         with nullcontext() if self.n_jobs == 1 else open_executor(max(self.n_jobs, 0)) as executor:
-            rows: list[Any] = []
-            for outcome in map_slides(function, bags, executor):
-                if outcome.reason is not None:
-                    raise InputError(outcome.reason)
-                rows.append(outcome.value)
+            rows = map_all(function, bags, "embedding", Work(executor))
         return np.stack(rows) if rows else np.empty((0, module.out_dim), np.float32)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

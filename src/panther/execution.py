@@ -63,6 +63,16 @@ def collect(
     return values, failures
 
 
+def map_all(function: Callable[[T], R], items: Sequence[T], what: str, work: Work = HERE) -> list[R]:
+    """Values of all items, in their order; the first that fails is raised."""
+    values = []
+    for result in work.track(map_slides(function, items, work.executor), what, len(items)):
+        if result.reason is not None:
+            raise InputError(result.reason)
+        values.append(result.value)
+    return values
+
+
 def stream(
     function: Callable[[T], R],
     items: Sequence[T],
@@ -133,6 +143,15 @@ def _collected(index: int, item: Any, future: "Future[Any]") -> "ItemResult[Any]
         return ItemResult(
             index, None, f"{name_of(item)}: every worker that had it died; a file of it is damaged, or too large."
         )
+
+
+@contextmanager
+def open_work(
+    workers: int = 0, cluster: str | None = None, *, device: str = "cpu", track: Track = untracked
+) -> Iterator[Work]:
+    """The same as :func:`open_executor`, with a device and somebody who watches."""
+    with open_executor(workers, cluster) as executor:
+        yield Work(executor, device, track)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from panther.execution import Track, open_executor
+from panther.execution import Track, open_work
 from panther.storage.atomic import atomic_write
 from panther.types import Prototypes
 from panther.version import __version__
@@ -17,8 +17,8 @@ from panther_demo.truth import Labelled, agreement, held_out_table, labelled, ma
 def draw_cohort(folder: Path, settings: CohortSettings, track: Track) -> str:
     """Draw the slides, one process a core; what was made of another cohort in this folder goes first."""
     _forget_another(folder, settings)
-    with open_executor(0) as executor:
-        count = write_cohort(folder, settings, executor, track)
+    with open_work(track=track) as work:
+        count = write_cohort(folder, settings, work)
     return f"{count} slides in {folder / 'slides'}, their truth in {folder / 'truth'}, clinical table {folder / 'cohort.csv'}"
 
 

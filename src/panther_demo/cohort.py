@@ -1,7 +1,6 @@
 """A synthetic cohort: patients of several hospitals, whose subtype and survival depend on what their slides are made of."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from panther.errors import InputError
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, map_all
 from panther.storage.tables import write_csv
 from panther_demo.slide import SlidePlan, write_slide
 from panther_demo.stain import site_stain, slide_stain
@@ -74,18 +73,13 @@ def make_patients(settings: CohortSettings) -> list[Patient]:
     return sorted(patients, key=lambda patient: patient.name)  # the order that folders are listed in
 
 
-def write_cohort(
-    folder: Path, settings: CohortSettings, executor: Executor | None = None, track: Track = untracked
-) -> int:
+def write_cohort(folder: Path, settings: CohortSettings, work: Work = HERE) -> int:
     """Write `slides/`, `truth/` (masks and `shares.csv`) and `cohort.csv`; returns the number of slides."""
     patients = make_patients(settings)
     plans = [plan for patient in patients for plan in patient.slides]
     write: Callable[[SlidePlan], np.ndarray] = partial(write_slide, slides=folder / "slides", truth=folder / "truth")
-    rows = []
-    for outcome in track(map_slides(write, plans, executor), "drawing", len(plans)):
-        if outcome.value is None:
-            raise InputError(outcome.reason or "A slide could not be drawn.")
-        rows.append([plans[outcome.index].name, *(round(float(share), 4) for share in outcome.value)])
+    drawn = map_all(write, plans, "drawing", work)
+    rows = [[plan.name, *(round(float(s), 4) for s in shares)] for plan, shares in zip(plans, drawn, strict=True)]
     write_csv(folder / "truth" / "shares.csv", ["slide_id", *tissues.names()], rows)
     header = ["case_id", "slide_id", "tissue_source_site", "subtype", "os_survival_days", "os_censorship"]
     write_csv(folder / "cohort.csv", header, [row for patient in patients for row in _rows(patient)])

@@ -8,7 +8,7 @@ import yaml
 
 from panther.cohort.split_files import read_splits
 from panther.study.file import load_study
-from panther.study.results import collect
+from panther.study.results import evaluate
 from panther.study.run import run_study
 
 FOLDS = "tables/survival/TCGA_KIRC_overall_survival"
@@ -51,7 +51,7 @@ def test_the_kirc_folds_find_a_planted_signal_and_only_then(strength, shared_dat
     for split in outcome.population.splits:
         assert not set(split.train) & set(split.test["test"])
         assert "test_cptac" in split.test  # with the models of every fold
-    summary = collect(study, outcome).summary
+    summary = evaluate(study, outcome).summary
     found = summary[summary["metric"] == "c_index"].set_index("part")["mean"]
     if strength:
         assert found["test"] > 0.7

@@ -6,7 +6,7 @@ import tifffile
 from scipy import ndimage
 
 from panther.errors import InputError
-from panther.execution import open_executor
+from panther.execution import Work, open_executor
 from panther.slides import list_slides, open_slide
 from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
 from panther_demo.layout import SCALE, make_layout
@@ -116,7 +116,7 @@ def test_processes_do_not_change_a_byte_and_the_seed_does(tmp_path):
     settings = CohortSettings(patients=3, sites=2, side=512, seed=4)
     write_cohort(tmp_path / "one", settings)
     with open_executor(2) as executor:
-        write_cohort(tmp_path / "two", settings, executor)
+        write_cohort(tmp_path / "two", settings, Work(executor))
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
     assert len(files) == 4 + 4 + 2  # patient 0 has two slides; masks; two tables
     for file in files:

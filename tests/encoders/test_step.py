@@ -15,6 +15,7 @@ from panther.encoders.extract import partial_folder
 from panther.encoders.pipeline import ExtractSettings
 from panther.encoders.step import EncoderChoice, FeatureStep
 from panther.errors import InputError
+from panther.execution import Work
 from panther.slides import Job, PatchStep, SlideRef, TissueStep, list_slides, run_job
 from panther.storage.readers import open_bag
 
@@ -34,7 +35,7 @@ def test_the_same_slide_as_svs_and_dicom_gives_the_same_coordinates_and_alike_fe
     with FeatureStep(patches.folder, choice, ExtractSettings(workers=1)) as step:
         steps = [TissueStep(), patches, step]
         with step.executor() as executor:
-            report = run_job(refs, steps, job, executor=executor)
+            report = run_job(refs, steps, job, work=Work(executor))
         assert not report.failures
         assert step.balance.patches == report.patches > 60
         assert run_job(refs, steps, job).worked == 0  # nothing to do the second time

@@ -9,7 +9,7 @@ import torch
 from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
 
 from panther.errors import InputError
-from panther.execution import map_slides
+from panther.execution import Work, map_slides
 from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
 from panther.explain.atlas.make import AtlasSettings, Reading, make_atlas
 from panther.explain.atlas.worker import AtlasJob
@@ -104,7 +104,7 @@ def test_neither_the_order_of_slides_nor_workers_change_the_atlas() -> None:
     jobs, prototypes = cohort()
     plain = make_atlas(jobs, prototypes)
     with ThreadPoolExecutor(3) as pool:
-        other = make_atlas(jobs[::-1], prototypes, executor=pool)
+        other = make_atlas(jobs[::-1], prototypes, work=Work(pool))
     assert plain.exemplars == other.exemplars
     np.testing.assert_array_equal(plain.contacts.observed, other.contacts.observed)
     np.testing.assert_allclose([s.value for s in plain.shares], [s.value for s in other.shares])

@@ -15,7 +15,7 @@ from panther.explain.maps import MapSettings
 from panther.storage.prototypes import load_prototypes
 from panther.study.file import load_study
 from panther.study.record import write_record
-from panther.study.results import collect
+from panther.study.results import evaluate
 from panther.study.run import run_study
 from panther.study.tables import write_results
 
@@ -39,7 +39,7 @@ def run(folder: Path, **changes: Any) -> Path:
     (folder / "study.yaml").write_text(yaml.safe_dump({**BASE, **changes}))
     study = load_study(folder / "study.yaml")
     outcome = run_study(study, folder / "run")
-    write_results(collect(study, outcome), folder / "run", study.shown)
+    write_results(evaluate(study, outcome), folder / "run", study.shown)
     write_record(study, outcome, folder / "run")
     return folder / "run"
 

@@ -14,7 +14,7 @@ import yaml
 
 from panther.errors import InputError
 from panther.study.file import load_study
-from panther.study.results import collect
+from panther.study.results import evaluate
 from panther.study.run import load_predictions, run_study
 from panther.study.tables import latex, markdown, write_results
 from study.generated import generate
@@ -39,7 +39,7 @@ def study_in(folder: Path, **changes):
 
 def results_of(folder: Path, **changes):
     study = study_in(folder, **changes)
-    return collect(study, run_study(study, folder / "out"))
+    return evaluate(study, run_study(study, folder / "out"))
 
 
 def value(results, metric, part="test", **where):
@@ -155,7 +155,7 @@ def test_a_second_run_computes_nothing_and_a_changed_setting_only_what_it_touche
 
 def test_a_smaller_training_part_keeps_the_proportions_and_the_test_part(cohort):
     study = study_in(cohort, task={"label": "subtype"}, train_sizes=[0.5, 1.0])
-    results = collect(study, run_study(study, cohort / "sizes"))
+    results = evaluate(study, run_study(study, cohort / "sizes"))
     train = results.metrics[(results.metrics["part"] == "train") & (results.metrics["metric"] == "accuracy")]
     assert set(train.groupby("train_size")["n"].first()) == {20, 40}
     test = results.metrics[results.metrics["part"] == "test"]

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from panther.aggregators._base import build
 from panther.content import HashedRows
 from panther.errors import InputError, not_finite
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, stream
 from panther.statistics import first_bad_row
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
@@ -37,10 +36,8 @@ def embed_cohort(
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
     *,
-    executor: Executor | None = None,
-    device: str = "cpu",
     partial_folder: Path | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> EmbeddingTable:
     """Embed every sample; those that fail are left out and listed.
 
@@ -56,20 +53,16 @@ def embed_cohort(
     journal = Journal(partial_folder, key, names, module.out_dim)
     failures: dict[str, str] = {}
     skipped: set[str] = set()
-    function = partial(_embed_one, prototypes=prototypes, method=method, options=options, device=device)
+    function = partial(_embed_one, prototypes=prototypes, method=method, options=options, device=work.device)
     done = {
         name: Fingerprint.from_plain(about.get("fingerprint"), about.get("stamp"))
         for name, about in journal.done().items()
     }
     jobs = [(sample, done.get(sample.sample)) for sample in samples]
     try:
-        for outcome in track(map_slides(function, jobs, executor), "embedding", len(samples)):
-            if outcome.value is not None:
-                journal.add(outcome.index, outcome.value.vector, outcome.value.about)
-            elif outcome.skipped:
-                skipped.add(names[outcome.index])
-            elif outcome.reason is not None:
-                failures[names[outcome.index]] = outcome.reason
+        for index, row in stream(function, jobs, "embedding", work, failures, skipped):
+            if row is not None:
+                journal.add(index, row.vector, row.about)
         vectors, about = journal.rows(leave_out={*failures, *skipped})
     finally:
         journal.close()

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -90,6 +91,16 @@ def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> 
     if device != "cpu":
         return min(8, os.cpu_count() or 1)
     return 1 if sum(path.stat().st_size for ref in refs for path in ref.paths if path.exists()) < SMALL_JOB else 0
+
+
+@contextmanager
+def open_work(workers: int, refs: Iterable[Any], cluster: str | None = None, device: str = "cpu") -> Iterator[Any]:
+    """As many workers as suit these samples, on a device that is there, with a progress bar."""
+    from panther import execution
+
+    workers = suitable_workers(workers, refs, checked_device(device) if device != "cpu" else device)
+    with execution.open_work(workers, cluster, device=device, track=track) as work:
+        yield work
 
 
 def checked(model: Any, **values: Any) -> Any:

@@ -53,7 +53,6 @@ def atlas(
     as_json: common.JsonOption = False,
 ) -> None:
     """Show what each prototype looks like, how much there is of it, in whom, and beside what."""
-    from panther.execution import open_executor
     from panther.explain.atlas.files import WRITTEN, write_atlas
     from panther.explain.atlas.make import AtlasSettings, make_atlas
     from panther.explain.atlas.request import find_cohort
@@ -72,14 +71,13 @@ def atlas(
     cohort = find_cohort(features, slides, table, split, group or [], site, common.reading(encoder_name, mixed))
     given = [file for job in cohort.jobs for file in (*job.ref.files, job.image)]
     check_output_folder(output, WRITTEN, given, prototypes, table, names, mpp_table)
-    with open_executor(common.suitable_workers(workers, [job.ref for job in cohort.jobs])) as executor:
+    with common.open_work(workers, [job.ref for job in cohort.jobs]) as work:
         found = make_atlas(
             cohort.jobs,
             centroids,
             AtlasSettings(maps, exemplars, seed),
             cohort.factors,
-            executor=executor,
-            track=common.track,
+            work=work,
         )
     found = found.with_notes(cohort.notes, cohort.problems)
     files = write_atlas(found, output)

@@ -42,7 +42,6 @@ def attribute(
     as_json: common.JsonOption = False,
 ) -> None:
     """Show which prototypes (pi, mu, Sigma separately) drive a model's predictions, as numbers and on the slides."""
-    from panther.execution import open_executor
     from panther.explain.attribution.files import write_attribution, write_slides
     from panther.explain.attribution.model import AttributionSettings, attribute, check_attributable
     from panther.explain.maps import MapSettings
@@ -65,13 +64,13 @@ def attribute(
     pictures = [job.image for job in jobs.values()]
     check_output_folder(output, written, model_file, chosen.refs, pictures, table, names, mpp_table)
     settings = AttributionSettings(kind, pairs, seed=seed)
-    with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
-        found, failures = attribute(model, chosen.refs, settings, executor=executor, track=common.track)
+    with common.open_work(workers, chosen.refs) as work:
+        found, failures = attribute(model, chosen.refs, settings, work=work)
         files = write_attribution(found, named, output)
         notes = [*chosen.notes, *found.notes]
         if maps:
             how = (model.prototypes, drawing)
-            drawn = write_slides(found, chosen.refs, jobs, how, output, common.track, executor)
+            drawn = write_slides(found, chosen.refs, jobs, how, output, work)
             files, notes, failures = [*files, *drawn.files], [*notes, *drawn.notes], {**failures, **drawn.failures}
     result = {"output": str(output), "kind": found.kind, "gap": found.gap, "sampling_error": found.sampling_error}
     result |= {"samples": len(found.samples), "files": [str(file) for file in files]}

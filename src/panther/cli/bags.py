@@ -23,14 +23,16 @@ def inspect(
     as_json: common.JsonOption = False,
 ) -> None:
     """Tell what a file or folder holds: format, slides, patches, dimensions, encoder, problems."""
-    from panther.execution import map_slides, open_executor
+    from panther.execution import map_slides, open_work
     from panther.storage.survey import files_of, survey, twice
 
     files = files_of(path)
     found: dict[Path, dict[str, Any]] = {}
-    with open_executor(workers if len(files) > 64 or deep else 1) as executor:
-        for outcome in common.track(map_slides(partial(survey, deep=deep), files, executor), "inspecting", len(files)):
-            found[files[outcome.index]] = outcome.value or {"kind": "problem", "problem": outcome.reason}
+    with open_work(workers if len(files) > 64 or deep else 1, track=common.track) as work:
+        for result in work.track(
+            map_slides(partial(survey, deep=deep), files, work.executor), "inspecting", len(files)
+        ):
+            found[files[result.index]] = result.value or {"kind": "problem", "problem": result.reason}
     problems = {str(file): about["problem"] for file, about in found.items() if "problem" in about}
     problems |= twice(path, found)
     result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
@@ -52,7 +54,7 @@ def convert(
     as_json: common.JsonOption = False,
 ) -> None:
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
-    from panther.execution import map_slides, open_executor
+    from panther.execution import collect
     from panther.storage.atomic import check_writable_folder
     from panther.storage.bags import Reading, list_bags
     from panther.storage.convert import Conversion
@@ -60,12 +62,9 @@ def convert(
     conversion = Conversion(folder, to, dtype, mpp)
     listing = list_bags(source, leave_out=folder, reading=Reading(encoder_name))
     check_writable_folder(folder)
-    failures, done = dict(listing.problems), Counter[str]()
-    with open_executor(common.suitable_workers(workers, listing.refs)) as executor:
-        for outcome in common.track(map_slides(conversion, listing.refs, executor), "converting", len(listing.refs)):
-            if outcome.reason is not None and not outcome.skipped:
-                failures[listing.refs[outcome.index].sample] = outcome.reason
-            done[outcome.value or "passed over"] += 1
+    with common.open_work(workers, listing.refs) as work:
+        values, failed = collect(conversion, listing.refs, "converting", work)
+    failures, done = {**listing.problems, **failed}, Counter(values.values())
     notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []
     lines = [f"{done['written']} bags written to {folder} as {to}, {done['kept']} were there already"]
     result = {"output": str(folder), "written": done["written"], "kept": done["kept"]}

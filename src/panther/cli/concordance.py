@@ -149,17 +149,10 @@ def _run(question: Any, jobs: list[Any], failures: dict[str, str], output: Path,
 def _over(function: Any, jobs: list[Any], failures: dict[str, str], what: str) -> dict[str, Any]:
     """Outcome of each slide by name; reasons of those that failed are added to ``failures``."""
     from panther.errors import InputError
-    from panther.execution import map_slides, name_of, open_executor
+    from panther.execution import collect, open_work
 
-    done: dict[str, Any] = {}
-    own: dict[str, str] = {}
-    with open_executor(1) as executor:
-        for outcome in common.track(map_slides(function, jobs, executor), what, len(jobs)):
-            name = name_of(jobs[outcome.index])
-            if outcome.value is not None:
-                done[name] = outcome.value
-            elif not outcome.skipped or len(jobs) == 1:
-                own[name] = outcome.reason or ""
+    with open_work(1, track=common.track) as work:
+        done, own = collect(function, jobs, what, work)
     failures.update(own)
     if not done:
         # of this pass first: a slide that failed before is not why all that were left fail now

@@ -53,7 +53,6 @@ def embed(
 ) -> None:
     """Turn every bag of FEATURES into one slide embedding; a killed run goes on where it was."""
     from panther.aggregators import embed_cohort
-    from panther.execution import open_executor
     from panther.storage.atomic import check_name
     from panther.storage.cohort import select_slides
     from panther.storage.embeddings import check_columns, check_embedding_path, write_embeddings
@@ -74,17 +73,14 @@ def embed(
     working = output.with_name(f"{output.name}.partial")
     check_name(working)
     start = time.perf_counter()
-    workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
-    with open_executor(workers, cluster) as executor:
+    with common.open_work(workers, chosen.refs, cluster, device) as work:
         embedded = embed_cohort(
             chosen.refs,
             load_prototypes(prototypes),
             method,
             options,
-            executor=executor,
-            device=device,
             partial_folder=working,
-            track=common.track,
+            work=work,
         )
     error = write_embeddings(replace(embedded, clinical=chosen.clinical), output, dtype.value)
     failures = {**chosen.problems, **embedded.failures}

@@ -176,19 +176,13 @@ def _run(
     jobs: Sequence[Any], problems: dict[str, str], what: Callable[[Any], Any], output: Path, as_json: bool
 ) -> None:
     from panther.errors import InputError
-    from panther.execution import map_slides as over_slides
-    from panther.execution import open_executor
+    from panther.execution import collect, open_work
 
     start = time.perf_counter()
-    done, failures, notes = [], dict(problems), []
-    with open_executor(1) as executor:
-        for outcome in common.track(over_slides(what, jobs, executor), "mapping", len(jobs)):
-            name = jobs[outcome.index].sample
-            if outcome.value is not None:
-                done.append(outcome.value)
-                notes += outcome.value.notes
-            elif not outcome.skipped or len(jobs) == 1:
-                failures[name] = outcome.reason or ""
+    with open_work(1, track=common.track) as work:
+        mapped, failed = collect(what, jobs, "mapping", work)
+    done, failures = list(mapped.values()), {**problems, **failed}
+    notes = [note for one in done for note in one.notes]
     if not done:
         reason = next(iter(failures.values()), "No file holds features.")
         raise InputError(

@@ -58,7 +58,6 @@ def train(
     from panther.cohort.columns import read_part
     from panther.cohort.load import load_cohort
     from panther.cohort.spec import TaskSpec
-    from panther.execution import open_executor
     from panther.models.model import train_model
     from panther.models.model_file import save_model
     from panther.storage.bags import join, list_bags
@@ -78,11 +77,9 @@ def train(
     recipe = replace(recipe, training=replace(recipe.training, **changed))
     refs = {ref.sample: ref for ref in listing.refs}
     bags = [join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples]
-    with open_executor(common.suitable_workers(workers, bags)) as executor:
+    with common.open_work(workers, bags) as work:
         patients = {s.id: s.patient for s in cohort.samples}
-        model, failures = train_model(
-            bags, cohort.target, recipe, given, patients=patients, executor=executor, track=common.track
-        )
+        model, failures = train_model(bags, cohort.target, recipe, given, patients=patients, work=work)
     save_model(model, output)
     result = {
         "output": str(output),
@@ -163,7 +160,6 @@ def predict(
     Features of another encoder or resolution are refused. The outcome's columns are those of the training unless they are named here.
     """
     from panther.cohort.columns import read_part
-    from panther.execution import open_executor
     from panther.models.model import predict_bags
     from panther.models.model_file import load_model
     from panther.storage.cohort import select_slides
@@ -187,8 +183,8 @@ def predict(
     asked = {"label": label, "survival": survival, "time": time, "event": event, "censorship": censorship}
     cohort, notes = _outcomes(model, {k: v for k, v in asked.items() if v}, rows, level, chosen.refs)
     refs, unit, more = in_units(chosen.refs, level, rows)
-    with open_executor(common.suitable_workers(workers, refs)) as executor:
-        samples, predictions, failures = predict_bags(model, refs, executor=executor, track=common.track)
+    with common.open_work(workers, refs) as work:
+        samples, predictions, failures = predict_bags(model, refs, work=work)
     scores = None if cohort is None else score(model, samples, predictions, cohort)
     header, table_rows = _columns(model, samples, predictions, cohort)
     write_spreadsheet(output, header, table_rows)

@@ -36,7 +36,6 @@ def prototypes(
     as_json: common.JsonOption = False,
 ) -> None:
     """Fit prototypes by K-means on the patches of the training slides."""
-    from panther.execution import open_executor
     from panther.prototypes import KMeansSettings, fit_prototypes
     from panther.prototypes.choose import choose_c, parse_count, parse_range
     from panther.storage.cohort import select_slides
@@ -48,8 +47,7 @@ def prototypes(
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     check_output(output, chosen.refs, table)
-    workers = common.suitable_workers(workers, chosen.refs, common.checked_device(device))
-    with open_executor(workers, cluster) as executor:
+    with common.open_work(workers, chosen.refs, cluster, device) as work:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3)
             choice = choose_c(
@@ -57,12 +55,11 @@ def prototypes(
                 parse_range(numbers),
                 coarse,
                 patients=chosen.patients(),
-                executor=executor,
-                track=common.track,
+                work=work,
             )
             settings = replace(settings, n_prototypes=choice.recommended)
             chosen.notes.extend([choice.sentence, *choice.remarks])
-        fitted = fit_prototypes(chosen.refs, settings, executor=executor, device=device, track=common.track)
+        fitted = fit_prototypes(chosen.refs, settings, work=work)
     save_prototypes(fitted.prototypes, output)
     notes = [
         *chosen.notes,

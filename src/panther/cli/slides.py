@@ -96,7 +96,7 @@ def slides(
     as_json: common.JsonOption = False,
 ) -> None:
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
-    from panther.execution import open_executor
+    from panther.execution import Work, open_work
     from panther.slides import Job, run_job
     from panther.storage.inputs import check_output_folder
 
@@ -115,18 +115,19 @@ def slides(
         return
     check_output_folder(job, ("summary.csv",), mpp_table, weights)
     start = time.perf_counter()
-    refs, tell = listing.refs, {"track": common.track, "problems": listing.problems}
+    refs, problems = listing.refs, listing.problems
+    track: Callable[..., Any] = common.track
     if chosen:
-        with open_executor(workers) as executor:
-            done = run_job(refs, chosen, Job(job), executor=executor, **tell)
+        with open_work(workers, track=track) as work:
+            done = run_job(refs, chosen, Job(job), work=work, problems=problems)
     if features is not None:
         if chosen:  # the patches are counted, and what failed is not opened again: here it could end the command
             failed = {row["slide"]: row["reason"] for row in done.rows if row["status"] == "failed"}
-            refs, tell["problems"] = [ref for ref in refs if ref.name not in failed], failed
+            refs, problems = [ref for ref in refs if ref.name not in failed], failed
             progress = PatchProgress([ref.name for ref in refs], done.patches)
-            features.tell, tell["track"] = progress.tell, progress.track
+            features.tell, track = progress.tell, progress.track
         with features as step, step.executor() or nullcontext() as executor:
-            done = run_job(refs, [*chosen, step], Job(job), executor=executor, **tell)
+            done = run_job(refs, [*chosen, step], Job(job), work=Work(executor, track=track), problems=problems)
     seconds = time.perf_counter() - start
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
     lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None else [])]
@@ -222,20 +223,14 @@ def _notes(listing: Any, done: Any) -> list[str]:
 
 
 def _dry_run(listing: Any, options: Options, features: Any, workers: int, as_json: bool) -> None:
-    from panther.execution import map_slides, open_executor
+    from panther.execution import collect, open_work
     from panther.slides import Job
     from panther.slides.plan import Planner, totals
 
     planner = Planner(Job(options.job), _tissue(options), _patches(options))
-    plans: dict[str, Any] = {}
-    failures = dict(listing.problems)
-    with open_executor(workers) as executor:
-        for outcome in common.track(map_slides(planner, listing.refs, executor), "planning", len(listing.refs)):
-            name = listing.refs[outcome.index].name
-            if outcome.value is None:
-                failures[name] = outcome.reason or ""
-            else:
-                plans[name] = outcome.value
+    with open_work(workers, track=common.track) as work:
+        plans, failed = collect(planner, listing.refs, "planning", work)
+    failures = {**listing.problems, **failed}
     dims = (1024, 1280) if features is None else (features.dim,)
     sums = totals(plans.values(), workers or os.cpu_count() or 1, dims)
     if features is not None and sums["patches"]:

@@ -31,20 +31,20 @@ def run(
     as_json: common.JsonOption = False,
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
-    from panther.execution import open_executor
+    from panther.execution import open_work
     from panther.storage.inputs import check_output_folder
     from panther.study.file import load_study
     from panther.study.record import write_record
-    from panther.study.results import collect
+    from panther.study.results import evaluate
     from panther.study.run import run_study
     from panther.study.tables import markdown, write_results
 
     study = load_study(study_file)
     tables = [study.table, *(cohort.table for cohort in study.external.values())]
     check_output_folder(folder, WRITTEN, study_file, tables)
-    with open_executor(workers) as executor:
-        outcome = run_study(study, folder, executor=executor, track=common.track)
-        results = collect(study, outcome, executor=executor, track=common.track)
+    with open_work(workers, track=common.track) as work:
+        outcome = run_study(study, folder, work=work)
+        results = evaluate(study, outcome, work=work)
     written = [*write_results(results, folder, study.shown), *write_record(study, outcome, folder)]
     lines = [*outcome.population.notes, "", markdown(results, study.shown), f"Tables and predictions: {folder}"]
     common.report(_result(results, written), lines, outcome.failures, as_json=as_json, notes=outcome.notes)

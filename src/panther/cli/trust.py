@@ -34,7 +34,6 @@ def choose(
     as_json: common.JsonOption = False,
 ) -> None:
     """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy."""
-    from panther.execution import open_executor
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import choose_c, parse_range
     from panther.report.prototypes import draw_choice
@@ -45,14 +44,13 @@ def choose(
     if plot is not None:
         check_picture(plot, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
-    with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
+    with common.open_work(workers, chosen.refs) as work:
         choice = choose_c(
             chosen.refs,
             parse_range(numbers),
             settings,
             patients=chosen.patients(),
-            executor=executor,
-            track=common.track,
+            work=work,
         )
     if plot is not None:
         save_figure(draw_choice(choice), plot)
@@ -170,7 +168,6 @@ def rare(
     as_json: common.JsonOption = False,
 ) -> None:
     """List the patches that are far from every prototype, with slide and coordinates, as CSV."""
-    from panther.execution import open_executor
     from panther.prototypes.rare import RarePatch, rare_patches
     from panther.storage.cohort import select_slides
     from panther.storage.inputs import check_output
@@ -179,8 +176,8 @@ def rare(
 
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     check_output(output, chosen.refs, prototypes, table)
-    with open_executor(common.suitable_workers(workers, chosen.refs)) as executor:
-        found = rare_patches(chosen.refs, load_prototypes(prototypes), count, executor=executor, track=common.track)
+    with common.open_work(workers, chosen.refs) as work:
+        found = rare_patches(chosen.refs, load_prototypes(prototypes), count, work=work)
     write_spreadsheet(output, RarePatch._fields, found.patches)
     lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]
     lines += [

@@ -1,7 +1,6 @@
 """One trained model: prototypes, scaling, head or network, settings, and what it was trained on; training it and predicting with it."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,7 @@ from panther.cohort.targets import Target
 from panther.content import hash_contents
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
-from panther.execution import Track, untracked
+from panther.execution import HERE, Work
 from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.named import Named
@@ -77,25 +76,24 @@ def train_model(
     prototypes: Prototypes | None = None,
     *,
     patients: Mapping[str, str] | None = None,
-    executor: Executor | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> tuple[Model, dict[str, str]]:
     """Train on all samples given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed.
 
     ``patients`` names the patient of each sample, where samples are slides: a probe's inner folds keep a patient's slides together.
     """
-    bags, target, spec, failures = _alike(bags, target, executor, track)
+    bags, target, spec, failures = _alike(bags, target, work)
     task = fit_task(recipe.loss.name, target, **recipe.loss.options)
     needs = not recipe.supervised or networks.entry(recipe.method.name).metadata["needs_prototypes"]
     first = bags[0].open()
     if not needs:
         prototypes = None
     elif prototypes is None:
-        fitted = fit_prototypes(bags, recipe.prototypes, executor=executor, track=track)
+        fitted = fit_prototypes(bags, recipe.prototypes, work=work)
         prototypes, failures = fitted.prototypes, {**failures, **fitted.failures}
     train = _train_network if recipe.supervised else _train_head
     own = patients or {bag.sample: bag.sample for bag in bags}
-    network, scaler, baseline, contents, failed = train(bags, target, task, recipe, prototypes, own, executor, track)
+    network, scaler, baseline, contents, failed = train(bags, target, task, recipe, prototypes, own, work)
     about = {
         "version": __version__,
         "samples": sorted(contents),
@@ -111,10 +109,10 @@ def train_model(
 
 
 def _alike(
-    bags: Sequence[BagRef], target: Target, executor: Executor | None, track: Track
+    bags: Sequence[BagRef], target: Target, work: Work
 ) -> tuple[Sequence[BagRef], Target, PatchSpec, dict[str, str]]:
     """Samples of one dimension, encoder and resolution with their targets, that resolution, and why others are left out."""
-    looks, failures = scan_bags(bags, executor, track)
+    looks, failures = scan_bags(bags, work)
     rows = [row for row, bag in enumerate(bags) if bag.sample in looks]
     if not rows:
         raise InputError(f"None of the {len(bags)} samples can be read. {example(failures)}")
@@ -129,11 +127,10 @@ def _train_head(
     recipe: Recipe,
     prototypes: Prototypes | None,
     patients: Mapping[str, str],
-    executor: Any,
-    track: Track,
+    work: Work,
 ) -> tuple[nn.Module, Scaler | None, Tensor | None, Mapping[str, str], dict[str, str]]:
     assert prototypes is not None
-    table = embed_cohort(bags, prototypes, recipe.method.name, recipe.method.options, executor=executor, track=track)
+    table = embed_cohort(bags, prototypes, recipe.method.name, recipe.method.options, work=work)
     where = {bag.sample: row for row, bag in enumerate(bags)}
     own = target.take(np.array([where[name] for name in table.samples], np.int64))
     scaler = build_scaler(recipe.scaling.name, recipe.scaling.options).fit(table.vectors, table.columns)
@@ -156,7 +153,7 @@ def _train_head(
         scaler=scaler,
         shuffle=recipe.training.shuffle,
     )
-    fitted = fit(head, source, task, recipe.training, track=track)
+    fitted = fit(head, source, task, recipe.training, track=work.track)
     return fitted.model, scaler, baseline, table.contents, dict(table.failures)
 
 
@@ -167,27 +164,24 @@ def _train_network(
     recipe: Recipe,
     prototypes: Prototypes | None,
     patients: Mapping[str, str],
-    executor: Any,
-    track: Track,
+    work: Work,
 ) -> tuple[nn.Module, Scaler | None, Tensor | None, Mapping[str, str], dict[str, str]]:
     dim = bags[0].open().dim
     model = build_model(
         recipe.method.name, dim, task.n_outputs, prototypes, recipe.method.options, seed=recipe.training.seed
     )
     source = BagSource(list(bags), task.encode(target), LoadSettings(batch_size=recipe.training.batch_size))
-    fitted = fit(model, source, task, recipe.training, track=track)
+    fitted = fit(model, source, task, recipe.training, track=work.track)
     contents = {bag.sample: bag.open().fingerprint() for bag in bags}
     return fitted.model, None, None, contents, {}
 
 
 def predict_bags(
-    model: Model, bags: Sequence[BagRef], *, executor: Executor | None = None, track: Track = untracked
+    model: Model, bags: Sequence[BagRef], *, work: Work = HERE
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
     if model.prototypes is not None and model.scaler is not None:
-        table = embed_cohort(
-            bags, model.prototypes, model.method.name, model.method.options, executor=executor, track=track
-        )
+        table = embed_cohort(bags, model.prototypes, model.method.name, model.method.options, work=work)
         with torch.no_grad():
             blocks = [
                 model.network(model.scaler(torch.from_numpy(np.array(table.vectors[i : i + 64]))))
@@ -195,7 +189,7 @@ def predict_bags(
             ]
         return table.samples, model.task.predict(torch.cat(blocks)), dict(table.failures)
     samples, logits, failures = [], [], {}
-    for bag in track(bags, "predicting", len(bags)):
+    for bag in work.track(bags, "predicting", len(bags)):
         try:
             check_bag(model, bag)
             source = BagSource([bag], {"none": torch.zeros(1)}, LoadSettings().for_evaluation())

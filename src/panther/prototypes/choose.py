@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.execution import Track, untracked
+from panther.execution import HERE, Work
 from panther.prototypes.candidates import Judged, judge
 from panther.prototypes.patches import sample_patches
 from panther.prototypes.recommend import PARTS, Choice, Cohort, recommend
@@ -30,8 +29,7 @@ def choose_c(
     settings: KMeansSettings,
     *,
     patients: Mapping[str, str] | None = None,
-    executor: Executor | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> Choice:
     """Compare numbers of prototypes on random halves of the cohort, each judged on the other.
 
@@ -49,7 +47,7 @@ def choose_c(
     smallest, largest = numbers
     if not 1 <= smallest < largest:
         raise InputError(f"The range {smallest}:{largest} is empty; give two numbers, the smaller first, e.g. 4:64.")
-    patches = sample_patches(samples, replace(settings, n_prototypes=largest), executor, track)
+    patches = sample_patches(samples, replace(settings, n_prototypes=largest), work)
     x = Projection(normalise=settings.normalise)(patches.x)
     names = [sample.sample for sample in samples]
     owner, unit = _units(patches.owner, names, patients, settings.seed)
@@ -59,7 +57,7 @@ def choose_c(
     known: dict[int, Judged] = {}
     for refine in (False, True):
         wanted = _beside(known, recommend(known, cohort).recommended) if refine else _coarse(smallest, largest)
-        for c in track(wanted, "comparing numbers of prototypes", len(wanted)):
+        for c in work.track(wanted, "comparing numbers of prototypes", len(wanted)):
             known[c] = judge(c, x, owner, halvings, settings)
     return recommend(known, cohort)
 

@@ -1,7 +1,6 @@
 """From a cohort of bags to prototypes: scan, sample, k-means on the sample, Lloyd passes over everything, measure."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from panther.content import HashedRows, hash_contents
 from panther.errors import InputError, not_finite
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, stream
 from panther.patch_spec import in_common
 from panther.prototypes.diagnostics import diagnose
 from panther.prototypes.kmeans import kmeans, update, worst_served
@@ -36,24 +35,22 @@ def fit_prototypes(
     samples: Sequence[Openable],
     settings: KMeansSettings,
     *,
-    executor: Executor | None = None,
-    device: str = "cpu",
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> PrototypeFit:
     """Fit prototypes on the training samples (slides or patients); a sample that fails is left out and listed."""
-    patches = sample_patches(samples, settings, executor, track)
+    patches = sample_patches(samples, settings, work)
     infos, failures, x = patches.infos, dict(patches.failures), patches.x
     usable = [s for s in samples if s.sample in infos and s.sample not in failures]
     empty = [s.sample for s in usable if infos[s.sample].patches == 0]
     usable = [s for s in usable if infos[s.sample].patches]
 
     projection, x = _project(x, settings)
-    x = x.to(device)
-    best, inertias = kmeans(x, settings.n_prototypes, settings.seed, settings.restarts, track=track)
+    x = x.to(work.device)
+    best, inertias = kmeans(x, settings.n_prototypes, settings.seed, settings.restarts, track=work.track)
     centroids, measured = best.centroids, None
     for number in range(settings.passes + 1):
         what = f"pass {number + 1} of {settings.passes} over all patches" if number < settings.passes else "measuring"
-        measured = _cohort_pass(usable, centroids, projection, executor, track, what, squares=number == settings.passes)
+        measured = _cohort_pass(usable, centroids, projection, work, what, squares=number == settings.passes)
         failures |= measured.failures
         usable = [s for s in usable if s.sample not in failures]
         if not usable:
@@ -102,8 +99,7 @@ def _cohort_pass(
     samples: Sequence[Openable],
     centroids: Tensor,
     projection: Projection,
-    executor: Executor | None,
-    track: Track,
+    work: Work,
     what: str,
     *,
     squares: bool,
@@ -122,12 +118,8 @@ def _cohort_pass(
     slide_mass: dict[str, Tensor] = {}
     contents: dict[str, str] = {}
     failures: dict[str, str] = {}
-    for outcome in track(map_slides(function, samples, executor), what, len(samples)):
-        name = samples[outcome.index].sample
-        if outcome.value is None:
-            failures[name] = outcome.reason
-            continue
-        sums, content = outcome.value
+    for index, (sums, content) in stream(function, samples, what, work, failures):
+        name = samples[index].sample
         slide_mass[name] = sums.mass
         if content is not None:
             contents[name] = content

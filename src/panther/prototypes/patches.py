@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from panther.encoder_names import same_encoder
 from panther.errors import InputError, not_finite
-from panther.execution import Track, map_slides
+from panther.execution import Work, collect, stream
 from panther.prototypes.sampling import allocate, choose_rows, take
 from panther.prototypes.settings import KMeansSettings
 from panther.types import Openable, PatchSpec
@@ -37,11 +36,9 @@ class PatchSample:
     failures: Mapping[str, str]  # sample -> sentence
 
 
-def sample_patches(
-    samples: Sequence[Openable], settings: KMeansSettings, executor: Executor | None, track: Track
-) -> PatchSample:
+def sample_patches(samples: Sequence[Openable], settings: KMeansSettings, work: Work) -> PatchSample:
     """Sample patches uniformly over a cohort; a sample that cannot be read is left out and listed."""
-    infos, failures = scan_bags(samples, executor, track)
+    infos, failures = scan_bags(samples, work)
     usable = [(i, s) for i, s in enumerate(samples) if s.sample in infos and infos[s.sample].patches > 0]
     if not usable:
         raise InputError(
@@ -57,13 +54,9 @@ def sample_patches(
     ]
     x, owner = torch.empty(sum(sizes), dim), torch.empty(sum(sizes), dtype=torch.long)
     filled = 0
-    for outcome in track(map_slides(_take, jobs, executor), "sampling patches", len(jobs)):
-        number, sample, _ = jobs[outcome.index]
-        if outcome.value is None:
-            failures[sample.sample] = outcome.reason or ""
-            continue
-        end = filled + len(outcome.value)
-        x[filled:end], owner[filled:end] = outcome.value, number
+    for index, taken in stream(_take, jobs, "sampling patches", work, failures):
+        end = filled + len(taken)
+        x[filled:end], owner[filled:end] = taken, jobs[index][0]
         filled = end
     if filled < settings.n_prototypes:
         raise InputError(
@@ -72,18 +65,9 @@ def sample_patches(
     return PatchSample(x[:filled], owner[:filled], infos, failures)
 
 
-def scan_bags(
-    samples: Sequence[Openable], executor: Executor | None, track: Track
-) -> tuple[dict[str, BagInfo], dict[str, str]]:
+def scan_bags(samples: Sequence[Openable], work: Work) -> tuple[dict[str, BagInfo], dict[str, str]]:
     """Glance at every bag; those that disagree with the majority in dimension, encoder or resolution are refused."""
-    infos: dict[str, BagInfo] = {}
-    failures: dict[str, str] = {}
-    for outcome in track(map_slides(_bag_info, samples, executor), "looking at the files", len(samples)):
-        name = samples[outcome.index].sample
-        if outcome.value is not None:
-            infos[name] = outcome.value
-        elif not outcome.skipped:
-            failures[name] = outcome.reason
+    infos, failures = collect(_bag_info, samples, "looking at the files", work)
     for trait in TRAITS:
         failures |= _outvoted(infos, trait)
         infos = {name: info for name, info in infos.items() if name not in failures}

@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from panther.errors import InputError, not_finite
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, stream
 from panther.statistics import compute_dtype, squared_distances
 from panther.types import Openable, Prototypes
 
@@ -39,18 +38,14 @@ def rare_patches(
     prototypes: Prototypes,
     count: int = 100,
     *,
-    executor: Executor | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> RareReport:
     """Return the ``count`` patches of a cohort that no prototype stands for; memory does not grow with the cohort."""
     farthest: list[RarePatch] = []
     failures: dict[str, str] = {}
     function = partial(_farthest, prototypes=prototypes, count=count)
-    for outcome in track(map_slides(function, samples, executor), "looking for rare patches", len(samples)):
-        if outcome.value is not None:
-            farthest = heapq.nlargest(count, [*farthest, *outcome.value], key=lambda p: (p.distance, p.sample, p.row))
-        elif not outcome.skipped:
-            failures[samples[outcome.index].sample] = outcome.reason
+    for _, found in stream(function, samples, "looking for rare patches", work, failures):
+        farthest = heapq.nlargest(count, [*farthest, *found], key=lambda p: (p.distance, p.sample, p.row))
     if failures and len(failures) == len(samples):
         raise InputError(f"None of the {len(samples)} samples can be looked at. {next(iter(failures.values()))}")
     return RareReport(farthest, failures)

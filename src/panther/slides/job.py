@@ -12,12 +12,11 @@ import csv
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from panther.execution import ItemResult, Track, map_slides, untracked
+from panther.execution import HERE, ItemResult, Work, map_slides
 from panther.slides.listing import SlideRef
 from panther.slides.locks import lock, owner, sweep
 from panther.storage.atomic import atomic_write
@@ -150,15 +149,14 @@ def run_job(
     steps: Iterable[Step],
     job: Job,
     *,
-    executor: Executor | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
     problems: Mapping[str, str] | None = None,
 ) -> JobReport:
     """Run the steps over the slides and write the summary; slides that fail are listed in it, the others go on."""
     worker = Worker(job, tuple(steps))
     what = ", ".join(step.name for step in worker.steps)
     outcomes: dict[str, ItemResult[SlideResult]] = {}
-    for outcome in track(map_slides(worker, slides, executor), what, len(slides)):
+    for outcome in work.track(map_slides(worker, slides, work.executor), what, len(slides)):
         outcomes[slides[outcome.index].name] = outcome
     # what another process had in hand may be finished, or left behind, by now
     again = [slide for slide in slides if (visit := outcomes[slide.name].value) is not None and visit.busy]

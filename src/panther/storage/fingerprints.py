@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from panther.content import hash_rows
 from panther.errors import InputError
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, stream
 from panther.types import Openable
 
 # A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS remembers
@@ -71,21 +70,16 @@ def fingerprint(sample: Openable, known: Fingerprint | None = None) -> Fingerpri
 def fingerprint_all(
     samples: Mapping[str, Openable],
     store: "FingerprintStore",
-    executor: Executor | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Hash of the features behind every name, of untouched files from the store; and a sentence for each that cannot be read."""
     found: dict[str, str] = {}
     failures: dict[str, str] = {}
     names = list(samples)
     jobs = [(sample, store.get(name)) for name, sample in samples.items()]
-    for outcome in track(map_slides(_job, jobs, executor), "looking for changed features", len(jobs)):
-        name = names[outcome.index]
-        if outcome.value is None:
-            failures[name] = outcome.reason or ""
-        else:
-            store.add(name, outcome.value)
-            found[name] = outcome.value.content
+    for index, value in stream(_job, jobs, "looking for changed features", work, failures):
+        store.add(names[index], value)
+        found[names[index]] = value.content
     return found, failures
 
 

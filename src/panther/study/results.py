@@ -1,7 +1,6 @@
 """From predictions to tables: every number of every fold, intervals over patients, comparisons between methods."""
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,10 +10,9 @@ import pandas as pd
 
 from panther.cohort.columns import is_missing
 from panther.cohort.targets import Classes, Target
-from panther.errors import InputError
 from panther.evaluation.intervals import Measure, bootstrap, paired_bootstrap, wilcoxon
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, map_all
 from panther.models.tasks import Task, load_task
 from panther.study.file import Study
 from panther.study.population import Population
@@ -53,7 +51,7 @@ class _Evaluation:
         return (*(columns[name] for name in GROUP), self.part, self.subgroup)
 
 
-def collect(study: Study, run: StudyRun, *, executor: Executor | None = None, track: Track = untracked) -> Results:
+def evaluate(study: Study, run: StudyRun, *, work: Work = HERE) -> Results:
     """Judge all predictions of a study."""
     judged = [j for trained in run.trained for j in _judged(trained, run.population, study.evaluate_by)]
     rows = []
@@ -73,9 +71,9 @@ def collect(study: Study, run: StudyRun, *, executor: Executor | None = None, tr
     groups: dict[tuple[Any, ...], list[_Evaluation]] = {}
     for j in tested:
         groups.setdefault(j.group(), []).append(j)
-    intervals = _intervals(groups, study.bootstrap, executor, track)
+    intervals = _intervals(groups, study.bootstrap, work)
     summary = _summary(metrics, intervals, groups)
-    comparisons = _comparisons(study, groups, metrics, executor, track)
+    comparisons = _comparisons(study, groups, metrics, work)
     return Results(metrics, _predictions(tested), summary, comparisons)
 
 
@@ -146,20 +144,14 @@ def _interval(members: list[_Evaluation], number: int) -> dict[str, tuple[float,
 
 
 def _intervals(
-    groups: dict[tuple[Any, ...], list[_Evaluation]], number: int, executor: Executor | None, track: Track
+    groups: dict[tuple[Any, ...], list[_Evaluation]], number: int, work: Work
 ) -> dict[tuple[Any, ...], dict[str, tuple[float, float]]]:
     if not number:
         return {}
     keys = list(groups)
     function = partial(_interval, number=number)
-    found = {}
-    for outcome in track(
-        map_slides(function, [groups[key] for key in keys], executor), "confidence intervals", len(keys)
-    ):
-        if outcome.value is None:
-            raise InputError(f"The confidence interval of {keys[outcome.index]} failed: {outcome.reason}")
-        found[keys[outcome.index]] = outcome.value
-    return found
+    found = map_all(function, [groups[key] for key in keys], "confidence intervals", work)
+    return dict(zip(keys, found, strict=True))
 
 
 def _summary(
@@ -196,8 +188,7 @@ def _comparisons(
     study: Study,
     groups: dict[tuple[Any, ...], list[_Evaluation]],
     metrics: pd.DataFrame,
-    executor: Executor | None,
-    track: Track,
+    work: Work,
 ) -> pd.DataFrame:
     """Every cell against the reference method, on the same patients of the same folds."""
     reference = study.reference or study.methods[0].title
@@ -208,11 +199,9 @@ def _comparisons(
             pairs.append((key, against, *_aligned(members, groups[against])))
     rows = []
     function = partial(_compare, number=study.bootstrap)
-    for outcome in track(map_slides(function, [p[2:] for p in pairs], executor), "comparisons", len(pairs)):
-        if outcome.value is None:
-            raise InputError(f"The comparison of {pairs[outcome.index][0]} failed: {outcome.reason}")
-        key, against = pairs[outcome.index][:2]
-        for metric, values in outcome.value.items():
+    differences = map_all(function, [p[2:] for p in pairs], "comparisons", work)
+    for (key, against, *_), found in zip(pairs, differences, strict=True):
+        for metric, values in found.items():
             where = dict(zip([*GROUP, "part", "subgroup"], key, strict=True))
             rows.append({**where, "reference": f"{against[1]} + {against[2]}", "metric": metric, **values})
     return pd.DataFrame(rows)

@@ -1,13 +1,12 @@
 """Run a study: plan the jobs, run what is missing in parallel, collect predictions into one tidy table."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from panther.errors import InputError
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, map_slides
 from panther.mil import networks
 from panther.models.presets import TrainSettings, preset
 from panther.prototypes import KMeansSettings
@@ -42,10 +41,10 @@ class StudyRun:
     notes: tuple[str, ...] = ()  # of this run only: what it found damaged in its cache
 
 
-def run_study(study: Study, folder: Path, *, executor: Executor | None = None, track: Track = untracked) -> StudyRun:
+def run_study(study: Study, folder: Path, *, work: Work = HERE) -> StudyRun:
     """Run everything that is not in the cache of ``folder`` yet."""
     store = FingerprintStore(folder / "cache" / "fingerprints.jsonl")
-    population, looks, failures = _gathered(study, store, executor, track)
+    population, looks, failures = _gathered(study, store, work)
     study = study.model_copy(update={"features": {e: f for e, f in study.features.items() if e in looks}})
     plan = _Plan(study, population, looks, folder / "cache")
     cells = [(cell, fold) for cell in study.cells() for fold in range(len(population.splits))]
@@ -60,7 +59,7 @@ def run_study(study: Study, folder: Path, *, executor: Executor | None = None, t
     damaged = [told for todo in jobs.values() for path in todo if (told := discard_damaged(path))]
     broken: set[Path] = set()
     for stage, todo in jobs.items():
-        broken |= _run_stage(stage, list(todo.values()), broken, failures, executor, track)
+        broken |= _run_stage(stage, list(todo.values()), broken, failures, work)
     done = [t for t in trained if t.path.exists() and t.path not in broken]
     if not done:
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
@@ -76,13 +75,13 @@ class _Look(NamedTuple):
 
 
 def _gathered(
-    study: Study, store: FingerprintStore, executor: Executor | None, track: Track
+    study: Study, store: FingerprintStore, work: Work
 ) -> tuple[Population, dict[str, dict[str, _Look]], dict[str, str]]:
     """Everybody whose features can be read; a feature set without a single readable bag is told, and left out with all it would exclude."""
     failures: dict[str, str] = {}
     while True:
         population = gather(study, without=failures)
-        found = {encoder: _looks(encoder, bags, store, executor, track) for encoder, bags in population.bags.items()}
+        found = {encoder: _looks(encoder, bags, store, work) for encoder, bags in population.bags.items()}
         lost = {encoder: told for encoder, (looks, told) in found.items() if not looks}
         if len(lost) == len(found):
             raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
@@ -101,17 +100,17 @@ def _first(told: Mapping[str, str]) -> str:
 
 
 def _looks(
-    encoder: str, bags: Mapping[str, BagRef], store: FingerprintStore, executor: Executor | None, track: Track
+    encoder: str, bags: Mapping[str, BagRef], store: FingerprintStore, work: Work
 ) -> tuple[dict[str, _Look], dict[str, str]]:
     """Size and content of every sample, read only where its files have changed, and a sentence for each that cannot be used."""
     try:
-        looks, failed = scan_bags(list(bags.values()), executor, track)
+        looks, failed = scan_bags(list(bags.values()), work)
     except InputError as error:  # bags of two encoders, half and half
         return {}, {encoder: str(error)}
     empty = {name: f"{name}: zero patches; it is left out." for name, look in looks.items() if look.patches == 0}
     named = {f"{encoder}: {name}": bags[name] for name in looks if name not in empty}
-    contents, unreadable = fingerprint_all(named, store, executor, track)
-    told = {**failed, **empty, **{ref.sample: unreadable[name] for name, ref in named.items() if name in unreadable}}
+    contents, unreadable = fingerprint_all(named, store, work)
+    told = {**failed, **empty, **unreadable}
     found = {
         ref.sample: _Look(looks[ref.sample].patches, contents[name]) for name, ref in named.items() if name in contents
     }
@@ -134,14 +133,12 @@ def _readable(population: Population, looks: dict[str, dict[str, _Look]]) -> Pop
     return replace(population, splits=splits)
 
 
-def _run_stage(
-    stage: str, jobs: list[Any], broken: set[Path], failures: dict[str, str], executor: Executor | None, track: Track
-) -> set[Path]:
+def _run_stage(stage: str, jobs: list[Any], broken: set[Path], failures: dict[str, str], work: Work) -> set[Path]:
     """Run the jobs of one stage whose inputs exist; returns the paths that will never be."""
     ready = [job for job in jobs if not broken & set(job.inputs())]
     lost = {job.path for job in jobs if broken & set(job.inputs())}
     missing = [job for job in ready if not job.path.exists()]
-    for outcome in track(map_slides(run_job, missing, executor), stage, len(missing)):
+    for outcome in work.track(map_slides(run_job, missing, work.executor), stage, len(missing)):
         if outcome.reason is not None:
             job = missing[outcome.index]
             failures[f"{stage}: {job}"] = f"{job}: {outcome.reason}"

@@ -1,7 +1,6 @@
 """The atlas of a cohort's prototypes: what each looks like, how much there is of it, in whom, and beside what."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.evaluation.intervals import Interval
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, stream
 from panther.explain.atlas.exemplars import CHOOSE, KINDS, Exemplar, Place, by_slide, read_patches
 from panther.explain.atlas.neighbours import Contacts, no_contacts
 from panther.explain.atlas.shares import (
@@ -81,8 +80,7 @@ def make_atlas(
     settings: AtlasSettings | None = None,
     factors: Sequence[Factor] = (),
     *,
-    executor: Executor | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> Atlas:
     """Walk the slides once, keeping a few candidates a prototype, then sum up over patients and read the exemplars' pixels.
 
@@ -94,17 +92,14 @@ def make_atlas(
     )  # refuses a setting that is not there before the work
     pool = _Pool(len(prototypes), settings.exemplars)
     failures: dict[str, str] = {}
-    work = partial(describe_slide, prototypes=prototypes, settings=settings)
-    for outcome in track(map_slides(work, jobs, executor), "looking at patches", len(jobs)):
-        if outcome.value is not None:
-            pool.add(outcome.value)
-        elif not outcome.skipped or len(jobs) == 1:
-            failures[jobs[outcome.index].sample] = outcome.reason or ""
+    describe = partial(describe_slide, prototypes=prototypes, settings=settings)
+    for _, slide in stream(describe, jobs, "looking at patches", work, failures):
+        pool.add(slide)
     if not pool.slides:
         reason = next(iter(failures.values()), "No file holds features.")
         raise InputError(reason if len(failures) < 2 else f"None of the {len(failures)} slides could be read. {reason}")
     found = _summed_up(pool, prototypes, settings, factors, failures)
-    return _with_pictures(found, {job.sample: job.image for job in jobs if job.image}, executor, track)
+    return _with_pictures(found, {job.sample: job.image for job in jobs if job.image}, work)
 
 
 class _Pool:
@@ -173,21 +168,17 @@ def _summed_up(
     )
 
 
-def _with_pictures(found: Atlas, images: Mapping[str, Path], executor: Executor | None, track: Track) -> Atlas:
+def _with_pictures(found: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
     wanted = list(by_slide(found.exemplars, images).items())
     resolution = found.settings.maps.resolution
-    work = [
+    readings = [
         Reading(slide, images[slide], resolution(images[slide], next(iter(at.values())).mpp), tuple(at.values()))
         for slide, at in wanted
     ]
     pictures: dict[int, np.ndarray] = {}
     failures = dict(found.failures)
-    for outcome in track(map_slides(_read_all, work, executor), "reading exemplars", len(work)):
-        slide, places = wanted[outcome.index]
-        if outcome.value is not None:
-            pictures.update(zip(places, outcome.value, strict=True))
-        else:
-            failures[slide] = outcome.reason or ""
+    for index, patches in stream(_read_all, readings, "reading exemplars", work, failures):
+        pictures.update(zip(wanted[index][1], patches, strict=True))
     without = sorted({one.slide for one in found.exemplars} - set(images))
     notes = [*found.notes, *_missing_images(without, bool(images))]
     return replace(found, pictures=pictures, notes=tuple(notes), failures=failures)

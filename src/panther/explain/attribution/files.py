@@ -1,12 +1,11 @@
 """Attributions on disk: numbers as JSON and CSV, the cohort's picture, and one picture a slide."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from panther.execution import Track, map_slides, untracked
+from panther.execution import HERE, Work, stream
 from panther.explain import draw, palette
 from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohort, outputs_to_show
 from panther.explain.attribution.model import Attribution
@@ -82,32 +81,29 @@ def write_slides(
     jobs: Mapping[Path, MapJob],
     how: tuple[Prototypes, MapSettings],
     folder: Path,
-    track: Track = untracked,
-    executor: Executor | None = None,
+    work: Work = HERE,
 ) -> Maps:
     """Write `SLIDE.attribution.png` of every slide with coordinates; the slides of a patient share the patient's contributions.
 
     ``jobs`` say for each feature file which image belongs to it; ``how`` are the prototypes and settings of the model.
     """
     row = {sample: number for number, sample in enumerate(found.samples)}
-    work = [
+    wanted = [
         (jobs[path], outputs_to_show(found, row[ref.sample]))
         for ref in samples
         if ref.sample in row
         for path in ref.paths
     ]
-    files, failures, without = [], {}, []
-    outcomes = map_slides(partial(_write_slide, how=how, folder=folder), work, executor)
-    for outcome in track(outcomes, "drawing", len(work)):
-        job = work[outcome.index][0]
-        if outcome.reason is not None:
-            failures[job.sample] = outcome.reason
-        elif outcome.value is None:
-            without.append(job.sample)
+    files: list[Path] = []
+    failures: dict[str, str] = {}
+    without: list[str] = []
+    for index, file in stream(partial(_write_slide, how=how, folder=folder), wanted, "drawing", work, failures):
+        if file is None:
+            without.append(wanted[index][0].sample)
         else:
-            files.append(outcome.value)
+            files.append(file)
     notes = []
-    unseen = [job.sample for job, _ in work if job.notes]  # all that a job can lack here is its image
+    unseen = [job.sample for job, _ in wanted if job.notes]  # all that a job can lack here is its image
     if unseen:
         notes.append(
             f"{len(unseen)} slides have no image of their name and are drawn on their coordinates, e.g. {unseen[0]}."

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from panther.aggregators import build, embed_cohort
 from panther.errors import InputError
-from panther.execution import Track, untracked
+from panther.execution import HERE, Work
 from panther.explain.attribution import mathematics as maths
 from panther.explain.attribution.view import View, view_of
 from panther.models.heads import Flat
@@ -118,8 +117,7 @@ def attribute(
     bags: Sequence[BagRef],
     settings: AttributionSettings | None = None,
     *,
-    executor: Executor | None = None,
-    track: Track = untracked,
+    work: Work = HERE,
 ) -> tuple[Attribution, dict[str, str]]:
     """Attribution of every sample, and a sentence for each that could not be embedded."""
     settings = settings or AttributionSettings()
@@ -128,9 +126,7 @@ def attribute(
     assert model.scaler is not None
     outputs = OUTPUTS[model.task.name](model.task)
     kind = _kind(model, outputs, settings.kind)
-    table = embed_cohort(
-        bags, model.prototypes, model.method.name, model.method.options, executor=executor, track=track
-    )
+    table = embed_cohort(bags, model.prototypes, model.method.name, model.method.options, work=work)
     notes = []
     if model.baseline is None:
         notes.append(
@@ -143,7 +139,7 @@ def attribute(
     f = _function(model.network, view, outputs)
     one = KIND[kind](f, mean, who, settings, _slope(model, outputs))
     shares, errors, values = [], [], []
-    for row in track(range(len(table.samples)), "attributing", len(table.samples)):
+    for row in work.track(range(len(table.samples)), "attributing", len(table.samples)):
         x = view.expand(torch.from_numpy(np.array(table.vectors[row])).double()[None])[0]
         share, error = one(x)
         shares.append(share.numpy())
