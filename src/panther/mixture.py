@@ -51,7 +51,7 @@ class EMSettings:
     tau: float = 0.0  # pseudo-count of the prior; 0 is maximum likelihood
     variance: float | Literal["pooled"] = 1.0  # Sigma0; "pooled" takes the prototypes' within-cluster variance
     temperature: float = 1.0  # > 1 softens the posteriors, which saturate in many dimensions
-    covariance: str = "diagonal"  # or "tied": shared by the components, "spherical": one number a component
+    covariance: str = "diagonal"  # or "tied": shared by the components, "spherical": one number per component
     weights: str = "free"  # or "uniform": 1/C for all, the special case close to optimal transport
 
     def __post_init__(self) -> None:

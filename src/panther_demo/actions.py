@@ -15,7 +15,7 @@ from panther_demo.truth import Labelled, agreement, held_out_table, labelled, ma
 
 
 def draw_cohort(folder: Path, settings: CohortSettings, track: Track) -> str:
-    """Draw the slides, one process a core; what was made of another cohort in this folder goes first."""
+    """Draw the slides, one process per core; what was made of another cohort in this folder goes first."""
     _forget_another(folder, settings)
     with open_work(track=track) as work:
         count = write_cohort(folder, settings, work)

@@ -84,7 +84,7 @@ def closing(demo: Demo, runner: Runner) -> list[str]:
         at
         / "maps": f"where each prototype lies on {MAPPED} slides; drop a .geojson onto the slide (in {at / 'slides'}) in QuPath",
         at / "atlas" / "overview.png": "what each prototype looks like",
-        at / "truth": "what was drawn: a mask a slide, true shares",
+        at / "truth": "what was drawn: one mask per slide, true shares",
     }
     width = max(len(str(place)) for place in places)
     return [
