@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from panther.embedding_models import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler
     from panther.errors import InputError
     from panther.estimator import Panther, embed
+    from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
@@ -26,6 +27,7 @@ _HOMES = {
     "Prototypes": "panther.types",
     "SlideEmbedding": "panther.types",
     "embed": "panther.estimator",
+    "list_bags": "panther.storage.bags",
     "load_prototypes": "panther.storage.prototypes",
     "open_bag": "panther.storage.readers",
     "save_prototypes": "panther.storage.prototypes",
@@ -43,6 +45,7 @@ __all__ = [
     "SlideEmbedding",
     "__version__",
     "embed",
+    "list_bags",
     "load_prototypes",
     "open_bag",
     "save_prototypes",

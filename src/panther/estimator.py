@@ -4,25 +4,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from panther.aggregators import build
 from panther.aggregators.cohort import embed_sample
 from panther.errors import InputError
 from panther.execution import Work, map_all, open_executor
 from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.storage.bags import BagLike, as_bag
 from panther.storage.embeddings import column_name
-from panther.storage.readers import open_bag
 from panther.types import Aggregator, Bag, Prototypes, SlideEmbedding
-
-BagLike = Bag | Tensor | np.ndarray | Path | str
 
 
 def embed(
@@ -36,20 +31,6 @@ def embed(
     >>> embedding.vector.shape, embedding.tokens.shape, embedding.aux["effective_prototypes"]
     """
     return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options), with_assignment=with_assignment)
-
-
-def as_bag(bag: BagLike, name: str = "0") -> Bag:
-    """Bag from whatever the user has."""
-    if isinstance(bag, Bag):
-        return bag
-    if isinstance(bag, (str, Path)):
-        return open_bag(bag)
-    features = torch.as_tensor(bag)
-    if features.ndim != 2 or not features.dtype.is_floating_point:
-        raise InputError(
-            f"Bag {name} has shape {tuple(features.shape)} and type {features.dtype}; expected (N, d) floating-point features."
-        )
-    return Bag(name, features)
 
 
 class Panther(TransformerMixin, BaseEstimator):

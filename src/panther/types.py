@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -98,8 +98,9 @@ def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
         )
 
 
+@runtime_checkable
 class Openable(Protocol):
-    """A sample's name and the way to its patches: a bag, or a reference that can be sent to another process."""
+    """The name of a slide or patient and the way to its patches: a bag, or a reference that can be sent to another process."""
 
     @property
     def sample(self) -> str:

@@ -35,7 +35,7 @@ def cohort(tmp_path_factory):
     generate(folder, patients=30)
     listing = list_bags(folder / "features")
     loaded = load_cohort(folder / "table.csv", LabelEndpoint("subtype"), listing)
-    paths = {ref.sample: ref.paths for ref in listing.refs}
+    paths = {ref.sample: ref.files for ref in listing.refs}
     return [BagRef(s.id, tuple(p for slide in s.slides for p in paths[slide])) for s in loaded.samples], loaded, folder
 
 

@@ -1,13 +1,16 @@
 """Which files of a folder are the slides of a cohort."""
 
+import pickle
+
 import h5py
 import numpy as np
 import pytest
 import torch
 
 from panther.errors import InputError
-from panther.storage.bags import list_bags
+from panther.storage.bags import BagRef, Reading, as_bags, group_by_patient, list_bags
 from panther.storage.survey import files_of, survey, twice
+from panther.types import Bag
 
 
 def clam(root, name, x, *, copy=None):
@@ -56,3 +59,101 @@ def test_what_is_listed_as_one_slide_is_surveyed_as_one(tmp_path, features):
     clam(tmp_path, "other", features, copy=features + 1)
     found = {path: survey(path) for path in files_of(tmp_path)}
     assert list(twice(tmp_path, found)) == ["other"]
+
+
+def numbers(names, rows=4):
+    return {name: np.full((rows, 3), index, "f4") for index, name in enumerate(names)}
+
+
+def as_folder(folder, arrays):
+    for name, x in arrays.items():
+        np.save(folder / f"{name}.npy", x)
+    return folder
+
+
+def ways_to_give(folder, arrays):
+    """The same bags in every way in which a door takes them."""
+    as_folder(folder, arrays)
+    paths = [folder / f"{name}.npy" for name in arrays]
+    return {
+        "folder": folder,
+        "folder as text": str(folder),
+        "list of files": paths,
+        "list of bags": [Bag(name, torch.from_numpy(x)) for name, x in arrays.items()],
+        "list of references": [BagRef(path.stem, (path,)) for path in paths],
+        "mapping of arrays": arrays,
+        "mapping of tensors": {name: torch.from_numpy(x) for name, x in arrays.items()},
+        "mapping of files": dict(zip(arrays, paths, strict=True)),
+        "listing": list_bags(folder),
+        "generator": (path for path in paths),
+    }
+
+
+WAYS = [
+    "folder",
+    "folder as text",
+    "list of files",
+    "list of bags",
+    "list of references",
+    "mapping of arrays",
+    "mapping of tensors",
+    "mapping of files",
+    "listing",
+    "generator",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bags_are_taken_in_every_way_a_notebook_has_them(tmp_path, way):
+    arrays = numbers("ab")
+    listing = as_bags(ways_to_give(tmp_path, arrays)[way], Reading("uni", any_resolution=True))
+    assert [ref.sample for ref in listing.refs] == ["a", "b"]
+    assert listing.problems == {}
+    for ref, x in zip(listing.refs, arrays.values(), strict=True):
+        bag = pickle.loads(pickle.dumps(ref)).open()
+        assert (bag.encoder, bag.any_resolution) == ("uni", True)
+        np.testing.assert_array_equal(bag.features[:].numpy(), x)
+
+
+def test_arrays_in_a_list_are_named_by_their_position():
+    assert [ref.sample for ref in as_bags(list(numbers("xyz").values())).refs] == ["0", "1", "2"]
+
+
+def test_a_file_without_a_list_around_it_is_one_bag(tmp_path):
+    as_folder(tmp_path, numbers("a"))
+    assert [ref.sample for ref in as_bags(tmp_path / "a.npy").refs] == ["a"]
+
+
+def test_problems_of_a_folder_stay_beside_its_bags(tmp_path, features):
+    clam(tmp_path, "same", features)
+    clam(tmp_path, "other", features, copy=features + 1)
+    listing = as_bags([tmp_path])
+    assert [ref.sample for ref in listing.refs] == ["same"]
+    assert list(listing.problems) == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (np.zeros((3, 2), "f4"), r"Features are a ndarray; expected .* \[features\]"),
+        (Bag("a", torch.zeros(3, 2)), "Features are a Bag"),
+        (3, "Features are a int"),
+        ([np.zeros((2, 3, 2), "f4")], r"Bag 0 has shape \(2, 3, 2\)"),
+        ([np.zeros((3, 2), int)], "floating-point features"),
+        ([Bag("a", torch.zeros(3, 2)), Bag("a", torch.zeros(3, 2))], "Two bags have the name 'a'"),
+        (["nowhere.h5"], "no such file"),
+    ],
+)
+def test_what_is_no_list_of_bags_is_refused_in_a_sentence(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        as_bags(given)
+
+
+@pytest.mark.parametrize("way", ["folder", "mapping of arrays"])
+def test_slides_of_a_patient_are_one_bag_from_files_or_memory(tmp_path, way):
+    arrays = numbers("abc")
+    grouped, unknown = group_by_patient(as_bags(ways_to_give(tmp_path, arrays)[way]), {"a": "P1", "c": "P1"})
+    assert unknown == ["b"]
+    (patient,) = grouped.refs
+    assert patient.sample == "P1"
+    np.testing.assert_array_equal(patient.open().features[:].numpy(), np.concatenate([arrays["a"], arrays["c"]]))

@@ -90,7 +90,7 @@ def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> 
         return workers
     if device != "cpu":
         return min(8, os.cpu_count() or 1)
-    return 1 if sum(path.stat().st_size for ref in refs for path in ref.paths if path.exists()) < SMALL_JOB else 0
+    return 1 if sum(path.stat().st_size for ref in refs for path in ref.files if path.exists()) < SMALL_JOB else 0
 
 
 @contextmanager

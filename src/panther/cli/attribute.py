@@ -81,7 +81,7 @@ def _jobs(features: Path, slides: Path | None) -> dict[Path, Any]:
     """Feature file -> what belongs to its slide."""
     from panther.explain.requests import find_jobs
 
-    return {job.ref.paths[0]: job for job in find_jobs(features, None, slides, None)[0]}
+    return {job.ref.files[0]: job for job in find_jobs(features, None, slides, None)[0]}
 
 
 def _lines(found: Any, named: dict[int, str], output: Path) -> list[str]:

@@ -13,15 +13,15 @@ from panther.explain.slide_map import SlideMap
 from panther.slides import list_slides
 from panther.slides.listing import DICOM, SUFFIXES
 from panther.slides.slide import slide_name
-from panther.storage.bags import AS_WRITTEN, BagRef, Reading, list_bags
-from panther.types import Prototypes
+from panther.storage.bags import AS_WRITTEN, Reading, list_bags
+from panther.types import Openable, Prototypes
 
 
 @dataclass(frozen=True)
 class MapJob:
     """Files of one slide."""
 
-    ref: BagRef
+    ref: Openable
     image: Path | None = None
     contours: Path | None = None
     notes: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ def _images(slide: Path | None, samples: list[str]) -> dict[str, Path]:
     return {ref.name: ref.path for ref in list_slides([slide]).refs}
 
 
-def _job(ref: BagRef, images: Mapping[str, Path], contours: Path | None, *, given: bool) -> MapJob:
+def _job(ref: Openable, images: Mapping[str, Path], contours: Path | None, *, given: bool) -> MapJob:
     notes = []
     image = images.get(ref.sample)
     if given and image is None:

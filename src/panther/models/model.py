@@ -27,7 +27,6 @@ from panther.models.trainer import fit, predict_logits
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.prototypes.patches import example, scan_bags
-from panther.storage.bags import BagRef
 from panther.types import Openable, PatchSpec, Prototypes, check_resolution
 from panther.version import __version__
 
@@ -70,7 +69,7 @@ class Model:
 
 
 def train_model(
-    bags: Sequence[BagRef],
+    bags: Sequence[Openable],
     target: Target,
     recipe: Recipe,
     prototypes: Prototypes | None = None,
@@ -109,8 +108,8 @@ def train_model(
 
 
 def _alike(
-    bags: Sequence[BagRef], target: Target, work: Work
-) -> tuple[Sequence[BagRef], Target, PatchSpec, dict[str, str]]:
+    bags: Sequence[Openable], target: Target, work: Work
+) -> tuple[Sequence[Openable], Target, PatchSpec, dict[str, str]]:
     """Samples of one dimension, encoder and resolution with their targets, that resolution, and why others are left out."""
     looks, failures = scan_bags(bags, work)
     rows = [row for row, bag in enumerate(bags) if bag.sample in looks]
@@ -121,7 +120,7 @@ def _alike(
 
 
 def _train_head(
-    bags: Sequence[BagRef],
+    bags: Sequence[Openable],
     target: Target,
     task: Task[Any],
     recipe: Recipe,
@@ -158,7 +157,7 @@ def _train_head(
 
 
 def _train_network(
-    bags: Sequence[BagRef],
+    bags: Sequence[Openable],
     target: Target,
     task: Task[Any],
     recipe: Recipe,
@@ -177,7 +176,7 @@ def _train_network(
 
 
 def predict_bags(
-    model: Model, bags: Sequence[BagRef], *, work: Work = HERE
+    model: Model, bags: Sequence[Openable], *, work: Work = HERE
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
     if model.prototypes is not None and model.scaler is not None:

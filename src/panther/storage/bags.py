@@ -2,17 +2,21 @@
 
 import logging
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from panther.encoder_names import same_encoder
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import in_common
 from panther.storage.names import as_text, not_text
 from panther.storage.readers import BAG_SUFFIXES, open_bag
-from panther.types import Bag, Concatenated, check_resolution
+from panther.types import Bag, Concatenated, Openable, check_resolution
 
 logger = logging.getLogger(__name__)
 
@@ -30,29 +34,20 @@ AS_WRITTEN = Reading()
 
 @dataclass(frozen=True)
 class BagRef:
-    """Where one sample's patches are: a slide's file, or the files of all slides of a patient. Small enough to send anywhere."""
+    """Where the patches of a slide, or of all slides of a patient, are. Small enough to send anywhere."""
 
-    sample: str
-    paths: tuple[Path, ...]
+    sample: str  # name of the slide or patient
+    files: tuple[Path, ...]
     reading: Reading = AS_WRITTEN
     meant: bool = False  # named by the user or the table: a file without features is then a failure, never passed over
 
     def __str__(self) -> str:
         return self.sample
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Files that hold the patches."""
-        return self.paths
-
     def open(self) -> Bag:
-        """Bag of the sample; several slides are one bag."""
-        said = self.reading
+        """Bag of the slide or patient; several slides are one bag."""
         try:
-            bags = [
-                open_bag(path, encoder_name=said.encoder_name, any_resolution=said.any_resolution)
-                for path in self.paths
-            ]
+            bags = [open_bag(file, **asdict(self.reading)) for file in self.files]
         except NotABagError as error:
             if self.meant:
                 raise InputError(str(error)) from error
@@ -62,17 +57,102 @@ class BagRef:
 
 @dataclass(frozen=True)
 class Listing:
-    """What a path holds: samples that can be opened, and a sentence for each file that cannot be used."""
+    """Bags of a cohort: what can be opened, and a sentence for each file that cannot be used."""
 
-    refs: tuple[BagRef, ...]
-    problems: Mapping[str, str]  # sample -> sentence
+    refs: tuple[Openable, ...]
+    problems: Mapping[str, str]  # slide -> sentence
     ignored: int = 0  # files that do not pretend to be bags
 
 
-def join(sample: str, refs: Iterable[BagRef]) -> BagRef:
-    """One sample of several: the slides of a patient are one bag."""
+BagLike = Openable | np.ndarray | Tensor | Path | str  # one bag, as the user may have it
+BagsLike = Path | str | Listing | Sequence[BagLike] | Mapping[str, BagLike]  # several
+
+
+def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
+    """Bags from whatever the user has.
+
+    Parameters
+    ----------
+    features : path, list, mapping or Listing
+        A folder (searched in depth) or a feature file; a list of paths, arrays (N, d), `Bag` or `BagRef`; a mapping of slide names to
+        these; or a listing, as `list_bags` returns it. Arrays in a list are named by their position: "0", "1", ...
+    reading : Reading
+        Encoder and resolution, where the user says them.
+
+    Returns
+    -------
+    Listing
+        References (or bags in memory) in the given order, files of a folder sorted by slide; and the files that cannot be used.
+    """
+    if isinstance(features, (str, Path)):
+        return list_bags(features, reading=reading)
+    if isinstance(features, Listing):
+        return replace(features, refs=tuple(_read_as(ref, reading) for ref in features.refs))
+    if isinstance(features, (Bag, BagRef, np.ndarray, Tensor)) or not isinstance(features, Iterable):
+        raise InputError(
+            f"Features are a {type(features).__name__}; expected a folder, a file, or a list of bags, arrays or paths: [features]."
+        )
+    named = features.items() if isinstance(features, Mapping) else ((None, one) for one in features)
+    listings = [_listed(one, name, index, reading) for index, (name, one) in enumerate(named)]
+    refs = tuple(ref for listing in listings for ref in listing.refs)
+    twice = [name for name, count in Counter(ref.sample for ref in refs).items() if count > 1]
+    if twice:
+        raise InputError(f"Two bags have the name {twice[0]!r}; names of slides must be unique.")
+    problems = {name: problem for listing in listings for name, problem in listing.problems.items()}
+    return Listing(refs, problems, sum(listing.ignored for listing in listings))
+
+
+def _listed(one: BagLike, name: str | None, index: int, reading: Reading) -> Listing:
+    """Bags of one entry of a list or mapping; a folder holds several."""
+    if isinstance(one, (str, Path)):
+        listing = list_bags(one, reading=reading)
+        if name is None:
+            return listing
+        return replace(listing, refs=(join(str(name), listing.refs),))
+    ref = one if isinstance(one, Openable) else as_bag(one, str(index))
+    return Listing((_read_as(ref if name is None else _renamed(ref, str(name)), reading),), {})
+
+
+def as_bag(bag: BagLike, name: str = "0") -> Bag:
+    """One bag from an array (N, d), the path of a feature file, a `Bag` or a reference to one."""
+    if isinstance(bag, Openable):
+        return bag.open()
+    if isinstance(bag, (str, Path)):
+        return open_bag(bag)
+    features = torch.as_tensor(bag)
+    if features.ndim != 2 or not features.dtype.is_floating_point:
+        raise InputError(
+            f"Bag {name} has shape {tuple(features.shape)} and type {features.dtype}; expected (N, d) floating-point features."
+        )
+    return Bag(name, features)
+
+
+def _renamed(ref: Openable, name: str) -> Openable:
+    return replace(ref, sample=name) if isinstance(ref, BagRef) else replace(ref.open(), slide_id=name)
+
+
+def _read_as(ref: Openable, reading: Reading) -> Openable:
+    """The same reference with what the user says about it."""
+    if reading == AS_WRITTEN:
+        return ref
+    if isinstance(ref, BagRef):
+        return replace(ref, reading=reading)
+    bag = ref.open()
+    return replace(bag, encoder=reading.encoder_name or bag.encoder, any_resolution=reading.any_resolution)
+
+
+def meant(ref: Openable) -> Openable:
+    """The same reference, named by the user or a table: a file without features is then a failure."""
+    return replace(ref, meant=True) if isinstance(ref, BagRef) else ref
+
+
+def join(sample: str, refs: Iterable[Openable]) -> Openable:
+    """The slides of a patient as one bag, opened when it is needed where all of them are files."""
     refs = list(refs)
-    return BagRef(sample, tuple(path for ref in refs for path in ref.paths), refs[0].reading, meant=True)
+    files = [ref for ref in refs if isinstance(ref, BagRef)]
+    if len(files) < len(refs):
+        return concatenate(sample, [ref.open() for ref in refs])
+    return BagRef(sample, tuple(file for ref in files for file in ref.files), files[0].reading, meant=True)
 
 
 def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading = AS_WRITTEN) -> Listing:
@@ -120,8 +200,8 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
 
 
 def group_by_patient(listing: Listing, patients: Mapping[str, str]) -> tuple[Listing, list[str]]:
-    """Join the slides of each patient into one sample; also returns the slides that the mapping does not name."""
-    groups: dict[str, list[BagRef]] = defaultdict(list)
+    """Join the slides of each patient into one bag; also returns the slides that the mapping does not name."""
+    groups: dict[str, list[Openable]] = defaultdict(list)
     unknown = []
     for ref in listing.refs:
         if ref.sample in patients:

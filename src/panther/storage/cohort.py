@@ -1,13 +1,14 @@
 """Which bags a request is about: a features folder, perhaps narrowed and grouped by a clinical table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from panther.errors import InputError
-from panther.storage.bags import AS_WRITTEN, BagRef, Reading, group_by_patient, list_bags
+from panther.storage.bags import AS_WRITTEN, Reading, group_by_patient, list_bags, meant
 from panther.storage.tables import read_table
+from panther.types import Openable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Selection:
     """The samples of a request."""
 
-    refs: tuple[BagRef, ...]
+    refs: tuple[Openable, ...]
     problems: Mapping[str, str]  # sample -> sentence
     notes: list[str] = field(default_factory=list)
     clinical: "pd.DataFrame | None" = None  # indexed by sample
@@ -45,7 +46,7 @@ def select_slides(
         return Selection(listing.refs, listing.problems)
     clinical = read_table(table, split)
     known = {ref.sample for ref in listing.refs} | set(listing.problems)
-    refs = tuple(replace(ref, meant=True) for ref in listing.refs if ref.sample in clinical.index)
+    refs = tuple(meant(ref) for ref in listing.refs if ref.sample in clinical.index)
     missing = [slide for slide in clinical.index if slide not in known]
     if not refs:
         raise InputError(

@@ -7,10 +7,9 @@ import torch
 
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
-from panther.storage.bags import BagRef
 from panther.storage.readers import open_bag
 from panther.storage.writers import BLOCK, cast, writers
-from panther.types import Bag, PatchSpec
+from panther.types import Bag, Openable, PatchSpec
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
@@ -33,14 +32,13 @@ class Conversion:
                 f"`mpp={self.mpp}` is not a plausible resolution; expected 0.05 to 5 micrometres per pixel."
             )
 
-    def __call__(self, ref: BagRef) -> str:
+    def __call__(self, ref: Openable) -> str:
         """Convert one file; 'written', or 'kept' where an earlier run has written these very features."""
         bag = ref.open()
         target = self.folder / f"{bag.slide_id}{writers.entry(self.to).metadata['suffix']}"
-        if target.resolve() == ref.paths[0].resolve():
-            raise InputError(
-                f"{ref.paths[0]}: would be overwritten by its own conversion; choose another output folder."
-            )
+        for file in ref.files:
+            if target.resolve() == file.resolve():
+                raise InputError(f"{file}: would be overwritten by its own conversion; choose another output folder.")
         dtype = bag.features.dtype if self.dtype == "keep" else DTYPES[self.dtype]
         bag = self._in_pixels(bag)
         if _finished(target, bag, dtype, keeps_coords=writers.entry(self.to).metadata["coords"]):

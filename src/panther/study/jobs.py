@@ -26,9 +26,9 @@ from panther.models.tasks import fit_task
 from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.atomic import atomic_write
-from panther.storage.bags import BagRef
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.study.cache import load_embeddings, sound_checkpoint
+from panther.types import Openable
 from panther.version import __version__
 
 
@@ -43,7 +43,7 @@ def cache_key(*parts: Any) -> str:
 class PrototypeJob:
     """Fit prototypes on training bags."""
 
-    bags: tuple[BagRef, ...]
+    bags: tuple[Openable, ...]
     settings: KMeansSettings
     path: Path
 
@@ -64,7 +64,7 @@ class PrototypeJob:
 class EmbeddingJob:
     """Embed all samples on given prototypes."""
 
-    bags: tuple[BagRef, ...]
+    bags: tuple[Openable, ...]
     prototypes: Path
     method: Named
     path: Path  # .npy; the samples in it stand in the .json beside it
@@ -201,7 +201,7 @@ class HeadJob:
 class NetworkJob:
     """Train a supervised network on bags and predict every part."""
 
-    bags: Mapping[str, BagRef]
+    bags: Mapping[str, Openable]
     prototypes: Path | None
     method: Named
     loss: Named

@@ -15,9 +15,10 @@ from panther.cohort.split_files import SplitFiles, assign, read_splits
 from panther.cohort.splits import Split, SplitSettings, balanced_splits, strata
 from panther.cohort.targets import Classes, Survival, Target
 from panther.errors import InputError
-from panther.storage.bags import BagRef, Listing, Reading, join, list_bags
+from panther.storage.bags import Listing, Reading, join, list_bags
 from panther.storage.cohort import without_features
 from panther.study.file import ColumnSplits, SplitSpec, Study
+from panther.types import Openable
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Population:
     target: Target
     table: pd.DataFrame  # one row a sample
     splits: tuple[Split, ...]
-    bags: Mapping[str, Mapping[str, BagRef]]  # encoder -> sample -> its slides
+    bags: Mapping[str, Mapping[str, Openable]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
     problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> sentence
     missing: Mapping[str, str] = field(
@@ -169,7 +170,7 @@ def _missing(cohort: Cohort, listings: Mapping[str, Listing]) -> dict[str, str]:
     return told | {slide: why for listing in listings.values() for slide, why in listing.problems.items()}
 
 
-def _bags(cohort: Cohort, listing: Listing) -> dict[str, BagRef]:
+def _bags(cohort: Cohort, listing: Listing) -> dict[str, Openable]:
     refs = {ref.sample: ref for ref in listing.refs}
     return {s.id: join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples}
 

@@ -11,12 +11,12 @@ from panther.mil import networks
 from panther.models.presets import TrainSettings, preset
 from panther.prototypes import KMeansSettings
 from panther.prototypes.patches import scan_bags
-from panther.storage.bags import BagRef
 from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged, load_predictions
 from panther.study.file import Cell, Study
 from panther.study.jobs import EmbeddingJob, HeadJob, NetworkJob, Parts, PrototypeJob, cache_key, run_job
 from panther.study.population import Population, gather, subset
+from panther.types import Openable
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _first(told: Mapping[str, str]) -> str:
 
 
 def _looks(
-    encoder: str, bags: Mapping[str, BagRef], store: FingerprintStore, work: Work
+    encoder: str, bags: Mapping[str, Openable], store: FingerprintStore, work: Work
 ) -> tuple[dict[str, _Look], dict[str, str]]:
     """Size and content of every sample, read only where its files have changed, and a sentence for each that cannot be used."""
     try:

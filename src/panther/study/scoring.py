@@ -20,7 +20,8 @@ from panther.evaluation.metric_names import TITLES
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.evaluation.verdicts import about_perfect
 from panther.models.model import Model
-from panther.storage.bags import BagRef, Listing, group_by_patient
+from panther.storage.bags import Listing, group_by_patient
+from panther.types import Openable
 
 RESAMPLES = 1000
 
@@ -66,8 +67,8 @@ def trained_task(model: Model, source: object = "the model") -> TaskSpec | None:
 
 
 def in_units(
-    refs: Sequence[BagRef], level: Level, rows: pd.DataFrame | None
-) -> tuple[tuple[BagRef, ...], Level, list[str]]:
+    refs: Sequence[Openable], level: Level, rows: pd.DataFrame | None
+) -> tuple[tuple[Openable, ...], Level, list[str]]:
     """Slides as samples of that level where it can be had, and what is worth a word; without a table only TCGA's names tell the patient."""
     if level == "slide":
         return tuple(refs), level, []

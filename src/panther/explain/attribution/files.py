@@ -11,10 +11,9 @@ from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohor
 from panther.explain.attribution.model import Attribution
 from panther.explain.maps import MapSettings, make_map
 from panther.explain.requests import MapJob
-from panther.storage.bags import BagRef
 from panther.storage.json_files import write_json
 from panther.storage.tables import write_spreadsheet
-from panther.types import Prototypes
+from panther.types import Openable, Prototypes
 from panther.version import __version__
 
 FORMAT = 1
@@ -77,7 +76,7 @@ class Maps(NamedTuple):
 
 def write_slides(
     found: Attribution,
-    samples: Sequence[BagRef],
+    samples: Sequence[Openable],
     jobs: Mapping[Path, MapJob],
     how: tuple[Prototypes, MapSettings],
     folder: Path,
@@ -92,7 +91,7 @@ def write_slides(
         (jobs[path], outputs_to_show(found, row[ref.sample]))
         for ref in samples
         if ref.sample in row
-        for path in ref.paths
+        for path in ref.files
     ]
     files: list[Path] = []
     failures: dict[str, str] = {}

@@ -18,7 +18,7 @@ from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
 from panther.models.model import Model
 from panther.models.scaling import moments
-from panther.storage.bags import BagRef
+from panther.types import Openable
 
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations a sample
 KINDS = ("exact", "shapley", "integrated-gradients")
@@ -114,7 +114,7 @@ def check_attributable(model: Model) -> None:
 
 def attribute(
     model: Model,
-    bags: Sequence[BagRef],
+    bags: Sequence[Openable],
     settings: AttributionSettings | None = None,
     *,
     work: Work = HERE,

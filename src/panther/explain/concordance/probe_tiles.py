@@ -10,9 +10,9 @@ import numpy as np
 
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
-from panther.storage.bags import BagRef, list_bags
+from panther.storage.bags import list_bags
 from panther.storage.readers import BAG_SUFFIXES, open_bag
-from panther.types import Bag
+from panther.types import Bag, Openable
 
 if TYPE_CHECKING:
     from panther.encoders.pipeline import Pipeline
@@ -180,7 +180,7 @@ def _enough(place: Path, classes: tuple[str, ...]) -> None:
         raise InputError(f"{place}: {found}; a probe needs at least two classes, {EXPECTED}.")
 
 
-def _checked(ref: BagRef, first: Bag | None) -> Bag:
+def _checked(ref: Openable, first: Bag | None) -> Bag:
     bag = ref.open()
     if first is not None and (bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder)):
         raise InputError(
