@@ -1,4 +1,4 @@
-"""map_slides: order, failures, executors, and a cluster one of whose workers dies."""
+"""map_slides and the loops over it: order, failures, executors, and a cluster one of whose workers dies."""
 
 import os
 import signal
@@ -6,16 +6,18 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 import pytest
 import torch
 
-from panther.errors import InputError
-from panther.execution import Work, map_slides, open_executor
+from panther.errors import InputError, NotABagError
+from panther.execution import HERE, Work, collect, map_all, map_slides, open_executor, open_work, stream
 from panther.workers import GuardedPool, process_context, reading
 
 
@@ -39,6 +41,75 @@ def test_outcomes_come_in_order_and_a_failure_does_not_stop_the_others(workers):
     assert [o.value for o in outcomes] == [0, 1, 4, None, 16, None, 36, 49]
     assert outcomes[3].reason == "three is refused"
     assert outcomes[5].reason.startswith("5: unexpected KeyError")
+
+
+def only_even(number: int) -> int:
+    """Odd numbers hold something else; three is damaged."""
+    if number == 3:
+        raise InputError("3: damaged.")
+    if number % 2:
+        raise NotABagError(f"{number}: no bag.")
+    return number * number
+
+
+class Slide(NamedTuple):
+    """An item that has a name of its own."""
+
+    sample: str
+    number: int
+
+
+def square_of(slide: Slide) -> int:
+    return square(slide.number)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_values_and_failures_are_collected_under_the_names_of_their_items(workers):
+    slides = [Slide(name, number) for number, name in enumerate("abcdef")]
+    with nullcontext(HERE) if workers is None else open_work(workers) as work:
+        values, failures = collect(square_of, slides, "squaring", work)
+    assert values == {"a": 0, "b": 1, "c": 4, "e": 16}
+    assert list(failures) == ["d", "f"]
+    assert failures["d"] == "three is refused"
+    assert failures["f"].startswith("f: unexpected KeyError")
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_stream_yields_what_went_well_and_keeps_apart_what_failed_and_what_was_never_meant(workers):
+    failures: dict[str, str] = {}
+    skipped: set[str] = set()
+    with nullcontext(HERE) if workers is None else open_work(workers) as work:
+        found = list(stream(only_even, range(6), "squaring", work, failures, skipped))
+    assert found == [(0, 0), (2, 4), (4, 16)]
+    assert failures == {"3": "3: damaged."}
+    assert skipped == {"1", "5"}
+
+
+def test_a_stream_hands_on_each_value_before_the_next_is_worked_on():
+    worked = []
+    values = stream(lambda n: worked.append(n) or n, range(3), "counting", HERE, {})
+    next(values)
+    assert worked == [0]
+
+
+def test_the_only_item_that_was_asked_for_fails_where_it_holds_something_else():
+    assert collect(only_even, [1], "squaring") == ({}, {"1": "1: no bag."})
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_all_values_come_in_order_or_the_first_failure_is_raised(workers):
+    with nullcontext(HERE) if workers is None else open_work(workers) as work:
+        assert map_all(square, [2, 1, 0], "squaring", work) == [4, 1, 0]
+        with pytest.raises(InputError, match="three is refused"):
+            map_all(square, range(8), "squaring", work)
+
+
+def test_a_progress_bar_shows_what_is_done_and_how_much_of_it():
+    reported = []
+    seen = Work(track=lambda items, what, total: reported.append((what, total)) or items)
+    collect(square, [1, 2], "collecting", seen)
+    map_all(square, [1, 2, 4], "mapping", seen)
+    assert reported == [("collecting", 2), ("mapping", 3)]
 
 
 def test_where_an_unexpected_error_came_from_is_logged(caplog):

@@ -242,8 +242,8 @@ def _attempt(function: Callable[[T], R], item: T) -> _Result:
 
 
 def name_of(item: Any) -> str:
-    """What to call an item in a message: the sample it is, or holds."""
-    parts = item if isinstance(item, tuple) else (item,)
+    """What to call an item in a message: the name of the slide or patient that it is, or holds."""
+    parts = (item, *item) if isinstance(item, tuple) else (item,)
     return str(next((part.sample for part in parts if hasattr(part, "sample")), item))
 
 
