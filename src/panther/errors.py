@@ -1,7 +1,7 @@
 """Errors are sentences: the file, what was found, what was expected, what to do."""
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 
 class InputError(ValueError):
@@ -20,11 +20,16 @@ def not_finite(source: str, row: int) -> InputError:
     return InputError(f"{source}: row {row} of the features holds NaN or an infinite number; extract this slide again.")
 
 
+def listed(names: Iterable[object], limit: int = 40) -> str:
+    """Names for a sentence: the first ones, and how many more there are."""
+    texts = [str(name) for name in names]
+    return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
+
+
 def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:
     """What was probably meant, then what is known: ``did you mean 'ot'? Known are panther, ot``."""
     asked, plain = str(name).lower(), {entry.lower(): entry for entry in known}
     close = difflib.get_close_matches(asked, plain, n=1)
     meant = (aliases or {}).get(asked) or (plain[close[0]] if close else None)
-    more = f" and {len(known) - limit} more" if len(known) > limit else ""
-    listed = (", ".join(list(known)[:limit]) or "none") + more
-    return f"did you mean {meant!r}? Known are {listed}" if meant in known else f"known are {listed}"
+    names = listed(known, limit) or "none"
+    return f"did you mean {meant!r}? Known are {names}" if meant in known else f"known are {names}"

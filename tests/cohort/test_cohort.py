@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from panther.cohort.columns import Columns
 from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
+from panther.storage.clinical import Columns
 
 LABEL = LabelEndpoint("label")
 TIMES = SurvivalEndpoint(time="days", event="event")

@@ -9,12 +9,12 @@ import typer
 from typer.testing import CliRunner
 
 from panther.cli import splits as command
-from panther.cohort.columns import Columns
 from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.split_files import assign, read_splits, write_splits
 from panther.cohort.splits import SplitSettings, make_splits
 from panther.errors import InputError
+from panther.storage.clinical import Columns
 
 ROWS = [f'0{i},p{i // 2},{"ab"[i // 2 % 2]},"x, {i}",0{i}.50' for i in range(16)]
 HEADER = "slide_id,case_id,label,comment,number"

@@ -1,4 +1,4 @@
-"""Clinical tables: ids are strings, columns are found by the field's habits, the slides of a patient belong together."""
+"""Clinical tables: ids are strings, columns are found by the field's aliases, the slides of a patient belong together."""
 
 import csv
 
@@ -9,8 +9,8 @@ from layouts import features, write
 
 from panther.errors import InputError
 from panther.storage.bags import list_bags
-from panther.storage.cohort import select_slides
-from panther.storage.tables import read_table
+from panther.storage.clinical import Columns, read_clinical, select_slides
+from panther.storage.tables import as_table, with_types
 
 REAL = [
     "survival/TCGA_KIRC_overall_survival_k=0/train.csv",
@@ -30,22 +30,22 @@ def table(path, text):
 @pytest.mark.parametrize("name", REAL)
 def test_real_tables_are_read_as_they_are(shared_data, name):
     path = shared_data / "tables" / name
-    read, raw = read_table(path), pd.read_csv(path, dtype=str, keep_default_na=False)
+    read, raw = read_clinical(path), pd.read_csv(path, dtype=str, keep_default_na=False)
     slides = raw["FILENAME" if "FILENAME" in raw else "slide_id"]
     patients = raw["PATIENT" if "PATIENT" in raw else "case_id"]
-    assert list(read.index) == list(read["slide_id"]) == list(slides)
-    assert list(read["case_id"]) == list(patients)
-    assert set(raw.columns) <= set(read.columns)
+    assert list(read.rows.index) == read.who.slide == list(slides)
+    assert read.who.patient == list(patients)
+    pd.testing.assert_frame_equal(read.rows.reset_index(drop=True), raw)
 
 
 def test_a_split_folder_gives_its_parts(shared_data):
     folder = shared_data / "tables" / "survival" / "TCGA_KIRC_overall_survival_k=0"
     for split in ("train", "test", "test_cptac"):
-        assert read_table(folder, split).equals(read_table(folder / f"{split}.csv"))
+        assert as_table(folder, split).equals(as_table(folder / f"{split}.csv"))
     with pytest.raises(InputError, match=r"val\.csv: there is no such table"):
-        read_table(folder, "val")
+        as_table(folder, "val")
     with pytest.raises(InputError, match="`split="):
-        read_table(folder)
+        as_table(folder)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
@@ -56,38 +56,66 @@ def test_ids_stay_strings_even_when_they_look_like_numbers(tmp_path, suffix):
         content.to_parquet(path)
     else:
         content.to_csv(path, sep="\t" if suffix == ".tsv" else ",", index=False)
-    read = read_table(path)
-    assert list(read.index) == ["007", "010", "1e5"]
-    assert list(read["case_id"]) == ["01", "02", "02"]
-    assert read["age"].dtype.kind == "i"
+    read = read_clinical(path)
+    assert read.who.slide == ["007", "010", "1e5"]
+    assert read.who.patient == ["01", "02", "02"]
+    assert list(read.rows["age"]) == ["1", "2", "3"]
+
+
+def test_a_data_frame_and_its_file_are_the_same_table(tmp_path):
+    frame = pd.DataFrame({"slide_id": ["007", "8"], "grade": ["None", None], "age": [61, 62], "site": ["a", "b"]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    pd.testing.assert_frame_equal(as_table(frame), as_table(tmp_path / "t.csv"))
+    by_slide = frame.set_index("slide_id")  # as many notebooks keep it
+    assert read_clinical(by_slide).who.slide == ["007", "8"]
+    assert list(as_table(frame.assign(split=["train", "test"]), "test")["slide_id"]) == ["8"]
+
+
+def test_numbers_are_numbers_on_request_and_a_class_called_none_is_no_gap():
+    words = pd.DataFrame({"age": ["61", "", "59"], "code": ["007", "8", "9"], "grade": ["None", "NA", "[Unknown]"]})
+    read = with_types(words.assign(n=["1", "2", "3"], case_id=["1", "2", "3"]), ["case_id"])
+    assert (read["age"].dtype.kind, read["n"].dtype.kind) == ("f", "i")
+    assert list(read["code"]) == ["007", "8", "9"]
+    assert list(read["case_id"]) == ["1", "2", "3"]
+    assert list(read["grade"].isna()) == [False, True, True]
 
 
 @pytest.mark.parametrize("slide", ["slide_id", "FILENAME", "slide", "wsi", "image_id"])
 @pytest.mark.parametrize("patient", ["case_id", "PATIENT", "patient_id", "patient"])
-def test_columns_are_found_by_the_habits_of_the_field(tmp_path, slide, patient):
-    read = read_table(table(tmp_path / "t.csv", f"{patient},x,{slide}\n01,a,001\n02,b,002\n"))
-    assert list(read.index) == ["001", "002"]
-    assert list(read["case_id"]) == ["01", "02"]
+def test_columns_are_found_by_the_field_s_aliases(tmp_path, slide, patient):
+    read = read_clinical(table(tmp_path / "t.csv", f"{patient},x,{slide}\n01,a,001\n02,b,002\n"))
+    assert read.who.slide == ["001", "002"]
+    assert read.who.patient == ["01", "02"]
+
+
+def test_named_columns_go_before_the_usual_ones(tmp_path):
+    path = table(tmp_path / "t.csv", "slide_id,file,who,lab\nx,a.svs,p,L\ny,b.svs,q,M\n")
+    who = read_clinical(path, columns=Columns("file", "who", "lab")).who
+    assert (who.slide, who.patient, who.site) == (["a", "b"], ["p", "q"], ["L", "M"])
+    with pytest.raises(InputError, match="no site column 'labs'; did you mean 'lab'"):
+        read_clinical(path, columns=Columns(site="labs"))
 
 
 def test_names_of_slide_files_lose_their_ending_and_nothing_else(tmp_path):
-    read = read_table(table(tmp_path / "t.csv", "slide_id\na.svs\nTCGA-AS.3c2ee\nb.NDPI\nc.tar\n"))
-    assert list(read.index) == ["a", "TCGA-AS.3c2ee", "b", "c.tar"]
+    read = read_clinical(table(tmp_path / "t.csv", "slide_id\na.svs\nTCGA-AS.3c2ee\nb.NDPI\nc.tar\n"))
+    assert read.who.slide == ["a", "TCGA-AS.3c2ee", "b", "c.tar"]
 
 
 def test_the_patient_is_inferred_from_tcga_barcodes_only_where_all_slides_have_one(tmp_path):
     barcodes = "slide_id\nTCGA-AS-3777-01Z-00-DX1.3c2e\nTCGA-AS-3777-01Z-00-DX2\nTCGA-B0-5691-01Z\n"
-    read = read_table(table(tmp_path / "t.csv", barcodes))
-    assert list(read["case_id"]) == ["TCGA-AS-3777", "TCGA-AS-3777", "TCGA-B0-5691"]
-    assert "case_id" not in read_table(table(tmp_path / "u.csv", barcodes + "other\n")).columns
+    read = read_clinical(table(tmp_path / "t.csv", barcodes))
+    assert list(read.with_ids()["case_id"]) == ["TCGA-AS-3777", "TCGA-AS-3777", "TCGA-B0-5691"]
+    unknown = read_clinical(table(tmp_path / "u.csv", barcodes + "other\n"))
+    assert not unknown.who.patients_known
+    assert "case_id" not in unknown.with_ids().columns
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name,age\na,1\n", "no slide column among name, age"),
-        ("slide_id,age\na,1\na,2\nb,3\n", "1 slides have more than one row, e.g. a"),
-        ("slide_id,age\na,1\n,2\n", "the first is line 3"),
+        ("name,age\na,1\n", "neither a slide nor a patient column among name, age"),
+        ("slide_id,age\na,1\na,2\nb,3\n", "1 slides have several rows that differ, e.g. a"),
+        ("slide_id,age\na,1\na,1\n,2\n", "the first is line 4"),
         ("slide_id,age\n", "no rows"),
         ("", "not a readable table"),
         ("slide_id\n\xff\n", None),
@@ -97,25 +125,27 @@ def test_a_table_that_cannot_be_meant_is_refused_by_name(tmp_path, text, said):
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError) as caught:
-        read_table(path)
+        read_clinical(path)
     assert str(path) in str(caught.value)
     assert said is None or said in str(caught.value)
 
 
 def test_a_column_says_which_rows_are_a_split(tmp_path):
     path = table(tmp_path / "t.csv", "slide_id,split\na,train\nb,test\nc,train\n")
-    assert list(read_table(path, "train").index) == ["a", "c"]
+    assert read_clinical(path, "train").who.slide == ["a", "c"]
     with pytest.raises(InputError, match="test, train"):
-        read_table(path, "val")
+        as_table(path, "val")
     with pytest.raises(InputError, match="needs a column `split`"):
-        read_table(table(tmp_path / "u.csv", "slide_id\na\n"), "train")
+        as_table(table(tmp_path / "u.csv", "slide_id\na\n"), "train")
 
 
-def test_a_slide_may_stand_in_two_splits_but_not_twice_in_one(tmp_path):
-    path = table(tmp_path / "t.csv", "slide_id,split\na,train\na,test\nb,test\nb,test\n")
-    assert list(read_table(path, "train").index) == ["a"]
-    with pytest.raises(InputError, match="more than one row"):
-        read_table(path, "test")
+def test_a_slide_may_stand_in_two_splits_but_not_with_two_answers_in_one(tmp_path):
+    path = table(tmp_path / "t.csv", "slide_id,split,x\na,train,1\na,test,1\nb,test,1\nb,test,1\nc,val,1\nc,val,2\n")
+    assert read_clinical(path, "train").who.slide == ["a"]
+    test = read_clinical(path, "test")
+    assert (test.who.slide, test.duplicates) == (["a", "b"], 1)
+    with pytest.raises(InputError, match="several rows that differ"):
+        read_clinical(path, "val")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import re
 
+_COLUMN = re.compile(r"`columns\.(slide|patient|site)`")
 _PARAMETER = re.compile(r"`([a-z][a-z0-9_]*)=([^`]*)`")
 # where an option is not the parameter's name with dashes
 _OPTIONS = {
@@ -13,8 +14,8 @@ _OPTIONS = {
 
 
 def as_typed(sentence: str) -> str:
-    """Sentence with options in place of parameters: `dtype=float32` is --dtype float32, `normalise=True` is --normalise."""
-    return _PARAMETER.sub(_option, sentence)
+    """Sentence with options in place of parameters: `dtype=float32` is --dtype float32, `columns.site` is --site-column."""
+    return _PARAMETER.sub(_option, _COLUMN.sub(r"--\1-column", sentence))
 
 
 def _option(found: re.Match[str]) -> str:

@@ -48,7 +48,7 @@ def attribute(
     from panther.explain.names import read_names
     from panther.models.model_file import load_model
     from panther.slides import read_mpp_table
-    from panther.storage.cohort import select_slides
+    from panther.storage.clinical import select_slides
     from panther.storage.inputs import check_output_folder
 
     model = load_model(model_file)

@@ -54,7 +54,7 @@ def embed(
     """Turn every bag of FEATURES into one slide embedding; a killed run goes on where it was."""
     from panther.aggregators import embed_cohort
     from panther.storage.atomic import check_name
-    from panther.storage.cohort import select_slides
+    from panther.storage.clinical import select_slides
     from panther.storage.embeddings import check_columns, check_embedding_path, write_embeddings
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes

@@ -55,13 +55,12 @@ def train(
     as_json: common.JsonOption = False,
 ) -> None:
     """Train one final model on all samples of the table, or of one part of it, and save it as one file."""
-    from panther.cohort.columns import read_part
     from panther.cohort.load import load_cohort
     from panther.cohort.spec import TaskSpec
     from panther.models.model import train_model
     from panther.models.model_file import save_model
     from panther.storage.bags import join, list_bags
-    from panther.storage.cohort import without_features
+    from panther.storage.clinical import read_clinical, without_features
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
 
@@ -72,7 +71,7 @@ def train(
     _check_prototypes(method, n_prototypes, given, prototypes)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
     check_output(output, listing.refs, table, prototypes)
-    cohort = load_cohort(read_part(table, split), spec.endpoint(), listing, spec.level)
+    cohort = load_cohort(read_clinical(table, split), spec.endpoint(), listing, spec.level)
     changed: dict[str, Any] = {"device": common.checked_device(device)} | ({} if epochs is None else {"epochs": epochs})
     recipe = replace(recipe, training=replace(recipe.training, **changed))
     refs = {ref.sample: ref for ref in listing.refs}
@@ -159,10 +158,9 @@ def predict(
 
     Features of another encoder or resolution are refused. The outcome's columns are those of the training unless they are named here.
     """
-    from panther.cohort.columns import read_part
     from panther.models.model import predict_bags
     from panther.models.model_file import load_model
-    from panther.storage.cohort import select_slides
+    from panther.storage.clinical import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.json_files import write_json
     from panther.storage.tables import write_spreadsheet
@@ -179,10 +177,9 @@ def predict(
         check_output(metrics, chosen.refs, model_file, table)
         if metrics.resolve() == output.resolve():
             raise InputError(f"{metrics}: cannot hold both the predictions (-o) and the scores (--metrics).")
-    rows = None if table is None else read_part(table, split)
     asked = {"label": label, "survival": survival, "time": time, "event": event, "censorship": censorship}
-    cohort, notes = _outcomes(model, {k: v for k, v in asked.items() if v}, rows, level, chosen.refs)
-    refs, unit, more = in_units(chosen.refs, level, rows)
+    cohort, notes = _outcomes(model, {k: v for k, v in asked.items() if v}, chosen.table, level, chosen.refs)
+    refs, unit, more = in_units(chosen.refs, level, chosen.table)
     with common.open_work(workers, refs) as work:
         samples, predictions, failures = predict_bags(model, refs, work=work)
     scores = None if cohort is None else score(model, samples, predictions, cohort)
@@ -203,12 +200,12 @@ def predict(
     common.report(result, lines, {**chosen.problems, **failures}, as_json=as_json, notes=told)
 
 
-def _outcomes(model: Any, asked: dict[str, str], rows: Any, level: Any, refs: Sequence[Any]) -> tuple[Any, list[str]]:
+def _outcomes(model: Any, asked: dict[str, str], table: Any, level: Any, refs: Sequence[Any]) -> tuple[Any, list[str]]:
     """Samples whose outcome the table knows, and why there are none: a fault where it was asked for, else worth a word."""
     from panther.cohort.spec import TaskSpec
     from panther.study.scoring import known_outcomes, trained_task
 
-    if rows is None:
+    if table is None:
         if asked:
             raise InputError(f"--{next(iter(asked))} names a column of a --table; give the table.")
         return None, []
@@ -216,7 +213,7 @@ def _outcomes(model: Any, asked: dict[str, str], rows: Any, level: Any, refs: Se
     if task is None:
         return None, []
     try:
-        return known_outcomes(model, task, rows, level, [ref.sample for ref in refs]), []
+        return known_outcomes(model, task, table, level, [ref.sample for ref in refs]), []
     except InputError as error:
         if asked:
             raise

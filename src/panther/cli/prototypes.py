@@ -38,7 +38,7 @@ def prototypes(
     """Fit prototypes by K-means on the patches of the training slides."""
     from panther.prototypes import KMeansSettings, fit_prototypes
     from panther.prototypes.choose import choose_c, parse_count, parse_range
-    from panther.storage.cohort import select_slides
+    from panther.storage.clinical import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import save_prototypes
 

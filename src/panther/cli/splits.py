@@ -54,10 +54,10 @@ def splits(
     as_json: common.JsonOption = False,
 ) -> None:
     """Divide a cohort at patient level, or check given splits for leakage."""
-    from panther.cohort.columns import Columns
     from panther.cohort.site_folds import Effort
     from panther.cohort.splits import SplitSettings
     from panther.errors import InputError
+    from panther.storage.clinical import Columns
 
     endpoint = _endpoint(label, classes, (survival, time, event, censorship))
     columns = Columns(slide_column, patient_column, site_column)

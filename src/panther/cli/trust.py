@@ -38,7 +38,7 @@ def choose(
     from panther.prototypes.choose import choose_c, parse_range
     from panther.report.prototypes import draw_choice
     from panther.report.style import check_picture, save_figure
-    from panther.storage.cohort import select_slides
+    from panther.storage.clinical import select_slides
 
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     if plot is not None:
@@ -169,7 +169,7 @@ def rare(
 ) -> None:
     """List the patches that are far from every prototype, with slide and coordinates, as CSV."""
     from panther.prototypes.rare import RarePatch, rare_patches
-    from panther.storage.cohort import select_slides
+    from panther.storage.clinical import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
     from panther.storage.tables import write_spreadsheet

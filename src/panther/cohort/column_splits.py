@@ -3,12 +3,13 @@
 import numpy as np
 import pandas as pd
 
-from panther.cohort.columns import is_missing, listed, pick
-from panther.cohort.endpoints import natural_order, plain_labels
+from panther.cohort.endpoints import natural_order
 from panther.cohort.load import Cohort
 from panther.cohort.split_files import PART
 from panther.cohort.splits import Split, check
-from panther.errors import InputError
+from panther.errors import InputError, listed
+from panther.storage.clinical import find_column
+from panther.storage.tables import is_missing, plain_labels
 
 WORDS = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 
@@ -40,7 +41,7 @@ def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[li
 
 def _per_sample(cohort: Cohort, column: str) -> dict[str, str]:
     """What the column says about each sample, empty where nothing; refuses a sample whose slides disagree."""
-    pick(cohort.rows, cohort.report.source, column, (), "split")
+    find_column(cohort.rows, column, (), "split")
     cells = plain_labels(cohort.rows[column]).mask(is_missing(cohort.rows[column]), "")
     says = {}
     for sample in cohort.samples:

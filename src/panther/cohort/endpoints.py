@@ -7,9 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from panther.cohort.columns import is_missing, listed, pick
 from panther.cohort.targets import Classes, Survival, Target
-from panther.errors import InputError
+from panther.errors import InputError, listed
+from panther.storage.clinical import find_column
+from panther.storage.tables import is_missing, plain_labels
 
 LABEL_COLUMNS = ("label", "OncoTreeCode", "OncotreeCode", "diagnosis", "Diagnosis", "isup_grade")
 ENDPOINTS = ("os", "dss", "dfi", "pfi")
@@ -75,7 +76,7 @@ class LabelEndpoint:
 
     def parse(self, table: pd.DataFrame, source: str) -> Parsed:
         """Labels; rows without one, and of classes that were not asked for, are None."""
-        name = pick(table, source, self.column, LABEL_COLUMNS, "label")
+        name = find_column(table, self.column, LABEL_COLUMNS, "label")
         if name is None:
             raise InputError(
                 f"{source}: no label column by habit among {listed(list(table.columns))}; name it with `label=`."
@@ -132,7 +133,7 @@ class SurvivalEndpoint:
             raise InputError("Name an event column (1 = event) or a censorship column (1 = censored), not both.")
         status, one = (self.censorship, "censored") if self.censorship else (self.event, "event")
         if self.time and status:
-            pick(table, source, self.time, (), "time"), pick(table, source, status, (), "status")
+            find_column(table, self.time, (), "time"), find_column(table, status, (), "status")
             return self.time, status, one
         aliases = (
             {self.endpoint: _aliases(self.endpoint)}
@@ -193,12 +194,6 @@ def _aliases(endpoint: str) -> tuple[tuple[str, str, str], ...]:
     """Columns of one endpoint."""
     names = {"e": endpoint.lower(), "E": endpoint.upper()}
     return tuple((time.format(**names), status.format(**names), one) for time, status, one in SURVIVAL_ALIASES)
-
-
-def plain_labels(column: pd.Series) -> pd.Series:
-    """Labels without the ".0" that spreadsheets and pandas leave behind on whole numbers."""
-    stripped = column.str.strip()
-    return stripped.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
 def natural_order(name: str) -> tuple[int, float, str]:

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from panther.cohort.columns import Columns, Identities, as_strings, identify, listed, read_rows, without_suffix
 from panther.cohort.endpoints import Endpoint
 from panther.cohort.targets import Classes, Survival, Target
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.storage.bags import Listing
+from panther.storage.clinical import USUAL, ClinicalTable, Columns, Identities, read_clinical
+from panther.storage.names import without_suffix
 
 Level = Literal["patient", "slide"]
 
@@ -96,11 +97,11 @@ class Cohort:
 
 
 def load_cohort(
-    table: Path | pd.DataFrame,
+    table: Path | pd.DataFrame | ClinicalTable,
     endpoint: Endpoint,
     features: Listing | Collection[str] | None = None,
     level: Level = "patient",
-    columns: Columns | None = None,
+    columns: Columns = USUAL,
 ) -> Cohort:
     """Join a clinical table with features into samples that have both, and say what was left out.
 
@@ -117,12 +118,9 @@ def load_cohort(
     columns
         Names of the slide, patient and site columns, where they are not the usual ones.
     """
-    source = str(table) if isinstance(table, Path) else str(table.attrs.get("source", "the table"))
-    written = read_rows(table) if isinstance(table, Path) else as_strings(table)
-    unique = written.drop_duplicates(ignore_index=True)
-    who = identify(unique, source, columns or Columns())
-    _refuse_repeated(who.slide, source)
-    parsed = endpoint.parse(unique, source)
+    read = table if isinstance(table, ClinicalTable) else read_clinical(table, columns=columns)
+    source, who = read.source, read.who
+    parsed = endpoint.parse(read.rows, source)
     here = _slides(features)
     labelled = [value is not None for value in parsed.values]
     keep = [i for i, slide in enumerate(who.slide) if labelled[i] and (here is None or slide in here)]
@@ -135,7 +133,7 @@ def load_cohort(
     notes = [*who.notes, *parsed.notes, *_multi_site_patients(samples, who, keep)]
     report = CohortReport(
         source=source,
-        rows=len(written),
+        rows=len(read.rows) + read.duplicates,
         samples=len(samples),
         slides=len(keep),
         patients=len({sample.patient for sample in samples}),
@@ -143,15 +141,14 @@ def load_cohort(
         outcome=f"{parsed.stated}: {endpoint.describe(target)}",
         counts=counts_of(target),
         dropped=parsed.dropped,
-        duplicates=len(written) - len(unique),
+        duplicates=read.duplicates,
         missing_features=tuple(
             s for s, ok in zip(who.slide, labelled, strict=True) if ok and here is not None and s not in here
         ),
         without_labels=_unlabelled(who, labelled, here),
         notes=tuple(notes),
     )
-    rows = unique.iloc[keep].set_axis([who.slide[i] for i in keep])
-    return Cohort(samples, target, _per_sample(unique, members), report, rows)
+    return Cohort(samples, target, _per_sample(read.rows, members), report, read.rows.iloc[keep])
 
 
 def counts_of(target: Target) -> dict[str, int]:
@@ -172,15 +169,6 @@ def _slides(features: Listing | Collection[str] | None) -> set[str] | None:
         return None
     names = [ref.sample for ref in features.refs] if isinstance(features, Listing) else features
     return {without_suffix(name) for name in names}
-
-
-def _refuse_repeated(slides: list[str], source: str) -> None:
-    names = pd.Series(slides, dtype=str)
-    repeated = names[names.duplicated()].unique()
-    if len(repeated):
-        raise InputError(
-            f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row a slide."
-        )
 
 
 def _grouped(who: Identities, keep: list[int], level: Level) -> dict[str, list[int]]:

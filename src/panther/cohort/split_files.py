@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from panther.cohort.columns import Columns, identify, listed, pick, read_rows
 from panther.cohort.load import Cohort
 from panther.cohort.splits import Split, check, shared_sites
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.storage.atomic import atomic_write, check_writable_folder
-from panther.storage.tables import SLIDE_COLUMNS
+from panther.storage.clinical import SLIDE_COLUMNS, USUAL, Columns, find_column, identify
+from panther.storage.tables import as_table
 
 FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")
 CLAM = re.compile(r"splits_(\d+)\.csv")
@@ -71,13 +71,12 @@ def read_splits(path: Path) -> SplitFiles:
 
 
 def assign(
-    files: SplitFiles, cohort: Cohort, columns: Columns | None = None, *, share_external: bool = True
+    files: SplitFiles, cohort: Cohort, columns: Columns = USUAL, *, share_external: bool = True
 ) -> tuple[list[Split], SplitReport]:
     """Splits of a cohort's samples from files, checked: no patient in two parts of a fold, sites in two parts are told.
 
     An external cohort that stands in one fold only is tested with the models of every fold, unless ``share_external`` is False.
     """
-    columns = columns or Columns()
     _refuse_shared_patients(files, columns)
     lookup = _lookup(cohort)
     notes: list[str] = []
@@ -155,7 +154,7 @@ def _parts(folder: Path) -> dict[str, pd.DataFrame]:
         raise InputError(
             f"{folder}: there is no train.csv beside {listed([file.name for file in files])}; a split needs one."
         )
-    return {file.stem: read_rows(file) for file in files}
+    return {file.stem: as_table(file) for file in files}
 
 
 def _clam(folder: Path) -> SplitFiles:
@@ -163,7 +162,7 @@ def _clam(folder: Path) -> SplitFiles:
     found = sorted((int(match[1]), file) for file in folder.iterdir() if (match := CLAM.fullmatch(file.name)))
     folds = []
     for _, file in found:
-        table = read_rows(file)
+        table = as_table(file)
         if "train" not in table.columns:
             raise InputError(f"{file}: expected CLAM's columns train, val, test; found {listed(list(table.columns))}.")
         lists = {
@@ -177,7 +176,7 @@ def _clam(folder: Path) -> SplitFiles:
 
 def _patho_bench(file: Path) -> SplitFiles:
     """Columns fold_0, fold_1 ... say train, val or test for every row."""
-    table = read_rows(file)
+    table = as_table(file)
     columns = sorted((c for c in table.columns if re.fullmatch(r"fold_\d+", c)), key=lambda c: int(c[5:]))
     if not columns:
         raise InputError(
@@ -215,8 +214,8 @@ def _split(parts: Mapping[str, pd.DataFrame], columns: Columns, lookup: Lookup, 
 
 def _samples(rows: pd.DataFrame, columns: Columns, lookup: Lookup, unknown: set[str]) -> tuple[str, ...]:
     """Samples of a part: by slide where there is a slide column, else by patient."""
-    who = identify(rows, "a table of the splits", columns)
-    by_slide = pick(rows, "", columns.slide, SLIDE_COLUMNS, "slide") is not None
+    who = identify(rows, columns)
+    by_slide = find_column(rows, columns.slide, SLIDE_COLUMNS, "slide") is not None
     names, known = (who.slide, lookup[0]) if by_slide else (who.patient, lookup[1])
     unknown |= {name for name in names if name not in known}
     return tuple(sorted({sample for name in names for sample in known.get(name, ())}))
@@ -257,7 +256,7 @@ def _refuse_shared_patients(files: SplitFiles, columns: Columns) -> None:
     for number, parts in zip(files.numbers, files.folds, strict=True):
         seen: dict[str, str] = {}
         for part, rows in parts.items():
-            for patient in identify(rows, files.source, _present(columns, rows)).patient:
+            for patient in identify(rows, _present(columns, rows)).patient:
                 if seen.setdefault(patient, part) != part:
                     raise InputError(
                         f"{files.source}, k={number}: patient {patient} is in {seen[patient]} and in {part}; "

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from panther.cohort.columns import listed
 from panther.cohort.load import Cohort, absent_classes, counts_of
 from panther.cohort.site_folds import Effort, imbalance, imbalance_by_row, site_preserving
 from panther.cohort.targets import Survival, Target
-from panther.errors import InputError
+from panther.errors import InputError, listed
 
 TIME_BINS = 4
 
@@ -226,7 +225,7 @@ def _site_kfold(cohort: Cohort, settings: SplitSettings) -> tuple[list[Split], B
     if without_site:
         raise InputError(
             f"{len(without_site)} of {len(cohort)} samples have no site, or several, e.g. {without_site[0]}; "
-            f"name the column with `site_column=`, or use the scheme kfold."
+            f"name the column with `columns.site`, or use the scheme kfold."
         )
     names, site = np.unique([str(sample.site) for sample in cohort.samples], return_inverse=True)
     rows = _indicators(cohort.target)

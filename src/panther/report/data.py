@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from panther.cohort.columns import read_rows
 from panther.errors import InputError
 from panther.evaluation.verdicts import best_rows
+from panther.storage.tables import as_table
 from panther.study.display_names import endpoint_title, method_title
 from panther.study.file import Study
 from panther.study.record import COHORT, STUDY, read_record
@@ -141,7 +141,7 @@ def load_run(folder: Path) -> Run:
     if "reference" in named["comparisons"]:
         compared = named["comparisons"]
         named["comparisons"] = compared.assign(reference=[method_title(str(name)) for name in compared["reference"]])
-    cohort = read_rows(folder / COHORT).set_index("sample", drop=False)
+    cohort = as_table(folder / COHORT).set_index("sample", drop=False)
     return Run(folder, record, study, cohort, **named)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from panther.cohort.columns import read_rows
 from panther.errors import InputError
 from panther.evaluation.shift import ShiftReport, site_shift
 from panther.explain.atlas.files import PROTOTYPES
@@ -16,6 +15,7 @@ from panther.explain.names import label, read_names
 from panther.report.data import Run, load_run, read_json
 from panther.report.fold_names import FoldNames, find_prototypes, fold_names
 from panther.report.mixtures import Mixtures, load_mixtures
+from panther.storage.tables import as_table
 from panther.types import Prototypes
 
 # option -> the command that writes such a folder, and its JSON file
@@ -154,7 +154,7 @@ def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWei
     if atlas is None or path is None or not path.exists():
         return None
     try:
-        found, table = read_proportions(path), read_rows(path)
+        found, table = read_proportions(path), as_table(path)
         count = len(atlas.rows("prototypes"))
         if count and found.pi.shape[1] != count:
             raise InputError(f"{path}: has {found.pi.shape[1]} prototypes, but atlas.json beside it has {count}.")

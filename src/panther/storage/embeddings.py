@@ -180,7 +180,7 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
         raise InputError(
             f"{path}: no column {needed!r}; it has {', '.join(sorted(columns))}. Embed with `table=` to add clinical columns."
         )
-    missing = sum(value in ("", "nan", "None") for value in columns[needed])
+    missing = sum(value in ("", "nan") for value in columns[needed])
     if missing:
         raise InputError(f"{path}: {missing} samples have no {needed}; fill the column in.")
     return samples, weights, {name: columns[name] for name in (needed, *wanted) if name in columns}

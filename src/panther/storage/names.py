@@ -6,6 +6,13 @@ from pathlib import Path
 
 from panther.errors import InputError
 
+SLIDE_SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".dcm", ".vms", ".bif", ".czi", ".h5", ".pt")
+
+
+def without_suffix(name: str) -> str:
+    """Name of a slide without the ending of its file."""
+    return name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name
+
 
 def as_text(name: str) -> str | None:
     """Name of a file as text: its bytes are UTF-8 in every locale; None where they are not."""

@@ -7,10 +7,9 @@ from typing import Any
 from panther.errors import InputError, NotABagError
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below, one_of
-from panther.storage.names import as_text, not_text
+from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
-from panther.storage.tables import SLIDE_SUFFIXES
 
 
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:

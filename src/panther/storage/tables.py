@@ -1,99 +1,129 @@
-"""Clinical tables: ids are strings, columns are found by the field's aliases."""
+"""Tables on disk: read word for word, written whole or not at all."""
 
 import csv
+import io
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.storage.atomic import atomic_write
 from panther.storage.names import refuse_repeated_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SLIDE_COLUMNS = ("slide_id", "FILENAME", "slide", "wsi", "image_id")
-PATIENT_COLUMNS = ("case_id", "PATIENT", "patient_id", "patient", "submitter_id")
-SLIDE_SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".dcm", ".vms", ".bif", ".czi", ".h5", ".pt")
-
-
-def read_table(path: Path, split: str | None = None) -> "pd.DataFrame":
-    """Read a CSV, TSV or parquet table, one row a slide, with string columns `slide_id` and, where it can be known, `case_id`.
-
-    With ``split``: the rows whose column `split` says so, or, where ``path`` is a split folder, the file `{split}.csv`.
-    """
-    path, split = part_file(path, split)
-    table = _read(path)
-    slide = find_column(path, list(table.columns), SLIDE_COLUMNS, "slide")
-    table["slide_id"] = [_without_suffix(name) for name in _ids(path, table[slide])]
-    patient = next((name for name in PATIENT_COLUMNS if name in table.columns), None)
-    if patient is not None:
-        table["case_id"] = _ids(path, table[patient])
-    elif table["slide_id"].str.match(r"TCGA-\w\w-\w{4}").all():
-        table["case_id"] = table["slide_id"].str[:12]
-    if split is not None:
-        table = part_of(path, table, split)
-    repeated = table["slide_id"][table["slide_id"].duplicated()].unique()
-    if len(repeated):
-        raise InputError(
-            f"{path}: {len(repeated)} slides have more than one row, e.g. {repeated[0]}; keep one row a slide."
-        )
-    return table.set_index("slide_id", drop=False)
-
-
-def part_file(path: Path, split: str | None) -> tuple[Path, str | None]:
-    """Table of a part and what is left to ask of its column `split`: a folder of splits has one file a part."""
-    if not path.is_dir():
-        return path, split
-    if split is None:
-        raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
-    return path / f"{split}.csv", None
-
-
-def find_column(path: Path, columns: Sequence[str], aliases: Sequence[str], what: str) -> str:
-    """Name of the first column that exists among the aliases."""
-    for name in aliases:
-        if name in columns:
-            return name
-    raise InputError(
-        f"{path}: no {what} column among {', '.join(map(str, columns))}; expected one called {' or '.join(aliases)}."
+# What tables write where there is nothing; "None" is left out on purpose, it is a class in some tables.
+MISSING = frozenset(
+    (
+        "",
+        "na",
+        "n/a",
+        "nan",
+        "<na>",
+        "null",
+        "nat",
+        "[not available]",
+        "[not applicable]",
+        "[not evaluated]",
+        "[unknown]",
+        "[discrepancy]",
     )
+)
+
+
+def as_table(table: "Path | str | pd.DataFrame", split: str | None = None) -> "pd.DataFrame":
+    """Table with every cell as a string, missing ones empty: "007" stays a name, and rows can be written back unchanged.
+
+    Parameters
+    ----------
+    table
+        CSV, TSV or parquet file, a folder of split tables (with ``split``), or a data frame.
+    split
+        The rows whose column `split` says so, or the file `{split}.csv` of a folder.
+    """
+    import pandas as pd
+
+    if isinstance(table, pd.DataFrame):
+        source, read = source_of(table), _as_strings(table)
+    else:
+        path = Path(table)
+        if path.is_dir():
+            if split is None:
+                raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
+            path, split = path / f"{split}.csv", None
+        source, read = str(path), _read(path)
+    if read.empty:
+        raise InputError(f"{source}: the table has no rows.")
+    if split is not None:
+        read = _rows_of(source, read, split)
+    read.attrs["source"] = source
+    return read
+
+
+def source_of(table: "pd.DataFrame") -> str:
+    """Where a table came from, for messages."""
+    return str(table.attrs.get("source", "the table"))
+
+
+def is_missing(column: "pd.Series") -> "pd.Series":
+    """Where a cell says nothing."""
+    return column.str.strip().str.lower().isin(MISSING)
+
+
+def plain_labels(column: "pd.Series") -> "pd.Series":
+    """Labels without the ".0" that spreadsheets, parquet and pandas leave behind on whole numbers."""
+    return column.str.strip().str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+
+
+def with_types(table: "pd.DataFrame", words: Iterable[str] = ()) -> "pd.DataFrame":
+    """Table of strings with numbers as numbers and missing cells as NaN; the columns ``words`` stay strings."""
+    import pandas as pd
+
+    known = table.apply(lambda column: column.mask(is_missing(column), ""))
+    # a number does not begin with 0: "007" is a name
+    names = [column for column in table.columns if known[column].str.fullmatch(r"0\d+").any()]
+    types = dict.fromkeys((*names, *words), str)
+    text = io.StringIO(known.to_csv(index=False))
+    typed = pd.read_csv(text, dtype=types, keep_default_na=False, na_values=[""], skip_blank_lines=False)
+    return typed.set_index(table.index)
 
 
 def _read(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     try:
-        if path.suffix == ".parquet":
-            table = read_parquet(path)
-        else:
-            separator = "\t" if path.suffix in (".tsv", ".txt") else ","
-            check_header(path, separator)
-            ids = dict.fromkeys((*SLIDE_COLUMNS, *PATIENT_COLUMNS), str)  # "007" is a name, not a number
-            table = pd.read_csv(path, sep=separator, dtype=ids, low_memory=False)
+        return _as_strings(_read_parquet(path)) if path.suffix == ".parquet" else _read_text(path)
     except InputError:
         raise
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such table.") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except (ValueError, csv.Error) as error:  # pandas' parser errors are ValueErrors
+    except (ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
+        reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"{path}: not a readable table ({error}); expected CSV, TSV or parquet with a header."
+            f"{path}: not a readable table ({reason}); expected CSV, TSV or parquet, in UTF-8, with a header."
         ) from error
-    if table.empty:
-        raise InputError(f"{path}: the table has no rows.")
-    return table
 
 
-def check_header(path: Path, separator: str) -> None:
-    """Refuse a text table in which a column stands twice: pandas would call the second one `label.1` and say nothing."""
+def _read_text(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    separator = "\t" if path.suffix in (".tsv", ".txt") else ","
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
         header = next(csv.reader(handle, delimiter=separator), [])
-    refuse_repeated_columns(path, header)
+    refuse_repeated_columns(path, header)  # pandas would call the second one `label.1` and say nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
+        table = pd.read_csv(
+            path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+        )
+    return table.fillna("")  # a line that is too short
 
 
-def read_parquet(path: Path) -> "pd.DataFrame":
+def _read_parquet(path: Path) -> "pd.DataFrame":
     """Table of a parquet file; whatever else the file is, it is refused in one sentence."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -109,29 +139,24 @@ def read_parquet(path: Path) -> "pd.DataFrame":
         ) from error
 
 
-def _ids(path: Path, column: "pd.Series") -> list[str]:
-    missing = column.isna()
-    if missing.any():
-        first = int(missing.to_numpy().argmax()) + 2  # counting the header, as a spreadsheet does
-        raise InputError(
-            f"{path}: {int(missing.sum())} rows have no {column.name}, the first is line {first}; fill it in."
-        )
-    return [str(name) for name in column]
+def _as_strings(table: "pd.DataFrame") -> "pd.DataFrame":
+    """All cells as strings, missing ones empty; an index with a name is a column."""
+    named = [name for name in table.index.names if name is not None and name not in table.columns]
+    table = table.reset_index(level=named) if named else table
+    refuse_repeated_columns(source_of(table), list(table.columns))
+    missing = table.isna()
+    return table.astype(str).mask(missing, "").reset_index(drop=True).rename(columns=str)
 
 
-def part_of(path: Path, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
+def _rows_of(source: str, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
     """Rows whose column `split` says so."""
     if "split" not in table.columns:
-        raise InputError(f"{path}: `split={split}` needs a column `split`; the table has {', '.join(table.columns)}.")
-    part = table[table["split"].astype(str) == split]
+        raise InputError(f"{source}: `split={split}` needs a column `split`; the table has {listed(table.columns)}.")
+    says = plain_labels(table["split"])
+    part = table[says == split]
     if part.empty:
-        known = ", ".join(sorted(table["split"].astype(str).unique()))
-        raise InputError(f"{path}: no row has split {split!r}; the column says {known}.")
+        raise InputError(f"{source}: no row has split {split!r}; the column says {listed(sorted(says.unique()))}.")
     return part
-
-
-def _without_suffix(name: str) -> str:
-    return name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.column_splits import column_splits
-from panther.cohort.columns import Columns, as_strings, identify, pick, read_part, without_suffix
 from panther.cohort.endpoints import Endpoint, LabelEndpoint
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.split_files import SplitFiles, assign, read_splits
@@ -16,7 +15,9 @@ from panther.cohort.splits import Split, SplitSettings, balanced_splits, strata
 from panther.cohort.targets import Classes, Survival, Target
 from panther.errors import InputError
 from panther.storage.bags import Listing, Reading, join, list_bags
-from panther.storage.cohort import without_features
+from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
+from panther.storage.names import without_suffix
+from panther.storage.tables import as_table
 from panther.study.file import ColumnSplits, SplitSpec, Study
 from panther.types import Openable
 
@@ -53,9 +54,10 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     if not listings:
         raise InputError(next(iter(problems.values())))
     files = read_splits(_splits_path(study)) if isinstance(study.splits, Path) else None
-    table = read_part(study.table) if study.table is not None else files.table() if files is not None else None
-    if table is None:
+    given = study.table if study.table is not None else files.table() if files is not None else None
+    if given is None:
         raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
+    table = read_clinical(given)
     endpoint = study.task.endpoint()
     cohort = load_cohort(table, endpoint, _common_slides(listings, table), study.task.level)
     _check_subgroups(cohort, study.evaluate_by)
@@ -67,7 +69,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         if unusable:
             problems[f"external {name}"] = next(iter(unusable.values()))
             continue
-        rows = read_part(external.table)
+        rows = read_clinical(external.table)
         extra = load_cohort(rows, _as_trained(endpoint, cohort.target), _common_slides(others, rows), study.task.level)
         population = _joined(population, extra, others, f"test_{name}")
         missing |= _missing(extra, others)
@@ -91,7 +93,7 @@ def _splits_path(study: Study) -> Path:
     """Where split tables are; a column's name in its place is a usual mistake."""
     assert isinstance(study.splits, Path)
     path = study.splits
-    if not path.exists() and study.table is not None and path.name in read_part(study.table).columns:
+    if not path.exists() and study.table is not None and path.name in as_table(study.table).columns:
         raise InputError(
             f"{path}: there is no such folder of splits; to split by the column of the table write splits: {{column: {path.name}}}."
         )
@@ -116,7 +118,7 @@ def _check_subgroups(cohort: Cohort, column: str | None) -> None:
     if column is None or column in cohort.table.columns:
         return
     source = cohort.report.source
-    pick(cohort.rows, source, column, (), "evaluate_by")
+    find_column(cohort.rows, column, (), "evaluate_by")
     raise InputError(
         f"{source}: {column} differs between slides of one patient, so patients cannot be judged by it; "
         "use another evaluate_by, or level: slide."
@@ -150,15 +152,14 @@ def concatenated(first: Target, second: Target) -> Target:
     return Survival(np.concatenate([first.time, second.time]), np.concatenate([first.event, second.event]))
 
 
-def _common_slides(listings: Mapping[str, Listing], table: pd.DataFrame) -> set[str]:
+def _common_slides(listings: Mapping[str, Listing], table: ClinicalTable) -> set[str]:
     """Slides that every encoder has; one that shares none with the table is named."""
-    source = str(table.attrs.get("source", "the table"))
-    slides = set(identify(as_strings(table), source, Columns()).slide)
+    slides = set(table.who.slide)
     found = {encoder: {ref.sample for ref in listing.refs} for encoder, listing in listings.items()}
     for encoder, names in found.items():
         if len(listings) > 1 and not slides & {without_suffix(name) for name in names}:
             raise InputError(
-                f"{source}: none of its slides has features of {encoder!r}: the table says e.g. {min(slides)!r}, "
+                f"{table.source}: none of its slides has features of {encoder!r}: the table says e.g. {min(slides)!r}, "
                 f"the features say {min(names)!r}."
             )
     return set.intersection(*found.values())

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from panther.cohort.columns import Columns, identify
 from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
+from panther.storage.clinical import Columns, identify
 from panther.storage.json_files import write_json
 from panther.study.file import Study
 from panther.study.population import Population
@@ -88,7 +88,7 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
 def _sites(population: Population) -> list[str | None]:
     who = population.table.reset_index(drop=True).astype(str)
     who = who.assign(slide_id=population.ids, case_id=population.patients)
-    return identify(who, "the population", Columns(slide="slide_id", patient="case_id")).site
+    return identify(who, Columns(slide="slide_id", patient="case_id")).site
 
 
 def _record(study: Study, run: StudyRun) -> dict[str, Any]:

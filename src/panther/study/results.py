@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panther.cohort.columns import is_missing
 from panther.cohort.targets import Classes, Target
 from panther.evaluation.intervals import Measure, bootstrap, paired_bootstrap, wilcoxon
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.execution import HERE, Work, map_all
 from panther.models.tasks import Task, load_task
+from panther.storage.tables import is_missing
 from panther.study.file import Study
 from panther.study.population import Population
 from panther.study.run import StudyRun, Trained, load_predictions

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from panther.cohort.columns import TCGA, Columns, identify, without_suffix
 from panther.cohort.endpoints import LabelEndpoint
 from panther.cohort.load import Cohort, Level, counts_of, load_cohort
 from panther.cohort.spec import TaskSpec
@@ -21,6 +20,8 @@ from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.evaluation.verdicts import about_perfect
 from panther.models.model import Model
 from panther.storage.bags import Listing, group_by_patient
+from panther.storage.clinical import TCGA, ClinicalTable
+from panther.storage.names import without_suffix
 from panther.types import Openable
 
 RESAMPLES = 1000
@@ -67,14 +68,14 @@ def trained_task(model: Model, source: object = "the model") -> TaskSpec | None:
 
 
 def in_units(
-    refs: Sequence[Openable], level: Level, rows: pd.DataFrame | None
+    refs: Sequence[Openable], level: Level, table: ClinicalTable | None
 ) -> tuple[tuple[Openable, ...], Level, list[str]]:
     """Slides as samples of that level where it can be had, and what is worth a word; without a table only TCGA's names tell the patient."""
     if level == "slide":
         return tuple(refs), level, []
     slides = [ref.sample for ref in refs]
-    if rows is not None:
-        who = identify(rows, _source(rows), Columns())
+    if table is not None:
+        who = table.who
         patients, notes = dict(zip(who.slide, who.patient, strict=True)), who.notes
     elif all(re.match(TCGA, slide) for slide in slides):
         patients, notes = {slide: slide[:12] for slide in slides}, []
@@ -85,7 +86,7 @@ def in_units(
     return group_by_patient(Listing(tuple(refs), {}), known)[0].refs, level, list(notes)
 
 
-def known_outcomes(model: Model, task: TaskSpec, rows: pd.DataFrame, level: Level, slides: Sequence[str]) -> Cohort:
+def known_outcomes(model: Model, task: TaskSpec, table: ClinicalTable, level: Level, slides: Sequence[str]) -> Cohort:
     """Samples of a table with their outcome, in the classes that the model knows."""
     endpoint = task.endpoint()
     names = getattr(model.task, "names", None)
@@ -94,7 +95,7 @@ def known_outcomes(model: Model, task: TaskSpec, rows: pd.DataFrame, level: Leve
         raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
     if isinstance(endpoint, LabelEndpoint):
         endpoint = replace(endpoint, classes=tuple(names or ()))
-    return load_cohort(rows, endpoint, slides, level)
+    return load_cohort(table, endpoint, slides, level)
 
 
 def score(model: Model, samples: Sequence[str], predictions: Mapping[str, np.ndarray], cohort: Cohort) -> Scores | None:
@@ -139,7 +140,3 @@ def _perfect(intervals: Mapping[str, Interval], target: Any, patients: np.ndarra
 
 def _plain(value: float) -> float | None:
     return None if np.isnan(value) else value
-
-
-def _source(rows: pd.DataFrame) -> str:
-    return str(rows.attrs.get("source", "the table"))

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.explain.concordance.mathematics import UNKNOWN
 from panther.explain.concordance.probe import TissueProbe
-from panther.storage.tables import SLIDE_COLUMNS, SLIDE_SUFFIXES, find_column
+from panther.storage.clinical import SLIDE_COLUMNS, find_column
+from panther.storage.names import without_suffix
+from panther.storage.tables import as_table
 from panther.types import Bag, Prototypes
 
 
@@ -117,18 +119,13 @@ def read_labels(path: Path) -> TruthLabels:
     """Read a CSV with the columns slide_id, x, y, label; a patch labelled twice in two ways is refused."""
     import pandas as pd
 
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except OSError as error:
-        raise InputError(f"{path}: the labels cannot be read ({error.strerror}).") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not a readable table ({error}); expected CSV with slide_id,x,y,label.") from error
-    slide = find_column(path, list(table.columns), SLIDE_COLUMNS, "slide")
-    for name in ("x", "y", "label"):
-        find_column(path, list(table.columns), (name,), name)
+    table = as_table(path)
+    slide = find_column(table, None, SLIDE_COLUMNS, "slide")
+    if slide is None or not {"x", "y", "label"} <= set(table.columns):
+        raise InputError(f"{path}: has the columns {listed(table.columns)}; expected slide_id, x, y and label.")
     x, y = (pd.to_numeric(table[name], errors="coerce") for name in ("x", "y"))
     bad = x.isna() | y.isna() | (table["label"].str.strip() == "")
-    if bad.any() or table.empty:
+    if bad.any():
         line = int(bad.to_numpy().argmax()) + 2  # counting the header, as a spreadsheet does
         raise InputError(f"{path}: line {line} lacks a number in x or y, or a label; every row needs all three.")
     names = table["label"].str.strip()
@@ -138,7 +135,7 @@ def read_labels(path: Path) -> TruthLabels:
     number = {name: k for k, name in enumerate(classes)}
     places: dict[str, dict[tuple[int, int], int]] = {}
     corners = zip(x.round().astype(int).tolist(), y.round().astype(int).tolist(), strict=True)
-    slides = [name.rpartition(".")[0] if name.lower().endswith(SLIDE_SUFFIXES) else name for name in table[slide]]
+    slides = [without_suffix(name) for name in table[slide]]
     for name, corner, label in zip(slides, corners, names, strict=True):
         if places.setdefault(name, {}).setdefault(corner, number[label]) != number[label]:
             raise InputError(f"{path}: the patch {corner} of {name} has two labels; keep one.")

@@ -1,0 +1,225 @@
+"""Clinical tables: whose slide each row is, and which bags of a folder a table is about."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from panther.errors import InputError, listed, suggestion
+from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
+from panther.storage.names import without_suffix
+from panther.storage.tables import as_table, is_missing, source_of, with_types
+from panther.types import Openable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SLIDE_COLUMNS = ("slide_id", "FILENAME", "slide", "wsi", "image_id")
+PATIENT_COLUMNS = ("case_id", "PATIENT", "patient_id", "patient", "submitter_id")
+SITE_COLUMNS = (
+    "tissue_source_site",
+    "site_id",
+    "center_id",
+    "center",
+    "centre",
+    "institution",
+    "hospital",
+    "data_provider",
+)
+TCGA = r"TCGA-\w\w-\w{4}(?!\w)"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns that say whose slide a row is, where they are not the usual ones."""
+
+    slide: str | None = None
+    patient: str | None = None
+    site: str | None = None
+
+
+USUAL = Columns()
+
+
+@dataclass(frozen=True)
+class Identities:
+    """Slide, patient and site of every row."""
+
+    slide: list[str]
+    patient: list[str]
+    site: list[str | None]
+    patients_known: bool  # by a column or TCGA's barcodes; else every slide counts as its own patient
+    notes: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class ClinicalTable:
+    """A clinical table as written, one row per slide."""
+
+    source: str
+    rows: "pd.DataFrame"  # all cells strings, indexed by slide
+    who: Identities
+    duplicates: int = 0  # rows that repeated another word for word; they count once
+
+    def with_ids(self) -> "pd.DataFrame":
+        """Rows with the columns `slide_id` and, where patients are known, `case_id`."""
+        ids = {"slide_id": self.who.slide} | ({"case_id": self.who.patient} if self.who.patients_known else {})
+        return self.rows.assign(**ids)
+
+
+def read_clinical(
+    table: "Path | str | pd.DataFrame", split: str | None = None, columns: Columns = USUAL
+) -> ClinicalTable:
+    """Read a clinical table (see :func:`as_table`) with one row per slide.
+
+    A row that repeats another word for word counts once; a slide with rows that differ is refused.
+    """
+    written = as_table(table, split)
+    source, unique = source_of(written), written.drop_duplicates()
+    who = identify(unique, columns)
+    rows = unique.set_axis(who.slide)
+    repeated = rows.index[rows.index.duplicated()].unique()
+    if len(repeated):
+        raise InputError(
+            f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row per slide."
+        )
+    return ClinicalTable(source, rows, who, len(written) - len(unique))
+
+
+def find_column(table: "pd.DataFrame", name: str | None, aliases: Sequence[str], what: str) -> str | None:
+    """Column by its name, which must exist, or the first of the aliases that does, or None."""
+    if name is not None and name not in table.columns:
+        known = [str(column) for column in table.columns]
+        raise InputError(f"{source_of(table)}: there is no {what} column {name!r}; {suggestion(name, known)}.")
+    return name or next((alias for alias in aliases if alias in table.columns), None)
+
+
+def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
+    """Slide, patient and site of every row of a table of strings."""
+    source = source_of(table)
+    slide = find_column(table, columns.slide, SLIDE_COLUMNS, "slide")
+    patient = find_column(table, columns.patient, PATIENT_COLUMNS, "patient")
+    site = find_column(table, columns.site, SITE_COLUMNS, "site")
+    if slide is None and patient is None:
+        raise InputError(
+            f"{source}: neither a slide nor a patient column among {listed(table.columns)}; "
+            "expected e.g. slide_id and case_id, or name them with `columns.slide` and `columns.patient`."
+        )
+    notes = []
+    slides = [without_suffix(name) for name in _ids(table, slide or str(patient))]
+    if slide is None:
+        notes.append(f"{source} has no slide column: each row is one slide named like its patient ({patient}).")
+    barcodes = all(re.match(TCGA, name) for name in slides)
+    if patient is not None:
+        patients = _ids(table, patient)
+    elif barcodes:
+        patients = [name[:12] for name in slides]
+        notes.append(f"{source} has no patient column: patients are the first 12 characters of the TCGA barcodes.")
+    else:
+        patients = slides
+        notes.append(
+            f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak "
+            "(`columns.patient`)."
+        )
+    return Identities(slides, patients, _sites(table, site, patients), patient is not None or barcodes, notes)
+
+
+def _ids(table: "pd.DataFrame", column: str) -> list[str]:
+    names = table[column].str.strip()
+    blank = (names == "").to_numpy()
+    if blank.any():
+        line = table.index[int(blank.argmax())] + 2  # counting the header, as a spreadsheet does
+        raise InputError(
+            f"{source_of(table)}: {int(blank.sum())} rows have no {column}, the first is line {line}; fill it in."
+        )
+    return list(names)
+
+
+def _sites(table: "pd.DataFrame", column: str | None, patients: list[str]) -> list[str | None]:
+    """Site column, and where it is empty or absent the second part of a TCGA barcode."""
+    import pandas as pd
+
+    site = pd.Series(patients, dtype=str).str.extract(r"^TCGA-(\w\w)-\w{4}(?!\w)", expand=False)
+    if column is not None:
+        written = table[column].str.strip().reset_index(drop=True)
+        site = written.mask(is_missing(written), site)
+    return [None if pd.isna(name) else str(name) for name in site]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Bags that a request is about."""
+
+    refs: tuple[Openable, ...]
+    problems: Mapping[str, str]  # slide -> sentence
+    notes: list[str] = field(default_factory=list)
+    table: ClinicalTable | None = None  # as written
+    clinical: "pd.DataFrame | None" = None  # one row per slide or patient, numbers as numbers
+
+    def patients(self) -> dict[str, str] | None:
+        """Patient of each bag, where the table says so."""
+        if self.clinical is None or "case_id" not in self.clinical.columns:
+            return None
+        return {str(name): str(case) for name, case in self.clinical["case_id"].dropna().items()}
+
+
+def select_slides(
+    features: BagsLike,
+    table: "Path | str | pd.DataFrame | None" = None,
+    split: str | None = None,
+    *,
+    by_patient: bool = False,
+    reading: Reading = AS_WRITTEN,
+    columns: Columns = USUAL,
+) -> Selection:
+    """Bags of ``features``; with a table those of its slides, and with ``by_patient`` one bag per patient."""
+    listing = as_bags(features, reading)
+    if table is None:
+        if split is not None or by_patient:
+            raise InputError("`split=` and `by_patient=True` need a `table=` that says which slides are meant.")
+        return Selection(listing.refs, listing.problems)
+    read = read_clinical(table, split, columns)
+    slides = set(read.who.slide)
+    place = f" in {features}" if isinstance(features, (str, Path)) else ""
+    known = {ref.sample for ref in listing.refs} | set(listing.problems)
+    refs = tuple(meant(ref) for ref in listing.refs if ref.sample in slides)
+    missing = [slide for slide in read.who.slide if slide not in known]
+    if not refs:
+        raise InputError(
+            f"None of the {len(slides)} slides of {read.source} has features{place}: the table says e.g. "
+            f"{read.who.slide[0]!r}, the features {listing.refs[0].sample!r}."
+        )
+    unnamed = len(listing.refs) - len(refs)
+    notes = [f"{unnamed} slides{place} are not in {read.source} and were left out."] if unnamed else []
+    problems = {slide: reason for slide, reason in listing.problems.items() if slide in slides}
+    named = f"{read.source}, split {split}" if split else read.source
+    problems |= {slide: without_features(slide, named) for slide in missing}
+    if by_patient and not read.who.patients_known:
+        raise InputError(f"{read.source}: no patient column; `by_patient=True` needs one called case_id.")
+    # with their types over the whole table: whether a column holds numbers does not depend on which slides have features
+    clinical = with_types(read.with_ids(), _id_columns(read.rows, columns))
+    if not by_patient:
+        return Selection(refs, problems, notes, read, clinical)
+    grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
+    return Selection(grouped.refs, problems, notes, read, _per_patient(clinical.loc[[ref.sample for ref in refs]]))
+
+
+def _id_columns(rows: "pd.DataFrame", columns: Columns) -> set[str]:
+    """Columns of names, which are never numbers."""
+    names = {*SLIDE_COLUMNS, *PATIENT_COLUMNS, columns.slide, columns.patient, columns.site}
+    return {name for name in rows.columns if name in names} | {"slide_id", "case_id"}
+
+
+def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
+    """One row per patient: the columns on which all slides of every patient agree, and how many slides it has."""
+    groups = clinical.groupby("case_id", sort=True)
+    agreed = [c for c in clinical.columns if c != "slide_id" and (groups[c].nunique(dropna=False) <= 1).all()]
+    patients = groups[agreed].first()
+    patients["n_slides"] = groups.size()
+    return patients
+
+
+def without_features(slide: str, table: str) -> str:
+    """Sentence for a slide that a table names, but that has no feature file."""
+    return f"{slide}: {table} names it, but there is no feature file of this name; extract its features, or take it out of the table."
