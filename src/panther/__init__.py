@@ -1,4 +1,25 @@
-"""panther-wsi: morphological prototypes for whole-slide images (PANTHER, CVPR 2024)."""
+"""panther-wsi: morphological prototypes for whole-slide images (PANTHER, CVPR 2024).
+
+Everything that a notebook needs is a name of this module. Features are given as a folder, a file, or a list of bags, arrays or paths; tables as
+a path or a DataFrame; prototypes and models as a path or a value. What is wrong with them is said by `InputError`.
+
+Slides and features
+    `open_slide` opens a whole-slide image, `extract` finds its tissue and encodes its patches; `open_bag` and `list_bags` read the features of one
+    slide (`Bag`, with patches of a `PatchSpec`) or of a folder.
+
+Prototypes and embeddings
+    `fit_prototypes` finds `Prototypes` in training bags, `choose_c` says how many; `save_prototypes` and `load_prototypes` keep them.
+    `embed` turns one bag into a `SlideEmbedding` (of its `Mixture`), `embed_cohort` many into a table, `build` gives the method as a torch module
+    that can be trained, `Panther` is all of it as a scikit-learn transformer.
+
+Prediction
+    `load_cohort` reads the clinical table, `make_splits` and `SiteKFold` make honest folds. `EmbeddingScaler`, `EmbeddingClassifier` and
+    `EmbeddingCox` follow `Panther` in a pipeline. `train` and `predict` make and use one model, `run_study` compares many.
+
+Looking
+    `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
+    `attribute` what drives a prediction, `kaplan_meier` who lives longer; `make_report` is a study as one page.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 from panther.version import __version__
 
 if TYPE_CHECKING:
-    from panther.embedding_models import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler
+    from panther.aggregators.embed import embed
     from panther.errors import InputError
-    from panther.estimator import Panther, embed
+    from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
@@ -17,16 +38,16 @@ if TYPE_CHECKING:
 # Imported when first used: `import panther` and `panther --help` stay fast.
 _HOMES = {
     "Bag": "panther.types",
-    "EmbeddingClassifier": "panther.embedding_models",
-    "EmbeddingCox": "panther.embedding_models",
-    "EmbeddingScaler": "panther.embedding_models",
+    "EmbeddingClassifier": "panther.estimators",
+    "EmbeddingCox": "panther.estimators",
+    "EmbeddingScaler": "panther.estimators",
     "InputError": "panther.errors",
     "Mixture": "panther.types",
-    "Panther": "panther.estimator",
+    "Panther": "panther.estimators",
     "PatchSpec": "panther.types",
     "Prototypes": "panther.types",
     "SlideEmbedding": "panther.types",
-    "embed": "panther.estimator",
+    "embed": "panther.aggregators.embed",
     "list_bags": "panther.storage.bags",
     "load_prototypes": "panther.storage.prototypes",
     "open_bag": "panther.storage.readers",
@@ -56,3 +77,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'panther' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -158,8 +158,27 @@ def join(sample: str, refs: Iterable[Openable]) -> Openable:
 def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading = AS_WRITTEN) -> Listing:
     """Find the bags of a file or a folder (searched in depth), sorted by slide; files are only opened where two share a name.
 
-    ``leave_out`` is a folder inside it that is not looked into, e.g. the output of an earlier conversion.
-    A slide that is there twice with different features is not used at all: which one is meant, only the user knows.
+    Parameters
+    ----------
+    path : path
+        Folder, or one feature file.
+    leave_out : path, optional
+        Folder inside it that is not looked into, e.g. the output of an earlier conversion.
+    reading : Reading, optional
+        Encoder and resolution, where the user says them.
+
+    Returns
+    -------
+    Listing
+        References to the bags, and a sentence for each file that cannot be used. A slide that is there twice with different features is not
+        used at all: which one is meant, only the user knows.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> np.save("slide.npy", np.zeros((5, 8), np.float32))
+    >>> [ref.sample for ref in panther.list_bags(".").refs]
+    ['slide']
     """
     path = Path(path)
     if path.is_file() or (path.is_symlink() and not path.exists()):

@@ -31,8 +31,16 @@ FIELDS: Kinds = {
 }
 
 
-def save_prototypes(prototypes: Prototypes, path: Path) -> None:
-    """Write a prototype file; the same prototypes give the same bytes."""
+def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
+    """Write a prototype file; the same prototypes give the same bytes.
+
+    Parameters
+    ----------
+    prototypes : Prototypes
+        What to write, with all that is known about them.
+    path : path
+        Usually `*.safetensors`; it appears whole or not at all.
+    """
     from safetensors.torch import save_file
 
     tensors = {
@@ -54,14 +62,32 @@ def save_prototypes(prototypes: Prototypes, path: Path) -> None:
         "parents": prototypes.parents,
         "patch_spec": prototypes.spec.known(),
     }
-    with atomic_write(path) as temporary:
+    with atomic_write(Path(path)) as temporary:
         # one metadata key: safetensors writes several in no particular order
         present = {name: t.detach().cpu().contiguous() for name, t in tensors.items() if t is not None}
         save_file(present, temporary, {_KEY: json.dumps(about, sort_keys=True)})
 
 
 def load_prototypes(path: Path | str) -> Prototypes:
-    """Read a prototype file of ours, or published ones: a pickle with `prototypes` (1, C, d), or a .npy array (C, d)."""
+    """Read a file of prototypes.
+
+    Parameters
+    ----------
+    path : path
+        File of `save_prototypes`, or published prototypes: a pickle with `prototypes` (1, C, d), or a `.npy` array (C, d).
+
+    Returns
+    -------
+    Prototypes
+        With all that the file says about them.
+
+    Examples
+    --------
+    >>> import torch, panther
+    >>> panther.save_prototypes(panther.Prototypes(torch.eye(3)), "protos.safetensors")
+    >>> len(panther.load_prototypes("protos.safetensors"))
+    3
+    """
     path = Path(path)
     try:
         with path.open("rb") as handle:

@@ -60,8 +60,27 @@ readers: Registry[Reader] = Registry("feature file format")
 def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolution: bool = False) -> Bag:
     """Open one feature file, whatever its layout; features stay on disk until they are asked for.
 
-    ``encoder_name`` says which encoder made the features where the file names another or none; ``any_resolution`` lets them meet
-    prototypes, models and slides of another resolution.
+    Parameters
+    ----------
+    path : path
+        File of TRIDENT, CLAM or STAMP, or a `.npy`, `.pt` or `.safetensors` file; its content says which.
+    encoder_name : str, optional
+        Encoder that made the features, where the file names another or none.
+    any_resolution : bool, default=False
+        Whether the patches may meet prototypes, models and slides of another resolution.
+
+    Returns
+    -------
+    Bag
+        Features (N, d) and, where the file has them, coordinates and the patches' size.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> np.save("slide.npy", np.zeros((5, 8), np.float32))
+    >>> bag = panther.open_bag("slide.npy")
+    >>> len(bag), bag.dim
+    (5, 8)
     """
     path = Path(path)
     candidate = Candidate(path, first_bytes(path))

@@ -10,7 +10,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from panther import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, InputError, Panther
-from panther.embedding_models import mixture_columns
+from panther.estimators.scaling import mixture_columns
+from panther.evaluation.survival_metrics import concordance
 
 
 def tissue_bags(n: int = 60, seed: int = 0) -> tuple[list[torch.Tensor], np.ndarray]:
@@ -85,6 +86,8 @@ def test_survival_has_a_probe_of_its_own(cohort):
     model = EmbeddingCox().fit(rows, np.column_stack([days, np.ones(len(days))]))
     risk = model.predict(rows)
     assert risk[labels == 1].mean() > risk[labels == 0].mean()
+    follow_up = np.column_stack([days, np.arange(len(days)) % 3 > 0])
+    assert model.score(rows, follow_up) == concordance(days, follow_up[:, 1] == 1, risk)
     with pytest.raises(InputError, match="expected"):
         EmbeddingCox().fit(rows, days)
 

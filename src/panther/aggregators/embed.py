@@ -1,0 +1,50 @@
+"""One bag to its embedding."""
+
+from pathlib import Path
+from typing import Any
+
+from panther.aggregators._base import build
+from panther.aggregators.cohort import embed_sample
+from panther.storage.bags import BagLike, as_bag
+from panther.storage.prototypes import load_prototypes
+from panther.types import Prototypes, SlideEmbedding
+
+
+def embed(
+    bag: BagLike,
+    prototypes: Prototypes | Path | str,
+    method: str = "panther",
+    *,
+    with_assignment: bool = False,
+    **options: Any,
+) -> SlideEmbedding:
+    """Embed one bag on fitted prototypes.
+
+    Parameters
+    ----------
+    bag : array, tensor, Bag or path
+        Patches (N, d) of one slide, or the file that holds them.
+    prototypes : Prototypes or path
+        Fitted prototypes, or their file.
+    method : str, default="panther"
+        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`.
+    with_assignment : bool, default=False
+        Whether to keep which patch belongs to which prototype, `assignment` (N, C).
+    **options
+        Settings of the method, e.g. ``preset="calibrated"``.
+
+    Returns
+    -------
+    SlideEmbedding
+        The vector, its view per prototype (`tokens`), the assignment where asked for, and what else is worth knowing (`aux`).
+
+    Examples
+    --------
+    >>> import torch, panther
+    >>> one = panther.embed(torch.randn(50, 3), panther.Prototypes(torch.eye(3)), steps=2)
+    >>> one.vector.shape, one.tokens.shape
+    (torch.Size([21]), torch.Size([3, 7]))
+    """
+    if not isinstance(prototypes, Prototypes):
+        prototypes = load_prototypes(prototypes)
+    return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options), with_assignment=with_assignment)

@@ -1,0 +1,190 @@
+"""The scikit-learn habit on lists of bags."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+import panther
+from mixture_bags import mixture_bag
+from panther import EmbeddingClassifier, EmbeddingScaler, InputError, Panther
+from storage.layouts import features, trident, write
+
+
+@pytest.fixture
+def bags():
+    return [mixture_bag(60, 6, 3, separation=2.0, seed=0)[0][i * 5 :] for i in range(6)]
+
+
+def test_fit_transform_gives_one_row_per_bag(bags):
+    model = Panther(n_prototypes=3, random_state=0)
+    rows = model.fit_transform(bags)
+    assert rows.shape == (6, 3 * 13)
+    assert rows.dtype == np.float32
+    assert model.n_features_in_ == 6
+    names = model.get_feature_names_out()
+    assert len(names) == rows.shape[1]
+    assert list(names[:2]) == ["C0:pi", "C0:mu:0"]
+    assert np.array_equal(rows, model.transform(bags))
+
+
+def test_parameters_are_cloned_and_set_like_any_estimators(bags):
+    model = Panther(n_prototypes=5, readout="wa", steps=2).set_params(n_prototypes=3)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert copy.fit(bags).transform(bags).shape == (6, 12)
+    with pytest.raises(NotFittedError):
+        Panther().transform(bags)
+
+
+def test_it_works_in_a_pipeline(bags):
+    labels = [0, 1, 0, 1, 0, 1]
+    model = make_pipeline(Panther(3, random_state=1), LogisticRegression()).fit(bags, labels)
+    assert model.predict(bags).shape == (6,)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "files"])
+def test_workers_give_the_same_bytes_in_fit_and_transform(bags, tmp_path, kind):
+    if kind == "files":
+        for i, bag in enumerate(bags):
+            trident(tmp_path / f"slide{i}.h5", bag.numpy(), np.arange(2 * len(bag)).reshape(-1, 2))
+        bags = sorted(tmp_path.iterdir())
+    one, two = Panther(3).fit(bags), Panther(3, n_jobs=2).fit(bags)
+    assert torch.equal(one.prototypes_.centroids, two.prototypes_.centroids)
+    assert one.prototypes_.content_hash() == two.prototypes_.content_hash()
+    assert np.array_equal(one.transform(bags), two.transform(bags))
+    if kind == "files":
+        assert np.array_equal(one.transform(tmp_path), two.transform(bags))
+
+
+def test_the_same_seed_gives_the_same_rows_and_arrays_are_as_good_as_tensors(bags):
+    a = Panther(3, random_state=4).fit_transform(bags)
+    b = Panther(3, random_state=4).fit_transform([bag.numpy() for bag in bags])
+    assert np.array_equal(a, b)
+
+
+def test_seeds_are_taken_as_scikit_learn_takes_them(bags):
+    def centroids(random_state):
+        return Panther(3, random_state=random_state, max_iter=0, n_init=1).fit(bags).prototypes_.centroids
+
+    assert torch.equal(centroids(np.int64(4)), centroids(4))
+    assert torch.equal(centroids(np.random.RandomState(4)), centroids(np.random.RandomState(4)))
+    shared = np.random.RandomState(4)
+    assert Panther(3, random_state=shared).fit(bags).prototypes_.settings["seed"] != shared.randint(2**31 - 1)
+    seeds = {Panther(3, random_state=None).fit(bags).prototypes_.settings["seed"] for _ in range(3)}
+    assert len(seeds) == 3
+
+
+def test_the_settings_of_em_are_parameters_that_grid_search_sees(bags):
+    labels = [0, 1, 0, 1, 0, 1]
+    pipeline = make_pipeline(Panther(2), EmbeddingClassifier())
+    grid = {"panther__tau": [0.0, 1.0], "panther__steps": [1, 2]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(np.stack([bag[:30].numpy() for bag in bags]), labels)
+    assert set(search.best_params_) == set(grid)
+    for settings in ({"tau": 1.0}, {"steps": 3}, {"variance": 0.1}, {"temperature": 4.0}, {"covariance": "tied"}):
+        model = Panther(3, **settings).fit(bags)
+        expected = panther.embed(bags[0], model.prototypes_, **settings).vector
+        assert np.array_equal(model.transform(bags[:1])[0], expected)
+        assert not np.array_equal(
+            model.transform(bags[:1]), model.set_params(**dict.fromkeys(settings)).transform(bags[:1])
+        )
+
+
+def test_old_names_still_work_and_say_the_new_ones(bags):
+    with pytest.warns(FutureWarning) as told:
+        old = Panther(3, restarts=2, passes=1, sample=200, em_options={"steps": 2, "tau": 0.5})
+    assert [str(one.message).split(" now;")[0] for one in told] == [
+        "`restarts=` of Panther is `n_init=`",
+        "`passes=` of Panther is `max_iter=`",
+        "`sample=` of Panther is `n_sample_patches=`",
+        "`em_options=` of Panther is `steps=`, `tau=`",
+    ]
+    assert {one.filename for one in told} == {__file__}
+    new = Panther(3, n_init=2, max_iter=1, n_sample_patches=200, steps=2, tau=0.5)
+    assert old.get_params() == new.get_params()
+    with pytest.warns(FutureWarning, match="`n_init=`"):
+        old.set_params(restarts=3)
+    assert old.n_init == 3
+    with pytest.raises(TypeError, match="n_start"):
+        Panther(n_start=2)
+
+
+def test_prototypes_that_exist_need_no_fit(bags, tmp_path):
+    fitted = Panther(3).fit(bags)
+    panther.save_prototypes(fitted.prototypes_, tmp_path / "protos.safetensors")
+    for given in (fitted.prototypes_, tmp_path / "protos.safetensors", str(tmp_path / "protos.safetensors")):
+        model = Panther.from_prototypes(given, tau=1.0)
+        assert (model.n_prototypes, model.n_features_in_, model.tau) == (3, 6, 1.0)
+        assert np.array_equal(model.transform(bags), fitted.set_params(tau=1.0).transform(bags))
+
+
+def test_tables_come_out_where_they_are_asked_for(bags):
+    model = Panther(3).set_output(transform="pandas")
+    table = model.fit_transform(bags)
+    assert list(table.columns) == list(model.get_feature_names_out())
+    scaler = EmbeddingScaler().set_output(transform="pandas")
+    scaled = scaler.fit_transform(table)
+    assert list(scaled.columns[:2]) == ["C0:pi", "C0:mu:0"]
+    assert scaled.shape == (6, 3 * 13 + 6)
+
+
+def test_a_fitted_estimator_travels(bags):
+    model = pickle.loads(pickle.dumps(Panther(3).fit(bags)))
+    assert np.array_equal(model.transform(bags), Panther(3).fit(bags).transform(bags))
+
+
+def test_one_bag_is_embedded_by_a_function(bags, tmp_path):
+    prototypes = Panther(3).fit(bags).prototypes_
+    embedding = panther.embed(bags[0], prototypes, preset="calibrated")
+    assert embedding.tokens.shape == (3, 13)
+    np.save(tmp_path / "slide.npy", bags[0].numpy())
+    from_file = panther.embed(tmp_path / "slide.npy", prototypes, preset="calibrated")
+    assert torch.equal(from_file.vector, embedding.vector)
+
+
+@pytest.mark.parametrize(
+    "bad", [torch.zeros(3), torch.zeros(3, 6, dtype=torch.long), torch.full((4, 6), torch.nan), torch.zeros(0, 6)]
+)
+def test_a_bad_bag_is_refused_in_a_sentence(bags, bad):
+    model = Panther(3).fit(bags)
+    with pytest.raises(InputError):
+        model.transform([bad])
+    with pytest.raises(InputError, match="5-dimensional but the prototypes expect 6"):
+        model.transform([torch.zeros(3, 5)])
+
+
+@pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
+def test_one_bag_is_embedded_with_its_assignment_where_that_is_asked_for(bags, method):
+    prototypes = Panther(n_prototypes=3, random_state=0).fit(bags).prototypes_
+    assert panther.embed(bags[0], prototypes, method).assignment is None
+    one = panther.embed(bags[0], prototypes, method, with_assignment=True)
+    assert one.assignment.shape == (len(bags[0]), 3)
+
+
+def test_coordinates_of_a_bag_are_an_array_that_is_read_when_asked_for(tmp_path):
+    x, coords = features()
+    path = write(tmp_path, "TRIDENT h5", x, coords)
+    bag = panther.open_bag(path)
+    assert isinstance(bag.coords, np.ndarray)
+    np.testing.assert_array_equal(bag.coords, coords)
+    assert bag.coords is bag.coords  # read once
+    lazy = panther.open_bag(path)
+    path.unlink()
+    with pytest.raises(OSError, match="No such file"):
+        _ = lazy.coords
+    np.save(tmp_path / "plain.npy", x)
+    assert panther.open_bag(tmp_path / "plain.npy").coords is None
+
+
+def test_the_order_of_the_bags_does_not_matter(bags):
+    bags = [bag + 0.1 * index for index, bag in enumerate(bags)]
+    usual = Panther(3, random_state=0, n_sample_patches=100).fit(bags)
+    turned = Panther(3, random_state=0, n_sample_patches=100).fit(bags[::-1])
+    assert torch.equal(usual.prototypes_.centroids, turned.prototypes_.centroids)
+    assert np.array_equal(usual.transform(bags), turned.transform(bags))
