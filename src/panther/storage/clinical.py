@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
@@ -33,6 +33,8 @@ TCGA = r"TCGA-\w\w-\w{4}(?!\w)"
 @dataclass(frozen=True)
 class Columns:
     """Names of the columns that say whose slide a row is, where they are not the usual ones."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # a study file holds it
 
     slide: str | None = None
     patient: str | None = None

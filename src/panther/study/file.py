@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from panther.evaluation.metric_names import metric_problem
 from panther.mil import networks
 from panther.models.heads import PROBE
 from panther.models.named import Named
+from panther.storage.clinical import USUAL, Columns
 from panther.study import names
 from panther.study.names import STRUCTURED
 from panther.study.parts import (
@@ -34,6 +36,7 @@ from panther.study.parts import (
 from panther.study.plain_yaml import read_yaml
 
 __all__ = ["Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
 
 
 class Study(BaseModel):
@@ -43,6 +46,7 @@ class Study(BaseModel):
 
     name: str
     table: Path | None = None  # may be missing where `splits` is a folder of tables
+    columns: Columns = USUAL  # names of the slide, patient and site columns, where they are not the usual ones
     features: dict[str, Path]  # encoder: folder
     task: TaskSpec
     splits: Splits = SplitSpec()  # to make, from a column {column: fold}, or a folder of split tables
@@ -185,14 +189,14 @@ def _told(where: str, check: Callable[..., None], *given: Any) -> None:
 
 def _explained(error: ValidationError) -> str:
     """One problem, a mistyped key before all others: the key, what was found, what was expected."""
-    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] not in UNKNOWN_KEY)
     problem, kind = problems[0], problems[0]["type"]
     parts = list(problem["loc"])
     if parts[:1] == ["splits"]:
         del parts[1:2]  # which kind of splits it was taken for
     where = ".".join(map(str, parts))
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    if kind == "extra_forbidden":
+    if kind in UNKNOWN_KEY:
         message = f"there is no such key; {suggestion(str(parts[-1]), _keys_at(parts))}"
     elif kind == "missing":
         message = "is missing"
@@ -209,6 +213,7 @@ def _keys_at(parts: list[Any]) -> list[str]:
     """Keys that are known in that place of a study file."""
     inner = {
         "task": [*TaskSpec.model_fields],
+        "columns": [field.name for field in fields(Columns)],
         "splits": list(dict.fromkeys((*SplitSpec.model_fields, *ColumnSplits.model_fields))),
         "external": [*External.model_fields],
     }
@@ -220,7 +225,7 @@ def _resolved(study: Study, folder: Path) -> Study:
         return path if path.is_absolute() else folder / path
 
     external = {
-        name: External(table=at(e.table), features={k: at(v) for k, v in e.features.items()})
+        name: e.model_copy(update={"table": at(e.table), "features": {k: at(v) for k, v in e.features.items()}})
         for name, e in study.external.items()
     }
     return study.model_copy(

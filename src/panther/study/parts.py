@@ -16,6 +16,7 @@ from panther.cohort.spec import Strict
 from panther.evaluation.metric_names import PRINTED
 from panther.models.named import Named, as_named
 from panther.models.scaling import scalers
+from panther.storage.clinical import Columns
 from panther.study import names
 
 
@@ -77,6 +78,7 @@ class External(Strict):
     """A cohort that is only tested on, with the models of every fold."""
 
     table: Path
+    columns: Columns | None = None  # those of the study by default
     features: dict[str, Path]  # by encoder, as in the study
 
 

@@ -28,6 +28,7 @@ class Population:
 
     ids: tuple[str, ...]
     patients: tuple[str, ...]
+    sites: tuple[str | None, ...]
     target: Target
     table: pd.DataFrame  # one row a sample
     splits: tuple[Split, ...]
@@ -57,7 +58,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     given = study.table if study.table is not None else files.table() if files is not None else None
     if given is None:
         raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
-    table = read_clinical(given)
+    table = read_clinical(given, columns=study.columns)
     endpoint = study.task.endpoint()
     cohort = load_cohort(table, endpoint, _common_slides(listings, table), study.task.level)
     _check_subgroups(cohort, study.evaluate_by)
@@ -69,7 +70,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         if unusable:
             problems[f"external {name}"] = next(iter(unusable.values()))
             continue
-        rows = read_clinical(external.table)
+        rows = read_clinical(external.table, columns=external.columns or study.columns)
         extra = load_cohort(rows, _as_trained(endpoint, cohort.target), _common_slides(others, rows), study.task.level)
         population = _joined(population, extra, others, f"test_{name}")
         missing |= _missing(extra, others)
@@ -103,7 +104,7 @@ def _splits_path(study: Study) -> Path:
 def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[list[Split], list[str]]:
     """Splits as the study says, and what is worth a word about them."""
     if files is not None:
-        splits, report = assign(files, cohort)
+        splits, report = assign(files, cohort, study.columns)
         return splits, list(report.notes)
     spec = study.splits
     if isinstance(spec, ColumnSplits):
@@ -180,6 +181,7 @@ def _of(cohort: Cohort, splits: Sequence[Split], listings: Mapping[str, Listing]
     return Population(
         cohort.ids,
         tuple(s.patient for s in cohort.samples),
+        tuple(s.site for s in cohort.samples),
         cohort.target,
         cohort.table,
         tuple(splits),
@@ -207,6 +209,7 @@ def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listin
     return Population(
         (*population.ids, *extra.ids),
         (*population.patients, *(s.patient for s in extra.samples)),
+        (*population.sites, *(s.site for s in extra.samples)),
         concatenated(population.target, extra.target),
         pd.concat([population.table, extra.table]),
         tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),

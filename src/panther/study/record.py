@@ -12,10 +12,8 @@ import pandas as pd
 from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
-from panther.storage.clinical import Columns, identify
 from panther.storage.json_files import write_json
 from panther.study.file import Study
-from panther.study.population import Population
 from panther.study.run import StudyRun, Trained
 from panther.version import __version__
 
@@ -70,7 +68,7 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
     own: dict[str, Any] = {
         "sample": population.ids,
         "patient": population.patients,
-        "site": [site or "" for site in _sites(population)],
+        "site": [site or "" for site in population.sites],
         "n_slides": population.table["n_slides"].to_numpy(),
     }
     for encoder, patches in run.patches.items():
@@ -83,12 +81,6 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
     clinical = population.table.drop(columns="n_slides").reset_index(drop=True)
     clinical.columns = [f"{name} (table)" if name in own else str(name) for name in clinical.columns]
     return pd.concat([pd.DataFrame(own).convert_dtypes(), clinical], axis=1)
-
-
-def _sites(population: Population) -> list[str | None]:
-    who = population.table.reset_index(drop=True).astype(str)
-    who = who.assign(slide_id=population.ids, case_id=population.patients)
-    return identify(who, Columns(slide="slide_id", patient="case_id")).site
 
 
 def _record(study: Study, run: StudyRun) -> dict[str, Any]:

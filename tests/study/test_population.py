@@ -1,0 +1,55 @@
+"""Tables, features and splits of a study are joined by the columns that its file names."""
+
+import pandas as pd
+import pytest
+import yaml
+
+from panther.errors import InputError
+from panther.study.file import load_study
+from panther.study.population import gather
+from study.generated import generate
+
+OTHER_NAMES = {"slide_id": "file", "case_id": "who", "tissue_source_site": "lab"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    generate(folder, patients=12, patches=4)
+    pd.read_csv(folder / "table.csv", dtype=str).rename(columns=OTHER_NAMES).to_csv(folder / "other.csv", index=False)
+    return folder
+
+
+def study_in(folder, **keys):
+    content = {"name": "s", "features": {"npy": "features"}, "task": {"label": "subtype"}, "splits": {"k": 2}, **keys}
+    (folder / "study.yaml").write_text(yaml.safe_dump(content))
+    return load_study(folder / "study.yaml")
+
+
+def test_named_columns_give_the_same_population_as_the_usual_ones(folder):
+    columns = {"slide": "file", "patient": "who", "site": "lab"}
+    usual = gather(study_in(folder, table="table.csv", splits={"scheme": "site-kfold", "k": 2}))
+    named = gather(study_in(folder, table="other.csv", columns=columns, splits={"scheme": "site-kfold", "k": 2}))
+    assert (named.ids, named.patients, named.sites) == (usual.ids, usual.patients, usual.sites)
+    assert named.splits == usual.splits
+    assert set(usual.sites) == {f"S{n}" for n in range(6)}
+
+
+def test_a_column_that_is_not_there_and_a_key_that_is_none_are_one_sentence(folder):
+    with pytest.raises(InputError, match="no slide column 'files'; did you mean 'file'"):
+        gather(study_in(folder, table="other.csv", columns={"slide": "files"}))
+    with pytest.raises(InputError, match=r"columns\.slides: there is no such key; did you mean 'slide'"):
+        study_in(folder, table="other.csv", columns={"slides": "file"})
+
+
+def test_an_external_table_may_have_other_columns(folder):
+    table = pd.read_csv(folder / "other.csv", dtype=str)
+    table["who"] = "X" + table["who"]
+    table.to_csv(folder / "external.csv", index=False)
+    external = {
+        "table": "external.csv",
+        "features": {"npy": "features"},
+        "columns": {"slide": "file", "patient": "who"},
+    }
+    found = gather(study_in(folder, table="table.csv", external={"lab": external}))
+    assert found.patients[-1] == "XP011"
