@@ -252,8 +252,8 @@ def flops(encoder: Any) -> float:
 
 def on_a_gpu(device: str, name: str) -> None:
     from panther.encoders import load_encoder
-    from panther.encoders.partial import Partial
     from panther.encoders.pipeline import ExtractSettings, Pipeline
+    from panther.storage.row_log import RowLog
 
     print(harness.machine("timm"))
     encoder = load_encoder(name, device=device, seed=0)
@@ -271,9 +271,9 @@ def on_a_gpu(device: str, name: str) -> None:
     count = 16384
     with tempfile.TemporaryDirectory() as folder, Pipeline(encoder, ExtractSettings(batch=256)) as pipeline:
         for number in range(2):  # the first starts the workers
-            partial = Partial(Path(folder) / str(number), "", encoder.about.dim, pipeline.dtype)
-            balance = pipeline.run(Noise(encoder.about.size), list(range(count)), partial)
-            partial.remove()
+            log = RowLog(Path(folder) / str(number), "", encoder.about.dim, pipeline.dtype)
+            balance = pipeline.run(Noise(encoder.about.size), list(range(count)), log)
+            log.close()
     speed = balance.patches / balance.seconds
     rows.append(
         ["workers, pinned memory, encoder, features to disk", 256, f"{speed:.0f}", f"{speed * each / rate:.1%}"]

@@ -1,5 +1,7 @@
-"""What a bag holds, as a hash: of the shape, the type and every number, whatever file they lie in."""
+"""Hashes: of what a bag holds (the shape, the type and every number, whatever file they lie in), and of settings."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,12 @@ if TYPE_CHECKING:
     from panther.types import Rows
 
 BLOCK_BYTES = 2 << 20  # stays in a core's cache
+
+
+def hash_of(value: Any, *contents: bytes) -> str:
+    """Key of plain values (settings, names, numbers), and of bytes: 32 hexadecimal digits, equal wherever and whenever it is taken."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(b"".join((text.encode(), *contents)), digest_size=16).hexdigest()
 
 
 def hash_rows(rows: "Rows") -> str:

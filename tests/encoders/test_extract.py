@@ -16,11 +16,12 @@ from PIL import Image
 
 from encoders.making import damage, make_pyramid, make_tiles, tiny
 from panther.encoders.extract import ExtractSettings, encode_tiles, extract, partial_folder
-from panther.encoders.images import Fit
+from panther.encoders.images import Preprocess
 from panther.encoders.pipeline import Pipeline
 from panther.errors import InputError
 from panther.slides import open_slide, patch_spec
 from panther.storage.readers import open_bag
+from panther.storage.row_log import RowLog
 
 HERE = ExtractSettings(batch=8, workers=1, dtype="float32")
 
@@ -79,9 +80,9 @@ def stopping_after(batches, encoder):
 
 TEARS = {
     "nothing": lambda folder: None,
-    "half a line": lambda folder: cut(folder / "batches.jsonl", 5),
+    "half a line": lambda folder: cut(folder / "done.jsonl", 5),
     "half a batch": lambda folder: cut(folder / "rows", 30),
-    "garbage": lambda folder: append(folder / "batches.jsonl", '[8, 1, {}]\n"'),
+    "garbage": lambda folder: append(folder / "done.jsonl", '[8, 1, 0, {}]\n"'),
     "lost rows": lambda folder: (folder / "rows").write_bytes(b""),
 }
 
@@ -147,11 +148,12 @@ def test_a_killed_process_leaves_what_the_next_one_needs(tmp_path):
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     target = tmp_path / "bag.h5"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     child = subprocess.Popen([sys.executable, script, tmp_path / "tiles", target], env=environment)
-    lines = partial_folder(target) / "batches.jsonl"
+    lines = partial_folder(target) / "done.jsonl"
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and (not lines.exists() or lines.read_bytes().count(b"\n") < 6):
+    while time.monotonic() < deadline and (not lines.exists() or lines.read_bytes().count(b"]\n") < 6):
         time.sleep(0.01)
     family = psutil.Process(child.pid).children(recursive=True)
     child.send_signal(signal.SIGKILL)
@@ -167,10 +169,8 @@ def test_a_killed_process_leaves_what_the_next_one_needs(tmp_path):
 
 
 def test_two_runs_do_not_write_the_same_bag_at_once(tmp_path):
-    from panther.encoders.partial import Partial
-
     make_tiles(tmp_path / "tiles", 3)
-    other = Partial(partial_folder(tmp_path / "bag.h5"), "key", 12, np.dtype(np.float32))
+    other = RowLog(partial_folder(tmp_path / "bag.h5"), "key", 12)
     with pytest.raises(InputError, match="another run"):
         run(tmp_path / "tiles", tmp_path / "bag.h5")
     other.close()
@@ -189,11 +189,11 @@ def test_features_that_do_not_fit_are_refused(tmp_path):
 
 def test_a_patch_of_another_size_is_resized_and_its_centre_cut_out():
     gradient = np.tile(np.linspace(0, 255, 512, dtype=np.uint8)[None, :, None], (512, 1, 3))
-    seen = Fit(224, 256)(gradient)
+    seen = Preprocess(224, 256)(gradient)
     expected = np.asarray(Image.fromarray(gradient).resize((256, 256), Image.Resampling.BICUBIC))[16:240, 16:240]
     assert np.array_equal(seen, expected)
-    assert Fit(32, 32)(gradient[:32, :32]).base is not None  # no copy where nothing is to be done
-    assert Fit(32, 32)(gradient[:48, :200]).shape == (32, 32, 3)
+    assert Preprocess(32, 32)(gradient[:32, :32]).base is not None  # no copy where nothing is to be done
+    assert Preprocess(32, 32)(gradient[:48, :200]).shape == (32, 32, 3)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -1,7 +1,5 @@
 """Embed a whole cohort: every sample by itself, resumable, the result in the samples' order."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,13 +10,13 @@ import numpy as np
 import torch
 
 from panther.aggregators._base import build
-from panther.content import HashedRows
+from panther.content import HashedRows, hash_of
 from panther.errors import InputError, not_finite
 from panther.execution import HERE, Work, stream
 from panther.statistics import first_bad_row
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
-from panther.storage.journal import Journal
+from panther.storage.row_log import RowLog
 from panther.types import Aggregator, Openable, Prototypes, SlideEmbedding
 from panther.version import __version__
 
@@ -46,26 +44,24 @@ def embed_cohort(
     """
     module = build(method, prototypes, options)
     settings = {"method": method, **(options or {}), "prototypes": prototypes.content_hash()}
-    key = hashlib.blake2b(
-        json.dumps([__version__, settings], sort_keys=True, default=str).encode(), digest_size=16
-    ).hexdigest()
     names = [sample.sample for sample in samples]
-    journal = Journal(partial_folder, key, names, module.out_dim)
+    log = RowLog(partial_folder, hash_of([__version__, settings, names]), module.out_dim)
     failures: dict[str, str] = {}
     skipped: set[str] = set()
     function = partial(_embed_one, prototypes=prototypes, method=method, options=options, device=work.device)
     done = {
-        name: Fingerprint.from_plain(about.get("fingerprint"), about.get("stamp"))
-        for name, about in journal.done().items()
+        names[index]: Fingerprint.from_plain(block.about.get("fingerprint"), block.about.get("stamp"))
+        for index, block in log.done.items()
     }
     jobs = [(sample, done.get(sample.sample)) for sample in samples]
     try:
         for index, row in stream(function, jobs, "embedding", work, failures, skipped):
             if row is not None:
-                journal.add(index, row.vector, row.about)
-        vectors, about = journal.rows(leave_out={*failures, *skipped})
+                log.add(index, row.vector[None], row.about)
+        whole = [i for i, name in enumerate(names) if i in log.done and name not in failures and name not in skipped]
+        vectors, about = log.rows(whole, len(names)), {names[i]: dict(log.done[i].about) for i in whole}
     finally:
-        journal.close()
+        log.close()
     if not about:
         raise InputError(f"None of the {len(samples)} samples could be embedded. {next(iter(failures.values()), '')}")
     kept = [name for name in names if name in about]

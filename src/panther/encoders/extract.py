@@ -1,7 +1,5 @@
 """From the patches of a slide, or tile images, to one bag: resumable, whole or not at all."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panther.encoders.partial import Partial, remove_partial
-from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
+from panther.content import hash_of
+from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline, failures_in
 from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write, check_writable
+from panther.storage.row_log import RowLog
+from panther.storage.working import remove_working_folder
 
 if TYPE_CHECKING:
     from panther.encoders._base import Encoder
@@ -89,7 +89,7 @@ def encode_tiles(folder: Path, pipeline: "Pipeline | Encoder", target: Path) -> 
         about = _attributes(pipeline, target.stem, target, kept)
         _write_bag(path, rows, kept, about, tiles=[names[i] for i in np.flatnonzero(kept)])
 
-    return _extract(pipeline, source, names, _hashed(state), target, write), names
+    return _extract(pipeline, source, names, hash_of(state), target, write), names
 
 
 def partial_folder(target: Path) -> Path:
@@ -101,21 +101,22 @@ def _extract(pipeline: Pipeline, source: Source, items: Any, state: str, target:
     check_writable(target)
     content = items.tobytes().hex() if isinstance(items, np.ndarray) else list(items)
     # a dataclass of plain values: its text says all that the pixels depend on
-    key = _hashed([pipeline.key, repr(pipeline.fit), repr(source), state, content])
-    partial = Partial(partial_folder(target), key, pipeline.encoder.about.dim, pipeline.dtype)
+    key = hash_of([pipeline.key, repr(pipeline.fit), repr(source), state, content])
+    log = RowLog(partial_folder(target), key, pipeline.encoder.about.dim, pipeline.dtype)
     try:
-        resumed = min(partial.batches * pipeline.batch, len(items))
-        balance = pipeline.run(source, items, partial)
+        resumed = log.whole()
+        balance = pipeline.run(source, items, log)
+        failed = failures_in(log)
         kept = np.ones(len(items), bool)
-        kept[list(partial.failed)] = False
+        kept[list(failed)] = False
         if len(items) and not kept.any():
-            raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded; {partial.failed[0]}")
+            raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded; {failed[0]}")
         with atomic_write(target) as temporary:
-            write(temporary, partial.rows(), kept)
+            write(temporary, log.rows(range(len(items)), len(items)), kept)
     finally:
-        partial.close()
-    remove_partial(partial_folder(target))
-    return Extracted(target, int(kept.sum()), dict(partial.failed), resumed, balance)
+        log.close()
+    remove_working_folder(partial_folder(target))
+    return Extracted(target, int(kept.sum()), failed, resumed, balance)
 
 
 def _write_bag(
@@ -160,8 +161,4 @@ def _attributes(pipeline: Pipeline, name: str, target: Path, kept: np.ndarray) -
 def _print_of(path: Path) -> str:
     """Size and time of the file, or of all files of a folder (DICOM), the latter without their places."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return _hashed([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files])
-
-
-def _hashed(value: Any) -> str:
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return hash_of([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files])

@@ -13,9 +13,9 @@ from torch import Tensor
 from panther.encoders._base import Encoder
 from panther.encoders.decode import Batch, Decoder
 from panther.encoders.images import Preprocess
-from panther.encoders.partial import Partial
 from panther.encoders.sources import Source
 from panther.errors import InputError
+from panther.storage.row_log import RowLog
 
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
 BATCH = {"cuda": 256, "cpu": 8}  # what fits the caches of a core is fastest there
@@ -101,28 +101,27 @@ class Pipeline:
         """Refuse a slide that cannot be opened, even one that crashes the library that reads it."""
         self._decoder.check(slide, mpp)
 
-    def run(self, source: Source, items: Sequence[Any], partial: Partial) -> Balance:
-        """Encode the batches that ``partial`` does not have yet. Two are under way: one on the device, one being collected."""
+    def run(self, source: Source, items: Sequence[Any], log: RowLog) -> Balance:
+        """Encode the batches that ``log`` does not have yet. Two are under way: one on the device, one being collected."""
         begin = time.perf_counter()
         decoding = encoding = 0.0
         before: tuple[Batch, Tensor] | None = None
-        batches = self._decoder.batches(source, items, partial.batches)
-        done = partial.batches
+        done = log.whole()
+        batches = self._decoder.batches(source, items, -(-done // self.batch))
         while True:
             start = time.perf_counter()
             batch = next(batches, None)
             middle = time.perf_counter()
             started = None if batch is None else (batch, self.encoder.start(batch.pixels))
             if before is not None:
-                self._keep(*before, partial)
+                self._keep(*before, log)
             decoding, encoding = decoding + middle - start, encoding + time.perf_counter() - middle
             if started is None:
                 break
             before = started
-        patches = max(0, len(items) - done * self.batch)
-        return Balance(patches, time.perf_counter() - begin, decoding, encoding)
+        return Balance(len(items) - done, time.perf_counter() - begin, decoding, encoding)
 
-    def _keep(self, batch: Batch, features: Tensor, partial: Partial) -> None:
+    def _keep(self, batch: Batch, features: Tensor, log: RowLog) -> None:
         rows = self.encoder.finish(features).numpy()
         good = np.ones(len(rows), bool)
         good[list(batch.failed)] = False
@@ -137,7 +136,7 @@ class Pipeline:
         if not np.isfinite(out).all():
             raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use `dtype=float32`.")
         offset = batch.index * self.batch
-        partial.add(out, {offset + row: why for row, why in sorted(batch.failed.items())})
+        log.add(offset, out, {offset + row: why for row, why in sorted(batch.failed.items())})
         self.tell(len(out))
 
     def close(self) -> None:
@@ -151,6 +150,11 @@ class Pipeline:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def failures_in(log: RowLog) -> dict[int, str]:
+    """Rows of patches that could not be decoded, and why."""
+    return {int(row): why for start in sorted(log.done) for row, why in log.done[start].about.items()}
 
 
 def _pin(pixels: np.ndarray) -> bool:

@@ -1,7 +1,5 @@
 """The step `features` of a job folder: every slide's patches through one encoder, on as many devices as there are."""
 
-import hashlib
-import json
 import queue
 import re
 import threading
@@ -16,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
+from panther.content import hash_of
 from panther.encoders.decode import cores
 from panther.encoders.extract import extract, partial_folder
 from panther.encoders.loading import find_recipe, load_encoder
-from panther.encoders.partial import remove_partial
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.errors import InputError
+from panther.storage.working import remove_working_folder
 
 if TYPE_CHECKING:
     from panther.slides import Job, SlideRef
@@ -72,7 +71,7 @@ class FeatureStep:
         target, coords = self.path(slide, job), job.coords(slide.name, self.patches)
         if not coords.exists() or _attribute(target, "key") != self._key(coords):
             return False
-        remove_partial(partial_folder(target))  # left where a run was killed between the last two moments
+        remove_working_folder(partial_folder(target))  # left where a run was killed between the last two moments
         return True
 
     def run(self, slide: "SlideRef", job: "Job") -> None:
@@ -170,9 +169,7 @@ class FeatureStep:
             raise InputError(f"{weights}: there is no such file of weights; check `weights=`.")
         parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
         settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
-        digest = hashlib.blake2b(json.dumps([parts, settings]).encode(), digest_size=16)
-        digest.update(coords.read_bytes())
-        return digest.hexdigest()
+        return hash_of([parts, settings], coords.read_bytes())
 
 
 def _attributes(path: Path) -> dict[str, Any]:

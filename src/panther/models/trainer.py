@@ -5,7 +5,6 @@ step, so a checkpoint is parameters, optimiser and history: nothing else has to 
 """
 
 import csv
-import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from panther.content import hash_of
 from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.models.presets import TrainSettings
@@ -215,10 +215,12 @@ def _precision(settings: TrainSettings) -> AbstractContextManager[Any]:
 def _key(model: nn.Module, task: Task[Any], settings: TrainSettings, n_batches: int) -> str:
     """Hash of what a training starts from; a checkpoint of anything else is not continued."""
     plain = asdict(replace(settings, device=""))
-    digest = hashlib.blake2b(f"{plain} {task.settings()} {n_batches}".encode(), digest_size=16)
-    for name, value in model.state_dict().items():
-        digest.update(name.encode() + value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    weights = ((name.encode(), _bytes(value)) for name, value in model.state_dict().items())
+    return hash_of([plain, task.settings(), n_batches], *(part for pair in weights for part in pair))
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _save(path: Path, key: str, model: nn.Module, optimiser: torch.optim.Optimizer, progress: _Progress) -> None:

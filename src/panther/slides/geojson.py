@@ -1,6 +1,5 @@
 """Tissue as GeoJSON that QuPath opens, and the way back: ours, edited, or an annotation of QuPath's."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from panther.content import hash_of
 from panther.errors import InputError
 from panther.slides.polygons import Polygon, Tissue
 from panther.storage.atomic import atomic_write
@@ -33,7 +33,7 @@ def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any]) -> None
     document = {
         "type": "FeatureCollection",
         "features": features,
-        "panther": {**about, "content": digest_of(features)},
+        "panther": {**about, "content": hash_of(features)},
     }
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
@@ -53,15 +53,10 @@ def read_contours(path: Path) -> Contours:
             f"{path}: this is not a GeoJSON of polygons in level-0 pixels ({error}); export it from QuPath again, "
             "or remove it to have the tissue found anew."
         ) from error
-    digest = digest_of(features)
+    digest = hash_of(features)
     member = document.get("panther") if isinstance(document, dict) else None
     ours = isinstance(member, dict) and member.get("content") == digest
     return Contours(Tissue(tuple(regions), tuple(ignored)), digest, dict(member) if ours and member else {}, not ours)
-
-
-def digest_of(features: Any) -> str:
-    """Hash of the features' content; spaces and the order of keys do not count."""
-    return hashlib.blake2b(json.dumps(features, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _feature(polygon: Polygon, index: int) -> dict[str, Any]:

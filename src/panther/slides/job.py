@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from panther.execution import HERE, ItemResult, Work, map_slides
 from panther.slides.listing import SlideRef
-from panther.slides.locks import lock, owner, sweep
 from panther.storage.atomic import atomic_write
+from panther.storage.locks import lock, owner, sweep
 
 COLUMNS = (
     "slide",

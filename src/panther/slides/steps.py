@@ -1,7 +1,5 @@
 """The two steps that need no network: tissue, then patches."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, PngImagePlugin
 
+from panther.content import hash_of
 from panther.errors import InputError
 from panther.slides.coords import Coords, folder_name, read_coords, write_coords
 from panther.slides.geojson import Contours, read_contours, write_contours
@@ -81,7 +80,7 @@ class TissueStep:
         }
 
     def _key(self, slide: SlideRef) -> str:
-        return _hash(METHOD, asdict(self.settings), slide.mpp, _bytes(slide))
+        return hash_of([METHOD, asdict(self.settings), slide.mpp, _bytes(slide)])
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ class PatchStep:
     def _key(self, slide: SlideRef, contours: Contours) -> str:
         padded = () if self.edge == EDGES[0] else (self.edge,)  # jobs from before there was a choice are still done
         settings = (self.size, self.mpp, self.overlap, self.min_tissue, *padded)
-        return _hash(METHOD, settings, contours.digest, slide.mpp, _bytes(slide))
+        return hash_of([METHOD, settings, contours.digest, slide.mpp, _bytes(slide)])
 
 
 def contours_of(slide: SlideRef, job: Job) -> Contours | None:
@@ -212,7 +211,3 @@ def _drawn(job: Job, slide: SlideRef) -> str | None:
 def _bytes(slide: SlideRef) -> int:
     """Size of the slide's files: a slide that was replaced is most often of another size. Hashing gigabytes would take longer than the work."""
     return sum(path.stat().st_size for path in slide.paths if path.exists())
-
-
-def _hash(*parts: Any) -> str:
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,6 +1,5 @@
 """Fingerprints of samples: a hash of all their features, and whether a hash that was taken earlier still holds."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 from panther.content import hash_rows
 from panther.errors import InputError
 from panther.execution import HERE, Work, stream
+from panther.storage.row_log import LineLog
 from panther.types import Openable
 
 # A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS remembers
@@ -88,15 +88,17 @@ def _job(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:
 
 
 class FingerprintStore:
-    """Fingerprints of earlier runs, one line each in a file that is only ever appended to.
-
-    Losing it costs reading, never truth: a line that is cut short or is not understood is as good as none, and of several the
-    last counts, so that processes may write to it at once.
-    """
+    """Fingerprints of earlier runs in a log; of several under one name the last counts. Losing it costs reading, never truth."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known = dict(_lines(path))
+        self._path, self._log = path, LineLog(path)
+        self._known: dict[str, Fingerprint] = {}
+        for line in self._log.read():
+            with suppress(ValueError, TypeError):  # not a line of ours
+                name, content, stamp = line
+                taken = Fingerprint.from_plain(content, stamp)
+                if isinstance(name, str) and taken is not None:
+                    self._known[name] = taken
 
     def get(self, name: str) -> Fingerprint | None:
         """Last fingerprint that was taken under this name."""
@@ -106,26 +108,8 @@ class FingerprintStore:
         """Keep a fingerprint that says something new and can be known to hold later."""
         if not taken.stamp or taken == self._known.get(name):
             return
-        line = json.dumps([name, taken.content, taken.stamp]) + "\n"
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as handle:
-                # after a line that a killed process left unfinished, a new one begins
-                handle.write((("\n" if handle.tell() else "") + line).encode("ascii"))
+            self._log.append([name, taken.content, taken.stamp])
         except OSError as error:
             raise InputError(f"{self._path}: cannot be written ({error.strerror}); free some space.") from error
         self._known[name] = taken
-
-
-def _lines(path: Path) -> list[tuple[str, Fingerprint]]:
-    found = []
-    with suppress(OSError), path.open("rb") as handle:
-        for line in handle:
-            try:
-                name, content, stamp = json.loads(line)
-            except (ValueError, TypeError, RecursionError):
-                continue
-            taken = Fingerprint.from_plain(content, stamp)
-            if isinstance(name, str) and taken is not None:
-                found.append((name, taken))
-    return found

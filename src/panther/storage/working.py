@@ -8,7 +8,15 @@ from panther.errors import InputError
 MARKER = "made-by-panther.txt"
 TEXT = "Unfinished work of panther. Run the same command again to go on; delete this folder to begin anew.\n"
 # everything we ever write there: of a folder nothing else is deleted
-OURS = (MARKER, "lock", "header.json", "done.jsonl", "rows.f32", "batches.jsonl", "rows")
+OURS = (
+    MARKER,
+    "lock",
+    "header.json",
+    "done.jsonl",
+    "rows",
+    "rows.f32",
+    "batches.jsonl",
+)  # the last two: before version 0.9
 
 
 def make_working_folder(folder: Path) -> None:

@@ -2,7 +2,6 @@
 under a name that is the hash of everything it depends on, so a killed study goes on and nothing stale is reused.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import torch
 
 from panther.aggregators import build, embed_cohort
 from panther.cohort.targets import Target
+from panther.content import hash_of
 from panther.errors import InputError
 from panther.mil import BagSource, LoadSettings, build_model
 from panther.models.heads import PROBE, build_head, token_shape
@@ -33,10 +33,8 @@ from panther.version import __version__
 
 
 def cache_key(*parts: Any) -> str:
-    """Hash of plain values."""
-    return hashlib.blake2b(
-        json.dumps([__version__, *parts], sort_keys=True, default=str).encode(), digest_size=12
-    ).hexdigest()
+    """Hash of plain values and of the version: another one may compute something else."""
+    return hash_of([__version__, *parts])
 
 
 @dataclass(frozen=True)
@@ -98,11 +96,8 @@ class Parts:
     def signature(self) -> str:
         """Hash of who is in which part, and of their patients and targets."""
         who = {part: [(name, self.patients[name]) for name in ids] for part, ids in self.ids.items()}
-        digest = hashlib.blake2b(json.dumps(who).encode(), digest_size=12)
-        for part in sorted(self.targets):
-            for value in vars(self.targets[part]).values():
-                digest.update(np.asarray(value).tobytes() if isinstance(value, np.ndarray) else str(value).encode())
-        return digest.hexdigest()
+        values = (value for part in sorted(self.targets) for value in vars(self.targets[part]).values())
+        return hash_of(who, *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
 
     def known(self, samples: Sequence[str]) -> "Parts":
         """Only those who have an embedding."""

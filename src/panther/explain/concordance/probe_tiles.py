@@ -1,17 +1,18 @@
 """Labelled tiles: folders of images by class (as CRC-100K ships), or features of labelled patches."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from panther.content import hash_of
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.storage.bags import list_bags
 from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.storage.row_log import RowLog
+from panther.storage.working import remove_working_folder
 from panther.types import Bag, Openable
 
 if TYPE_CHECKING:
@@ -76,19 +77,20 @@ def find_images(folder: Path, per_class: int, seed: int) -> TileImages:
 
 def encode_images(images: TileImages, pipeline: "Pipeline", working: Path) -> tuple[LabelledTiles, dict[str, str]]:
     """Features of the images, and a sentence for each that cannot be decoded; a killed run goes on from ``working``."""
-    from panther.encoders.partial import Partial, remove_partial
+    from panther.encoders.pipeline import failures_in
     from panther.encoders.sources import TileFolder
 
     stamps = [(images.folder / name).stat() for name in images.names]
     state = [(name, s.st_size, s.st_mtime_ns) for name, s in zip(images.names, stamps, strict=True)]
-    key = hashlib.blake2b(json.dumps([pipeline.key, repr(pipeline.fit), state]).encode(), digest_size=16).hexdigest()
-    partial = Partial(working, key, pipeline.encoder.about.dim, pipeline.dtype)
+    key = hash_of([pipeline.key, repr(pipeline.fit), state])
+    log = RowLog(working, key, pipeline.encoder.about.dim, pipeline.dtype)
     try:
-        pipeline.run(TileFolder(images.folder), images.names, partial)
-        rows, failed = np.array(partial.rows(), np.float32), dict(partial.failed)
+        pipeline.run(TileFolder(images.folder), images.names, log)
+        count = len(images.names)
+        rows, failed = np.array(log.rows(range(count), count), np.float32), failures_in(log)
     finally:
-        partial.close()
-    remove_partial(working)
+        log.close()
+    remove_working_folder(working)
     kept = [i for i in range(len(images.names)) if i not in failed]
     names = [images.names[i] for i in kept]
     tiles = _by_name(rows[kept], names, str(images.folder), pipeline.encoder.about.name, images.classes)

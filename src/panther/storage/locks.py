@@ -1,17 +1,21 @@
 """Locks between processes, on one machine or several that share a folder: a file with pid and host that expires.
 
-A lock only saves double work: results are written whole and are the same whoever computes them, so two owners would do no harm.
+A lock only saves double work: results are written whole and rows with a checksum, and they are the same whoever computes them, so two
+owners would do no harm.
 """
 
 import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
+
+from panther.errors import InputError
 
 HEARTBEAT = 30.0  # seconds
 EXPIRES = 600.0  # seconds without a sign of life, for owners on other machines
@@ -35,6 +39,17 @@ def lock(path: Path, expires: float = EXPIRES) -> Iterator[bool]:
         with suppress(OSError):
             if path.read_text(encoding="utf-8") == mine:  # an expired lock may be another's by now
                 path.unlink()
+
+
+def hold(path: Path) -> ExitStack:
+    """Return the lock, held until it is closed; refused where somebody alive has it."""
+    held = ExitStack()
+    if not held.enter_context(lock(path)):
+        raise InputError(
+            f"{path.parent}: another run is writing there ({owner(path)}); wait until it has finished, or give another output. "
+            f"A run that was killed on another machine is forgotten after {EXPIRES / 60:.0f} minutes."
+        )
+    return held
 
 
 def sweep(folder: Path) -> None:
@@ -98,8 +113,6 @@ def _break(path: Path, expires: float) -> None:
 
 def _stale(path: Path, expires: float) -> bool:
     """Whether the owner is dead (on this machine) or has given no sign of life for long."""
-    import time
-
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         age = time.time() - path.stat().st_mtime
