@@ -12,7 +12,7 @@ from panther.cli._flags import as_typed
 SOURCE = Path(panther.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 # These write whole command lines for a reader to type, or run them.
-COMMAND_LINES = {"demo/pipeline.py", "report/hints.py"}
+COMMAND_LINES = {"report/hints.py"}
 FILES = sorted(
     path
     for path in SOURCE.rglob("*.py")
@@ -48,7 +48,7 @@ def test_the_package_speaks_of_parameters_and_not_of_options(path):
         ("use `dtype=float32`.", "use --dtype float32."),
         ("allow it with `any_resolution=True`.", "allow it with --allow-mixed-resolution."),
         ("ask for fewer with `n_prototypes=`.", "ask for fewer with -C."),
-        ("`split=` and `by_patient=True` need a `table=`", "--split and --by patient need a --table"),
+        ("`split=` and `by_patient=True` need a `table=`", "--split and --level patient need a --table"),
         ("needs a column `split`; it has `features`", "needs a column `split`; it has `features`"),
     ],
 )

@@ -146,11 +146,11 @@ def _pictures(demo: Demo) -> list[Step]:
     found = []
     for slide in mapped(demo.cohort):
         image, outline = at / "slides" / f"{slide}.tif", at / "job" / "contours_geojson" / f"{slide}.geojson"
-        place = ("--slide", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
+        place = ("--slides", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
         output = at / "maps" / f"{slide}.map.png"
         found.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
-    groups = (*table, "--group", "subtype", "--site", "tissue_source_site", "--slides", at / "slides")
-    truth = ("--labels", at / "truth" / "patches.csv", "--positive", "glandular tumour,solid tumour", "--no-maps")
+    groups = (*table, "--group", "subtype", "--site-column", "tissue_source_site", "--slides", at / "slides")
+    truth = ("--patch-labels", at / "truth" / "patches.csv", "--positive", "glandular tumour,solid tumour", "--no-maps")
     curves = (at / "slides.h5ad", *table, "--survival", "os", "--names", at / "names.yaml")
     atlas, agreement, km = at / "atlas", at / "agreement", at / "km"
     return [

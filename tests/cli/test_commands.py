@@ -93,7 +93,7 @@ def test_inspect_knows_its_own_artefacts_and_duplicates(panther, cohort):
 
 
 def test_convert_writes_then_keeps_also_inside_its_source(panther, cohort):
-    arguments = ("convert", "feats", "feats/half", "--dtype", "float16", "-j", 1)
+    arguments = ("convert", "feats", "-o", "feats/half", "--dtype", "float16", "-j", 1)
     assert "6 bags written" in panther(*arguments)[0]
     assert "0 bags written to feats/half as trident, 6 were there already" in panther(*arguments)[0]
     with h5py.File("feats/half/004.h5") as file:
@@ -102,11 +102,11 @@ def test_convert_writes_then_keeps_also_inside_its_source(panther, cohort):
 
 def test_convert_goes_on_past_a_broken_bag_and_refuses_an_impossible_output(panther, cohort):
     (cohort / "feats" / "001.npy").write_bytes(b"\x93NUMPY broken")
-    result = strict_json(panther("convert", "feats", "out", "--json", "-j", 1, code=1)[0])
+    result = strict_json(panther("convert", "feats", "-o", "out", "--json", "-j", 1, code=1)[0])
     assert (result["written"], list(result["failures"])) == (5, ["001"])
     assert len(list((cohort / "out").iterdir())) == 5
-    panther("convert", "feats", "p.npy", code=2)
-    panther("convert", "feats", "other", "--to", "zarr", code=2)
+    panther("convert", "feats", "-o", "p.npy", code=2)
+    panther("convert", "feats", "-o", "other", "--to", "zarr", code=2)
     assert not (cohort / "other").exists()
 
 
@@ -146,8 +146,8 @@ def test_prototypes_are_learnt_from_the_training_slides_alone(panther, cohort):
         embed("--method", "ot", "--preset", "paper"),
         embed("--set", "temperature=0"),
         embed("--set", "temperature=NaN"),
-        embed("--by", "patient"),
-        embed("--by", "moon"),
+        embed("--level", "patient"),
+        embed("--level", "moon"),
         embed("--split", "train"),
         embed("--table", "missing.csv"),
         embed("--device", "moon"),
@@ -160,7 +160,7 @@ def test_prototypes_are_learnt_from_the_training_slides_alone(panther, cohort):
         ("prototypes", "feats", "-o", "feats"),
         ("prototypes", "feats", "-o", "/dev/null"),
         ("prototypes", "feats", "-o", "q.safetensors", "--share", "unfair"),
-        ("convert", "feats", "out", "--mpp", 896),
+        ("convert", "feats", "-o", "out", "--slide-mpp", 896),
         ("inspect",),
         ("nothing",),
     ],

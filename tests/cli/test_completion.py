@@ -31,7 +31,7 @@ def offered(*words, shell="bash"):
         (("embed", "feats", "--method", ""), completion.EMBEDDINGS),
         (("embed", "feats", "--preset", ""), completion.PRESETS),
         (("embed", "feats", "--readout", "b"), ("bottom",)),
-        (("embed", "feats", "--by", ""), ("slide", "patient")),
+        (("embed", "feats", "--level", ""), ("slide", "patient")),
         (("train", "feats", "--method", ""), (*completion.EMBEDDINGS, *completion.NETWORKS)),
         (("train", "feats", "--head", "paper-"), ("paper-classification", "paper-survival")),
         (("train", "feats", "--loss", ""), completion.LOSSES),
@@ -40,7 +40,7 @@ def offered(*words, shell="bash"):
         (("splits", "t.csv", "--scheme", ""), completion.SCHEMES),
         (("kaplan-meier", "s.h5ad", "--survival", ""), completion.ENDPOINTS),
         (("study", "new", "k"), ("kirc",)),
-        (("convert", "a", "b", "--to", ""), ("trident", "npy", "safetensors")),
+        (("convert", "a", "-o", "b", "--to", ""), ("trident", "npy", "safetensors")),
     ],
 )
 def test_a_shell_is_offered_the_values_of_an_option(words, values):

@@ -79,7 +79,7 @@ def test_a_run_killed_half_way_goes_on_and_ends_in_the_same_bytes(panther, cohor
 
 def test_one_embedding_a_patient(panther, cohort):
     (cohort / "t.csv").write_text("slide_id,case_id,age\n000,07,60\n001,07,60\n002,8,50\n003,9,40\n099,9,40\n")
-    _, err = panther(*embed("--table", "t.csv", "--by", "patient"), code=1)  # 099 has no features
+    _, err = panther(*embed("--table", "t.csv", "--level", "patient"), code=1)  # 099 has no features
     assert "099" in err
     data = anndata.read_h5ad("s.h5ad")
     assert list(data.obs_names) == ["07", "8", "9"]

@@ -144,7 +144,7 @@ def test_prototypes_of_two_resolutions_are_not_compared_unless_it_is_meant(lab, 
 def test_the_slides_of_a_patient_share_one_resolution(lab, panther):
     pooled(lab / "both", 1, 1)
     (lab / "one.csv").write_text("slide_id,case_id\na0,p\nb0,p\n")
-    by = ("embed", "both", "-p", "p.safetensors", "--table", "one.csv", "--by", "patient", "-o", "s.npz")
+    by = ("embed", "both", "-p", "p.safetensors", "--table", "one.csv", "--level", "patient", "-o", "s.npz")
     _, err = panther(*by, code=2)
     assert "b0.h5" in err
     assert "a0.h5, a slide of the same sample" in err
@@ -199,18 +199,18 @@ def test_another_encoder_is_refused_unless_the_user_names_it(lab, panther, comma
 
 def test_convert_relabels(lab, panther):
     write_bags(lab / "other", ["d0"], encoder="our_best_run")
-    panther("convert", "other", "named", "--encoder-name", "uni")
+    panther("convert", "other", "-o", "named", "--encoder-name", "uni")
     bag = open_bag("named/d0.h5")
     assert bag.encoder == "uni"
     assert bag.spec.scale == PatchSpec(0.5, 256)
-    out, _ = panther("convert", "other", "named", "--encoder-name", "uni2")
+    out, _ = panther("convert", "other", "-o", "named", "--encoder-name", "uni2")
     assert "1 bags written" in out  # another name is not the same file
 
 
 def test_what_trident_calls_ctranspath_is_that_of_chief_and_ours_is_not(lab, panther):
     write_bags(lab / "trident", ["d0"], encoder="ctranspath")
     assert open_bag("trident/d0.h5").encoder == "chief-ctranspath"
-    panther("convert", "trident", "ours", "--encoder-name", "ctranspath")
+    panther("convert", "trident", "-o", "ours", "--encoder-name", "ctranspath")
     assert open_bag("ours/d0.h5").encoder == "ctranspath"
 
 

@@ -62,7 +62,7 @@ def test_a_model_of_patients_predicts_patients_and_one_of_slides_slides(panther,
 
 
 def test_the_unit_can_be_chosen_and_a_change_of_it_is_said(panther, here):
-    given = ("--table", "table.csv", "-o", "slides.csv", "-j", 1, "--by", "slide")
+    given = ("--table", "table.csv", "-o", "slides.csv", "-j", 1, "--level", "slide")
     out, err = panther("predict", "patient.model", "features", *given)
     assert "40 predictions, one per slide" in out
     assert "trained on patients, but predicts slides" in err
@@ -72,7 +72,7 @@ def test_without_a_table_slides_are_predicted_and_that_is_said(panther, here):
     out, err = panther("predict", "patient.model", "features", "-o", "new.csv", "-j", 1)
     assert "40 predictions, one per slide" in out
     assert "trained on patients" in err
-    _, err = panther("predict", "patient.model", "features", "-o", "new.csv", "--by", "patient", code=2)
+    _, err = panther("predict", "patient.model", "features", "-o", "new.csv", "--level", "patient", code=2)
     assert "--table" in err
 
 

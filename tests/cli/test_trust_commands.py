@@ -94,10 +94,10 @@ def test_shift_reads_sites_from_embeddings_of_either_format(cohort, prototypes, 
             "-j",
             1,
         )
-        found = strict_json(run("shift", tmp_path / name, "--site", "subtype", "--json")[0])
+        found = strict_json(run("shift", tmp_path / name, "--site-column", "subtype", "--json")[0])
         assert found["alarm"]  # the two "sites" differ in their tissue by construction
         assert sum(found["sites"].values()) == 12  # patients
-    out, _ = run("shift", tmp_path / "s.h5ad", "--site", "subtype")
+    out, _ = run("shift", tmp_path / "s.h5ad", "--site-column", "subtype")
     assert "tell the 2 sites apart" in out
 
 
@@ -136,5 +136,5 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(arguments, words, cohort, 
 
 def test_shift_without_the_column_names_those_there_are(cohort, prototypes, run, tmp_path):
     run("embed", cohort / "features", "-p", prototypes, "-o", tmp_path / "s.h5ad", "-j", 1)
-    _, err = run("shift", tmp_path / "s.h5ad", "--site", "hospital", code=2)
+    _, err = run("shift", tmp_path / "s.h5ad", "--site-column", "hospital", code=2)
     assert "n_patches" in err

@@ -154,7 +154,7 @@ def test_the_real_kirc_folds_are_disjoint_in_patients_and_sites(shared_data):
 
 app = typer.Typer()
 app.callback()(lambda: None)
-command.add_to(app)
+app.command("splits")(command.splits)
 
 
 def run(*arguments: object) -> str:

@@ -40,7 +40,7 @@ MADE = (
     "map features/a.h5 -p protos.safetensors -o maps --max-side 256",
     "attribute model.safetensors features/a.h5 -o attribution --no-maps -j 1",
     "kaplan-meier slides.h5ad --table cohort.csv --survival os -o km",
-    "concordance features -p protos.safetensors --labels patches.csv -o agreement --no-maps",
+    "concordance features -p protos.safetensors --patch-labels patches.csv -o agreement --no-maps",
     "run kirc.yaml -o kirc -j 1",
 )
 COPIES = {

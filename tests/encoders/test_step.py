@@ -23,7 +23,8 @@ from panther.storage.readers import open_bag
 @pytest.fixture
 def panther():
     app = typer.Typer()
-    commands.add_to(app)
+    app.command("encoders")(commands.list_encoders)
+    app.command("encode-tiles")(commands.encode_tiles)
     return lambda *arguments: CliRunner().invoke(app, list(map(str, arguments)))
 
 

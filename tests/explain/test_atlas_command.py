@@ -57,7 +57,7 @@ def atlas() -> Any:
 def test_everything_is_written_as_agreed(run: Runner) -> None:
     Path("n.yaml").write_text("C2: tumour, solid\n")
     out, err = run(
-        *USUAL, "--slides", "slides", "--table", "c.csv", "--group", "group", "--group", "age", "--site", "site", "--names", "n.yaml",
+        *USUAL, "--slides", "slides", "--table", "c.csv", "--group", "group", "--group", "age", "--site-column", "site", "--names", "n.yaml",
     )  # fmt: skip
     assert "C2 tumour, solid" in out
     assert "Note: 8 slides with exemplars have no image" in err
@@ -254,7 +254,7 @@ def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:
     for told, *more in (
         ("need a --table with the column 'group'", "--group", "group"),
         ("c.csv: there is no column 'stage'; the columns are case_id, slide_id, group", *table, "--group", "stage"),
-        ("asked for twice", *table, "--group", "site", "--site", "site"),
+        ("asked for twice", *table, "--group", "site", "--site-column", "site"),
         ("the column 'group' is empty for all 8 slides", "--table", "empty.csv", "--group", "group"),
         (
             "two.csv: group: the slides of patient p have different values, x and y",

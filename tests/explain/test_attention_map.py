@@ -98,7 +98,7 @@ def test_the_overlay_paints_each_patch_in_the_colour_of_its_rank(
     monkeypatch.chdir(tmp_path)
     save_model(model, tmp_path / "m.st")
     for name in "xy":
-        out, _ = run("map", slide / "s.h5", "--model", "m.st", "--slide", slide / "s.tif", "-o", name, "--json",
+        out, _ = run("map", slide / "s.h5", "--model", "m.st", "--slides", slide / "s.tif", "-o", name, "--json",
                      "--max-side", 750, "--format", "png,tiff")  # fmt: skip
     assert sorted(f.name for f in Path("x").iterdir()) == [
         "s.attention.png", "s.overlay.png", "s.overlay.tif", "s.side_by_side.png"

@@ -205,7 +205,7 @@ def test_the_resolution_of_the_images_can_be_corrected(
     (tmp_path / "mpp.csv").write_text(f"wsi,mpp\n{name}.tif,0.25\n")
     usual = ("attribute", "m.st", f"f/{name}.h5", "--slides", f"{name}.tif")
     pictures = []
-    for folder, more in (("a", ()), ("b", ("--slide-mpp", 0.25)), ("c", ("--mpp-table", "mpp.csv"))):
+    for folder, more in (("a", ()), ("b", ("--slide-mpp", 0.25)), ("c", ("--slide-mpp-table", "mpp.csv"))):
         run(*usual, "-o", folder, *more)
         pictures.append((tmp_path / folder / f"{name}.attribution.png").read_bytes())
     assert pictures[0] != pictures[1]  # another scale bar
@@ -249,7 +249,7 @@ def test_the_command_writes_what_the_contract_says(
         colours = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
     assert (np.abs(colours[:, 0] - colours[:, 2]) > 60).any()  # red or blue patches are on it
     out, _ = run("attribute", "m.st", trained.folder / "features", "-o", "p", "--table", trained.folder / "table.csv",
-                 "--by", "patient", "--no-maps", "--json")  # fmt: skip
+                 "--level", "patient", "--no-maps", "--json")  # fmt: skip
     assert json.loads(out)["samples"] == 18
     (tmp_path / "n.yaml").write_text("C9: stroma\n")
     _, err = run("attribute", "m.st", "f", "-o", "c", "--names", "n.yaml", code=2)

@@ -24,7 +24,7 @@ from panther.types import Prototypes
 def invoke(*arguments: object, code: int = 0) -> Any:
     """Run the command alone; a refused request raises, as in the real one, where main() turns it into exit code 2."""
     app = typer.Typer(pretty_exceptions_enable=False)
-    command.add_to(app)
+    app.command()(command.map_slides)
     result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result
@@ -45,7 +45,7 @@ def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder: Path)
     (folder / "n.yaml").write_text("C1: nest, 1 & <2>\n")
     ring = np.array([[100, 100], [1000, 100], [1000, 1000]])
     write_contours(folder / "c.geojson", Tissue((Polygon(ring),)), {})
-    arguments = ("s.h5", "-p", "p.safetensors", "--slide", "s.tif", "--names", "n.yaml", "--contours", "c.geojson")
+    arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--names", "n.yaml", "--contours", "c.geojson")
     arguments = (*arguments, "--max-side", 300, "--format", "png,svg,tiff,geojson", "--prototype", "C1")
     invoke(*arguments, "-o", "a")
     invoke(*arguments, "-o", "b")
@@ -64,7 +64,7 @@ def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder: Path)
 
 def test_a_slide_finds_its_features_and_gives_the_same_map(folder: Path) -> None:
     common = ("-p", "p.safetensors", "--max-side", 200)
-    invoke("s.h5", *common, "--slide", "s.tif", "-o", "a")
+    invoke("s.h5", *common, "--slides", "s.tif", "-o", "a")
     (folder / "feats").mkdir()
     (folder / "s.h5").rename(folder / "feats" / "s.h5")
     invoke("s.tif", *common, "--features", "feats", "-o", "b")
@@ -96,7 +96,7 @@ def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder: Pa
     write_bag(folder / "f" / "other.h5", np.ones((2, 3)), np.array([[0, 0], [SIDE, 0]]))
     (folder / "slides").mkdir()
     (folder / "s.tif").rename(folder / "slides" / "s.tif")
-    result = invoke("f", "-p", "p.safetensors", "-o", "m", "--slide", "slides", "--json", "--max-side", 100, code=1)
+    result = invoke("f", "-p", "p.safetensors", "-o", "m", "--slides", "slides", "--json", "--max-side", 100, code=1)
     told = json.loads(result.stdout)
     assert [one["slide"] for one in told["slides"]] == ["other", "s"]
     assert "zero patches" in told["failures"]["zero"]
@@ -105,7 +105,7 @@ def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder: Pa
 
 def test_a_table_of_resolutions_goes_before_the_tags(folder: Path) -> None:
     (folder / "mpp.csv").write_text("wsi,mpp\ns.tif,0.25\n")
-    invoke("s.h5", "-p", "p.safetensors", "-o", "m", "--slide", "s.tif", "--mpp-table", "mpp.csv")
+    invoke("s.h5", "-p", "p.safetensors", "-o", "m", "--slides", "s.tif", "--slide-mpp-table", "mpp.csv")
     about = json.loads((folder / "m" / "s.geojson").read_text())["features"][0]["properties"]["measurements"]
     assert about["Area mm^2"] == pytest.approx(about["Patches"] * (SIDE * 0.25e-3) ** 2)
 
@@ -121,7 +121,7 @@ def test_requests_that_make_no_sense_are_one_sentence(folder: Path) -> None:
     usual = ("s.h5", "-p", "p.safetensors")
     (folder / "n.yaml").write_text("C7: tumour\n")
     refused("n.yaml: there is no prototype 'C7'", *usual, "--names", "n.yaml")
-    refused("no such slide image", *usual, "--slide", "missing.svs")
+    refused("no such slide image", *usual, "--slides", "missing.svs")
     refused("--prototype: there is no prototype 'C3'", *usual, "--prototype", "C3")
     refused("known are png, svg, tiff, geojson", *usual, "--format", "gif")
     refused("nearest prototype", *usual, "--assignment", "argmax", "--method", "ot")
@@ -146,7 +146,7 @@ def test_bags_that_cannot_be_mapped_are_one_sentence(folder: Path) -> None:
     bad = np.array([[1, 2, 3], [1, np.nan, 3]])
     refused("row 1", write_bag(folder / "d.h5", bad, grid), *prototypes)
     away = write_bag(folder / "e.h5", np.ones((2, 3)), grid + 5000)
-    refused("2 of 2 patches lie outside s.tif", away, *prototypes, "--slide", "s.tif")
+    refused("2 of 2 patches lie outside s.tif", away, *prototypes, "--slides", "s.tif")
     (folder / "t.h5").write_bytes((folder / "s.h5").read_bytes()[:3000])
     refused("t.h5", "t.h5", *prototypes)
 
@@ -159,13 +159,13 @@ def test_micrometres_without_the_image_give_a_picture_and_a_note(folder: Path) -
     result = invoke("u.h5", "-p", "p.safetensors", "-o", "m", "--json")
     assert any("no GeoJSON" in note for note in json.loads(result.stdout)["notes"])
     assert not (folder / "m" / "u.geojson").exists()
-    invoke("u.h5", "-p", "p.safetensors", "-o", "m", "--slide", "s.tif")
+    invoke("u.h5", "-p", "p.safetensors", "-o", "m", "--slides", "s.tif")
     (feature,) = json.loads((folder / "m" / "u.geojson").read_text())["features"]
     assert sorted(map(tuple, feature["geometry"]["coordinates"][0]))[-1] == (120, 60)  # 30 um are 60 pixels
 
 
 def test_the_background_is_grey_unless_another_is_asked_for(folder: Path) -> None:
-    arguments = ("s.h5", "-p", "p.safetensors", "--slide", "s.tif", "--max-side", 300, "--format", "png")
+    arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--max-side", 300, "--format", "png")
     asked = {
         "default": (),
         "grey": ("--background", "grey"),

@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch, panther) -> Path:
     (tmp_path / "images").mkdir()
     write_pyramid(tmp_path / "images" / "s.tif", COLOURS[truth(WIDTH, HEIGHT)], 50.0, levels=2)
     (tmp_path / "mpp.csv").write_text(f"wsi,mpp\ns.tif,{MPP}\n")
-    panther("slides", "images", "-o", "job", "--encoder", "lite0", "--mpp-table", "mpp.csv", "-j", 1)
+    panther("slides", "images", "-o", "job", "--encoder", "lite0", "--slide-mpp-table", "mpp.csv", "-j", 1)
     panther("prototypes", FEATURES, "-C", 2, "-o", "p.safetensors")
     return tmp_path
 
@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch, panther) -> Path:
 def test_maps_and_the_atlas_use_the_resolution_that_the_features_record(folder, panther):
     with pytest.raises(InputError, match="not plausible"):
         open_slide(folder / "images" / "s.tif")
-    panther("map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slide", "images")
+    panther("map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slides", "images")
     panther("atlas", FEATURES, "-p", "p.safetensors", "-o", "atlas", "--slides", "images")
     bag = open_bag(folder / FEATURES / "s.h5")
     assert bag.spec.mpp_level0 == MPP
@@ -44,13 +44,13 @@ def test_maps_and_the_atlas_use_the_resolution_that_the_features_record(folder, 
 
 
 def test_a_converted_file_still_records_it(folder, panther):
-    panther("convert", FEATURES, "fast", "--dtype", "float16")
+    panther("convert", FEATURES, "-o", "fast", "--dtype", "float16")
     assert open_bag("fast/s.h5").spec.mpp_level0 == MPP
-    panther("map", "fast", "-p", "p.safetensors", "-o", "maps", "--slide", "images")
+    panther("map", "fast", "-p", "p.safetensors", "-o", "maps", "--slides", "images")
 
 
 def test_what_the_user_says_goes_first(folder, panther):
     _, err = panther(
-        "map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slide", "images", "--slide-mpp", 9, code=2
+        "map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slides", "images", "--slide-mpp", 9, code=2
     )
     assert "not plausible" in err or "9" in err

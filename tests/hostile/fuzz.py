@@ -98,13 +98,13 @@ EMBED = ("embed", "feats", "-p", "p.safetensors", "-o", "new.npz", "-j", "1")
 OTHERS: dict[str, tuple[str, Callable[[Path], None] | None, Arguments]] = {
     "prototypes": ("p.safetensors", None, EMBED),
     "model": ("model", None, ("predict", "model", "feats", "-o", "y.csv", "-j", "1")),
-    "embeddings": ("s.h5ad", None, ("shift", "s.h5ad", "--site", "subtype", "--permutations", "9")),
+    "embeddings": ("s.h5ad", None, ("shift", "s.h5ad", "--site-column", "subtype", "--permutations", "9")),
     "CSV table": ("table.csv", None, (*EMBED, "--table", "table.csv")),
     "parquet table": ("table.parquet", _parquet, (*EMBED, "--table", "table.parquet")),
     "study": ("study.yaml", None, ("run", "study.yaml", "-o", "study", "-j", "1")),
     "names": ("names.yaml", _names, ("map", "feats/s05.h5", "-p", "p.safetensors", "-o", "m", "--names", "names.yaml")),
     "contours": ("c.geojson", _contours, ("map", "feats/s05.h5", "-p", "p.safetensors", "-o", "m", "--contours", "c.geojson")),
-    "labels": ("labels.csv", None, ("concordance", "feats", "-p", "p.safetensors", "-o", "a", "--labels", "labels.csv", "--no-maps")),
+    "labels": ("labels.csv", None, ("concordance", "feats", "-p", "p.safetensors", "-o", "a", "--patch-labels", "labels.csv", "--no-maps")),
     "slide": ("slides/a.tif", _slide, ("slides", "slides", "-o", "job", "--slide-mpp", "0.5", "--patch-size", "64", "-j", "1")),
 }  # fmt: skip
 

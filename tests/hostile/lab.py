@@ -70,7 +70,7 @@ def make_lab(folder: Path) -> Path:
 # What reads a folder of feature files: name -> arguments, to be run in the lab's folder. Add new commands here.
 ON_FEATURES: dict[str, Arguments] = {
     "inspect": ("inspect", "feats"),
-    "convert": ("convert", "feats", "converted", "--to", "npy", "-j", "1"),
+    "convert": ("convert", "feats", "-o", "converted", "--to", "npy", "-j", "1"),
     "prototypes": ("prototypes", "feats", "-o", "new.safetensors", "-C", "3", "-j", "1"),
     "choose-c": ("choose-c", "feats", "--range", "2:3", "-j", "1"),
     "embed": ("embed", "feats", "-p", "p.safetensors", "-o", "new.h5ad", "-j", "1"),
@@ -87,7 +87,7 @@ ON_FEATURES: dict[str, Arguments] = {
         "p.safetensors",
         "-o",
         "agree",
-        "--labels",
+        "--patch-labels",
         "labels.csv",
         "--no-maps",
     ),

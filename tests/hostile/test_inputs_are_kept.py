@@ -108,7 +108,7 @@ def test_suggested_names_that_were_edited_are_kept(lab):
         "feats",
         "-p",
         "p.safetensors",
-        "--labels",
+        "--patch-labels",
         "labels.csv",
         "--no-maps",
         "-o",

@@ -116,7 +116,7 @@ def test_prototypes_say_what_they_were_made_from(tmp_path):
 
 def test_a_converted_file_is_written_again_after_a_change_of_one_row(tmp_path):
     make_bags(tmp_path / "feats", 1)
-    command = ("convert", "feats", "out", "--to", "npy", "-j", 1)
+    command = ("convert", "feats", "-o", "out", "--to", "npy", "-j", 1)
     assert run_here(command, tmp_path).code == 0
     change(tmp_path / "feats" / "s0.npy", 2999)
     os.utime(tmp_path / "feats" / "s0.npy", (0, 0))

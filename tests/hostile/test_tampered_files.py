@@ -182,7 +182,7 @@ def with_sites(lab):
         assert done.code == 0, done.text
 
 
-SHIFT = ("--site", "site", "--permutations", 19)
+SHIFT = ("--site-column", "site", "--permutations", 19)
 
 
 @pytest.mark.parametrize("ending", ["npz", "h5ad"])

@@ -25,7 +25,7 @@ PATCHES = "20x_256px_0px_overlap/patches"
 def invoke(*arguments: object, code: int = 0) -> Any:
     """Run the command alone; a refused request raises, as in the real one, where main() turns it into exit code 2."""
     app = typer.Typer(pretty_exceptions_enable=False)
-    command.add_to(app)
+    app.command()(command.slides)
     result = CliRunner().invoke(app, [*map(str, arguments), "-j", "1"], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result
@@ -62,7 +62,7 @@ def test_one_slide_in_three_formats_gives_the_same_patches(shared_data: Path, tm
     (tmp_path / "list.csv").write_text("wsi,mpp\nCMU-1-wrong-mpp.tiff,0.499\n")
     names = ("CMU-1-Small-Region.svs", "CMU-1-dicom", "CMU-1-wrong-mpp.tiff")
     places = [shared_data / "slides" / name for name in names]
-    invoke(*places, "-o", tmp_path / "job", "--mpp-table", tmp_path / "list.csv")
+    invoke(*places, "-o", tmp_path / "job", "--slide-mpp-table", tmp_path / "list.csv")
     first, *others = (read_coords(tmp_path / "job" / PATCHES / f"{p.stem}_patches.h5") for p in places)
     # LazySlide finds 31 with its least fraction of 0.7; ours keep patches of the tissue's edge too
     assert 30 <= len(first.coords) <= 50
@@ -147,7 +147,7 @@ def test_steps_can_be_run_one_after_the_other(slide: Path, tmp_path: Path) -> No
         (["--overlap", "256"], "not smaller"),
         (["--steps", "tissue,colour"], "known steps are"),
         (["--slide-mpp", "896"], "not plausible"),
-        (["--mpp-table", "none.csv"], "no such table"),
+        (["--slide-mpp-table", "none.csv"], "no such table"),
         (["--tissue", "magic"], "known are colour"),
         (["-s", "min_size=5"], "no tissue setting 'min_size'; known are, with their defaults, mpp=8.0, smooth=4.0"),
         (["-s", "method=colour"], "no tissue setting 'method'"),

@@ -3,9 +3,11 @@
 import io
 import logging
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from panther.cli import (
     atlas,
@@ -25,8 +27,9 @@ from panther.cli import (
     trust,
 )
 from panther.cli import map as maps
-from panther.cli._flags import as_typed
+from panther.cli._flags import as_typed, speaking_of
 from panther.cli._progress import told_in_logs
+from panther.cli._spellings import in_todays_words
 from panther.cli.completion import add_completion
 from panther.errors import InputError
 from panther.version import __version__
@@ -39,12 +42,43 @@ app = typer.Typer(
     help="From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024).",
     epilog="Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused.",
 )
-MODULES = (
-    *(demo, slides, encoders, bags, prototypes, embed, maps, atlas, concordance, trust),
-    *(splits, study, model, attribute, report, doctor),
-)
-for module in MODULES:
-    module.add_to(app)
+# what one wants to do -> commands
+PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {"demo": demo.demo, "doctor": doctor.doctor},
+    "Slides": {
+        "slides": slides.slides,
+        "encoders": encoders.list_encoders,
+        "encode-tiles": encoders.encode_tiles,
+    },
+    "Prototypes and embeddings": {
+        "prototypes": prototypes.prototypes,
+        "choose-c": trust.choose,
+        "compare-prototypes": trust.compare_prototypes,
+        "rare": trust.rare,
+        "embed": embed.embed,
+        "shift": trust.shift,
+    },
+    "Look": {
+        "map": maps.map_slides,
+        "atlas": atlas.atlas,
+        "tissue-classifier": concordance.train_classifier,
+        "concordance": concordance.compare,
+        "attribute": attribute.attribute,
+        "kaplan-meier": attribute.kaplan_meier,
+    },
+    "Predict and compare": {
+        "splits": splits.splits,
+        "run": study.run,
+        "report": report.report,
+        "train": model.train,
+        "predict": model.predict,
+    },
+    "Data": {"inspect": bags.inspect, "convert": bags.convert},
+}
+for panel, commands in PANELS.items():
+    for name, function in commands.items():
+        app.command(name, rich_help_panel=panel)(function)
+app.add_typer(study.files, name="study", rich_help_panel="Predict and compare")
 add_completion(app)
 
 
@@ -76,10 +110,19 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that the locale does not have is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    command = " ".join(["panther", *arguments[:1]])
+    commands: Any = get_command(app)
+    arguments, notes = in_todays_words(arguments, commands)
+    for note in notes:
+        typer.echo(f"Note: {note}", err=True)
+    name = next(iter(arguments), "")
+    with speaking_of(name, commands.commands.get(name, commands)):
+        _run(commands, arguments, verbose)
+
+
+def _run(commands: Any, arguments: list[str], verbose: bool) -> None:
     try:
-        with told_in_logs(command):
-            app(arguments, prog_name="panther")
+        with told_in_logs(" ".join(["panther", *arguments[:1]])):
+            commands(arguments, prog_name="panther")
     except SystemExit as end:
         if end.code == INTERRUPTED:
             typer.echo("panther: stopped. Type the same command again to go on.", err=True)

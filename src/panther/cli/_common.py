@@ -4,74 +4,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
-LARGEST_SEED = 2**32 - 1  # as panther.limits has it, without importing anything
 SMALL_JOB = 500e6  # bytes of features
-
-
-class By(StrEnum):
-    """What one embedding stands for."""
-
-    slide = "slide"
-    patient = "patient"
-
-
-FeaturesArgument = Annotated[
-    Path, typer.Argument(help="Feature file, or folder of them (searched in depth).", show_default=False)
-]
-OutputOption = Annotated[Path, typer.Option("-o", "--output", help="File to write.", show_default=False)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-WorkersOption = Annotated[
-    int, typer.Option("-j", "--workers", help="Worker processes, one thread each; 0: one per core.")
-]
-ClusterOption = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler (tcp://HOST:PORT) to work on more than one machine.")
-]
-DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 ...")]
-TableOption = Annotated[
-    Path | None,
-    typer.Option(help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables."),
-]
-SlideMppOption = Annotated[
-    float | None, typer.Option(help="True resolution of the slides, um/px, if tags are wrong.", show_default=False)
-]
-MppTableOption = Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")]
-BackgroundOption = Annotated[
-    str,
-    typer.Option(
-        help="What is behind the colours: grey tissue, on which they keep their look; the slide's colour; or none."
-    ),
-]
-OpacityOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=1,
-        help="1 hides the tissue; by default as much is seen as leaves every colour its own.",
-        show_default=False,
-    ),
-]
-ByOption = Annotated[By, typer.Option(help="One sample a slide, or a patient (needs --table).")]
-EncoderNameOption = Annotated[
-    str | None, typer.Option(help="Encoder of the features, where the files name another or none.", show_default=False)
-]
-MixedOption = Annotated[
-    bool, typer.Option("--allow-mixed-resolution", help="Take patches of other resolutions, which are refused.")
-]
-LabelOption = Annotated[str | None, typer.Option(help="Column of the label.")]
-SurvivalOption = Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi or pfi.")]
-TimeOption = Annotated[str | None, typer.Option(help="Column with the time, where it has another name.")]
-EventOption = Annotated[str | None, typer.Option(help="Column that is 1 where the event happened.")]
-CensorshipOption = Annotated[str | None, typer.Option(help="Column that is 1 where the patient is censored.")]
-SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
 
 
 def reading(encoder_name: str | None, mixed: bool) -> Any:
@@ -88,17 +28,18 @@ def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> 
     """
     if workers:
         return workers
-    if device != "cpu":
-        return min(8, os.cpu_count() or 1)
-    return 1 if sum(path.stat().st_size for ref in refs for path in ref.files if path.exists()) < SMALL_JOB else 0
+    if sum(path.stat().st_size for ref in refs for path in ref.files if path.exists()) < SMALL_JOB:
+        return 1
+    return 0 if device == "cpu" else min(8, os.cpu_count() or 1)
 
 
 @contextmanager
 def open_work(workers: int, refs: Iterable[Any], cluster: str | None = None, device: str = "cpu") -> Iterator[Any]:
-    """As many workers as suit these samples, on a device that is there, with a progress bar."""
+    """As many workers as suit these bags, on a device that is there, with a progress bar."""
     from panther import execution
 
-    workers = suitable_workers(workers, refs, checked_device(device) if device != "cpu" else device)
+    device = checked_device(device)
+    workers = suitable_workers(workers, refs, device)
     with execution.open_work(workers, cluster, device=device, track=track) as work:
         yield work
 
@@ -113,21 +54,28 @@ def checked(model: Any, **values: Any) -> Any:
         return model(**values)
     except ValidationError as error:
         problem = error.errors()[0]
-        where = f"--{problem['loc'][0]}: " if problem["loc"] else ""
+        where = f"`{problem['loc'][0]}=`: " if problem["loc"] else ""
         raise InputError(f"{where}{problem['msg'].removeprefix('Value error, ')}.") from error
 
 
 def checked_device(device: str) -> str:
-    """Refuse a device that is not there, before the work."""
+    """Device to compute on, refused before the work if it is not there; `auto` is a GPU that is there, which is said, else the CPU."""
+    if device == "cpu":
+        return device
     import torch
 
     from panther.errors import InputError
 
+    if device == "auto":
+        if not torch.cuda.is_available():
+            return "cpu"
+        typer.echo(f"Computing on the GPU ({torch.cuda.get_device_name()}); --device cpu leaves it alone.", err=True)
+        device = "cuda"
     try:
         torch.zeros(1, device=device).item()  # `meta` is a device that holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
-            f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}); try --device cpu."
+            f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}); try `device=cpu`."
         ) from error
     return device
 

@@ -8,49 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 from panther.cli.embed import parse_settings
 
 if TYPE_CHECKING:
     from panther.explain.atlas.make import Atlas
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(atlas)
-
-
 def atlas(
-    features: common.FeaturesArgument,
-    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)],
-    slides: Annotated[
-        Path | None, typer.Option(help="Folder of the slides' images, for pictures of patches; matched by name.")
-    ] = None,
-    table: common.TableOption = None,
-    split: common.SplitOption = None,
+    features: opt.FeaturesArgument,
+    prototypes: opt.PrototypesOption,
+    output: opt.FolderOption,
+    slides: opt.SlidesOption = None,
+    table: opt.TableOption = None,
+    split: opt.SplitOption = None,
     group: Annotated[
         list[str] | None,
         typer.Option(help="Column to compare shares by; text: groups, numbers: Spearman; repeatable."),
     ] = None,
-    site: Annotated[str | None, typer.Option(help="Column of the site; its values are names, never numbers.")] = None,
-    names: Annotated[
-        Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")
-    ] = None,
-    method: Annotated[str, typer.Option(help="panther, ot, h2t or protocounts.")] = "panther",
-    preset: Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("-s", "--set", help="Any setting of the method as name=value; repeatable.")
-    ] = None,
+    site: opt.SiteColumnOption = None,
+    names: opt.NamesOption = None,
+    method: opt.MethodOption = "panther",
+    preset: opt.PresetOption = None,
+    setting: opt.SetOption = None,
     exemplars: Annotated[
         int, typer.Option(min=1, max=64, help="Nearest patches a prototype, and as many random ones.")
     ] = 8,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same bytes.")] = 0,
-    slide_mpp: common.SlideMppOption = None,
-    mpp_table: common.MppTableOption = None,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    seed: opt.SeedOption = 0,
+    slide_mpp: opt.SlideMppOption = None,
+    mpp_table: opt.SlideMppTableOption = None,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Show what each prototype looks like, how much there is of it, in whom, and beside what."""
     from panther.explain.atlas.files import WRITTEN, write_atlas

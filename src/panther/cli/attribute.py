@@ -6,40 +6,32 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
-
-FolderOption = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)]
-NamesOption = Annotated[Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(attribute)
-    app.command("kaplan-meier")(kaplan_meier)
+from panther.cli import _options as opt
 
 
 def attribute(
-    model_file: Annotated[Path, typer.Argument(metavar="MODEL", help="File of `panther train`.", show_default=False)],
-    features: common.FeaturesArgument,
-    output: FolderOption,
-    slides: Annotated[Path | None, typer.Option(help="The slide's image, or the folder of the slides' images.")] = None,
-    names: NamesOption = None,
+    model_file: opt.ModelArgument,
+    features: opt.FeaturesArgument,
+    output: opt.FolderOption,
+    slides: opt.SlidesOption = None,
+    names: opt.NamesOption = None,
     kind: Annotated[
         str | None,
         typer.Option(help="exact (linear heads, the default there), shapley (elsewhere) or integrated-gradients."),
     ] = None,
     pairs: Annotated[int, typer.Option(min=2, help="Shapley: pairs of orders to average over.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same numbers.")] = 0,
-    table: common.TableOption = None,
-    split: common.SplitOption = None,
-    by: common.ByOption = common.By.slide,
+    seed: opt.SeedOption = 0,
+    table: opt.TableOption = None,
+    split: opt.SplitOption = None,
+    level: opt.LevelOption = opt.Level.slide,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="A picture of every slide with coordinates.")] = True,
-    max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 1024,
-    slide_mpp: common.SlideMppOption = None,
-    mpp_table: common.MppTableOption = None,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    max_side: opt.MaxSideOption = 1024,
+    slide_mpp: opt.SlideMppOption = None,
+    mpp_table: opt.SlideMppTableOption = None,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Show which prototypes (pi, mu, Sigma separately) drive a model's predictions, as numbers and on the slides."""
     from panther.explain.attribution.files import write_attribution, write_slides
@@ -59,7 +51,7 @@ def attribute(
     drawing = MapSettings(model.method.name, model.method.options, named, max_side, slide_mpp, resolutions)
     jobs = _jobs(features, slides) if maps else {}
     said = common.reading(encoder_name, mixed)
-    chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
+    chosen = select_slides(features, table, split, by_patient=level is opt.Level.patient, reading=said)
     written = ("attribution.json", "attribution.csv", "cohort.png", "*.attribution.png")
     pictures = [job.image for job in jobs.values()]
     check_output_folder(output, written, model_file, chosen.refs, pictures, table, names, mpp_table)
@@ -104,14 +96,14 @@ def kaplan_meier(
         Path,
         typer.Argument(metavar="EMBEDDINGS|PI.CSV", help="Of `panther embed` or `panther atlas`.", show_default=False),
     ],
-    table: Annotated[Path, typer.Option(help="Clinical table (CSV, TSV, parquet).", show_default=False)],
-    output: FolderOption,
-    survival: Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi or pfi.")] = None,
-    time: Annotated[str | None, typer.Option(help="Column with the time.")] = None,
-    event: Annotated[str | None, typer.Option(help="Column that is 1 where the event happened.")] = None,
-    censorship: Annotated[str | None, typer.Option(help="Column that is 1 where the patient is censored.")] = None,
-    names: NamesOption = None,
-    as_json: common.JsonOption = False,
+    table: opt.GivenTableOption,
+    output: opt.FolderOption,
+    survival: opt.SurvivalOption = None,
+    time: opt.TimeOption = None,
+    event: opt.EventOption = None,
+    censorship: opt.CensorshipOption = None,
+    names: opt.NamesOption = None,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Survival of patients with little, some and much of each prototype: Kaplan-Meier curves and log-rank tests."""
     from panther.cohort.load import load_cohort

@@ -8,19 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(inspect)
-    app.command()(convert)
+from panther.cli import _options as opt
 
 
 def inspect(
     path: Annotated[Path, typer.Argument(help="A file, or a folder (searched in depth).", show_default=False)],
     deep: Annotated[bool, typer.Option("--deep", help="Read all features to find NaN and infinite numbers.")] = False,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Tell what a file or folder holds: format, slides, patches, dimensions, encoder, problems."""
     from panther.execution import map_slides, open_work
@@ -41,17 +36,15 @@ def inspect(
 
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="Feature file or folder.", show_default=False)],
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.", show_default=False)],
+    output: opt.FolderOption,
     to: Annotated[str, typer.Option(help="trident, npy or safetensors.")] = "trident",
     dtype: Annotated[
         str, typer.Option(help="keep, float16 (half the size, faster to read), float32 or float64.")
     ] = "keep",
-    mpp: Annotated[float | None, typer.Option(help="Level-0 resolution, for coordinates in micrometres.")] = None,
-    encoder_name: Annotated[
-        str | None, typer.Option(help="Encoder to write into the files, where they name another or none.")
-    ] = None,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    slide_mpp: opt.SlideMppOption = None,
+    encoder_name: opt.EncoderNameOption = None,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
     from panther.execution import collect
@@ -59,15 +52,15 @@ def convert(
     from panther.storage.bags import Reading, list_bags
     from panther.storage.convert import Conversion
 
-    conversion = Conversion(folder, to, dtype, mpp)
-    listing = list_bags(source, leave_out=folder, reading=Reading(encoder_name))
-    check_writable_folder(folder)
+    conversion = Conversion(output, to, dtype, slide_mpp)
+    listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))
+    check_writable_folder(output)
     with common.open_work(workers, listing.refs) as work:
         values, failed = collect(conversion, listing.refs, "converting", work)
     failures, done = {**listing.problems, **failed}, Counter(values.values())
     notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []
-    lines = [f"{done['written']} bags written to {folder} as {to}, {done['kept']} were there already"]
-    result = {"output": str(folder), "written": done["written"], "kept": done["kept"]}
+    lines = [f"{done['written']} bags written to {output} as {to}, {done['kept']} were there already"]
+    result = {"output": str(output), "written": done["written"], "kept": done["kept"]}
     common.report(result, lines, failures, as_json=as_json, notes=notes)
 
 

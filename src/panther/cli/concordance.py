@@ -1,4 +1,4 @@
-"""`panther probe` and `panther concordance`: prototypes beside tissue classes."""
+"""`panther tissue-classifier` and `panther concordance`: prototypes beside tissue classes."""
 
 from functools import partial
 from pathlib import Path
@@ -7,19 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 from panther.cli.embed import parse_settings
-from panther.cli.encoders import BatchOption, PrecisionOption, WeightsOption
 
 BY = ("members", "centroid")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("probe")(train_probe)
-    app.command("concordance")(compare)
-
-
-def train_probe(
+def train_classifier(
     tiles: Annotated[
         Path,
         typer.Argument(
@@ -27,19 +21,17 @@ def train_probe(
             show_default=False,
         ),
     ],
-    output: common.OutputOption,
-    encoder: Annotated[
-        str | None, typer.Option(help="Name of `panther encoders`, of the slides' features; lite0 for images.")
-    ] = None,
-    weights: WeightsOption = None,
+    output: opt.OutputOption,
+    encoder: opt.EncoderOption = None,
+    weights: opt.WeightsOption = None,
     per_class: Annotated[int, typer.Option(help="Tiles of each class at most, drawn at random.")] = 500,
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation that judges the probe.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same probe.")] = 0,
-    device: common.DeviceOption = "cpu",
-    precision: PrecisionOption = "auto",
-    batch: BatchOption = 0,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    seed: opt.SeedOption = 0,
+    device: opt.DeviceOption = "auto",
+    precision: opt.PrecisionOption = "auto",
+    batch: opt.BatchOption = 0,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated."""
     from panther.encoders.pipeline import ExtractSettings
@@ -70,33 +62,33 @@ def train_probe(
 
 
 def compare(
-    features: common.FeaturesArgument,
-    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)],
-    probe: Annotated[Path | None, typer.Option(help="File of `panther probe`.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="Instead: CSV of patches, slide_id,x,y,label.")] = None,
+    features: opt.FeaturesArgument,
+    prototypes: opt.PrototypesOption,
+    output: opt.FolderOption,
+    probe: Annotated[Path | None, typer.Option("--classifier", help="File of `panther tissue-classifier`.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option("--patch-labels", help="Instead: CSV of patches, slide_id,x,y,label.")
+    ] = None,
     positive: Annotated[
         str | None, typer.Option(help="Classes that are tumour, e.g. aca,scc: its heatmaps side by side.")
     ] = None,
-    slides: Annotated[
-        Path | None, typer.Option(help="The slides' images, a folder or one file; else a blank grid.")
-    ] = None,
-    names: Annotated[Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV.")] = None,
-    by: Annotated[str, typer.Option(help="What gives a prototype its class: members (majority) or centroid.")] = BY[0],
+    slides: opt.SlidesOption = None,
+    names: opt.NamesOption = None,
+    by: Annotated[
+        str, typer.Option("--class-from", help="What gives a prototype its class: members (majority) or centroid.")
+    ] = BY[0],
     region: Annotated[
         str | None, typer.Option(help="Part to enlarge, x,y,w,h at level 0; else where most tumour is.")
     ] = None,
     maps: Annotated[bool, typer.Option(help="Draw a picture for each slide.")] = True,
-    method: Annotated[str, typer.Option(help="panther, ot, h2t or protocounts.")] = "panther",
-    preset: Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("-s", "--set", help="Any setting of the method as name=value; repeatable.")
-    ] = None,
-    slide_mpp: common.SlideMppOption = None,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")] = 768,
-    as_json: common.JsonOption = False,
+    method: opt.MethodOption = "panther",
+    preset: opt.PresetOption = None,
+    setting: opt.SetOption = None,
+    slide_mpp: opt.SlideMppOption = None,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    max_side: opt.MaxSideOption = 768,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
     from panther.aggregators import build
@@ -119,7 +111,7 @@ def compare(
     question = ConcordanceSettings(
         centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs))
     )
-    centroid_classes(question)  # refuses a probe of another encoder, and --by centroid where that cannot be
+    centroid_classes(question)  # refuses a probe of another encoder, and --class-from centroid where that cannot be
     given = [file for job in jobs for file in (*job.ref.files, job.image)]
     check_output_folder(output, WRITTEN, given, prototypes, probe, labels, names)
     _run(question, jobs, problems, output, maps, as_json)
@@ -193,7 +185,9 @@ def _source(probe: Path | None, labels: Path | None) -> Any:
     from panther.explain.concordance.probe_file import load_probe
 
     if (probe is None) == (labels is None):
-        raise InputError("Give --probe (a file of `panther probe`) or --labels (a CSV of patches), one of them.")
+        raise InputError(
+            "Give --classifier (a file of `panther tissue-classifier`) or --patch-labels (a CSV of patches), one of them."
+        )
     return read_labels(labels) if labels else ProbeLabels(load_probe(probe), probe)  # type: ignore[arg-type]
 
 
@@ -212,7 +206,7 @@ def _by(text: str) -> str:
     from panther.errors import InputError
 
     if text not in BY:
-        raise InputError(f"--by is {' or '.join(BY)}, not {text!r}.")
+        raise InputError(f"--class-from is {' or '.join(BY)}, not {text!r}.")
     return text
 
 

@@ -6,12 +6,8 @@ from typing import Annotated
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 from panther.cli._progress import told_by_others
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(demo)
 
 
 def demo(
@@ -20,9 +16,7 @@ def demo(
     ),
     patients: Annotated[int, typer.Option(min=18, help="Synthetic patients; 60 take some minutes on two cores.")] = 60,
     full: Annotated[bool, typer.Option("--full", help="All ten methods, also the slow networks.")] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed: same cohort, byte for byte.")
-    ] = 0,
+    seed: opt.SeedOption = 0,
 ) -> None:
     """Draw synthetic slides and run every command on them, from tissue to the report; offline, each one printed."""
     from panther_demo import CohortSettings, Demo, run_demo

@@ -2,15 +2,10 @@
 
 import typer
 
-from panther.cli import _common as common
+from panther.cli import _options as opt
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(doctor)
-
-
-def doctor(as_json: common.JsonOption = False) -> None:
+def doctor(as_json: opt.JsonOption = False) -> None:
     """Show what this machine has, what is missing and how to get it."""
     import json
 

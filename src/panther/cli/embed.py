@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 
 
 class Dtype(StrEnum):
@@ -19,37 +20,25 @@ class Dtype(StrEnum):
     float16 = "float16"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(embed)
-
-
 def embed(
-    features: common.FeaturesArgument,
-    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
-    output: common.OutputOption,
+    features: opt.FeaturesArgument,
+    prototypes: opt.PrototypesOption,
+    output: opt.OutputOption,
     method: Annotated[str, typer.Option(help="panther, ot, h2t, protocounts or deepsets.")] = "panther",
-    preset: Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")] = None,
+    preset: opt.PresetOption = None,
     readout: Annotated[str | None, typer.Option(help="panther: all (default), wa, top or bottom.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-s",
-            "--set",
-            help="Any setting of the method as name=value, e.g. steps=3, tau=1, epsilon=0.05; repeatable.",
-        ),
-    ] = None,
-    table: common.TableOption = None,
-    split: common.SplitOption = None,
-    by: common.ByOption = common.By.slide,
+    setting: opt.SetOption = None,
+    table: opt.TableOption = None,
+    split: opt.SplitOption = None,
+    level: opt.LevelOption = opt.Level.slide,
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored numbers.")] = Dtype.float32,
     format: Annotated[str | None, typer.Option(help="h5ad or npz; the output's ending by default.")] = None,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    cluster: common.ClusterOption = None,
-    device: common.DeviceOption = "cpu",
-    as_json: common.JsonOption = False,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    device: opt.DeviceOption = "auto",
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Turn every bag of FEATURES into one slide embedding; a killed run goes on where it was."""
     from panther.aggregators import embed_cohort
@@ -66,7 +55,7 @@ def embed(
         setting
     )
     said = common.reading(encoder_name, mixed)
-    chosen = select_slides(features, table, split, by_patient=by is common.By.patient, reading=said)
+    chosen = select_slides(features, table, split, by_patient=level is opt.Level.patient, reading=said)
     check_output(output, chosen.refs, prototypes, table)
     if chosen.clinical is not None:
         check_columns(chosen.clinical)

@@ -6,21 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
-
-EncoderOption = Annotated[str, typer.Option(help="Name of `panther encoders`, timm:NAME or module.path:factory.")]
-WeightsOption = Annotated[Path | None, typer.Option(help="File of weights (.safetensors, .pth, .bin).")]
-PrecisionOption = Annotated[str, typer.Option(help="auto (bfloat16 on a GPU), float32, bfloat16 or float16.")]
-BatchOption = Annotated[int, typer.Option(help="Patches a batch; 0: what suits the device.")]
-DtypeOption = Annotated[str, typer.Option(help="Type of the features in the file: float16 or float32.")]
+from panther.cli import _options as opt
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("encoders")(list_encoders)
-    app.command("encode-tiles")(encode_tiles)
-
-
-def list_encoders(as_json: common.JsonOption = False) -> None:
+def list_encoders(as_json: opt.JsonOption = False) -> None:
     """List the encoders: dimension, input, resolution, licence, and where access to the weights is granted."""
     from panther.encoders import about, encoders
 
@@ -32,15 +21,17 @@ def list_encoders(as_json: common.JsonOption = False) -> None:
 
 def encode_tiles(
     folder: Annotated[Path, typer.Argument(help="Folder of tile images (searched in depth).", show_default=False)],
-    output: common.OutputOption,
-    encoder: EncoderOption = "lite0",
-    weights: WeightsOption = None,
-    device: common.DeviceOption = "cpu",
-    precision: PrecisionOption = "auto",
-    batch: BatchOption = 0,
-    dtype: DtypeOption = "float16",
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    output: opt.OutputOption,
+    encoder: Annotated[
+        str, typer.Option(help="Name of `panther encoders`, timm:NAME or module.path:factory.")
+    ] = "lite0",
+    weights: opt.WeightsOption = None,
+    device: opt.DeviceOption = "auto",
+    precision: opt.PrecisionOption = "auto",
+    batch: opt.BatchOption = 0,
+    dtype: opt.FeatureDtypeOption = "float16",
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Encode the tile images of FOLDER into one bag; a killed run goes on where it was."""
     from panther.encoders import load_encoder

@@ -10,12 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 from panther.cli.embed import parse_settings
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("map")(map_slides)
 
 
 def map_slides(
@@ -25,21 +21,19 @@ def map_slides(
             metavar="FEATURES|SLIDE", help="Feature file or folder; or a slide, with --features.", show_default=False
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)],
+    output: opt.FolderOption,
     prototypes: Annotated[Path | None, typer.Option("-p", "--prototypes", help="Prototype file.")] = None,
     model: Annotated[
         Path | None,
         typer.Option(help="Instead of -p, a model of `panther train`: its prototypes, or its network's attention."),
     ] = None,
-    slide: Annotated[
-        Path | None, typer.Option(help="The slide's image, or the folder of the slides' images; else a blank grid.")
-    ] = None,
+    slides: opt.SlidesOption = None,
     features: Annotated[Path | None, typer.Option(help="Features of the slide given first: a file or folder.")] = None,
-    method: Annotated[str | None, typer.Option(help="panther (default), ot, h2t or protocounts.")] = None,
-    preset: Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("-s", "--set", help="Any setting of the method as name=value; repeatable.")
+    method: Annotated[
+        str | None, typer.Option(help="panther (default), ot, h2t or protocounts.", rich_help_panel=opt.METHOD)
     ] = None,
+    preset: opt.PresetOption = None,
+    setting: opt.SetOption = None,
     assignment: Annotated[
         str | None, typer.Option(help="argmax: the nearest prototype, instead of a method's shares.")
     ] = None,
@@ -49,24 +43,22 @@ def map_slides(
     attention: Annotated[
         str | None, typer.Option(help="Networks: rank of the attention within the slide (default), or linear.")
     ] = None,
-    names: Annotated[
-        Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")
-    ] = None,
+    names: opt.NamesOption = None,
     contours: Annotated[
         Path | None, typer.Option(help="GeoJSON of the tissue's outline, or the folder of them.")
     ] = None,
-    max_side: Annotated[int, typer.Option(min=64, max=16384, help="Longest side of the picture, pixels.")] = 2048,
-    background: common.BackgroundOption = "grey",
-    opacity: common.OpacityOption = None,
-    slide_mpp: common.SlideMppOption = None,
-    mpp_table: common.MppTableOption = None,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
+    max_side: opt.MaxSideOption = 2048,
+    background: opt.BackgroundOption = "grey",
+    opacity: opt.OpacityOption = None,
+    slide_mpp: opt.SlideMppOption = None,
+    mpp_table: opt.SlideMppTableOption = None,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
     formats: Annotated[
         str | None,
         typer.Option("--format", help="Any of png,svg,tiff,geojson; png,geojson where there are prototypes."),
     ] = None,
-    as_json: common.JsonOption = False,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Draw which prototype each patch of a slide belongs to, over the slide; regions as GeoJSON for QuPath.
 
@@ -89,7 +81,7 @@ def map_slides(
     else:
         _refuse({"--attention": attention}, "belongs to networks, but prototypes are mapped")
         what = _prototypes(source, settings, output, (prototype, names), formats)
-    jobs, problems = find_jobs(place, features, slide, contours, common.reading(encoder_name, mixed))
+    jobs, problems = find_jobs(place, features, slides, contours, common.reading(encoder_name, mixed))
     given = [file for job in jobs for file in (*job.ref.files, job.image, job.contours)]
     check_output_folder(
         output, ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif"), given, prototypes, model, names, mpp_table

@@ -8,34 +8,27 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 from panther.cli.completion import EMBEDDINGS, NETWORKS
 from panther.cli.embed import parse_settings
 from panther.errors import InputError
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(train)
-    app.command()(predict)
-
-
 def train(
-    features: common.FeaturesArgument,
-    table: Annotated[Path, typer.Option(help="Clinical table (CSV, TSV, parquet).", show_default=False)],
-    output: common.OutputOption,
-    label: common.LabelOption = None,
-    survival: common.SurvivalOption = None,
-    time: common.TimeOption = None,
-    event: common.EventOption = None,
-    censorship: common.CensorshipOption = None,
-    level: Annotated[str, typer.Option(help="One sample per patient, or per slide.")] = "patient",
-    split: common.SplitOption = None,
+    features: opt.FeaturesArgument,
+    table: opt.GivenTableOption,
+    output: opt.OutputOption,
+    label: opt.LabelOption = None,
+    survival: opt.SurvivalOption = None,
+    time: opt.TimeOption = None,
+    event: opt.EventOption = None,
+    censorship: opt.CensorshipOption = None,
+    level: opt.LevelOption = opt.Level.patient,
+    split: opt.SplitOption = None,
     method: Annotated[
         str, typer.Option(help=f"{', '.join(EMBEDDINGS)}, or a network: {', '.join(NETWORKS)}.")
     ] = "panther",
-    setting: Annotated[
-        list[str] | None, typer.Option("-s", "--set", help="Setting of the method as name=value.")
-    ] = None,
+    setting: opt.SetOption = None,
     head: Annotated[
         str, typer.Option(help="probe, linear, mlp, structured, paper-classification, paper-survival.")
     ] = "probe",
@@ -47,12 +40,12 @@ def train(
         Path | None, typer.Option("-p", "--prototypes", help="Prototype file to use instead of fitting new ones.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the paper's.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same model.")] = 1,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    device: common.DeviceOption = "cpu",
-    as_json: common.JsonOption = False,
+    seed: opt.SeedOption = 1,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    device: opt.DeviceOption = "auto",
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Train one final model on all samples of the table, or of one part of it, and save it as one file."""
     from panther.cohort.load import load_cohort
@@ -65,7 +58,7 @@ def train(
     from panther.storage.prototypes import load_prototypes
 
     columns = {"survival": survival, "time": time, "event": event, "censorship": censorship}
-    spec = common.checked(TaskSpec, label=label, level=level, **columns)
+    spec = common.checked(TaskSpec, label=label, level=level.value, **columns)
     recipe = _recipe(method, parse_settings(setting), head, loss, n_prototypes or 16, seed, spec)
     given = None if prototypes is None else load_prototypes(prototypes)
     _check_prototypes(method, n_prototypes, given, prototypes)
@@ -132,27 +125,30 @@ def _recipe(method: str, options: dict[str, Any], head: str, loss: str | None, c
 
 
 def predict(
-    model_file: Annotated[Path, typer.Argument(metavar="MODEL", help="File of `panther train`.", show_default=False)],
-    features: common.FeaturesArgument,
-    output: common.OutputOption,
-    table: common.TableOption = None,
-    split: common.SplitOption = None,
-    by: Annotated[
-        common.By | None,
-        typer.Option(help="One prediction per slide or per patient; as the model was trained by default."),
+    model_file: opt.ModelArgument,
+    features: opt.FeaturesArgument,
+    output: opt.OutputOption,
+    table: opt.TableOption = None,
+    split: opt.SplitOption = None,
+    level: Annotated[
+        opt.Level | None,
+        typer.Option(
+            help="One prediction per slide or per patient; as the model was trained by default.",
+            rich_help_panel=opt.SLIDES,
+        ),
     ] = None,
-    label: common.LabelOption = None,
-    survival: common.SurvivalOption = None,
-    time: common.TimeOption = None,
-    event: common.EventOption = None,
-    censorship: common.CensorshipOption = None,
+    label: opt.LabelOption = None,
+    survival: opt.SurvivalOption = None,
+    time: opt.TimeOption = None,
+    event: opt.EventOption = None,
+    censorship: opt.CensorshipOption = None,
     metrics: Annotated[
         Path | None, typer.Option(help="File for the scores (JSON), where the outcome is known.")
     ] = None,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Predict new slides, and score the predictions where the table knows the outcome.
 
@@ -168,9 +164,9 @@ def predict(
 
     model = load_model(model_file)
     task = trained_task(model, model_file)
-    level: Any = by.value if by else task.level if task else "slide"
-    if by is common.By.patient and table is None:
-        raise InputError("--by patient needs a --table that says whose slides they are.")
+    unit_level: Any = level.value if level else task.level if task else "slide"
+    if level is opt.Level.patient and table is None:
+        raise InputError("--level patient needs a --table that says whose slides they are.")
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
     check_output(output, chosen.refs, model_file, table)
     if metrics is not None:
@@ -178,8 +174,8 @@ def predict(
         if metrics.resolve() == output.resolve():
             raise InputError(f"{metrics}: cannot hold both the predictions (-o) and the scores (--metrics).")
     asked = {"label": label, "survival": survival, "time": time, "event": event, "censorship": censorship}
-    cohort, notes = _outcomes(model, {k: v for k, v in asked.items() if v}, chosen.table, level, chosen.refs)
-    refs, unit, more = in_units(chosen.refs, level, chosen.table)
+    cohort, notes = _outcomes(model, {k: v for k, v in asked.items() if v}, chosen.table, unit_level, chosen.refs)
+    refs, unit, more = in_units(chosen.refs, unit_level, chosen.table)
     with common.open_work(workers, refs) as work:
         samples, predictions, failures = predict_bags(model, refs, work=work)
     scores = None if cohort is None else score(model, samples, predictions, cohort)
@@ -187,7 +183,7 @@ def predict(
     write_spreadsheet(output, header, table_rows)
     if metrics and scores:
         write_json(metrics, scores.to_dict())
-    if task is not None and unit != task.level and by is not None:
+    if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
     result = {
         "output": str(output),

@@ -6,34 +6,30 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(prototypes)
+from panther.cli import _options as opt
 
 
 def prototypes(
-    features: common.FeaturesArgument,
-    output: common.OutputOption,
+    features: opt.FeaturesArgument,
+    output: opt.OutputOption,
     n_prototypes: Annotated[str, typer.Option("-C", "--n-prototypes", help="Number of prototypes, or auto.")] = "16",
-    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest number that auto may choose.")] = "2:64",
-    table: common.TableOption = None,
-    split: common.SplitOption = None,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same bytes.")] = 0,
+    numbers: opt.RangeOption = "2:64",
+    table: opt.TableOption = None,
+    split: opt.SplitOption = None,
+    seed: opt.SeedOption = 0,
     sample: Annotated[int, typer.Option(help="Patches for k-means++ and its restarts.")] = 20_000,
     share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
     restarts: Annotated[int, typer.Option(help="Restarts of k-means on the sample.")] = 5,
     passes: Annotated[int, typer.Option(help="Lloyd passes over all patches afterwards.")] = 3,
-    normalise: Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")] = False,
+    normalise: opt.NormaliseOption = False,
     pca: Annotated[int | None, typer.Option(help="Reduce features to that many dimensions first.")] = None,
     memory: Annotated[float, typer.Option(help="GB that the sample may take.")] = 4.0,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    cluster: common.ClusterOption = None,
-    device: common.DeviceOption = "cpu",
-    as_json: common.JsonOption = False,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    device: opt.DeviceOption = "auto",
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Fit prototypes by K-means on the patches of the training slides."""
     from panther.prototypes import KMeansSettings, fit_prototypes

@@ -6,11 +6,7 @@ from typing import Annotated
 import typer
 
 from panther.cli import _common as common
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(report)
+from panther.cli import _options as opt
 
 
 def report(
@@ -21,14 +17,12 @@ def report(
     attribution: Annotated[Path | None, typer.Option(help="Folder of `panther attribute`.")] = None,
     km: Annotated[Path | None, typer.Option(help="Folder of `panther kaplan-meier`.")] = None,
     agreement: Annotated[Path | None, typer.Option(help="Folder of `panther concordance`.")] = None,
-    names: Annotated[
-        Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")
-    ] = None,
+    names: opt.NamesOption = None,
     title: Annotated[str | None, typer.Option(help="Title; the study's name by default.")] = None,
     color_by: Annotated[
         str | None, typer.Option("--color-by", help="Column of the cohort that colours samples first.")
     ] = None,
-    as_json: common.JsonOption = False,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Write one HTML file that tells a study in plain words, with its figures; it works offline and prints."""
     from panther.errors import InputError

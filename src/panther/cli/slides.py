@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 from panther.cli._patches import PatchProgress
 from panther.cli._progress import duration
 from panther.cli.embed import parse_settings
-from panther.cli.encoders import BatchOption, DtypeOption, PrecisionOption, WeightsOption
 
 SlidesArgument = Annotated[
     list[Path],
@@ -62,11 +62,6 @@ STEPS: dict[str, Callable[[Options], Any]] = {"tissue": _tissue, "patches": _pat
 FEATURES = "features"  # the last step, which needs an encoder
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(slides)
-
-
 def slides(
     slides: SlidesArgument,
     job: Annotated[Path, typer.Option("-o", "--output", help="Job folder; run again to go on.", show_default=False)],
@@ -80,20 +75,20 @@ def slides(
     ] = "drop",
     tissue: TissueOption = "colour",
     setting: SetOption = None,
-    slide_mpp: common.SlideMppOption = None,
-    mpp_table: common.MppTableOption = None,
+    slide_mpp: opt.SlideMppOption = None,
+    mpp_table: opt.SlideMppTableOption = None,
     steps: Annotated[
         str | None, typer.Option(help="Steps to run: tissue,patches,features; the last by default only with --encoder.")
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="Encoder of the patches; `panther encoders` lists them.")] = None,
-    weights: WeightsOption = None,
-    device: Annotated[str, typer.Option(help="Where to encode: cpu, cuda, or several: cuda:0,cuda:1.")] = "cpu",
-    precision: PrecisionOption = "auto",
-    batch: BatchOption = 0,
-    dtype: DtypeOption = "float16",
+    encoder: opt.EncoderOption = None,
+    weights: opt.WeightsOption = None,
+    device: opt.DeviceOption = "auto",
+    precision: opt.PrecisionOption = "auto",
+    batch: opt.BatchOption = 0,
+    dtype: opt.FeatureDtypeOption = "float16",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell patches, bytes and time; write nothing.")] = False,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
     from panther.execution import Work, open_work

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
 
 if TYPE_CHECKING:
     from panther.cohort.endpoints import Endpoint
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
     from panther.cohort.splits import Balance, Split
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("splits")(splits)
 
 
 def splits(
@@ -34,24 +30,22 @@ def splits(
     given: Annotated[
         Path | None, typer.Option("--check", help="Splits to check against TABLE, e.g. CLAM's folder of splits_0.csv.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column with the class; found by habit.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label; found by its usual names.")] = None,
     classes: Annotated[str | None, typer.Option(help="Classes in their order, A,B,C; others are left out.")] = None,
-    survival: Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi, pfi.")] = None,
-    time: Annotated[str | None, typer.Option(help="Column with the time.")] = None,
-    event: Annotated[str | None, typer.Option(help="Column that is 1 where the event happened.")] = None,
-    censorship: Annotated[str | None, typer.Option(help="Column that is 1 where the patient is censored.")] = None,
-    level: Annotated[
-        str, typer.Option(help="One sample a patient, or a slide; patients are never divided.")
-    ] = "patient",
+    survival: opt.SurvivalOption = None,
+    time: opt.TimeOption = None,
+    event: opt.EventOption = None,
+    censorship: opt.CensorshipOption = None,
+    level: opt.LevelOption = opt.Level.patient,
     k: Annotated[int, typer.Option("-k", "--folds", help="Number of folds.")] = 5,
     shares: Annotated[str, typer.Option(help="Train, val and test of a holdout, e.g. 50:25:25.")] = "80:10:10",
     val: Annotated[bool, typer.Option("--val", help="The next fold of a k-fold validates.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and table: same splits.")] = 0,
+    seed: opt.SeedOption = 0,
     slide_column: Annotated[str | None, typer.Option(help="Column with the slide.")] = None,
     patient_column: Annotated[str | None, typer.Option(help="Column with the patient.")] = None,
-    site_column: Annotated[str | None, typer.Option(help="Column with the site; TCGA barcodes tell it too.")] = None,
+    site_column: opt.SiteColumnOption = None,
     seconds: Annotated[float, typer.Option(help="Longest time for the solver of site-kfold.")] = 20.0,
-    as_json: common.JsonOption = False,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Divide a cohort at patient level, or check given splits for leakage."""
     from panther.cohort.site_folds import Effort
@@ -62,14 +56,14 @@ def splits(
     endpoint = _endpoint(label, classes, (survival, time, event, censorship))
     columns = Columns(slide_column, patient_column, site_column)
     if scheme is None:
-        _check(given or table, table if given else None, endpoint, (level, columns), as_json=as_json)
+        _check(given or table, table if given else None, endpoint, (level.value, columns), as_json=as_json)
         return
     if given is not None or output is None:
         raise InputError(
             "Give --scheme with -o FOLDER to make splits, or --check SPLITS without --scheme to check them."
         )
     settings = SplitSettings(k, seed, _shares(shares), val, Effort(seconds=seconds))
-    _make(table, endpoint, (level, columns), (scheme, settings, output, name), as_json=as_json)
+    _make(table, endpoint, (level.value, columns), (scheme, settings, output, name), as_json=as_json)
 
 
 def _make(table: Path, endpoint: "Endpoint", how: tuple[Any, Any], request: tuple[Any, ...], *, as_json: bool) -> None:

@@ -6,6 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
+from panther.cli import _options as opt
+
+files = typer.Typer(no_args_is_help=True, help="Study files: templates of the paper's experiments, and the schema.")
 
 # what `run` writes into its folder beside the cache
 WRITTEN = (
@@ -14,21 +17,11 @@ WRITTEN = (
 )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(run)
-    group = typer.Typer(no_args_is_help=True, help="Study files: templates of the paper's experiments, and the schema.")
-    group.command("new")(new)
-    group.command("list")(list_templates)
-    group.command("schema")(schema)
-    app.add_typer(group, name="study")
-
-
 def run(
     study_file: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML).", show_default=False)],
     folder: Annotated[Path, typer.Option("-o", "--output", help="Folder for results and cache.", show_default=False)],
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
     from panther.execution import open_work
@@ -55,6 +48,7 @@ def _result(results: Any, written: list[Path]) -> dict[str, Any]:
     return {"summary": records, "files": [str(path) for path in written]}
 
 
+@files.command("new")
 def new(
     name: Annotated[str, typer.Argument(help="Template; `panther study list` shows them.", show_default=False)],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; NAME.yaml by default.")] = None,
@@ -72,6 +66,7 @@ def new(
     typer.echo(f"{path}: fill in the paths, then run: panther run {path} -o {path.stem}/")
 
 
+@files.command("list")
 def list_templates() -> None:
     """List the templates."""
     from panther.study.templates import TEMPLATES
@@ -80,6 +75,7 @@ def list_templates() -> None:
         typer.echo(f"{name:<20} {template.title}")
 
 
+@files.command("schema")
 def schema() -> None:
     """Print the JSON schema of study files, for editors."""
     import json

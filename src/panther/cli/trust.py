@@ -7,31 +7,22 @@ from typing import Annotated, Any
 import typer
 
 from panther.cli import _common as common
-
-PictureOption = Annotated[Path | None, typer.Option("--plot", help="Picture to write (.png, .svg or .pdf).")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("choose-c")(choose)
-    app.command("compare-prototypes")(compare_prototypes)
-    app.command()(shift)
-    app.command()(rare)
+from panther.cli import _options as opt
 
 
 def choose(
-    features: common.FeaturesArgument,
-    numbers: Annotated[str, typer.Option("--range", help="Smallest and largest C.")] = "2:64",
-    plot: PictureOption = None,
-    table: common.TableOption = None,
-    split: common.SplitOption = None,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed and input: same choice.")] = 0,
+    features: opt.FeaturesArgument,
+    numbers: opt.RangeOption = "2:64",
+    plot: opt.PlotOption = None,
+    table: opt.TableOption = None,
+    split: opt.SplitOption = None,
+    seed: opt.SeedOption = 0,
     sample: Annotated[int, typer.Option(help="Patches to compare on.")] = 20_000,
-    normalise: Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")] = False,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    normalise: opt.NormaliseOption = False,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy."""
     from panther.prototypes import KMeansSettings
@@ -77,9 +68,9 @@ def _criteria(choice: Any) -> list[str]:
 def compare_prototypes(
     first: Annotated[Path, typer.Argument(metavar="A", help="Prototype file.", show_default=False)],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same encoder.", show_default=False)],
-    plot: PictureOption = None,
-    mixed: common.MixedOption = False,
-    as_json: common.JsonOption = False,
+    plot: opt.PlotOption = None,
+    mixed: opt.MixedOption = False,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Match two sets of prototypes: which are the same, which appeared, vanished, split."""
     from panther.prototypes.compare import compare
@@ -132,13 +123,16 @@ def shift(
     embeddings: Annotated[
         Path, typer.Argument(help="Embeddings with proportions (.h5ad or .npz).", show_default=False)
     ],
-    site: Annotated[str, typer.Option(help="Column of the site or batch.")] = "tissue_source_site",
+    site: Annotated[str, typer.Option("--site-column", help="Column of the site or batch.")] = "tissue_source_site",
     patient: Annotated[
-        str, typer.Option(help="Column of the patient; where it is missing, samples count by themselves.")
+        str,
+        typer.Option(
+            "--patient-column", help="Column of the patient; where it is missing, samples count by themselves."
+        ),
     ] = "case_id",
     permutations: Annotated[int, typer.Option(help="Permutations of the sites.")] = 999,
-    seed: Annotated[int, typer.Option(min=0, max=common.LARGEST_SEED, help="Same seed: same answer.")] = 0,
-    as_json: common.JsonOption = False,
+    seed: opt.SeedOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """Tell how well the site can be read off the prototype proportions, and which slides collapse."""
     from panther.evaluation.shift import site_shift
@@ -156,16 +150,16 @@ def shift(
 
 
 def rare(
-    features: common.FeaturesArgument,
-    prototypes: Annotated[Path, typer.Option("-p", "--prototypes", help="Prototype file.", show_default=False)],
-    output: common.OutputOption,
+    features: opt.FeaturesArgument,
+    prototypes: opt.PrototypesOption,
+    output: opt.OutputOption,
     count: Annotated[int, typer.Option("-n", "--count", help="How many patches.")] = 100,
-    table: common.TableOption = None,
-    split: common.SplitOption = None,
-    encoder_name: common.EncoderNameOption = None,
-    mixed: common.MixedOption = False,
-    workers: common.WorkersOption = 0,
-    as_json: common.JsonOption = False,
+    table: opt.TableOption = None,
+    split: opt.SplitOption = None,
+    encoder_name: opt.EncoderNameOption = None,
+    mixed: opt.MixedOption = False,
+    workers: opt.WorkersOption = 0,
+    as_json: opt.JsonOption = False,
 ) -> None:
     """List the patches that are far from every prototype, with slide and coordinates, as CSV."""
     from panther.prototypes.rare import RarePatch, rare_patches

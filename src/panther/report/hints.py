@@ -28,8 +28,8 @@ def _commands(material: Material) -> dict[str, Html | str]:
     again = f"panther run study.yaml -o {run.folder.name}/"
     return {
         "Prototypes": f"panther atlas {features} -p {file} -o atlas/ --slides SLIDES{table}{group}, then --atlas atlas/",
-        "Maps": f"panther map {features} -p {file} -o maps/ --slide SLIDES, then --maps maps/",
-        "Tissue classes": f"panther concordance {features} -p {file} --probe tissue.safetensors -o agreement/, then --agreement agreement/",
+        "Maps": f"panther map {features} -p {file} -o maps/ --slides SLIDES, then --maps maps/",
+        "Tissue classes": f"panther concordance {features} -p {file} --classifier tissue.safetensors -o agreement/, then --agreement agreement/",
         "Attribution": f"panther attribute MODEL {features} -o attribution/, then --attribution attribution/",
         "Mixtures": again,
         "Curves": again,

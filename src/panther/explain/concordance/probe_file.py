@@ -32,17 +32,21 @@ def load_probe(path: Path) -> TissueProbe:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise InputError(f"{path}: there is no such probe; train one with `panther probe`.")
+        raise InputError(f"{path}: there is no such probe; train one with `panther tissue-classifier`.")
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get(_KEY, "null"))
             if about is None:
-                raise InputError(f"{path}: a safetensors file, but not a tissue probe; train one with `panther probe`.")
+                raise InputError(
+                    f"{path}: a safetensors file, but not a tissue probe; train one with `panther tissue-classifier`."
+                )
             if about["format"] > FORMAT:
                 raise InputError(f"{path}: written by a newer panther-wsi ({about['version']}); update this one.")
             weight, bias, shift, scale = (file.get_tensor(name) for name in ("weight", "bias", "shift", "scale"))
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: not a tissue probe, or damaged ({error}); train it with `panther probe`.") from error
+        raise InputError(
+            f"{path}: not a tissue probe, or damaged ({error}); train it with `panther tissue-classifier`."
+        ) from error
     known = {name: about[name] for name in _ABOUT}
     probe = TissueProbe(weight, bias, Scaler(shift, scale), tuple(about["classes"]), **known)
     if probe.content_hash() != about["hash"] or not bool(torch.isfinite(weight).all()):

@@ -1,0 +1,200 @@
+"""One word means one thing on every command; spellings of the version before still work, with a note."""
+
+import ast
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pytest
+from running import Runner, make_cohort, strict_json
+from typer.main import get_command
+
+import panther as package
+from panther.cli import PANELS, _flags, app
+from panther.cli._spellings import COMMANDS, OPTIONS, in_todays_words
+
+TOP = get_command(app)
+
+
+@pytest.fixture
+def panther(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture
+def cohort(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_cohort(tmp_path)
+
+
+def leaves(group=TOP, name=""):
+    """Every command that does something, by what is typed."""
+    for inner, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, f"{inner} ")
+        else:
+            yield f"{name}{inner}", command
+
+
+def options(command):
+    return [one for one in command.params if one.param_type_name == "option"]
+
+
+def test_every_command_stands_in_a_panel_of_what_one_wants_to_do(panther):
+    assert list(PANELS) == ["Start", "Slides", "Prototypes and embeddings", "Look", "Predict and compare", "Data"]
+    assert all(command.rich_help_panel in PANELS for command in TOP.commands.values())
+    shown, _ = panther("--help")
+    places = [shown.index(f" {panel} ─") for panel in PANELS]
+    assert places == sorted(places)
+
+
+def kind(one, command):
+    """What an option takes: a bool, an int, a Path, text ...; whether it may be left out is no matter."""
+    hint = get_type_hints(command.callback)[one.name]
+    taken = next((part for part in get_args(hint) if part is not type(None)), hint)
+    return str if isinstance(taken, type) and issubclass(taken, StrEnum) else taken
+
+
+# Words that take different things, and why that is one meaning.
+SAME_MEANING = {
+    "-C": "train takes a number, prototypes also auto",
+    "--n-prototypes": "train takes a number, prototypes also auto",
+    "--maps": "report takes the folder that the others write, or with --no-maps do not",
+}
+
+
+def test_a_word_takes_the_same_thing_everywhere():
+    takes = {}
+    for name, command in leaves():
+        for one in options(command):
+            if one.name == "help":
+                continue
+            for spelling in one.opts:
+                takes.setdefault(spelling, {}).setdefault(kind(one, command), []).append(name)
+    different = {word: kinds for word, kinds in takes.items() if len(kinds) > 1 and word not in SAME_MEANING}
+    assert different == {}
+
+
+@pytest.mark.parametrize("word", ["--by", "--slide", "--site", "--patient", "--labels", "--probe", "--mpp-table"])
+def test_words_with_two_meanings_are_gone(word):
+    assert [name for name, command in leaves() if any(word in one.opts for one in options(command))] == []
+
+
+def test_mpp_is_the_resolution_of_patches_and_only_slides_lays_patches():
+    assert [name for name, command in leaves() if any("--mpp" in one.opts for one in options(command))] == ["slides"]
+
+
+def test_what_is_written_is_an_option_everywhere():
+    for name, command in leaves():
+        for one in command.params:
+            assert one.param_type_name == "option" or one.name not in ("output", "out"), name
+            if "-o" in one.opts:
+                assert "--output" in one.opts, name
+
+
+def test_a_gpu_that_is_there_is_used_by_default():
+    defaults = {name: one.default for name, command in leaves() for one in options(command) if "--device" in one.opts}
+    assert {"embed", "prototypes", "train", "slides", "encode-tiles", "tissue-classifier"} <= set(defaults)
+    assert set(defaults.values()) == {"auto"}
+
+
+@pytest.mark.parametrize(("key", "new"), OPTIONS.items(), ids=lambda value: " ".join(value) if len(value) == 2 else "")
+def test_an_old_option_becomes_the_new_one_with_a_note(key, new):
+    name, old = key
+    spellings = {spelling for one in options(TOP.commands[name]) for spelling in one.opts}
+    assert new in spellings
+    assert old not in spellings
+    for typed, expected in ((["x", old, "y"], ["x", new, "y"]), ([f"{old}=y"], [f"{new}=y"])):
+        arguments, notes = in_todays_words([name, *typed], TOP)
+        assert arguments == [name, *expected]
+        assert notes == [f"{old} is now {new}; the old spelling goes with the next version."]
+    assert in_todays_words([name, "--", old], TOP) == ([name, "--", old], [])
+
+
+@pytest.mark.parametrize(("old", "new"), COMMANDS.items())
+def test_an_old_command_becomes_the_new_one_with_a_note(panther, old, new):
+    assert old not in TOP.commands
+    shown, noted = panther(old, "--help")
+    assert f"Usage: panther {new}" in shown
+    assert noted == f"Note: panther {old} is now panther {new}; the old spelling goes with the next version.\n"
+    assert old not in re.findall(r"^│ (\S+)", panther("--help")[0], re.MULTILINE)
+
+
+def test_todays_words_are_left_alone_and_nothing_is_noted(panther, cohort):
+    for arguments in ([], ["--help"], ["embed", "--level", "slide"], ["convert", "a", "-o", "b"], ["nonsense", "--by"]):
+        assert in_todays_words(arguments, TOP) == (arguments, [])
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["a", "b"], ["a", "-o", "b"]),
+        (["--to", "npy", "a", "--json", "b"], ["--to", "npy", "a", "--json", "-o", "b"]),
+        (["a", "-j", "1", "b", "--dtype=float16"], ["a", "-j", "1", "-o", "b", "--dtype=float16"]),
+        (["to", "source"], ["to", "-o", "source"]),
+        (["a", "-o", "b"], None),
+        (["a", "--output=b"], None),
+        (["a"], None),
+        (["a", "b", "c"], None),
+    ],
+)
+def test_an_output_that_stands_last_becomes_an_option(typed, expected):
+    arguments, notes = in_todays_words(["convert", *typed], TOP)
+    assert arguments == ["convert", *(expected or typed)]
+    assert len(notes) == (expected is not None)
+
+
+def test_old_spellings_do_the_same_work(panther, cohort):
+    (cohort / "t.csv").write_text("case_id,slide_id\n" + "".join(f"{i // 2},00{i}\n" for i in range(6)))
+    given = ("feats", "-p", "p.npy", "--table", "t.csv", "-j", 1)
+    panther("embed", *given, "--level", "patient", "-o", "new.npz")
+    _, noted = panther("embed", *given, "--by", "patient", "-o", "old.npz")
+    assert "--by is now --level" in noted
+    with np.load("new.npz") as new, np.load("old.npz") as old:
+        assert new.files == old.files
+        np.testing.assert_array_equal(new[new.files[0]], old[old.files[0]])
+    out, noted = panther("convert", "feats", "fast", "-j", 1, "--json")
+    assert strict_json(out)["written"] == 6
+    assert "panther convert IN -o OUT" in noted
+    assert "6 were there already" in panther("convert", "feats", "-o", "fast", "-j", 1)[0]
+
+
+def test_a_refusal_after_an_old_spelling_speaks_of_the_new_one(panther, cohort):
+    _, err = panther("embed", "feats", "-p", "p.npy", "-o", "s.npz", "--by", "patient", code=2)
+    assert (
+        err.splitlines()[-1] == "panther: --split and --level patient need a --table that says which slides are meant."
+    )
+
+
+# Parameters of the package that are no options: settings of a method, which -s takes, and what only Python can give.
+NO_OPTIONS = {"relative", "variance", "k", "s_0", "s_1", "s_2"}
+
+
+def test_every_parameter_that_the_package_speaks_of_is_an_option_of_a_command():
+    known = {spelling for _, command in leaves() for one in options(command) for spelling in one.opts}
+    spoken = {}
+    for path in Path(package.__file__).parent.rglob("*.py"):
+        if "cli" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr | ast.Constant):
+                text = ast.unparse(node) if isinstance(node, ast.JoinedStr) else node.value
+                for name in re.findall(r"`([a-z][a-z0-9_]*)=[^`]*`", text) if isinstance(text, str) else ():
+                    spoken.setdefault(name, path.name)
+    typed = {name: _flags.as_typed(f"`{name}=`") for name in spoken if name not in NO_OPTIONS}
+    missing = {name: (option, spoken[name]) for name, option in typed.items() if option.split()[0] not in known}
+    assert missing == {}
+
+
+def test_a_message_is_translated_for_the_command_that_was_typed():
+    for name, said, typed in [
+        ("convert", "say `mpp=0.25`", "say --slide-mpp 0.25"),
+        ("slides", "say `mpp=0.5`", "say --mpp 0.5"),
+        ("embed", "use `temperature=10`", "use --set temperature=10"),
+        ("run", "allow it with `any_resolution=True`", "allow it with `allow_mixed_resolution: true`"),
+        ("run", "name it with `label=`", "name it with `label:`"),
+    ]:
+        with _flags.speaking_of(name, TOP.commands[name]):
+            assert _flags.as_typed(said) == typed
