@@ -1,9 +1,12 @@
-"""What mkdocs does to pages: equations become MathML, which browsers draw without a script; the command line documents itself."""
+"""What mkdocs does to pages: equations become MathML, which browsers draw without a script; the commands' help and the notebooks become pages."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
 
 # code first: a dollar sign in it is not an equation
 _CODE_OR_EQUATION = re.compile(
@@ -18,6 +21,25 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if _COMMANDS in markdown:
         markdown = markdown.replace(_COMMANDS, commands())
     return _CODE_OR_EQUATION.sub(_drawn, markdown)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Every notebook that has no page of its own becomes one of the same name."""
+    for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        uri = notebook.src_uri.removesuffix(".ipynb") + ".md"
+        if files.get_file_from_path(uri) is None:
+            files.append(File.generated(config, uri, content=_notebook_page(Path(str(notebook.abs_src_path)))))
+    return files
+
+
+def _notebook_page(path: Path) -> str:
+    """Text and code of a notebook as Markdown, with a link to the file."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    title, _, rest = "\n\n".join(parts).partition("\n")
+    return f"{title}\n\n*A notebook: [download it]({path.name}). The tests run it as it is written.*\n{rest}\n"
 
 
 def _drawn(found: re.Match[str]) -> str:

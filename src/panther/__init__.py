@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from panther.version import __version__
 
 if TYPE_CHECKING:
+    from panther.aggregators import build
     from panther.aggregators.embed import embed
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
@@ -47,6 +48,7 @@ _HOMES = {
     "PatchSpec": "panther.types",
     "Prototypes": "panther.types",
     "SlideEmbedding": "panther.types",
+    "build": "panther.aggregators",
     "embed": "panther.aggregators.embed",
     "list_bags": "panther.storage.bags",
     "load_prototypes": "panther.storage.prototypes",
@@ -65,6 +67,7 @@ __all__ = [
     "Prototypes",
     "SlideEmbedding",
     "__version__",
+    "build",
     "embed",
     "list_bags",
     "load_prototypes",

@@ -16,7 +16,32 @@ aggregators: Registry[Callable[..., Aggregator]] = Registry("method")
 def build(
     method: str, prototypes: Prototypes, options: Mapping[str, Any] | None = None, *, trainable: bool = False
 ) -> Aggregator:
-    """Aggregator of that name on these prototypes; ``trainable`` makes the centroids parameters, for end-to-end training."""
+    """Build a method as a torch module.
+
+    Parameters
+    ----------
+    method : str
+        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`.
+    prototypes : Prototypes
+        Fitted prototypes.
+    options : mapping, optional
+        Settings of the method, e.g. ``{"preset": "calibrated"}``.
+    trainable : bool, default=False
+        Whether the centroids are parameters, for end-to-end training.
+
+    Returns
+    -------
+    Aggregator
+        Module that turns patches (N, d), or padded ones (B, N, d) with a mask (B, N), into a `SlideEmbedding`.
+
+    Examples
+    --------
+    >>> import torch, panther
+    >>> module = panther.build("panther", panther.Prototypes(torch.eye(3)), trainable=True)
+    >>> module(torch.randn(50, 3)).vector.sum().backward()
+    >>> module.centroids.grad.shape
+    torch.Size([3, 3])
+    """
     known = aggregators.entry(method).metadata["options"]
     if trainable and not aggregators.entry(method).metadata.get("trainable"):
         can = ", ".join(entry.name for entry in aggregators if entry.metadata.get("trainable"))
