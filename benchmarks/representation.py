@@ -25,7 +25,7 @@ from panther.aggregators import build
 from panther.cohort.targets import Classes
 from panther.evaluation.metrics import binary_auroc
 from panther.evaluation.survival_metrics import concordance
-from panther.models.heads import build_head
+from panther.models.heads import build_head, token_shape
 from panther.models.presets import PRESETS
 from panther.models.probes import fit_suitable
 from panther.models.scaling import build_scaler
@@ -33,7 +33,6 @@ from panther.models.sources import ArraySource
 from panther.models.tasks import fit_task
 from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_prototypes
-from panther.study.jobs import token_shape
 from panther.types import Bag
 
 C = 16

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
+    from panther.study.run import run_study
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
@@ -53,6 +54,7 @@ _HOMES = {
     "list_bags": "panther.storage.bags",
     "load_prototypes": "panther.storage.prototypes",
     "open_bag": "panther.storage.readers",
+    "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
 }
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "list_bags",
     "load_prototypes",
     "open_bag",
+    "run_study",
     "save_prototypes",
 ]
 

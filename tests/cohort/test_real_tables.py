@@ -7,8 +7,6 @@ import pytest
 import yaml
 
 from panther.cohort.split_files import read_splits
-from panther.study.file import load_study
-from panther.study.results import evaluate
 from panther.study.run import run_study
 
 FOLDS = "tables/survival/TCGA_KIRC_overall_survival"
@@ -42,8 +40,8 @@ def test_the_kirc_folds_find_a_planted_signal_and_only_then(strength, shared_dat
         "bootstrap": 0,
     }
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(spec))
-    study = load_study(tmp_path / "study.yaml")
-    outcome = run_study(study, tmp_path / "out")
+    results = run_study(tmp_path / "study.yaml", tmp_path / "out")
+    outcome = results.run
     told = " ".join(outcome.population.notes)
     assert "9 rows were dropped" in told
     assert "1 = censored" in told
@@ -51,7 +49,7 @@ def test_the_kirc_folds_find_a_planted_signal_and_only_then(strength, shared_dat
     for split in outcome.population.splits:
         assert not set(split.train) & set(split.test["test"])
         assert "test_cptac" in split.test  # with the models of every fold
-    summary = evaluate(study, outcome).summary
+    summary = results.summary
     found = summary[summary["metric"] == "c_index"].set_index("part")["mean"]
     if strength:
         assert found["test"] > 0.7

@@ -21,10 +21,13 @@ from panther.cohort.load import load_cohort
 from panther.errors import InputError
 from panther.explain.attribution.draw import patch_values, swarm_offsets
 from panther.explain.attribution.model import AttributionSettings, against_the_others, attribute
-from panther.models.model import Model, Recipe, predict_bags, train_model
+from panther.models.fitting import Recipe
+from panther.models.model import Model
 from panther.models.model_file import load_model, save_model
 from panther.models.named import Named
+from panther.models.predict import predict_bags
 from panther.models.presets import TrainSettings
+from panther.models.train import train_model
 from panther.prototypes import KMeansSettings
 from panther.storage.bags import list_bags
 from slides.phantoms import write_pyramid

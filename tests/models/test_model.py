@@ -11,10 +11,12 @@ from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
 from panther.cohort.load import load_cohort
 from panther.cohort.targets import Classes
 from panther.errors import InputError
-from panther.models.model import Recipe, predict_bags, train_model
+from panther.models.fitting import Recipe
 from panther.models.model_file import load_model, save_model
 from panther.models.named import Named
+from panther.models.predict import predict_bags
 from panther.models.presets import TrainSettings
+from panther.models.train import train_model
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.prototypes import load_prototypes, save_prototypes

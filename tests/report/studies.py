@@ -13,11 +13,7 @@ from panther.explain.atlas.make import AtlasSettings
 from panther.explain.atlas.request import find_cohort
 from panther.explain.maps import MapSettings
 from panther.storage.prototypes import load_prototypes
-from panther.study.file import load_study
-from panther.study.record import write_record
-from panther.study.results import evaluate
 from panther.study.run import run_study
-from panther.study.tables import write_results
 
 EVIL = "<script>alert('x')</script>"
 BASE = {
@@ -37,10 +33,7 @@ BASE = {
 def run(folder: Path, **changes: Any) -> Path:
     """Folder of a finished run."""
     (folder / "study.yaml").write_text(yaml.safe_dump({**BASE, **changes}))
-    study = load_study(folder / "study.yaml")
-    outcome = run_study(study, folder / "run")
-    write_results(evaluate(study, outcome), folder / "run", study.shown)
-    write_record(study, outcome, folder / "run")
+    run_study(folder / "study.yaml", folder / "run")
     return folder / "run"
 
 

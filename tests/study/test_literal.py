@@ -19,7 +19,7 @@ from panther.prototypes import KMeansSettings
 from panther.study import literal
 from panther.study.file import Study, load_study
 from panther.study.literal import literal_text
-from panther.study.run import _Plan
+from panther.study.plan import Plan
 from panther.study.templates import TEMPLATES
 from panther.types import Prototypes
 
@@ -58,7 +58,7 @@ def kinds(study: Study, cell) -> tuple[str, str]:
 
 
 def test_every_cell_trains_with_the_papers_settings(study):
-    plan = _Plan(study, SimpleNamespace(), {}, Path())
+    plan = Plan(study, SimpleNamespace(), {}, Path())
     seen = set()
     for cell in study.cells():
         t = plan._training(cell)

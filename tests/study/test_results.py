@@ -10,10 +10,10 @@ from panther.cohort.targets import Classes
 from panther.evaluation.intervals import wilcoxon
 from panther.models.named import Named
 from panther.models.tasks import Classification
+from panther.study.evaluate import _compare, _Evaluation, _summary
 from panther.study.file import Cell
-from panther.study.results import Results, _compare, _Evaluation, _summary
-from panther.study.run import Trained
 from panther.study.tables import markdown, verdicts
+from panther.study.training import Trained
 
 NAMES = ("a", "b")
 
@@ -34,7 +34,7 @@ def judged(
     probability = 1 / (1 + np.exp(-scores))
     prediction = {"probabilities": np.stack([1 - probability, probability], 1)}
     ids = tuple(f"P{fold}-{i}" for i in range(len(labels)))
-    trained = Trained(cell, fold, Path("model.npz"))
+    trained = Trained(cell, fold, Path("model.npz"), Path("model.safetensors"))
     target = Classes(NAMES, labels)
     return _Evaluation(trained, "test", "", Classification(NAMES), prediction, target, ids, ids, None)
 
@@ -76,8 +76,8 @@ def test_seeds_of_a_single_fold_are_no_test_over_folds():
     assert np.isnan(_compare(pair, 0)["auroc"]["p_wilcoxon"])
 
 
-def summary_of(methods: dict[str, float], labels: np.ndarray) -> Results:
-    """Results of methods that get all but so many of the samples right."""
+def summary_of(methods: dict[str, float], labels: np.ndarray) -> pd.DataFrame:
+    """Summary of methods that get all but so many of the samples right."""
     rows, groups = [], {}
     for method, wrong in methods.items():
         scores = np.where(labels == 1, 3.0, -3.0)
@@ -88,7 +88,7 @@ def summary_of(methods: dict[str, float], labels: np.ndarray) -> Results:
         rows += [{**where, "metric": k, "value": v} for k, v in j.task.metrics(j.prediction, j.target).items()]
     metrics = pd.DataFrame(rows)
     intervals = {key: {"balanced_accuracy": (1.0, 1.0)} for key in groups}
-    return Results(metrics, pd.DataFrame(), _summary(metrics, intervals, groups), pd.DataFrame())
+    return _summary(metrics, intervals, groups)
 
 
 def test_a_tie_for_the_best_is_told_as_a_tie():
@@ -101,13 +101,13 @@ def test_a_tie_for_the_best_is_told_as_a_tie():
 
 def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
     labels = np.array([0] * 50 + [1] * 8)
-    results = summary_of({"panther": 0, "ot": 5}, labels)
-    bounds = results.summary.set_index(["method", "metric"])["exact_low"]
+    summary = summary_of({"panther": 0, "ot": 5}, labels)
+    bounds = summary.set_index(["method", "metric"])["exact_low"]
     assert bounds["panther", "accuracy"] == pytest.approx(0.025 ** (1 / 58))
     assert 0.8 < bounds["panther", "balanced_accuracy"] < 0.025 ** (1 / 58)  # eight patients of class b
     assert np.isnan(bounds["panther", "auroc"])
     assert bounds["ot"].isna().all()
-    text = markdown(results, ["balanced_accuracy", "auroc"])
+    text = markdown(summary, ["balanced_accuracy", "auroc"])
     assert "resampling cannot see the error of a perfect score; from 58 patients without an error" in text
     assert f"is {bounds['panther', 'balanced_accuracy']:.3f}" in text
     assert "Best mean (test, AUROC): 1.000, PANTHER + probe." in text

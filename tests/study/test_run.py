@@ -13,10 +13,12 @@ import pytest
 import yaml
 
 from panther.errors import InputError
+from panther.models.predict import predict_bags
+from panther.study.cache import load_predictions
 from panther.study.file import load_study
-from panther.study.results import evaluate
-from panther.study.run import load_predictions, run_study
-from panther.study.tables import latex, markdown, write_results
+from panther.study.run import run_study
+from panther.study.tables import latex, markdown
+from panther.study.training import train_all
 from study.generated import generate
 
 QUICK = {
@@ -38,8 +40,7 @@ def study_in(folder: Path, **changes):
 
 
 def results_of(folder: Path, **changes):
-    study = study_in(folder, **changes)
-    return evaluate(study, run_study(study, folder / "out"))
+    return run_study(study_in(folder, **changes), folder / "out")
 
 
 def value(results, metric, part="test", **where):
@@ -79,12 +80,12 @@ def test_changing_test_patients_changes_nothing_upstream(tmp_path):
     for name in "ab":
         generate(tmp_path / name)
     study = study_in(tmp_path / "a", task={"label": "subtype"}, heads=["linear"], training={"epochs": 3})
-    first = run_study(study, tmp_path / "a/out")
+    first = train_all(study, tmp_path / "a/out")
     tested = set(first.population.splits[0].test["test"])
     for path in (tmp_path / "b/features").glob("*.npy"):
         if path.stem[:4] in tested:
             np.save(path, np.load(path) + 5.0)
-    second = run_study(
+    second = train_all(
         study_in(tmp_path / "b", task={"label": "subtype"}, heads=["linear"], training={"epochs": 3}),
         tmp_path / "b/out",
     )
@@ -92,7 +93,7 @@ def test_changing_test_patients_changes_nothing_upstream(tmp_path):
     assert len(prototypes[0] & prototypes[1]) == 1  # the fold whose training part does not hold the changed patients
     (shared,) = prototypes[0] & prototypes[1]
     assert (tmp_path / "a/out/cache" / shared).read_bytes() == (tmp_path / "b/out/cache" / shared).read_bytes()
-    one, other = (load_predictions(next(t.path for t in o.trained if t.fold == 0)) for o in (first, second))
+    one, other = (load_predictions(next(t.predictions for t in o.trained if t.fold == 0)) for o in (first, second))
     assert one[0] == other[0]  # task and learning curve
     np.testing.assert_array_equal(one[1]["train"]["probabilities"], other[1]["train"]["probabilities"])
     assert not np.array_equal(one[1]["test"]["probabilities"], other[1]["test"]["probabilities"])
@@ -135,27 +136,27 @@ def test_all_kinds_of_methods_heads_and_parts_come_to_one_table(cohort, tmp_path
         "panther + probe",
     }
     assert results.comparisons["p_bootstrap"].between(0, 1).all()
-    written = write_results(results, tmp_path / "tables", ["balanced_accuracy", "weighted_f1"])
+    written = results.write(tmp_path / "tables")
     assert pd.read_parquet(tmp_path / "tables/metrics.parquet").shape == metrics.shape
-    assert {p.suffix for p in written} == {".csv", ".parquet", ".md", ".tex"}
-    assert "elsewhere, Bal. acc." in markdown(results, ["balanced_accuracy"])
-    assert latex(results, ["balanced_accuracy"]).count(r"\\") == 7
+    assert {p.suffix for p in written} == {".csv", ".parquet", ".md", ".tex", ".json"}
+    assert "elsewhere, Bal. acc." in markdown(results.summary, ["balanced_accuracy"])
+    assert latex(results.summary, ["balanced_accuracy"]).count(r"\\") == 7
 
 
 def test_a_second_run_computes_nothing_and_a_changed_setting_only_what_it_touches(cohort):
     study = study_in(cohort, task={"label": "subtype"})
-    run_study(study, cohort / "cached")
+    train_all(study, cohort / "cached")
     before = {p.name: p.stat().st_mtime_ns for p in (cohort / "cached/cache").iterdir()}
-    run_study(study, cohort / "cached")
+    train_all(study, cohort / "cached")
     assert {p.name: p.stat().st_mtime_ns for p in (cohort / "cached/cache").iterdir()} == before
-    run_study(study_in(cohort, task={"label": "subtype"}, scaling="none"), cohort / "cached")
+    train_all(study_in(cohort, task={"label": "subtype"}, scaling="none"), cohort / "cached")
     new = {p.name for p in (cohort / "cached/cache").iterdir()} - set(before)
     assert {name.split("-")[0] for name in new} == {"model"}
 
 
 def test_a_smaller_training_part_keeps_the_proportions_and_the_test_part(cohort):
     study = study_in(cohort, task={"label": "subtype"}, train_sizes=[0.5, 1.0])
-    results = evaluate(study, run_study(study, cohort / "sizes"))
+    results = run_study(study, cohort / "sizes")
     train = results.metrics[(results.metrics["part"] == "train") & (results.metrics["metric"] == "accuracy")]
     assert set(train.groupby("train_size")["n"].first()) == {20, 40}
     test = results.metrics[results.metrics["part"] == "test"]
@@ -166,7 +167,7 @@ def test_a_bad_bag_is_told_and_the_study_goes_on(tmp_path):
     generate(tmp_path)
     (tmp_path / "features/P001-0.npy").write_bytes(b"")
     study = study_in(tmp_path, task={"label": "subtype"})
-    outcome = run_study(study, tmp_path / "out")
+    outcome = train_all(study, tmp_path / "out")
     assert len(outcome.failures) == 1
     assert "P001" in next(iter(outcome.failures))
     tested = [s for split in outcome.population.splits for s in split.test["test"]]
@@ -178,7 +179,7 @@ def test_external_patients_that_were_trained_on_are_refused(cohort):
         cohort, task={"label": "subtype"}, external={"same": {"table": "table.csv", "features": {"npy": "features"}}}
     )
     with pytest.raises(InputError, match="are in the study itself"):
-        run_study(study, cohort / "refused")
+        train_all(study, cohort / "refused")
 
 
 def test_a_study_killed_again_and_again_ends_with_the_same_numbers(cohort, tmp_path):
@@ -195,3 +196,75 @@ def test_a_study_killed_again_and_again_ends_with_the_same_numbers(cohort, tmp_p
     subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
     for name in ("metrics.csv", "predictions.csv", "summary.csv", "comparisons.csv", "table.md"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": {"label": "subtype"}, "heads": ["probe", "paper-classification"]},
+        {"task": {"survival": "dss"}, "heads": ["linear"], "methods": ["panther", "deepsets"]},
+        {"task": {"label": "subtype"}, "methods": [{"name": "abmil", "hidden": 16, "attention": 8}, "attnmisl"]},
+    ],
+    ids=["heads", "survival", "networks"],
+)
+def test_the_models_that_were_tested_are_kept_and_predict_the_same(changes, cohort, tmp_path):
+    training = {"training": {"epochs": 2}, "mil_training": {"epochs": 1}}
+    results = run_study(study_in(cohort, **changes, **training), tmp_path)
+    for trained in results.run.trained:
+        cell = trained.cell
+        model = results.model(trained.fold, method=cell.method.title, head=cell.head.title)
+        _, parts = load_predictions(trained.predictions)
+        ids = [str(name) for name in parts["test"].pop("ids")]
+        bags = results.run.population.bags[cell.encoder]
+        names, found, _ = predict_bags(model, [bags[name] for name in ids])
+        assert names == ids
+        for name, values in parts["test"].items():
+            np.testing.assert_allclose(found[name], values, atol=1e-5)
+        assert set(model.about["samples"]) == {str(name) for name in parts["train"]["ids"]}
+        assert model.about["task"] == results.run.study.task.model_dump(exclude_none=True)
+    listed = pd.read_csv(tmp_path / "models.csv")
+    assert [tmp_path / name for name in listed["model"]] == [t.model for t in results.run.trained]
+
+
+def test_a_model_that_is_gone_or_damaged_is_trained_again_to_the_same_bytes(cohort, tmp_path):
+    study = study_in(cohort, task={"label": "subtype"}, heads=["linear"], training={"epochs": 2})
+    first = train_all(study, tmp_path)
+    paths = [trained.model for trained in first.trained]
+    before = [path.read_bytes() for path in paths]
+    paths[0].unlink()
+    paths[1].write_bytes(before[1][:100])
+    again = train_all(study, tmp_path)
+    assert [path.read_bytes() for path in paths] == before
+    assert len(again.notes) == 1
+    assert paths[1].name in again.notes[0]
+
+
+def test_a_model_is_chosen_by_what_tells_it_apart(cohort, tmp_path):
+    results = run_study(study_in(cohort, task={"label": "subtype"}, methods=["protocounts", "deepsets"]), tmp_path)
+    assert results.model(1, method="deepsets").method.name == "deepsets"
+    with pytest.raises(InputError, match="2 models of fold 0 are meant; name one with `method=`: 'protocounts'"):
+        results.model()
+    with pytest.raises(InputError, match="no fold 3; this study has 0, 1, 2"):
+        results.model(3, method="deepsets")
+    with pytest.raises(InputError, match="No model has method 'deepset'; did you mean 'deepsets'"):
+        results.model(method="deepset")
+    with pytest.raises(InputError, match="Models have no 'heads'; did you mean 'head'"):
+        results.model(heads="probe")
+
+
+def test_a_study_of_values_needs_no_file_and_leaves_none_unless_written(cohort, tmp_path):
+    table = pd.read_csv(cohort / "table.csv")
+    values = {**QUICK, "table": table, "features": str(cohort / "features"), "task": {"label": "subtype"}}
+    results = run_study(values, workers=1)
+    filed = run_study(study_in(cohort, task={"label": "subtype"}), tmp_path / "filed")
+    pd.testing.assert_frame_equal(
+        results.summary.drop(columns="encoder"), filed.summary.drop(columns="encoder"), check_exact=True
+    )
+    folder = results.run.folder
+    results.write(tmp_path / "kept")
+    assert (tmp_path / "kept/run.json").exists()
+    assert len(list((tmp_path / "kept/models").iterdir())) == 3
+    del results
+    assert not folder.exists()
+    with pytest.raises(InputError, match="The study: methods: there is no method 'panter'; did you mean"):
+        run_study({**values, "methods": ["panter"]})

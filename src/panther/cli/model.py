@@ -50,8 +50,8 @@ def train(
     """Train one final model on all samples of the table, or of one part of it, and save it as one file."""
     from panther.cohort.load import load_cohort
     from panther.cohort.spec import TaskSpec
-    from panther.models.model import train_model
     from panther.models.model_file import save_model
+    from panther.models.train import train_model
     from panther.storage.bags import join, list_bags
     from panther.storage.clinical import read_clinical, without_features
     from panther.storage.inputs import check_output
@@ -100,8 +100,8 @@ def _check_prototypes(method: str, count: int | None, given: Any, path: Path | N
 def _recipe(method: str, options: dict[str, Any], head: str, loss: str | None, c: int, seed: int, spec: Any) -> Any:
     """What to train; names and settings are tried first."""
     from panther.mil import networks
+    from panther.models.fitting import Recipe
     from panther.models.heads import PROBE
-    from panther.models.model import Recipe
     from panther.models.named import Named
     from panther.models.presets import preset
     from panther.prototypes import KMeansSettings
@@ -154,8 +154,8 @@ def predict(
 
     Features of another encoder or resolution are refused. The outcome's columns are those of the training unless they are named here.
     """
-    from panther.models.model import predict_bags
     from panther.models.model_file import load_model
+    from panther.models.predict import predict_bags
     from panther.storage.clinical import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.json_files import write_json

@@ -1,7 +1,7 @@
 """`panther run` and `panther study`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,12 +9,6 @@ from panther.cli import _common as common
 from panther.cli import _options as opt
 
 files = typer.Typer(no_args_is_help=True, help="Study files: templates of the paper's experiments, and the schema.")
-
-# what `run` writes into its folder beside the cache
-WRITTEN = (
-    *("metrics.*", "predictions.*", "summary.*", "comparisons.*", "table.md", "table.tex"),
-    *("run.json", "cohort.csv", "study.json"),
-)
 
 
 def run(
@@ -25,27 +19,16 @@ def run(
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
     from panther.execution import open_work
-    from panther.storage.inputs import check_output_folder
-    from panther.study.file import load_study
-    from panther.study.record import write_record
-    from panther.study.results import evaluate
-    from panther.study.run import run_study
-    from panther.study.tables import markdown, write_results
+    from panther.study.run import WRITTEN, run_study
 
-    study = load_study(study_file)
-    tables = [study.table, *(cohort.table for cohort in study.external.values())]
-    check_output_folder(folder, WRITTEN, study_file, tables)
     with open_work(workers, track=common.track) as work:
-        outcome = run_study(study, folder, work=work)
-        results = evaluate(study, outcome, work=work)
-    written = [*write_results(results, folder, study.shown), *write_record(study, outcome, folder)]
-    lines = [*outcome.population.notes, "", markdown(results, study.shown), f"Tables and predictions: {folder}"]
-    common.report(_result(results, written), lines, outcome.failures, as_json=as_json, notes=outcome.notes)
-
-
-def _result(results: Any, written: list[Path]) -> dict[str, Any]:
-    records = results.summary.astype(object).where(results.summary.notna(), None).to_dict("records")
-    return {"summary": records, "files": [str(path) for path in written]}
+        results = run_study(study_file, folder, work=work)
+    run = results.run
+    summary = results.summary.astype(object).where(results.summary.notna(), None)
+    files = [str(path) for pattern in WRITTEN for path in sorted(folder.glob(pattern))]
+    lines = [*run.population.notes, "", results.table(), f"Tables, predictions and models: {folder}"]
+    result = {"summary": summary.to_dict("records"), "files": files}
+    common.report(result, lines, run.failures, as_json=as_json, notes=run.notes)
 
 
 @files.command("new")

@@ -73,17 +73,7 @@ def save_model(model: Model, path: Path) -> None:
 
 def load_model(path: Path) -> Model:
     """Read a model file."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as handle:
-            metadata = handle.metadata() or {}
-            tensors = {name: handle.get_tensor(name).clone() for name in handle.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: cannot be read as a model ({error}); write it with `panther train`.") from error
-    if _KEY not in metadata:
-        raise InputError(f"{path}: a safetensors file, but not of a model; write one with `panther train`.")
-    about = parse_about(path, metadata[_KEY], FIELDS, FORMAT, AGAIN)
+    about, tensors = _read(path)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise InputError(f"{path}: the file is damaged ({name} holds NaN or infinite numbers); {AGAIN}.")
@@ -94,6 +84,25 @@ def load_model(path: Path) -> Model:
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path}: the parts of the file contradict each other ({reason}); {AGAIN}.") from error
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What a model file says about itself; its tensors are not read."""
+    return _read(path, with_tensors=False)[0]
+
+
+def _read(path: Path, *, with_tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as handle:
+            metadata, names = handle.metadata() or {}, handle.keys() if with_tensors else ()
+            tensors = {name: handle.get_tensor(name).clone() for name in names}
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: cannot be read as a model ({error}); write it with `panther train`.") from error
+    if _KEY not in metadata:
+        raise InputError(f"{path}: a safetensors file, but not of a model; write one with `panther train`.")
+    return parse_about(path, metadata[_KEY], FIELDS, FORMAT, AGAIN), tensors
 
 
 def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:

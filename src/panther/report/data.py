@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from panther.errors import InputError
 from panther.evaluation.verdicts import best_rows
 from panther.storage.tables import as_table
+from panther.study.cache import load_predictions
 from panther.study.display_names import endpoint_title, method_title
 from panther.study.file import Study
 from panther.study.record import COHORT, STUDY, read_record
 from panther.study.results import GROUP
-from panther.study.run import load_predictions
 from panther.study.tables import row_names, varying_factors
 
 CHANCE = {
@@ -109,13 +109,13 @@ class Run:
         return [value or "not known" for value in self.cohort[name].reindex(list(samples)).fillna("")]
 
     def cached(self, name: str | None) -> Path | None:
-        """File of the cache, while it is there."""
-        path = None if name is None else self.folder / "cache" / name
+        """File of the run, while it is there."""
+        path = None if name is None else self.folder / name
         return path if path is not None and path.exists() else None
 
-    def predicted(self, model: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
+    def predicted(self, predictions: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
         """What a model was and its predictions of all parts, training included, while the cache is there."""
-        path = self.cached(model)
+        path = self.cached(predictions)
         return None if path is None else load_predictions(path)
 
 
@@ -191,7 +191,7 @@ def _named(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:
 def _trained(entries: list[dict[str, Any]]) -> pd.DataFrame:
     """Files that there are none of are None, whatever pandas makes of None in a column of names (3: NaN)."""
     table = pd.DataFrame(entries)
-    files = [name for name in ("model", "prototypes", "embeddings") if name in table]
+    files = [name for name in ("predictions", "model", "prototypes", "embeddings") if name in table]
     return table.assign(**{name: table[name].astype(object).where(table[name].notna(), None) for name in files})
 
 

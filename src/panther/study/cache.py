@@ -1,4 +1,4 @@
-"""What a study keeps on disk is read before it is used again: a damaged file is told, removed and made anew."""
+"""What a study keeps on disk is read before it is used again: a damaged file is reported, removed and made anew."""
 
 import json
 import zipfile
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from panther.models.model_file import read_about
 from panther.storage.prototypes import load_prototypes
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -27,7 +28,7 @@ def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np
 
 
 def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Matrix (n, out_dim) as a memory map, and its samples, which stand in the .json beside it."""
+    """Matrix (n, out_dim) as a memory map, and the names of its rows, which are in the .json beside it."""
     matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     samples = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["samples"]
     if matrix.ndim != 2 or len(matrix) != len(samples):
@@ -36,18 +37,19 @@ def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    ".safetensors": load_prototypes,
-    ".npy": load_embeddings,
-    ".npz": load_predictions,
+    "prototypes": load_prototypes,
+    "embeddings": load_embeddings,
+    "models": read_about,  # its tensors are checked where it is used
+    "predictions": load_predictions,
 }
 
 
-def discard_damaged(path: Path) -> str | None:
+def discard_damaged(kind: str, path: Path) -> str | None:
     """Remove a stored result that cannot be read; returns a sentence about it, None where it is sound or not there."""
     if not path.exists():
         return None
     try:
-        READERS[path.suffix](path)
+        READERS[kind](path)
     except DAMAGE as error:
         reason = str(error).removeprefix(f"{path}: ").split("; ")[0].rstrip(".") or "it is cut short"
         path.unlink()

@@ -1,7 +1,7 @@
 """The study file: one YAML that says what is compared with what, checked before anything runs."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -171,12 +171,15 @@ def _has_tokens(method: Named) -> bool:
 
 def load_study(path: Path) -> Study:
     """Read and check a study file; relative paths in it count from its folder."""
-    content = read_yaml(path)
+    return _resolved(parse_study(read_yaml(path), str(path)), path.parent)
+
+
+def parse_study(content: Mapping[str, Any], source: str = "The study") -> Study:
+    """Check the keys and values of a study."""
     try:
-        study = Study.model_validate(content)
+        return Study.model_validate(dict(content))
     except ValidationError as error:
-        raise InputError(f"{path}: {_explained(error)}") from error
-    return _resolved(study, path.parent)
+        raise InputError(f"{source}: {_explained(error)}") from error
 
 
 def _told(where: str, check: Callable[..., None], *given: Any) -> None:

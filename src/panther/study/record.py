@@ -13,26 +13,28 @@ from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
 from panther.storage.json_files import write_json
-from panther.study.file import Study
-from panther.study.run import StudyRun, Trained
+from panther.study.training import StudyRun, Trained
 from panther.version import __version__
 
-FORMAT = 1  # raised when a reader of the old format would misread the new one
-RECORD, COHORT, STUDY = "run.json", "cohort.csv", "study.json"
+FORMAT = 2  # raised when a reader of the old format would misread the new one
+RECORD, COHORT, MODELS, STUDY = WRITTEN = "run.json", "cohort.csv", "models.csv", "study.json"
 SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "notes": list, "failures": dict}
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
 
 
-def write_record(study: Study, run: StudyRun, folder: Path) -> list[Path]:
-    """Write run.json, cohort.csv and study.json; the same run writes the same bytes."""
+def write_record(run: StudyRun, folder: Path) -> list[Path]:
+    """Write run.json, cohort.csv, models.csv and study.json; the same run writes the same bytes."""
+    models = pd.DataFrame([_entry(trained, run.folder) for trained in run.trained])
+    files = [*run.trained[0].cell.columns(), "fold", "model"]
     texts = {
-        STUDY: study.model_dump_json(indent=2),
+        STUDY: run.study.model_dump_json(indent=2),
         COHORT: cohort_table(run).to_csv(index=False, lineterminator="\n"),
+        MODELS: models[files].to_csv(index=False, lineterminator="\n"),
     }
     for name, text in texts.items():
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    write_json(folder / RECORD, _record(study, run))
+    write_json(folder / RECORD, _record(run))
     return [folder / name for name in (*texts, RECORD)]
 
 
@@ -59,11 +61,30 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: the file is damaged ({error}); do `panther run` again.") from error
     if newer:
         raise InputError(f"{path}: written by a newer panther-wsi ({record.get('version')}); update this one.")
-    return record
+    return _from_format_1(record) if record["format"] == 1 else record
+
+
+def _from_format_1(record: dict[str, Any]) -> dict[str, Any]:
+    """Records of versions that kept no models: names in the cache, the predictions called `model`."""
+
+    def path(name: str | None) -> str | None:
+        return None if name is None else f"cache/{name}"
+
+    trained = [
+        {
+            **entry,
+            "model": None,
+            "predictions": path(entry.get("model")),
+            "prototypes": path(entry.get("prototypes")),
+            "embeddings": path(entry.get("embeddings")),
+        }
+        for entry in record["trained"]
+    ]
+    return {**record, "trained": trained}
 
 
 def cohort_table(run: StudyRun) -> pd.DataFrame:
-    """One row a sample: who it is, how large, its target, then the clinical columns word for word."""
+    """One row per slide or patient: who it is, how large, its target, then the clinical columns word for word."""
     population = run.population
     own: dict[str, Any] = {
         "sample": population.ids,
@@ -83,7 +104,8 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(own).convert_dtypes(), clinical], axis=1)
 
 
-def _record(study: Study, run: StudyRun) -> dict[str, Any]:
+def _record(run: StudyRun) -> dict[str, Any]:
+    study = run.study
     target = run.population.target
     tables = {"table": study.table, **{f"external {name}": e.table for name, e in study.external.items()}}
     return {
@@ -94,20 +116,25 @@ def _record(study: Study, run: StudyRun) -> dict[str, Any]:
         "classes": list(target.names) if isinstance(target, Classes) else None,
         "tables": {name: _content(path) for name, path in tables.items() if path is not None and path.is_file()},
         "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
-        "trained": [_entry(trained) for trained in run.trained],
+        "trained": [_entry(trained, run.folder) for trained in run.trained],
         "notes": list(run.population.notes),
         "failures": dict(run.failures),
     }
 
 
-def _entry(trained: Trained) -> dict[str, Any]:
-    files = {"model": trained.path, "prototypes": trained.prototypes, "embeddings": trained.embeddings}
+def _entry(trained: Trained, folder: Path) -> dict[str, Any]:
+    files = {
+        "predictions": trained.predictions,
+        "model": trained.model,
+        "prototypes": trained.prototypes,
+        "embeddings": trained.embeddings,
+    }
     return {
         **trained.cell.columns(),
         "fold": trained.fold,
         "aggregator": trained.cell.method.name,
         "options": trained.cell.method.options,
-        **{what: None if path is None else path.name for what, path in files.items()},
+        **{what: None if path is None else path.relative_to(folder).as_posix() for what, path in files.items()},
     }
 
 

@@ -1,263 +1,89 @@
-"""From predictions to tables: every number of every fold, intervals over patients, comparisons between methods."""
+"""What a study found: its tables, its predictions and the models that were tested."""
 
-from collections.abc import Iterable, Sequence
+import shutil
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from panther.cohort.targets import Classes, Target
-from panther.evaluation.intervals import Measure, bootstrap, paired_bootstrap, wilcoxon
-from panther.evaluation.perfect_scores import exact_bounds, is_perfect
-from panther.execution import HERE, Work, map_all
-from panther.models.tasks import Task, load_task
-from panther.storage.tables import is_missing
-from panther.study.file import Study
-from panther.study.population import Population
-from panther.study.run import StudyRun, Trained, load_predictions
+from panther.errors import InputError, suggestion
+from panther.models.model import Model
+from panther.models.model_file import load_model
+from panther.study.record import write_record
+from panther.study.tables import markdown, write_tables
+from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
 
 
-@dataclass(frozen=True)
-class Results:
-    """Tables of a study."""
-
-    metrics: pd.DataFrame  # one number a row: cell, fold, part, subgroup, metric, value
-    predictions: pd.DataFrame  # one sample of one fold a row
-    summary: pd.DataFrame  # mean, std over folds and seeds, interval over patients, exact bound of a perfect score
-    comparisons: pd.DataFrame  # against the reference
-
-
 @dataclass(frozen=True, eq=False)
-class _Evaluation:
-    """Predictions of one cell for one part of one fold."""
+class Results:
+    """Results of a study.
 
-    trained: Trained
-    part: str
-    subgroup: str
-    task: Task[Any]
-    prediction: dict[str, np.ndarray]
-    target: Target
-    ids: tuple[str, ...]
-    patients: tuple[str, ...]
-    reference: Any  # training predictions and target
+    Attributes
+    ----------
+    metrics : DataFrame
+        One number per row: cell of the grid, fold, part, subgroup, metric, value.
+    predictions : DataFrame
+        One row per tested slide (or patient), cell and fold.
+    summary : DataFrame
+        Mean and standard deviation over folds and seeds, interval over patients, exact bound of a perfect score.
+    comparisons : DataFrame
+        Every method against the reference, on the same patients.
+    run : StudyRun
+        Everybody who took part, what failed, and the folder with models, prototypes and embeddings.
+    """
 
-    def group(self) -> tuple[Any, ...]:
-        """Row of the summary this belongs to."""
-        columns = self.trained.cell.columns()
-        return (*(columns[name] for name in GROUP), self.part, self.subgroup)
+    metrics: pd.DataFrame
+    predictions: pd.DataFrame
+    summary: pd.DataFrame
+    comparisons: pd.DataFrame
+    run: StudyRun
 
+    def model(self, fold: int = 0, **cell: Any) -> Model:
+        """Model that was trained and tested in ``fold``, the same file as `train` writes.
 
-def evaluate(study: Study, run: StudyRun, *, work: Work = HERE) -> Results:
-    """Judge all predictions of a study."""
-    judged = [j for trained in run.trained for j in _judged(trained, run.population, study.evaluate_by)]
-    rows = []
-    for j in judged:
-        where = {
-            **j.trained.cell.columns(),
-            "fold": j.trained.fold,
-            "part": j.part,
-            "subgroup": j.subgroup,
-            "n": len(j.ids),
-        }
-        found = j.task.metrics(j.prediction, j.target, j.reference if not j.subgroup else None)
-        found |= j.task.judge(j.prediction, j.target, j.reference)
-        rows += [{**where, "metric": name, "value": value} for name, value in found.items()]
-    metrics = pd.DataFrame(rows)
-    tested = [j for j in judged if j.part not in ("train", "val")]
-    groups: dict[tuple[Any, ...], list[_Evaluation]] = {}
-    for j in tested:
-        groups.setdefault(j.group(), []).append(j)
-    intervals = _intervals(groups, study.bootstrap, work)
-    summary = _summary(metrics, intervals, groups)
-    comparisons = _comparisons(study, groups, metrics, work)
-    return Results(metrics, _predictions(tested), summary, comparisons)
+        Parameters
+        ----------
+        fold : int
+            Which fold, from 0.
+        **cell
+            Which cell of the grid, as the tables name it: `method`, `head`, `encoder`, `loss`, `n_prototypes`, `train_size`, `seed`; only those
+            that differ between the models of a fold are needed.
+        """
+        return load_model(self._chosen(fold, cell).model)
 
+    def table(self) -> str:
+        """The summary as Markdown: methods down, tests across."""
+        return markdown(self.summary, self.run.study.shown)
 
-def _judged(trained: Trained, population: Population, evaluate_by: str | None) -> Iterable[_Evaluation]:
-    about, parts = load_predictions(trained.path)
-    task = load_task(about["task"])
-    patient = dict(zip(population.ids, population.patients, strict=True))
-    training = None
-    for part, arrays in parts.items():
-        ids = tuple(str(name) for name in arrays.pop("ids"))
-        target = population.target.take(population.rows(ids))
-        training = training or (arrays, target)
-        whole = _Evaluation(trained, part, "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
-        yield whole
-        if evaluate_by is not None and part not in ("train", "val"):
-            yield from _subgroups(whole, population.table[evaluate_by].reindex(ids))
+    def write(self, folder: Path | str) -> list[Path]:
+        """Write the tables (CSV, Parquet, Markdown, LaTeX) and the record that `panther report` reads; returns the files."""
+        folder = Path(folder)
+        if folder.resolve() != self.run.folder.resolve():
+            for part in ("cache", "models"):
+                shutil.copytree(self.run.folder / part, folder / part, dirs_exist_ok=True)
+        tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
+        return [*write_tables(tables, folder, self.run.study.shown), *write_record(self.run, folder)]
 
-
-def _subgroups(whole: _Evaluation, values: pd.Series) -> Iterable[_Evaluation]:
-    known = values.fillna("").astype(str)  # an external table need not have the column
-    for value in sorted(set(known[~is_missing(known)])):
-        rows = np.flatnonzero((known == value).to_numpy())
-        yield _Evaluation(
-            whole.trained,
-            whole.part,
-            value,
-            whole.task,
-            {name: array[rows] for name, array in whole.prediction.items()},
-            whole.target.take(rows),
-            tuple(whole.ids[i] for i in rows),
-            tuple(whole.patients[i] for i in rows),
-            whole.reference,
-        )
-
-
-def _measure(members: Sequence[_Evaluation]) -> tuple[Measure, np.ndarray]:
-    """Metrics averaged over folds and seeds as a function of rows, rows being all predictions one after the other."""
-    owner = np.concatenate([np.full(len(j.ids), number) for number, j in enumerate(members)])
-    start = np.cumsum([0, *(len(j.ids) for j in members)])
-
-    def on(rows: np.ndarray) -> dict[str, float]:
-        found = []
-        for number, j in enumerate(members):
-            mine = rows[owner[rows] == number] - start[number]
-            if len(mine):
-                found.append(_metrics_of(j, mine))
-        return {name: _mean([f[name] for f in found]) for name in found[0]}
-
-    return on, np.concatenate([np.array(j.patients) for j in members])
-
-
-def _mean(values: list[float]) -> float:
-    """Mean of those that are defined."""
-    known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else np.nan
-
-
-def _metrics_of(j: _Evaluation, rows: np.ndarray) -> dict[str, float]:
-    chosen = {name: values[rows] for name, values in j.prediction.items()}
-    target = j.target.take(rows)
-    # a resample may lack events or classes: that metric is then not defined there, and left out of the interval
-    return j.task.judge(chosen, target, j.reference)
-
-
-def _interval(members: list[_Evaluation], number: int) -> dict[str, tuple[float, float]]:
-    measure, patients = _measure(members)
-    return {name: (i.low, i.high) for name, i in bootstrap(measure, patients, number).items()}
-
-
-def _intervals(
-    groups: dict[tuple[Any, ...], list[_Evaluation]], number: int, work: Work
-) -> dict[tuple[Any, ...], dict[str, tuple[float, float]]]:
-    if not number:
-        return {}
-    keys = list(groups)
-    function = partial(_interval, number=number)
-    found = map_all(function, [groups[key] for key in keys], "confidence intervals", work)
-    return dict(zip(keys, found, strict=True))
-
-
-def _summary(
-    metrics: pd.DataFrame,
-    intervals: dict[tuple[Any, ...], dict[str, tuple[float, float]]],
-    groups: dict[tuple[Any, ...], list[_Evaluation]],
-) -> pd.DataFrame:
-    tested = metrics[~metrics["part"].isin(["train", "val"])]
-    keys = [*GROUP, "part", "subgroup"]
-    table = tested.groupby([*keys, "metric"], sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
-    owners = [tuple(row[k] for k in keys) for _, row in table.iterrows()]
-    limits = [
-        intervals.get(key, {}).get(name, (np.nan, np.nan)) for key, name in zip(owners, table["metric"], strict=True)
-    ]
-    table["ci_low"], table["ci_high"] = [low for low, _ in limits], [high for _, high in limits]
-    table["patients"] = [len({p for j in groups[key] for p in j.patients}) for key in owners]
-    table["exact_low"] = [
-        _exact_bound(groups[key], name) if is_perfect(mean) else np.nan
-        for key, name, mean in zip(owners, table["metric"], table["mean"], strict=True)
-    ]
-    return table
-
-
-def _exact_bound(members: list[_Evaluation], metric: str) -> float:
-    """Bound of a perfect score, where the metric has one."""
-    known = [(j.target, j.patients) for j in members if isinstance(j.target, Classes)]
-    if not known:
-        return np.nan
-    labels = np.concatenate([np.array(target.names)[target.labels] for target, _ in known])
-    return exact_bounds(labels, np.concatenate([np.array(patients) for _, patients in known])).get(metric, np.nan)
-
-
-def _comparisons(
-    study: Study,
-    groups: dict[tuple[Any, ...], list[_Evaluation]],
-    metrics: pd.DataFrame,
-    work: Work,
-) -> pd.DataFrame:
-    """Every cell against the reference method, on the same patients of the same folds."""
-    reference = study.reference or study.methods[0].title
-    pairs = []
-    for key, members in groups.items():
-        against = _reference_of(key, groups, reference)
-        if against is not None and against != key:
-            pairs.append((key, against, *_aligned(members, groups[against])))
-    rows = []
-    function = partial(_compare, number=study.bootstrap)
-    differences = map_all(function, [p[2:] for p in pairs], "comparisons", work)
-    for (key, against, *_), found in zip(pairs, differences, strict=True):
-        for metric, values in found.items():
-            where = dict(zip([*GROUP, "part", "subgroup"], key, strict=True))
-            rows.append({**where, "reference": f"{against[1]} + {against[2]}", "metric": metric, **values})
-    return pd.DataFrame(rows)
-
-
-def _reference_of(key: tuple[Any, ...], groups: Iterable[tuple[Any, ...]], method: str) -> tuple[Any, ...] | None:
-    """Cell of the reference method most like this one: same encoder, training size and part, then head, loss, C."""
-    fixed = (0, 5, 6, 7)
-    like = [g for g in groups if g[1] == method and all(g[i] == key[i] for i in fixed)]
-    return max(like, key=lambda g: tuple(g[i] == key[i] for i in (2, 3, 4)), default=None)
-
-
-def _aligned(first: list[_Evaluation], second: list[_Evaluation]) -> tuple[list[_Evaluation], list[_Evaluation]]:
-    """Folds that both have, in one order."""
-    a, b = ({(j.trained.fold, j.trained.cell.seed): j for j in side} for side in (first, second))
-    both = [k for k in a if k in b and a[k].ids == b[k].ids]
-    return [a[k] for k in both], [b[k] for k in both]
-
-
-def _by_fold(members: list[_Evaluation]) -> list[dict[str, float]]:
-    """Metrics of each fold, the mean of its seeds: seeds of a fold share its patients, they are no further evidence."""
-    folds: dict[int, list[dict[str, float]]] = {}
-    for j in members:
-        folds.setdefault(j.trained.fold, []).append(_metrics_of(j, np.arange(len(j.ids))))
-    return [{name: _mean([seed[name] for seed in seeds]) for name in seeds[0]} for seeds in folds.values()]
-
-
-def _compare(pair: tuple[list[_Evaluation], list[_Evaluation]], number: int) -> dict[str, dict[str, float]]:
-    (one, patients), (other, _) = _measure(pair[0]), _measure(pair[1])
-    by_fold = [_by_fold(side) for side in pair]
-    found = {}
-    for name, d in paired_bootstrap(one, other, patients, max(number, 1)).items():
-        folds = [[f[name] for f in side] for side in by_fold]
-        p = wilcoxon(*folds) if len(folds[0]) > 1 else np.nan
-        found[name] = {
-            "difference": d.value,
-            "ci_low": d.low,
-            "ci_high": d.high,
-            "p_bootstrap": d.p_value,
-            "p_wilcoxon": p,
-        }
-    return found
-
-
-def _predictions(judged: list[_Evaluation]) -> pd.DataFrame:
-    tables = []
-    for j in judged:
-        if j.subgroup:
-            continue
-        columns: dict[str, Any] = {**j.trained.cell.columns(), "fold": j.trained.fold, "part": j.part}
-        columns |= {"sample": list(j.ids), "patient": list(j.patients)}
-        if isinstance(j.target, Classes):
-            columns["label"] = [j.target.names[k] for k in j.target.labels]
-            names = j.task.names  # type: ignore[attr-defined]
-            columns |= {f"probability_{n}": j.prediction["probabilities"][:, k] for k, n in enumerate(names)}
-        else:
-            columns |= {"time": j.target.time, "event": j.target.event, "risk": j.prediction["risk"]}
-        tables.append(pd.DataFrame(columns))
-    return pd.concat(tables, ignore_index=True)
+    def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:
+        models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]
+        if not models:
+            folds = sorted({trained.fold for trained in self.run.trained})
+            raise InputError(f"There is no fold {fold}; this study has {', '.join(map(str, folds))}.")
+        for name, value in cell.items():
+            columns = models[0][1]
+            if name not in columns:
+                raise InputError(f"Models have no {name!r}; {suggestion(name, columns)}.")
+            values = list(dict.fromkeys(str(own[name]) for _, own in models))
+            models = [(trained, own) for trained, own in models if own[name] == value]
+            if not models:
+                raise InputError(f"No model has {name} {value!r}; {suggestion(str(value), values)}.")
+        differ = [name for name in models[0][1] if len({own[name] for _, own in models}) > 1]
+        if differ:
+            values = list(dict.fromkeys(repr(own[differ[0]]) for _, own in models))
+            raise InputError(
+                f"{len(models)} models of fold {fold} are meant; name one with `{differ[0]}=`: {', '.join(values)}."
+            )
+        return models[0][0]

@@ -1,6 +1,6 @@
 """Results as the paper prints them: methods down, tests across, the best in bold, the second best underlined."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +10,8 @@ from panther.evaluation.metric_names import TITLES
 from panther.evaluation.verdicts import about_perfect, best_rows, winners
 from panther.storage.atomic import atomic_write
 from panther.study.display_names import method_title
-from panther.study.results import Results
 
+WRITTEN = ("metrics.*", "predictions.*", "summary.*", "comparisons.*", "table.md", "table.tex")
 FACTORS = {
     "encoder": "encoder",
     "loss": "loss",
@@ -33,9 +33,9 @@ def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return wide.loc[list(dict.fromkeys(rows)), [column for column in ordered if column in wide.columns]]
 
 
-def verdicts(results: Results, metrics: list[str]) -> list[str]:
-    """For each test and metric who is best, a tie being told as one, and what perfect scores do not say."""
-    shown = results.summary[(results.summary["subgroup"] == "") & results.summary["metric"].isin(metrics)]
+def verdicts(summary: pd.DataFrame, metrics: list[str]) -> list[str]:
+    """For each test and metric who is best, ties included, and what perfect scores do not say."""
+    shown = summary[(summary["subgroup"] == "") & summary["metric"].isin(metrics)]
     shown = shown.assign(row=row_names(shown, varying_factors(shown)))
     said = []
     for part in sorted(set(shown["part"])):
@@ -50,9 +50,9 @@ def verdicts(results: Results, metrics: list[str]) -> list[str]:
     return said
 
 
-def markdown(results: Results, metrics: list[str]) -> str:
+def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:
     """Mean (± std over folds) and the 95 % interval over patients, and what is to be read from it."""
-    table = layout(results.summary, metrics)
+    table = layout(summary, metrics)
     lines = ["| method | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
     marks = {column: _ranks(table[column]) for column in table.columns}
     for name, row in table.iterrows():
@@ -60,12 +60,12 @@ def markdown(results: Results, metrics: list[str]) -> str:
             _marked(_text(row[c]), marks[c].get(str(name)), "**{}**".format, "<u>{}</u>".format) for c in table.columns
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *(f"- {said}" for said in verdicts(results, metrics))]) + "\n"
+    return "\n".join([*lines, "", *(f"- {said}" for said in verdicts(summary, metrics))]) + "\n"
 
 
-def latex(results: Results, metrics: list[str]) -> str:
+def latex(summary: pd.DataFrame, metrics: list[str]) -> str:
     """Table for a paper (booktabs)."""
-    table = layout(results.summary, metrics)
+    table = layout(summary, metrics)
     marks = {column: _ranks(table[column]) for column in table.columns}
     lines = [r"\begin{tabular}{l" + "c" * len(table.columns) + "}", r"\toprule"]
     lines.append("Method & " + " & ".join(_escaped(c) for c in table.columns) + r" \\" + "\n" + r"\midrule")
@@ -80,17 +80,17 @@ def latex(results: Results, metrics: list[str]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def write_results(results: Results, folder: Path, metrics: list[str]) -> list[Path]:
-    """Write all tables: csv and parquet for machines, markdown and LaTeX for people."""
+def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list[str]) -> list[Path]:
+    """Write all tables: CSV and Parquet for machines, the summary as Markdown and LaTeX for people."""
     written = []
-    for name in ("metrics", "predictions", "summary", "comparisons"):
-        table: pd.DataFrame = getattr(results, name)
+    for name, table in tables.items():
         for suffix, write in ((".csv", _write_csv), (".parquet", _write_parquet)):
             path = folder / f"{name}{suffix}"
             with atomic_write(path) as temporary:
                 write(table, temporary)
             written.append(path)
-    for name, text in (("table.md", markdown(results, metrics)), ("table.tex", latex(results, metrics))):
+    summary = tables["summary"]
+    for name, text in (("table.md", markdown(summary, metrics)), ("table.tex", latex(summary, metrics))):
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
         written.append(folder / name)

@@ -117,7 +117,7 @@ def _grouped(run: Run, name: str, part: str) -> pd.DataFrame | None:
     """Test predictions with their risk group; None where the cache with the training risks is gone."""
     found = []
     for _, entry in run.trained[run.trained["row"] == name].iterrows():
-        loaded = run.predicted(entry["model"])
+        loaded = run.predicted(entry["predictions"])
         if loaded is None:
             return None
         mine = _of(run, name, part)
@@ -147,7 +147,7 @@ def _learning(run: Run, order: list[str]) -> Html | None:
     for name in order:
         entries = run.trained[run.trained["row"] == name]
         first = entries[entries["seed"] == entries["seed"].min()].sort_values("fold")
-        loaded = [run.predicted(model) for model in first["model"]]
+        loaded = [run.predicted(file) for file in first["predictions"]]
         histories = [found[0]["history"] for found in loaded if found is not None and found[0]["history"]]
         if histories:
             said = f"Loss of {name} over epochs, one line a fold; dashed lines are validation."

@@ -12,16 +12,21 @@ def reproduce(material: Material) -> Html:
     study = run.study.model_dump(mode="json", exclude_defaults=True) | {"seeds": run.study.seeds}
     settings = yaml.safe_dump(study, sort_keys=False, allow_unicode=True)
     versions = {"panther-wsi": run.record["version"], "python": run.record["python"], **run.record["packages"]}
-    models = run.trained.reindex(columns=["row", "seed", "fold", "prototypes", "embeddings", "model"])
+    models = run.trained.reindex(columns=["row", "seed", "fold", "prototypes", "embeddings", "model", "predictions"])
     files = [
-        [r["row"], r["seed"], r["fold"] + 1, *(r[k] or DASH for k in ("prototypes", "embeddings", "model"))]
+        [
+            r["row"],
+            r["seed"],
+            r["fold"] + 1,
+            *(r[k] or DASH for k in ("prototypes", "embeddings", "model", "predictions")),
+        ]
         for _, r in models.iterrows()
     ]
     return join(
         tag("h2", "Reproduce"),
         paragraph(
             "Save the settings below as study.yaml and run it; the same features, tables and versions give the same numbers. "
-            "Files of the cache are named by the hash of all "
+            "Files of the cache and models are named by the hash of all "
             "that they depend on, so the same names mean the same inputs."
         ),
         tag(
@@ -40,6 +45,6 @@ def reproduce(material: Material) -> Html:
         table(["table", "SHA-256"], list(run.record["tables"].items())) if run.record["tables"] else None,
         details(
             "Seeds, folds and files of the cache",
-            table(["method", "seed", "fold", "prototypes", "embeddings", "predictions"], files),
+            table(["method", "seed", "fold", "prototypes", "embeddings", "model", "predictions"], files),
         ),
     )

@@ -1,0 +1,241 @@
+"""The one way a model is trained: `panther train`, every fold of a study and the Python function `train` come through :func:`fit_model`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from panther.aggregators import build
+from panther.cohort.spec import TaskSpec
+from panther.cohort.targets import Target
+from panther.content import hash_contents, hash_of
+from panther.errors import InputError
+from panther.execution import Track, untracked
+from panther.mil import BagSource, LoadSettings, build_model, networks
+from panther.models.heads import PROBE, build_head, token_shape
+from panther.models.model import Model
+from panther.models.named import Named
+from panther.models.presets import TrainSettings
+from panther.models.probes import fit_suitable
+from panther.models.scaling import build_scaler, moments
+from panther.models.sources import ArraySource, BatchSource
+from panther.models.tasks import Prediction, Task, fit_task
+from panther.models.trainer import fit, predict_logits
+from panther.prototypes import KMeansSettings
+from panther.types import Openable, PatchSpec, Prototypes
+from panther.version import __version__
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train."""
+
+    method: Named
+    head: Named
+    loss: Named
+    prototypes: KMeansSettings  # how new ones are fitted, where none are given
+    training: TrainSettings
+    scaling: Named = field(default_factory=lambda: Named(name="fisher"))
+    task: TaskSpec | None = None  # what is predicted, as columns of the table, and for whom
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the method is a network of its own."""
+        return self.method.name in networks
+
+    @property
+    def needs_prototypes(self) -> bool:
+        """Whether the method stands on prototypes."""
+        return not self.supervised or bool(networks.entry(self.method.name).metadata["needs_prototypes"])
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Who is trained on and who is predicted: names and target of the slides (or patients) of each part."""
+
+    ids: Mapping[str, tuple[str, ...]]  # train, val, test, test_<cohort>
+    targets: Mapping[str, Target]
+    patients: Mapping[str, str]  # of each slide: a probe's inner folds keep a patient's slides together
+    contents: Mapping[str, str] = field(default_factory=dict)  # hash of the features, of each of the training part
+
+    def signature(self) -> str:
+        """Hash of who is in which part, and of their patients and targets."""
+        who = {part: [(name, self.patients[name]) for name in ids] for part, ids in self.ids.items()}
+        values = (value for part in sorted(self.targets) for value in vars(self.targets[part]).values())
+        return hash_of(who, *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
+
+    def known(self, names: Sequence[str]) -> "Parts":
+        """Only those with these names; a part that nobody is left in is gone."""
+        there = set(names)
+        rows = {part: np.flatnonzero([name in there for name in ids]) for part, ids in self.ids.items()}
+        rows = {part: kept for part, kept in rows.items() if len(kept)}
+        return replace(
+            self,
+            ids={part: tuple(self.ids[part][i] for i in kept) for part, kept in rows.items()},
+            targets={part: self.targets[part].take(kept) for part, kept in rows.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """Embeddings of everybody in the parts, and the prototypes they were made with."""
+
+    x: np.ndarray  # (n, D), perhaps a memory map
+    names: Sequence[str]  # of the rows
+    prototypes: Prototypes
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """Bags of everybody in the parts, for a network; prototypes where it needs them."""
+
+    refs: Mapping[str, Openable]
+    prototypes: Prototypes | None
+    spec: PatchSpec  # what the training patches have in common
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """A trained model, how it learned, and its predictions."""
+
+    model: Model
+    history: list[dict[str, float]]  # one row per epoch; empty for a probe
+    parts: Parts  # those who could be embedded
+    predict: Callable[[str], Prediction]  # part -> predictions
+
+    def predictions(self) -> dict[str, Prediction]:
+        """Predictions of every part."""
+        return {part: self.predict(part) for part in self.parts.ids}
+
+
+class _Trained(NamedTuple):
+    network: nn.Module
+    history: list[dict[str, float]]
+    logits: Callable[[str], Tensor]  # part -> (n, n_outputs)
+
+
+class _Source(Protocol):
+    """Batches of a part: shuffled and thinned out for training, or everybody in order."""
+
+    def __call__(self, part: str, *, training: bool = False) -> BatchSource: ...
+
+
+def fit_model(
+    recipe: Recipe, parts: Parts, data: Embedded | Bags, *, checkpoint: Path | None = None, track: Track = untracked
+) -> FittedModel:
+    """Train on the part `train`; `val`, where there is one, decides when to stop.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What to train.
+    parts : Parts
+        Names and targets of everybody; the test parts are kept for predicting.
+    data : Embedded or Bags
+        Their embeddings, or their bags where the method is a network.
+    checkpoint : Path, optional
+        Where a killed training goes on from (see :func:`panther.models.trainer.fit`).
+    track : Track
+        Progress bar over the epochs.
+    """
+    if isinstance(data, Bags):
+        return _fit_on_bags(recipe, parts, data, checkpoint, track)
+    return _fit_on_embeddings(recipe, parts, data, checkpoint, track)
+
+
+def _fit_on_embeddings(
+    recipe: Recipe, parts: Parts, data: Embedded, checkpoint: Path | None, track: Track
+) -> FittedModel:
+    """A scaling and a head."""
+    parts = parts.known(data.names)
+    if "train" not in parts.ids:
+        raise InputError(f"{recipe.method.title}: none of the training samples could be embedded.")
+    position = {name: row for row, name in enumerate(data.names)}
+    rows = {part: np.array([position[name] for name in ids], np.int64) for part, ids in parts.ids.items()}
+    columns = build(recipe.method.name, data.prototypes, recipe.method.options).columns()
+    train = data.x[rows["train"]]
+    scaler = build_scaler(recipe.scaling.name, recipe.scaling.options).fit(train, columns)
+    task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
+    settings = recipe.training
+
+    def source(part: str, *, training: bool = False) -> BatchSource:
+        target = task.encode(parts.targets[part])
+        shuffle = training and settings.shuffle
+        return ArraySource(data.x, target, settings.batch_size, rows[part], scaler, shuffle=shuffle)
+
+    if recipe.head.name == PROBE:
+        scaled = {part: scaler(torch.from_numpy(np.array(data.x[own]))).numpy() for part, own in rows.items()}
+        trained = _fit_probe(parts, scaled, scaler.blocks(columns), settings.seed)
+    else:
+        shape = token_shape(scaler.columns(columns))
+        head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=settings.seed)
+        trained = _fit_network(head, source, parts, task, settings, checkpoint, track)
+    p = data.prototypes
+    about, baseline = _about(recipe, parts), moments(train)[0].float()
+    made = (trained.network, p.dim_in, p.encoder, p, scaler, about, baseline, p.spec)
+    return _finished(Model(recipe.method, recipe.head, task, *made), trained, parts)
+
+
+def _fit_on_bags(recipe: Recipe, parts: Parts, data: Bags, checkpoint: Path | None, track: Track) -> FittedModel:
+    """A network with a head of its own."""
+    task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
+    first = data.refs[parts.ids["train"][0]].open()
+    settings, p = recipe.training, data.prototypes
+    load = LoadSettings(batch_size=settings.batch_size)
+
+    def source(part: str, *, training: bool = False) -> BatchSource:
+        refs = [data.refs[name] for name in parts.ids[part]]
+        return BagSource(refs, task.encode(parts.targets[part]), load if training else load.for_evaluation())
+
+    network = build_model(recipe.method.name, first.dim, task.n_outputs, p, recipe.method.options, seed=settings.seed)
+    trained = _fit_network(network, source, parts, task, settings, checkpoint, track)
+    encoder, spec = (first.encoder, data.spec) if p is None else (p.encoder, p.spec)
+    made = (trained.network, first.dim, encoder, p, None, _about(recipe, parts), None, spec)
+    return _finished(Model(recipe.method, recipe.head, task, *made), trained, parts)
+
+
+def _fit_network(
+    network: nn.Module,
+    source: _Source,
+    parts: Parts,
+    task: Task[Any],
+    settings: TrainSettings,
+    checkpoint: Path | None,
+    track: Track,
+) -> _Trained:
+    """Epoch by epoch."""
+    val = source("val") if "val" in parts.ids else None
+    fitted = fit(network, source("train", training=True), task, settings, val=val, checkpoint=checkpoint, track=track)
+    return _Trained(fitted.model, fitted.history, lambda part: predict_logits(fitted.model, source(part), settings)[0])
+
+
+def _fit_probe(parts: Parts, scaled: Mapping[str, np.ndarray], blocks: np.ndarray | None, seed: int) -> _Trained:
+    """Logistic regression or ridge Cox in closed form; the network is the same linear map in float32."""
+    groups = np.array([parts.patients[name] for name in parts.ids["train"]])
+    probe = fit_suitable(scaled["train"], parts.targets["train"], groups=groups, blocks=blocks, seed=seed)
+    head = build_head("linear", (scaled["train"].shape[1],), probe.weight.shape[1], seed=seed)
+    head.load_state_dict(
+        {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}
+    )
+    return _Trained(head.eval(), [], lambda part: torch.from_numpy(probe.logits(scaled[part])))
+
+
+def _finished(model: Model, trained: _Trained, parts: Parts) -> FittedModel:
+    return FittedModel(model, trained.history, parts, lambda part: model.task.predict(trained.logits(part)))
+
+
+def _about(recipe: Recipe, parts: Parts) -> dict[str, Any]:
+    """What the file of a model says about its training."""
+    contents = {name: parts.contents[name] for name in parts.ids["train"]}
+    return {
+        "version": __version__,
+        "samples": sorted(contents),
+        "fingerprint": hash_contents(contents),
+        "loss": recipe.loss.model_dump(),
+        "training": {k: v for k, v in vars(recipe.training).items() if k != "device"},
+        "task": None if recipe.task is None else recipe.task.model_dump(exclude_none=True),
+    }

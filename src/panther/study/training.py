@@ -1,0 +1,141 @@
+"""Train everything a study asks for: plan the jobs, run those whose results are missing, in parallel."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from panther.errors import InputError
+from panther.execution import HERE, Work, map_slides
+from panther.prototypes.patches import scan_bags
+from panther.storage.fingerprints import FingerprintStore, fingerprint_all
+from panther.study.cache import discard_damaged
+from panther.study.file import Cell, Study
+from panther.study.jobs import Job, run_job
+from panther.study.plan import Features, Plan
+from panther.study.population import Population, gather
+from panther.types import Openable
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One cell in one fold, and where its files are."""
+
+    cell: Cell
+    fold: int
+    predictions: Path
+    model: Path
+    prototypes: Path | None = None
+    embeddings: Path | None = None
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """What a study came to, and the folder of its files."""
+
+    study: Study
+    population: Population
+    trained: list[Trained]
+    failures: dict[str, str]  # what could not be done -> sentence
+    patches: dict[str, dict[str, int]]  # encoder -> slide or patient -> how many
+    folder: Path
+    notes: tuple[str, ...] = ()  # of this run only: what it found damaged in its cache
+
+
+def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
+    """Run every job of a study whose results are not in ``folder`` yet."""
+    store = FingerprintStore(folder / "cache" / "fingerprints.jsonl")
+    population, features, failures = _gathered(study, store, work)
+    readable = study.model_copy(update={"features": {e: f for e, f in study.features.items() if e in features}})
+    plan = Plan(readable, population, features, folder)
+    stages: dict[str, dict[Path, Job]] = {"prototypes": {}, "embeddings": {}, "models": {}}
+    trained = []
+    for cell in readable.cells():
+        for fold in range(len(population.splits)):
+            jobs = plan.jobs(cell, fold)
+            for stage, job in zip(stages, (jobs.prototypes, jobs.embeddings, jobs.model), strict=True):
+                if job is not None:
+                    stages[stage].setdefault(job.path, job)
+            model = jobs.model
+            trained.append(Trained(cell, fold, model.path, model.model, model.prototypes, model.embeddings))
+    outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
+    damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
+    broken: set[Path] = set()
+    for stage, todo in stages.items():
+        broken |= _run_stage(stage, list(todo.values()), broken, failures, work)
+    usable = [t for t in trained if t.predictions not in broken]
+    if not usable:
+        raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
+    patches = {encoder: {name: bag.patches for name, bag in known.items()} for encoder, known in features.items()}
+    return StudyRun(study, population, usable, failures, patches, folder, tuple(damaged))
+
+
+def _gathered(
+    study: Study, store: FingerprintStore, work: Work
+) -> tuple[Population, dict[str, dict[str, Features]], dict[str, str]]:
+    """Everybody whose features can be read; a feature set without one readable bag is left out, reported, and excludes nobody."""
+    failures: dict[str, str] = {}
+    while True:
+        population = gather(study, without=failures)
+        found = {encoder: _scan(encoder, bags, store, work) for encoder, bags in population.bags.items()}
+        lost = {encoder: reasons for encoder, (features, reasons) in found.items() if not features}
+        if len(lost) == len(found):
+            raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
+        left_out = {**population.problems, **{encoder: _first(reasons) for encoder, reasons in lost.items()}}
+        failures |= {name: f"{name}: the study goes on without it. {why}" for name, why in left_out.items()}
+        if not lost:
+            known = {encoder: features for encoder, (features, _) in found.items()}
+            single = {f"{encoder}: {name}": why for encoder, (_, r) in found.items() for name, why in r.items()}
+            return _readable(population, known), known, {**population.missing, **failures, **single}
+
+
+def _first(reasons: Mapping[str, str]) -> str:
+    """One reason for many."""
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"{next(iter(reasons.values()), '')}{more}"
+
+
+def _scan(
+    encoder: str, bags: Mapping[str, Openable], store: FingerprintStore, work: Work
+) -> tuple[dict[str, Features], dict[str, str]]:
+    """Size and content of every bag, read only where its files have changed, and a sentence for each that cannot be used."""
+    try:
+        infos, failed = scan_bags(list(bags.values()), work)
+    except InputError as error:  # bags of two encoders, half and half
+        return {}, {encoder: str(error)}
+    empty = {name: f"{name}: zero patches; it is left out." for name, info in infos.items() if info.patches == 0}
+    named = {f"{encoder}: {name}": bags[name] for name in infos if name not in empty}
+    contents, unreadable = fingerprint_all(named, store, work)
+    features = {
+        ref.sample: Features(infos[ref.sample].patches, contents[name], infos[ref.sample].spec)
+        for name, ref in named.items()
+        if name in contents
+    }
+    return features, {**failed, **empty, **unreadable}
+
+
+def _readable(population: Population, features: Mapping[str, Mapping[str, Features]]) -> Population:
+    """Those whom every encoder could read, in every part of every split."""
+    there = set.intersection(*(set(known) for known in features.values()))
+
+    def keep(ids: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in ids if name in there)
+
+    splits = tuple(
+        replace(
+            s, train=keep(s.train), val=keep(s.val), test={part: keep(ids) for part, ids in s.test.items() if keep(ids)}
+        )
+        for s in population.splits
+    )
+    return replace(population, splits=splits)
+
+
+def _run_stage(stage: str, jobs: list[Job], broken: set[Path], failures: dict[str, str], work: Work) -> set[Path]:
+    """Run the jobs of one stage whose inputs exist; returns the paths that will never be."""
+    lost = {job.path for job in jobs if broken & set(job.inputs)}
+    missing = [job for job in jobs if job.path not in lost and not job.done]
+    for result in work.track(map_slides(run_job, missing, work.executor), stage, len(missing)):
+        if result.reason is not None:
+            job = missing[result.index]
+            failures[f"{stage}: {job}"] = f"{job}: {result.reason}"
+            lost.add(job.path)
+    return lost
