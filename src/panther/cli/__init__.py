@@ -28,6 +28,7 @@ from panther.cli import (
 )
 from panther.cli import map as maps
 from panther.cli._flags import as_typed, speaking_of
+from panther.cli._options import add_panels
 from panther.cli._progress import told_in_logs
 from panther.cli._spellings import in_todays_words
 from panther.cli.completion import add_completion
@@ -79,6 +80,7 @@ for panel, commands in PANELS.items():
     for name, function in commands.items():
         app.command(name, rich_help_panel=panel)(function)
 app.add_typer(study.files, name="study", rich_help_panel="Predict and compare")
+add_panels(app)
 add_completion(app)
 
 

@@ -66,18 +66,20 @@ def checked_device(device: str) -> str:
 
     from panther.errors import InputError
 
-    if device == "auto":
-        if not torch.cuda.is_available():
-            return "cpu"
-        typer.echo(f"Computing on the GPU ({torch.cuda.get_device_name()}); --device cpu leaves it alone.", err=True)
-        device = "cuda"
+    if device == "auto" and not torch.cuda.is_available():
+        return "cpu"
+    used = "cuda" if device == "auto" else device
     try:
-        torch.zeros(1, device=device).item()  # `meta` is a device that holds no numbers
+        torch.zeros(1, device=used).item()  # `meta` is a device that holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(
-            f"The device {device!r} cannot be used here ({str(error).splitlines()[0]}); try `device=cpu`."
-        ) from error
-    return device
+        reason = str(error).splitlines()[0]
+        if device == "auto":  # a card that is there but full, or broken
+            typer.echo(f"Computing on the CPU, because the GPU cannot be used ({reason}).", err=True)
+            return "cpu"
+        raise InputError(f"The device {device!r} cannot be used here ({reason}); try `device=cpu`.") from error
+    if device == "auto":
+        typer.echo(f"Computing on the GPU ({torch.cuda.get_device_name()}); --device cpu leaves it alone.", err=True)
+    return used
 
 
 def report(

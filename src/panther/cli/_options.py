@@ -1,16 +1,15 @@
 """Options that several commands share: one word, one meaning, one sentence of help, one panel."""
 
+import inspect
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo, ParameterInfo
 
 LARGEST_SEED = 2**32 - 1  # as panther.limits has it, without importing anything
-
-# panels of options, in the help of a command
-SLIDES, OUTCOME, METHOD = "Slides and tables", "Outcome", "Method"
-ENCODER, PICTURES, RUNNING = "Encoder", "Pictures", "Running"
 
 
 class Level(StrEnum):
@@ -35,120 +34,75 @@ SeedOption = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Same see
 # slides and tables
 TableOption = Annotated[
     Path | None,
-    typer.Option(
-        help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables.",
-        rich_help_panel=SLIDES,
-    ),
+    typer.Option(help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables."),
 ]
 GivenTableOption = Annotated[
     Path, typer.Option("--table", help="Clinical table (CSV, TSV, parquet).", show_default=False)
 ]
-SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.", rich_help_panel=SLIDES)]
-LevelOption = Annotated[
-    Level, typer.Option(help="One row per slide, or per patient, whose slides the table tells.", rich_help_panel=SLIDES)
-]
-SiteColumnOption = Annotated[
-    str | None,
-    typer.Option("--site-column", help="Column of the site; TCGA barcodes tell it too.", rich_help_panel=SLIDES),
-]
+SplitOption = Annotated[str | None, typer.Option(help="Part of the table to use, e.g. train.")]
+LevelOption = Annotated[Level, typer.Option(help="One row per slide, or per patient, whose slides the table tells.")]
 EncoderNameOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Encoder of the features, where the files name another or none.",
-        show_default=False,
-        rich_help_panel=SLIDES,
-    ),
+    str | None, typer.Option(help="Encoder of the features, where the files name another or none.", show_default=False)
 ]
 MixedOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-mixed-resolution",
-        help="Take patches of other resolutions, which are refused.",
-        rich_help_panel=SLIDES,
-    ),
+    bool, typer.Option("--allow-mixed-resolution", help="Take patches of other resolutions, which are refused.")
 ]
 SlidesOption = Annotated[
-    Path | None,
-    typer.Option(help="Slide images: a file, or a folder whose images are matched by name.", rich_help_panel=SLIDES),
+    Path | None, typer.Option(help="Slide images: a file, or a folder whose images are matched by name.")
 ]
 SlideMppOption = Annotated[
     float | None,
     typer.Option(
         help="True resolution of the slides at level 0, um/px, where files tell none or a wrong one.",
         show_default=False,
-        rich_help_panel=SLIDES,
     ),
 ]
 SlideMppTableOption = Annotated[
-    Path | None,
-    typer.Option("--slide-mpp-table", help="The same per slide: a CSV with columns wsi,mpp.", rich_help_panel=SLIDES),
+    Path | None, typer.Option("--slide-mpp-table", help="The same per slide: a CSV with columns wsi,mpp.")
+]
+SlideColumnOption = Annotated[str | None, typer.Option("--slide-column", help="Column of the slide.")]
+PatientColumnOption = Annotated[str | None, typer.Option("--patient-column", help="Column of the patient.")]
+SiteColumnOption = Annotated[
+    str | None, typer.Option("--site-column", help="Column of the site; TCGA barcodes tell it too.")
 ]
 
 # outcome
-LabelOption = Annotated[str | None, typer.Option(help="Column of the label.", rich_help_panel=OUTCOME)]
-SurvivalOption = Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi or pfi.", rich_help_panel=OUTCOME)]
-TimeOption = Annotated[
-    str | None, typer.Option(help="Column with the time, where it has another name.", rich_help_panel=OUTCOME)
-]
-EventOption = Annotated[
-    str | None, typer.Option(help="Column that is 1 where the event happened.", rich_help_panel=OUTCOME)
-]
-CensorshipOption = Annotated[
-    str | None, typer.Option(help="Column that is 1 where the patient is censored.", rich_help_panel=OUTCOME)
-]
+LabelOption = Annotated[str | None, typer.Option(help="Column of the label.")]
+SurvivalOption = Annotated[str | None, typer.Option(help="Endpoint: os, dss, dfi or pfi.")]
+TimeOption = Annotated[str | None, typer.Option(help="Column with the time, where it has another name.")]
+EventOption = Annotated[str | None, typer.Option(help="Column that is 1 where the event happened.")]
+CensorshipOption = Annotated[str | None, typer.Option(help="Column that is 1 where the patient is censored.")]
 
 # method: how patches are assigned to prototypes
-MethodOption = Annotated[str, typer.Option(help="panther, ot, h2t or protocounts.", rich_help_panel=METHOD)]
-PresetOption = Annotated[
-    str | None,
-    typer.Option(help="panther: paper (default), published-code or calibrated.", rich_help_panel=METHOD),
-]
+MethodOption = Annotated[str, typer.Option(help="panther, ot, h2t or protocounts.")]
+PresetOption = Annotated[str | None, typer.Option(help="panther: paper (default), published-code or calibrated.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "-s",
-        "--set",
-        help="Any setting of the method as name=value, e.g. steps=3, tau=1, epsilon=0.05; repeatable.",
-        rich_help_panel=METHOD,
+        "-s", "--set", help="Any setting of the method as name=value, e.g. steps=3, tau=1, epsilon=0.05; repeatable."
     ),
 ]
-NormaliseOption = Annotated[
-    bool, typer.Option("--normalise", help="L2-normalise features first.", rich_help_panel=METHOD)
-]
-RangeOption = Annotated[
-    str, typer.Option("--range", help="Smallest and largest number of prototypes to try.", rich_help_panel=METHOD)
-]
+NormaliseOption = Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")]
+RangeOption = Annotated[str, typer.Option("--range", help="Smallest and largest number of prototypes to try.")]
 
 # encoder
 EncoderOption = Annotated[
-    str | None,
-    typer.Option(help="Name of `panther encoders`, timm:NAME or module.path:factory.", rich_help_panel=ENCODER),
+    str | None, typer.Option(help="Name of `panther encoders`, timm:NAME or module.path:factory.")
 ]
-WeightsOption = Annotated[
-    Path | None, typer.Option(help="File of weights (.safetensors, .pth, .bin).", rich_help_panel=ENCODER)
-]
-PrecisionOption = Annotated[
-    str, typer.Option(help="auto (bfloat16 on a GPU), float32, bfloat16 or float16.", rich_help_panel=ENCODER)
-]
-BatchOption = Annotated[int, typer.Option(help="Patches per batch; 0: what suits the device.", rich_help_panel=ENCODER)]
+WeightsOption = Annotated[Path | None, typer.Option(help="File of weights (.safetensors, .pth, .bin).")]
+PrecisionOption = Annotated[str, typer.Option(help="auto (bfloat16 on a GPU), float32, bfloat16 or float16.")]
+BatchOption = Annotated[int, typer.Option(help="Patches per batch; 0: what suits the device.")]
 FeatureDtypeOption = Annotated[
-    str,
-    typer.Option("--dtype", help="Type of the features in the file: float16 or float32.", rich_help_panel=ENCODER),
+    str, typer.Option("--dtype", help="Type of the features in the file: float16 or float32.")
 ]
 
 # pictures
-NamesOption = Annotated[
-    Path | None,
-    typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).", rich_help_panel=PICTURES),
-]
-MaxSideOption = Annotated[
-    int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.", rich_help_panel=PICTURES)
-]
+NamesOption = Annotated[Path | None, typer.Option(help="Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).")]
+MaxSideOption = Annotated[int, typer.Option(min=64, max=16384, help="Longest side of a picture, pixels.")]
 BackgroundOption = Annotated[
     str,
     typer.Option(
-        help="What is behind the colours: grey tissue, on which they keep their look; the slide's colour; or none.",
-        rich_help_panel=PICTURES,
+        help="What is behind the colours: grey tissue, on which they keep their look; the slide's colour; or none."
     ),
 ]
 OpacityOption = Annotated[
@@ -158,24 +112,59 @@ OpacityOption = Annotated[
         max=1,
         help="1 hides the tissue; by default as much is seen as leaves every colour its own.",
         show_default=False,
-        rich_help_panel=PICTURES,
     ),
 ]
 
 # running
 WorkersOption = Annotated[
-    int,
-    typer.Option(
-        "-j", "--workers", help="Worker processes, one thread each; 0: one per core.", rich_help_panel=RUNNING
-    ),
+    int, typer.Option("-j", "--workers", help="Worker processes, one thread each; 0: one per core.")
 ]
 ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of a Dask scheduler (tcp://HOST:PORT) to work on more than one machine.", rich_help_panel=RUNNING
-    ),
+    str | None, typer.Option(help="Address of a Dask scheduler (tcp://HOST:PORT) to work on more than one machine.")
 ]
 DeviceOption = Annotated[
-    str,
-    typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1 ...", rich_help_panel=RUNNING),
+    str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
 ]
+
+# panels in the help of a command -> parameters of the commands' functions
+PANELS = {
+    "Slides and tables": (
+        *("features", "slides", "contours", "table", "split", "level", "group", "encoder_name", "mixed"),
+        *("slide_column", "patient_column", "site_column", "site", "patient", "slide_mpp", "mpp_table"),
+    ),
+    "Outcome": ("label", "classes", "survival", "time", "event", "censorship"),
+    "Patches": ("mpp", "mag", "patch_size", "overlap", "min_tissue", "edge"),
+    "Prototypes": ("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "normalise", "pca", "memory"),
+    "Method": (
+        *("tissue", "method", "preset", "readout", "setting", "assignment"),
+        *("head", "loss", "epochs", "kind", "pairs"),
+    ),
+    "Folds": ("k", "shares", "val", "seconds"),
+    "Encoder": ("encoder", "weights", "precision", "batch"),
+    "Pictures": (
+        *("names", "max_side", "background", "opacity", "formats", "prototype", "attention", "region"),
+        *("exemplars", "plot"),
+    ),
+    "Running": ("workers", "cluster", "device", "steps", "dry_run", "seed"),
+}
+
+
+def declarations(app: typer.Typer) -> Iterator[tuple[str, str, ParameterInfo]]:
+    """Every option and argument: its command's function, its parameter, and what typer is told of it."""
+    for command in app.registered_commands:
+        assert command.callback is not None
+        for name, parameter in inspect.signature(command.callback).parameters.items():
+            for info in getattr(parameter.annotation, "__metadata__", ()):
+                if isinstance(info, ParameterInfo):
+                    yield command.callback.__name__, name, info
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from declarations(group.typer_instance)
+
+
+def add_panels(app: typer.Typer) -> None:
+    """Put options that belong together into one panel of the help; the others stay among the options."""
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    for _, name, info in declarations(app):
+        if isinstance(info, OptionInfo):
+            info.rich_help_panel = panels.get(name)

@@ -1,10 +1,10 @@
 """What a shell offers after Tab: the values of options, known without loading what they name. A test keeps the lists true."""
 
-import inspect
 from collections.abc import Callable
 
 import typer
-from typer.models import ParameterInfo
+
+from panther.cli._options import declarations
 
 EMBEDDINGS = ("panther", "ot", "h2t", "protocounts", "deepsets")
 BY_PROTOTYPE = ("panther", "ot", "h2t", "protocounts")
@@ -60,17 +60,10 @@ OF_COMMAND: dict[tuple[str, str], Values] = {
 
 def add_completion(app: typer.Typer) -> None:
     """Give every option of the tables above its values."""
-    for command in app.registered_commands:
-        function = command.callback
-        assert function is not None
-        for name, parameter in inspect.signature(function).parameters.items():
-            values = OF_COMMAND.get((function.__name__, name), VALUES.get(name))
-            for info in getattr(parameter.annotation, "__metadata__", ()):
-                if values is not None and isinstance(info, ParameterInfo):
-                    info.autocompletion = _beginning(values)
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        add_completion(group.typer_instance)
+    for function, name, info in declarations(app):
+        values = OF_COMMAND.get((function, name), VALUES.get(name))
+        if values is not None:
+            info.autocompletion = _beginning(values)
 
 
 def _beginning(values: Values) -> Callable[[str], list[str]]:

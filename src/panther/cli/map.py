@@ -29,9 +29,7 @@ def map_slides(
     ] = None,
     slides: opt.SlidesOption = None,
     features: Annotated[Path | None, typer.Option(help="Features of the slide given first: a file or folder.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="panther (default), ot, h2t or protocounts.", rich_help_panel=opt.METHOD)
-    ] = None,
+    method: Annotated[str | None, typer.Option(help="panther (default), ot, h2t or protocounts.")] = None,
     preset: opt.PresetOption = None,
     setting: opt.SetOption = None,
     assignment: Annotated[

@@ -134,7 +134,6 @@ def predict(
         opt.Level | None,
         typer.Option(
             help="One prediction per slide or per patient; as the model was trained by default.",
-            rich_help_panel=opt.SLIDES,
         ),
     ] = None,
     label: opt.LabelOption = None,

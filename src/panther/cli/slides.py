@@ -82,7 +82,9 @@ def slides(
     ] = None,
     encoder: opt.EncoderOption = None,
     weights: opt.WeightsOption = None,
-    device: opt.DeviceOption = "auto",
+    device: Annotated[
+        str, typer.Option(help="Where to encode: auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.")
+    ] = "auto",
     precision: opt.PrecisionOption = "auto",
     batch: opt.BatchOption = 0,
     dtype: opt.FeatureDtypeOption = "float16",
