@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 import _harness as harness
-from panther.explain.maps import MapSettings, make_map, write_map
+from panther.explain.maps import map_slide, write_map
+from panther.explain.scene import MapSettings
 from panther.storage.readers import open_bag
 from panther.types import Prototypes
 
@@ -46,7 +47,7 @@ def make_slide(path: Path, patches: int = PATCHES) -> Prototypes:
 
 
 def whole(path: Path, prototypes: Prototypes, folder: Path, formats: tuple[str, ...]) -> list[Path]:
-    found = make_map(open_bag(path), prototypes, MapSettings())
+    found = map_slide(open_bag(path), prototypes, MapSettings())
     return write_map(found, folder, list(range(COMPONENTS)), formats)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from panther.aggregators.embed import embed
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
+    from panther.explain.maps import make_map
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
@@ -53,6 +54,7 @@ _HOMES = {
     "embed": "panther.aggregators.embed",
     "list_bags": "panther.storage.bags",
     "load_prototypes": "panther.storage.prototypes",
+    "make_map": "panther.explain.maps",
     "open_bag": "panther.storage.readers",
     "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
@@ -73,6 +75,7 @@ __all__ = [
     "embed",
     "list_bags",
     "load_prototypes",
+    "make_map",
     "open_bag",
     "run_study",
     "save_prototypes",

@@ -52,7 +52,7 @@ def labelled(features: Path, truth: Path, prototypes: Prototypes, module: Aggreg
         raise InputError(f"{features}: coordinates and the patch size are needed to look under the patches.")
     coords = np.asarray(bag.places())
     counts = count_under(read_mask(truth / f"{bag.slide_id}.png"), coords, bag.spec.size_level0)
-    shares = assign(bag, prototypes, module).assignment
+    shares = assign(prototypes.prepared(bag), module).assignment
     return Labelled(bag.slide_id, coords, counts, shares.argmax(1).numpy())
 
 

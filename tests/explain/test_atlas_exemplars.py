@@ -13,8 +13,8 @@ from panther.execution import Work, map_slides
 from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
 from panther.explain.atlas.make import AtlasSettings, Reading, make_atlas
 from panther.explain.atlas.worker import AtlasJob
-from panther.explain.maps import MapSettings
-from panther.explain.requests import find_jobs
+from panther.explain.jobs import slide_jobs
+from panther.explain.scene import MapSettings
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
@@ -150,6 +150,6 @@ def test_a_failure_that_nobody_foresaw_names_the_slide(tmp_path: Path) -> None:
         raise RuntimeError("boom")
 
     write_bag(tmp_path / "s.h5", np.ones((2, 3)), None)
-    jobs, _ = find_jobs(tmp_path, None, None, None)
+    jobs = slide_jobs(list_bags(tmp_path).refs)
     for work in (*jobs, (jobs[0], "more"), Reading("s", tmp_path / "s.tif", None, ())):
         assert next(map_slides(fail, [work])).reason == "s: unexpected RuntimeError: boom"

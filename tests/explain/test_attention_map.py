@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 
 from cli.running import Runner
 from panther.errors import InputError
-from panther.explain.attention import SCALES, attention, make_attention_map
+from panther.explain.attention import SCALES, attention, map_attention
 from panther.mil import build_model, networks
 from panther.models.heads import build_head
 from panther.models.model import Model
@@ -81,12 +81,12 @@ def test_ranks_share_ties_and_the_linear_scale_keeps_proportions() -> None:
 
 def test_dsmil_shows_the_predicted_class_and_one_heatmap_a_class(slide: Path) -> None:
     bag, model = open_bag(slide / "s.h5"), network(slide, "dsmil")
-    found = make_attention_map(bag, model)
+    found = map_attention(bag, model)
     predicted = int(found.attention.prediction["probabilities"].argmax())
     assert found.main == predicted
     assert found.titles == tuple(f"attention of DSMIL for {name}" for name in "abc")
-    np.testing.assert_allclose(found.shown.assignment, SCALES["rank"].of(found.attention.weights), atol=1e-6)
-    survival = make_attention_map(bag, network(slide, "dsmil", DiscreteSurvival((10.0, 20.0))))
+    np.testing.assert_allclose(found.assignment, SCALES["rank"].of(found.attention.weights), atol=1e-6)
+    survival = map_attention(bag, network(slide, "dsmil", DiscreteSurvival((10.0, 20.0))))
     assert survival.titles[1] == "attention of DSMIL for time bin 2"
     assert list(survival.prediction) == ["risk"]
 
@@ -165,7 +165,7 @@ def test_requests_that_make_no_sense_are_one_sentence(
         ("leave it out", s, "--model", "m.st", "--method", "ot"),
         ("the model is a network", s, "--model", "m.st", "--prototype", "C1"),
         ("no regions", s, "--model", "m.st", "--format", "png,geojson"),
-        ("'log' is not known", s, "--model", "m.st", "--attention", "log"),
+        ("--attention log is not known", s, "--model", "m.st", "--attention", "log"),
         ("belongs to networks", s, "-p", prototypes, "--attention", "rank"),
         ("not of a model", s, "--model", prototypes),
         ("'uni'", s, "--model", "uni.st"),
@@ -178,4 +178,4 @@ def test_requests_that_make_no_sense_are_one_sentence(
         assert err.count("\n") == 1
     assert not Path("x").exists()
     with pytest.raises(InputError, match="no scale 'log'"):
-        make_attention_map(open_bag(s), model, scale="log")
+        map_attention(open_bag(s), model, scale="log")

@@ -122,7 +122,7 @@ def test_requests_that_make_no_sense_are_one_sentence(folder: Path) -> None:
     (folder / "n.yaml").write_text("C7: tumour\n")
     refused("n.yaml: there is no prototype 'C7'", *usual, "--names", "n.yaml")
     refused("no such slide image", *usual, "--slides", "missing.svs")
-    refused("--prototype: there is no prototype 'C3'", *usual, "--prototype", "C3")
+    refused("`prototype=`: there is no prototype 'C3'", *usual, "--prototype", "C3")
     refused("known are png, svg, tiff, geojson", *usual, "--format", "gif")
     refused("nearest prototype", *usual, "--assignment", "argmax", "--method", "ot")
     refused("has no setting 'preset'", *usual, "--method", "ot", "--preset", "paper")

@@ -11,7 +11,7 @@ from matplotlib.path import Path as Outline
 from scipy import ndimage
 
 from panther.errors import InputError
-from panther.explain import MapSettings, SlideMap, View, grid, make_map, raster, regions, write_map
+from panther.explain import MapSettings, SlideMap, View, grid, map_slide, raster, regions, write_map
 from panther.explain.draw import draw_map, save
 from panther.explain.palette import table
 from panther.explain.pyramid import write_pyramid
@@ -30,7 +30,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 
 def mapped(files: tuple[Path, Path, Path], max_side: int) -> SlideMap:
     image, features, prototypes = files
-    return make_map(open_bag(features), load_prototypes(prototypes), MapSettings(max_side=max_side), image)
+    return map_slide(open_bag(features), load_prototypes(prototypes), MapSettings(max_side=max_side), image)
 
 
 @pytest.mark.parametrize("max_side", [1500, 1499, 640, 333, 97])

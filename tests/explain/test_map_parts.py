@@ -9,7 +9,7 @@ import torch
 from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain import PALETTE, SlideMap, assign, assignment, draw_heatmaps, draw_side_by_side, grid, read_names
+from panther.explain import PALETTE, SlideMap, assign, draw_heatmaps, draw_side_by_side, grid, read_names
 from panther.explain.draw import bar_length, draw_map
 from panther.explain.geometry import blank_view
 from panther.explain.palette import OKABE_ITO, colour, difference, generate, oklab, table
@@ -25,7 +25,7 @@ def bag_and_prototypes() -> tuple[Bag, Prototypes]:
 @pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
 def test_rows_of_every_method_add_up_to_one(method: str) -> None:
     bag, prototypes = bag_and_prototypes()
-    rows = assignment(bag, build(method, prototypes))
+    rows = assign(bag, build(method, prototypes)).assignment
     assert rows.shape == (200, 4)
     assert torch.allclose(rows.sum(1), torch.ones(200))
     assert (rows >= 0).all()
@@ -33,7 +33,7 @@ def test_rows_of_every_method_add_up_to_one(method: str) -> None:
 
 def test_the_posterior_is_bayes_rule_about_the_prototypes() -> None:
     bag, prototypes = bag_and_prototypes()
-    found = assign(bag, prototypes, build("panther", prototypes, {"preset": "paper", "steps": 1}))
+    found = assign(bag, build("panther", prototypes, {"preset": "paper", "steps": 1}))
     logits = -0.5 * torch.cdist(bag.features.double(), prototypes.centroids.double()).square()
     assert torch.allclose(found.assignment.double(), logits.softmax(1), atol=1e-4)
     assert torch.allclose(found.weights, found.assignment.double().mean(0), atol=1e-5)
@@ -41,7 +41,7 @@ def test_the_posterior_is_bayes_rule_about_the_prototypes() -> None:
 
 def test_optimal_transport_gives_every_prototype_the_same_weight() -> None:
     bag, prototypes = bag_and_prototypes()
-    found = assign(bag, prototypes, build("ot", prototypes))
+    found = assign(bag, build("ot", prototypes))
     assert torch.allclose(found.weights, torch.full((4,), 0.25, dtype=torch.float64), atol=1e-4)
 
 
@@ -50,16 +50,16 @@ def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method: str) -> 
     bag, prototypes = bag_and_prototypes()
     options = {"normalise": False} if method == "h2t" else {}
     module = build(method, prototypes, options)
-    assert (assignment(bag, module).argmax(1) == torch.cdist(bag.features, prototypes.centroids).argmin(1)).all()
+    assert (assign(bag, module).assignment.argmax(1) == torch.cdist(bag.features, prototypes.centroids).argmin(1)).all()
     bag.features[17, 3] = float("nan")
     with pytest.raises(InputError, match="row 17"):
-        assignment(bag, module)
+        assign(bag, module)
 
 
 def test_a_method_without_prototypes_has_no_map() -> None:
     bag, prototypes = bag_and_prototypes()
     with pytest.raises(InputError, match="does not assign"):
-        assignment(bag, build("deepsets", prototypes))
+        assign(bag, build("deepsets", prototypes))
 
 
 def test_the_palette_is_what_its_rule_gives_and_a_shorter_one_is_its_beginning() -> None:

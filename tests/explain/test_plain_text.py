@@ -25,7 +25,7 @@ from panther.explain.attribution.model import Attribution
 from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.mathematics import match_tumour
 from panther.explain.geometry import blank_view, grid
-from panther.explain.maps import MapSettings
+from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap
 from panther.types import PatchSpec
 
@@ -46,7 +46,8 @@ def slide_map() -> SlideMap:
 def attention_map() -> attention.AttentionMap:
     looked = attention.Attention(SHARES / SHARES.sum(0), {})
     scale = attention.Scale("rank", lambda a: a)
-    return attention.AttentionMap(slide_map(), looked, (BROKEN, BROKEN), 0, scale, {BROKEN: 0.5})
+    about = {"attention": looked, "titles": (BROKEN, BROKEN), "main": 0, "scale": scale, "prediction": {BROKEN: 0.5}}
+    return attention.AttentionMap(**vars(slide_map()), **about)
 
 
 def attribution() -> Attribution:

@@ -8,7 +8,7 @@ from cli.running import Runner
 from explain.known_regions import COLOURS, HEIGHT, MPP, WIDTH, truth
 from panther import load_prototypes, open_bag
 from panther.errors import InputError
-from panther.explain import make_map
+from panther.explain import map_slide
 from panther.slides import open_slide
 from slides.phantoms import write_pyramid
 
@@ -39,7 +39,7 @@ def test_maps_and_the_atlas_use_the_resolution_that_the_features_record(folder, 
     panther("atlas", FEATURES, "-p", "p.safetensors", "-o", "atlas", "--slides", "images")
     bag = open_bag(folder / FEATURES / "s.h5")
     assert bag.spec.mpp_level0 == MPP
-    found = make_map(bag, load_prototypes("p.safetensors"), image=folder / "images" / "s.tif")
+    found = map_slide(bag, load_prototypes("p.safetensors"), image=folder / "images" / "s.tif")
     assert found.view.mpp == MPP
 
 

@@ -11,7 +11,7 @@ from panther.explain import atlas
 from panther.explain.atlas.files import write_atlas
 from panther.explain.atlas.make import AtlasSettings
 from panther.explain.atlas.request import find_cohort
-from panther.explain.maps import MapSettings
+from panther.explain.scene import MapSettings
 from panther.storage.prototypes import load_prototypes
 from panther.study.run import run_study
 

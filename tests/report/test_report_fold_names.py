@@ -13,8 +13,8 @@ from panther.explain import atlas as explained
 from panther.explain.atlas.files import write_atlas
 from panther.explain.atlas.make import AtlasSettings
 from panther.explain.atlas.request import find_cohort
-from panther.explain.maps import MapSettings
 from panther.explain.palette import colour
+from panther.explain.scene import MapSettings
 from panther.report.data import load_run
 from panther.report.fold_names import APART, fold_names
 from panther.report.material import Request, gather

@@ -46,8 +46,8 @@ def atlas(
     from panther.explain.atlas.files import WRITTEN, write_atlas
     from panther.explain.atlas.make import AtlasSettings, make_atlas
     from panther.explain.atlas.request import find_cohort
-    from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
+    from panther.explain.scene import MapSettings
     from panther.slides import read_mpp_table
     from panther.storage.inputs import check_output_folder
     from panther.storage.prototypes import load_prototypes

@@ -36,8 +36,8 @@ def attribute(
     """Show which prototypes (pi, mu, Sigma separately) drive a model's predictions, as numbers and on the slides."""
     from panther.explain.attribution.files import write_attribution, write_slides
     from panther.explain.attribution.model import AttributionSettings, attribute, check_attributable
-    from panther.explain.maps import MapSettings
     from panther.explain.names import read_names
+    from panther.explain.scene import MapSettings
     from panther.models.model_file import load_model
     from panther.slides import read_mpp_table
     from panther.storage.clinical import select_slides
@@ -71,9 +71,10 @@ def attribute(
 
 def _jobs(features: Path, slides: Path | None) -> dict[Path, Any]:
     """Feature file -> what belongs to its slide."""
-    from panther.explain.requests import find_jobs
+    from panther.explain.jobs import slide_jobs
+    from panther.storage.bags import list_bags
 
-    return {job.ref.files[0]: job for job in find_jobs(features, None, slides, None)[0]}
+    return {job.ref.files[0]: job for job in slide_jobs(list_bags(features).refs, slides)}
 
 
 def _lines(found: Any, named: dict[int, str], output: Path) -> list[str]:

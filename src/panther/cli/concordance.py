@@ -94,9 +94,10 @@ def compare(
     from panther.aggregators import build
     from panther.explain.concordance.cohort import ConcordanceSettings, centroid_classes
     from panther.explain.concordance.write import WRITTEN
-    from panther.explain.maps import MapSettings
+    from panther.explain.jobs import slide_jobs
     from panther.explain.names import read_names
-    from panther.explain.requests import find_jobs
+    from panther.explain.scene import MapSettings
+    from panther.storage.bags import list_bags
     from panther.storage.inputs import check_output_folder
     from panther.storage.prototypes import load_prototypes
 
@@ -106,7 +107,8 @@ def compare(
     source = _source(probe, labels)
     named = read_names(names, len(centroids)) if names else {}
     drawn = MapSettings(method, options, named, max_side, slide_mpp)
-    jobs, problems = find_jobs(features, None, slides, None, common.reading(encoder_name, mixed))
+    listing = list_bags(features, reading=common.reading(encoder_name, mixed))
+    jobs, problems = slide_jobs(listing.refs, slides), dict(listing.problems)
     chosen = _positive(positive, source.classes)
     question = ConcordanceSettings(
         centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs))

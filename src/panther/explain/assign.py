@@ -7,7 +7,7 @@ from torch import Tensor
 
 from panther.errors import InputError, not_finite
 from panther.statistics import first_bad_row
-from panther.types import Aggregator, Bag, Prototypes
+from panther.types import Aggregator, Bag
 
 
 class Assigned(NamedTuple):
@@ -17,23 +17,13 @@ class Assigned(NamedTuple):
     weights: Tensor  # (C,), pi of the embedding where the method has one, else the mean of the rows
 
 
-def assignment(bag: Bag, module: Aggregator) -> Tensor:
-    """Assignment (N, C) of a prepared bag (`Prototypes.prepared`), rows adding up to 1.
+def assign(bag: Bag, module: Aggregator) -> Assigned:
+    """Assignment (N, C) of a prepared bag (`Prototypes.prepared`); one without patches or with NaN is refused.
 
     PANTHER's is the posterior :math:`q(c|z_n)` that made the parameters; a row of OT's plan is divided by its mass 1/N; the nearest
     prototype's methods (H2T, ProtoCounts) give ones and zeros.
     """
-    return _assigned(bag, module).assignment
-
-
-def assign(bag: Bag, prototypes: Prototypes, module: Aggregator) -> Assigned:
-    """Assignment of a bag as it was read; one of another encoder, without patches or with NaN is refused."""
-    return _assigned(prototypes.prepared(bag), module)
-
-
-def _assigned(bag: Bag, module: Aggregator) -> Assigned:
-    if len(bag) == 0:
-        raise InputError(f"{bag.source}: zero patches; there is nothing to map.")
+    check_patches(bag)
     with torch.no_grad():
         embedding = module(bag.features, with_assignment=True)
     rows = embedding.assignment
@@ -51,6 +41,12 @@ def _assigned(bag: Bag, module: Aggregator) -> Assigned:
         raise not_finite(bag.source, bad)
     weights = embedding.aux.get("weights")
     return Assigned(rows, rows.double().mean(0) if weights is None else weights.detach().cpu().double())
+
+
+def check_patches(bag: Bag) -> None:
+    """Refuse a bag without patches."""
+    if len(bag) == 0:
+        raise InputError(f"{bag.source}: zero patches; there is nothing to map.")
 
 
 def _bad(bag: Bag, rows: Tensor) -> bool:

@@ -1,7 +1,8 @@
 """Attention of a supervised network as a map: how much each patch of a slide was looked at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +12,8 @@ from scipy.stats import rankdata
 
 from panther.errors import InputError, not_finite
 from panther.explain import draw
-from panther.explain.maps import MapSettings, check_coordinates, place, write_pictures
-from panther.explain.requests import MapJob, notes_of
+from panther.explain.assign import check_patches
+from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
 from panther.models.model import Model, check_bag
 from panther.statistics import first_bad_row
@@ -25,7 +26,7 @@ UNIFORM = 0.95  # of the patches: attention spread over more than this share of 
 class Attention(NamedTuple):
     """What a network looked at, and what it said."""
 
-    weights: np.ndarray  # (N, k), each column adds up to 1 over the slide; k is 1, or one column an output (DSMIL)
+    weights: np.ndarray  # (N, k), each column adds up to 1 over the slide; k is 1, or one column per output (DSMIL)
     prediction: dict[str, np.ndarray]  # of the task, one sample
 
 
@@ -37,19 +38,24 @@ class Scale:
     of: Callable[[np.ndarray], np.ndarray]  # (N, k) -> (N, k) from 0 to 1
 
 
+def _ranks(weights: np.ndarray) -> np.ndarray:
+    return np.asarray((rankdata(weights, axis=0) - 0.5) / len(weights))  # equal ones share a rank
+
+
+def _of_largest(weights: np.ndarray) -> np.ndarray:
+    return np.asarray(weights / weights.max(0))
+
+
 SCALES = {
-    "rank": Scale(
-        "rank of the attention within the slide", lambda a: (rankdata(a, axis=0) - 0.5) / len(a)
-    ),  # equal ones share a rank
-    "linear": Scale("attention, as a share of the slide's largest", lambda a: a / a.max(0)),
+    "rank": Scale("rank of the attention within the slide", _ranks),
+    "linear": Scale("attention, as a share of the slide's largest", _of_largest),
 }
 
 
-@dataclass(frozen=True)
-class AttentionMap:
-    """A slide's attention before it is drawn."""
+@dataclass(frozen=True, kw_only=True)
+class AttentionMap(SlideMap):
+    """Map of a network's attention; ``assignment`` (N, k) is the attention as it is shown, scaled from 0 to 1."""
 
-    shown: SlideMap  # its shares are the scaled attention (N, k)
     attention: Attention
     titles: tuple[str, ...]  # k
     main: int  # column of the predicted output
@@ -66,14 +72,36 @@ class AttentionMap:
         r"""Number of patches that share the attention, :math:`1 / \sum_n a_n^2`: N where all are equal, 1 where one has it all."""
         return float(1 / np.square(self.attention.weights[:, self.main]).sum())
 
+    @property
+    def summary(self) -> str:
+        """Prediction, and on how many patches the attention lies."""
+        return f"{self.predicted}, attention spread over about {self.effective:,.0f}"
+
+    def numbers(self) -> dict[str, Any]:
+        """Plain values: the prediction, and on how many patches the attention lies."""
+        return {"effective_patches": self.effective, "prediction": dict(self.prediction)}
+
+    def drawings(self, prototypes: Sequence[int] | None = None) -> dict[str, Callable[[], Any]]:
+        """Functions that draw its figures."""
+        return {"attention": partial(draw_attention, self), "side_by_side": partial(draw_attention_beside, self)}
+
+    def notes(self, formats: Sequence[str] = ()) -> list[str]:
+        """What the map lacks, and whether it says anything."""
+        notes, patches = super().notes(formats), len(self.assignment)
+        if self.effective > UNIFORM * patches and patches > 1:
+            notes.append(
+                f"{self.slide}: the attention is nearly the same everywhere (as of {self.effective:,.0f} of {patches:,} patches), so its ranks "
+                "say little; compare with `attention=linear`."
+            )
+        return notes
+
 
 def attention(bag: Bag, model: Model) -> Attention:
     """Attention that each patch received, and the prediction that came of it."""
     if model.scaler is not None:
         raise InputError(f"The model is {model.method.name} with a head and has no attention; map its prototypes.")
     check_bag(model, bag)
-    if len(bag) == 0:
-        raise InputError(f"{bag.source}: zero patches; there is nothing to map.")
+    check_patches(bag)
     with torch.no_grad():
         found = model.network(bag.features, with_assignment=True)
     weights = found.embedding.assignment
@@ -86,7 +114,7 @@ def attention(bag: Bag, model: Model) -> Attention:
     return Attention(weights[0].double().cpu().numpy(), model.task.predict(found.logits))
 
 
-def make_attention_map(
+def map_attention(
     bag: Bag,
     model: Model,
     settings: MapSettings | None = None,
@@ -98,32 +126,33 @@ def make_attention_map(
     settings = settings or MapSettings()
     if scale not in SCALES:
         raise InputError(f"There is no scale {scale!r} of attention; known are {', '.join(SCALES)}.")
-    check_coordinates(bag)
+    scene = place(bag, settings, image, contours)
     looked = attention(bag, model)
-    where = place(bag, settings, image, contours)
     shares = SCALES[scale].of(looked.weights).astype(np.float32)
     many = shares.shape[1] > 1
     main = int(looked.prediction["probabilities"][0].argmax()) if many and "probabilities" in looked.prediction else 0
-    shown = SlideMap(
+    return AttentionMap(
         bag.slide_id,
-        where.grid,
+        scene.grid,
         shares,
         shares.mean(0),
-        where.view,
-        {},
-        where.outline,
-        heat_colours(shares[:, main]),
-        settings.paint,
+        scene.view,
+        outline=scene.outline,
+        colours=heat_colours(shares[:, main]),
+        paint=settings.paint,
+        attention=looked,
+        titles=_titles(model, shares.shape[1]),
+        main=main,
+        scale=SCALES[scale],
+        prediction=_predicted(model, looked.prediction),
     )
-    said = _said(model, looked.prediction)
-    return AttentionMap(shown, looked, _titles(model, shares.shape[1]), main, SCALES[scale], said)
 
 
 @draw.plain_text
 def draw_attention(found: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
     many = len(found.titles) > 1
-    shown = found.shown.within(draw.SMALL_PANEL) if many else found.shown
+    shown = found.within(draw.SMALL_PANEL) if many else found
     unit = draw.unit_of(shown)
     rows = max(1, round((len(found.titles) * shown.view.size[0] / shown.view.size[1] / 1.6) ** 0.5))
     sheet = draw.Sheet([heat_pixels(shown, k) for k in range(len(found.titles))], 80 * unit, unit, rows)
@@ -137,7 +166,7 @@ def draw_attention(found: AttentionMap) -> Any:
 @draw.plain_text
 def draw_attention_beside(found: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
-    shown = found.shown.within(draw.PANEL)
+    shown = found.within(draw.PANEL)
     unit = draw.unit_of(shown)
     title = f"{found.titles[found.main]} (predicted: {found.predicted})"
     panels = {shown.slide: shown.view.background, title: heat_pixels(shown, found.main)}
@@ -151,54 +180,6 @@ def draw_attention_beside(found: AttentionMap) -> Any:
     return sheet.figure
 
 
-@dataclass(frozen=True)
-class AttentionDone:
-    """What was written for one slide."""
-
-    slide: str
-    patches: int
-    effective: float
-    prediction: Mapping[str, float]
-    predicted: str
-    files: tuple[Path, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def summary(self) -> str:
-        """Prediction, and on how many patches the attention lies."""
-        return f"{self.predicted}, attention spread over about {self.effective:,.0f}"
-
-    def told(self) -> dict[str, Any]:
-        """Plain values."""
-        kept = {"slide": self.slide, "patches": self.patches, "effective_patches": self.effective}
-        return {**kept, "prediction": dict(self.prediction), "files": [str(file) for file in self.files]}
-
-
-def run_attention(
-    job: MapJob, model: Model, settings: MapSettings, folder: Path, scale: str, formats: tuple[str, ...]
-) -> AttentionDone:
-    """Map one slide's attention and write `SLIDE.attention`, `SLIDE.side_by_side` and the overlays."""
-    bag = job.ref.open()
-    found = make_attention_map(bag, model, settings, scale, job.image, job.contours)
-    figures = {"attention": lambda: draw_attention(found), "side_by_side": lambda: draw_attention_beside(found)}
-    files = write_pictures(found.shown, folder, figures, formats)
-    notes = [*job.notes, *notes_of(found.shown, formats)]
-    if found.effective > UNIFORM * len(bag) and len(bag) > 1:
-        notes.append(
-            f"{found.shown.slide}: the attention is nearly the same everywhere (as of {found.effective:,.0f} of {len(bag):,} patches), so its ranks "
-            "say little; compare with `attention=linear`."
-        )
-    return AttentionDone(
-        found.shown.slide,
-        len(bag),
-        found.effective,
-        found.prediction,
-        found.predicted,
-        tuple(files),
-        tuple(notes),
-    )
-
-
 def _titles(model: Model, columns: int) -> tuple[str, ...]:
     """What each column of the attention belongs to."""
     name = method_title(model.method.name)
@@ -208,7 +189,7 @@ def _titles(model: Model, columns: int) -> tuple[str, ...]:
     return tuple(f"attention of {name} for {output}" for output in outputs)
 
 
-def _said(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
+def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
     """Prediction in words: the class and its probability, or the risk."""
     if "probabilities" not in prediction:
         return {"risk": float(prediction["risk"][0])}

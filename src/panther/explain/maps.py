@@ -1,136 +1,197 @@
-"""Maps of a slide from stored artefacts: features, prototypes and, where it is at hand, the slide's image."""
+"""Maps of slides: which prototype each patch belongs to, or where a network's attention lies; as values, pictures and regions."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from panther.aggregators import build
 from panther.errors import InputError
+from panther.execution import HERE, Work, collect
 from panther.explain import draw
 from panther.explain.assign import assign
-from panther.explain.geometry import Grid, View, blank_view, grid
-from panther.explain.paint import Paint
+from panther.explain.attention import SCALES, map_attention
+from panther.explain.jobs import Images, SlideJob, is_slide, none_of, of_slide, slide_jobs
+from panther.explain.names import Names, as_names, prototype_number
 from panther.explain.pyramid import write_pyramid
 from panther.explain.regions import regions, write_regions
+from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, overlay_pixels
-from panther.slides import Slide, open_slide
-from panther.slides.geojson import read_contours
-from panther.slides.polygons import Polygon
-from panther.slides.slide import slide_name
+from panther.models.model import Model
+from panther.models.model_file import as_model
 from panther.storage.atomic import atomic_write
+from panther.storage.bags import BagsLike, as_bags
+from panther.storage.inputs import check_output_folder
+from panther.storage.prototypes import as_prototypes
 from panther.types import Bag, Prototypes
 
 PICTURES = ("png", "svg")
 FORMATS = (*PICTURES, "tiff", "geojson")
+WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif")  # patterns
+
+Make = Callable[..., SlideMap]  # (bag, image=, contours=) -> its map; sent to workers, so it pickles
 
 
 @dataclass(frozen=True)
-class MapSettings:
-    """How maps are made; what all slides of a request share."""
+class MappedSlide:
+    """What became of one slide."""
 
-    method: str = "panther"
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the method
-    names: Mapping[int, str] = field(default_factory=dict)
-    max_side: int = 2048  # pixels of the picture
-    slide_mpp: float | None = None  # true resolution of the images where their tags are wrong
-    mpp_table: Mapping[str, float] = field(default_factory=dict)  # the same by file or slide name; goes first
-    paint: Paint = field(default_factory=Paint)  # what is behind the colours
+    slide: str
+    patches: int
+    summary: str  # its largest prototypes, or the prediction
+    numbers: Mapping[str, Any]  # plain values: the prototypes' weights, or what the network predicted
+    files: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    map: SlideMap | None = field(default=None, repr=False)  # None where it was written to files
 
-    def resolution(self, image: Path, recorded: float | None = None) -> float | None:
-        """Resolution of an image where its tags do not count: what the user gives, else what its features were made with."""
-        keys = [key for key in (str(image), image.name, slide_name(image)) if key in self.mpp_table]
-        return self.mpp_table[keys[0]] if keys else self.slide_mpp or recorded
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        files = [str(file) for file in self.files]
+        return {"slide": self.slide, "patches": self.patches, **self.numbers, "files": files}
+
+
+@dataclass(frozen=True)
+class SlideMaps(Mapping[str, SlideMap]):
+    """Maps by slide; where they were written to files, only the summaries in ``slides`` are kept."""
+
+    slides: tuple[MappedSlide, ...]
+    failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
+
+    def __getitem__(self, slide: str) -> SlideMap:
+        found = {one.slide: one.map for one in self.slides}[slide]
+        if found is None:
+            raise KeyError(f"{slide}: its map was written to files; leave `output=` out to keep maps.")
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.slide for one in self.slides)
+
+    def __len__(self) -> int:
+        return len(self.slides)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the maps lack, in sentences."""
+        return [note for one in self.slides for note in one.notes]
 
 
 def make_map(
+    features: BagsLike | Bag,
+    prototypes: Prototypes | Path | str | None = None,
+    model: Model | Path | str | None = None,
+    slides: Images = None,
+    names: Names = None,
+    output: Path | str | None = None,
+    *,
+    contours: Path | str | None = None,
+    prototype: int | str | None = None,
+    attention: str | None = None,
+    formats: Sequence[str] | None = None,
+    settings: MapSettings | None = None,
+    work: Work = HERE,
+) -> SlideMaps:
+    """Map prototypes, or a network's attention, onto slides.
+
+    Parameters
+    ----------
+    features : folder, file, list of bags, or bag
+        Features with coordinates, in any form that `as_bags` takes.
+    prototypes : Prototypes or path, optional
+        What is mapped; or give ``model``.
+    model : Model or path, optional
+        A trained model: its prototypes are mapped or, where it is a network, its attention.
+    slides : path or mapping, optional
+        The slide's image, a folder of images, or images by the slides' names; without it maps lie on a blank grid.
+    names : path or mapping, optional
+        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+    output : folder, optional
+        Where pictures and regions are written. Without it nothing is written and the maps are returned.
+    contours : path, optional
+        GeoJSON of the tissue's outline, or a folder of them.
+    prototype : int or str, optional
+        Prototype (3 or "C3") that gets a heatmap of its own, or "all"; the largest one stands beside the map by default.
+    attention : {"rank", "linear"}, optional
+        Networks: colours by the rank of the attention within the slide (default), or in proportion to it.
+    formats : sequence of str, optional
+        Any of png, svg, tiff, geojson; by default png and, for prototypes, geojson.
+    settings : MapSettings, optional
+        Method, resolutions and look of the maps.
+    work : Work
+        How the work is run.
+
+    Returns
+    -------
+    SlideMaps
+        Mapping of slide names to `SlideMap` (of a network: `AttentionMap`), with ``notes`` and ``failures``.
+
+    Examples
+    --------
+    >>> import torch, panther
+    >>> corners = torch.tensor([[x, y] for x in range(0, 1024, 256) for y in range(0, 1024, 256)])
+    >>> bag = panther.Bag("a", torch.randn(16, 8), lambda: corners, panther.PatchSpec(size_level0=256))
+    >>> maps = panther.make_map(bag, panther.Prototypes(torch.randn(3, 8)))
+    >>> maps["a"].labels.shape, list(maps["a"].figures())
+    ((16,), ['map', 'side_by_side'])
+    """
+    settings = settings or MapSettings()
+    shown, settings = _shown(prototypes, model, settings)
+    if isinstance(shown, Model):
+        _refuse({"prototype": prototype, "names": names}, "show prototypes, but the model is a network")
+        kinds, chosen = _checked_formats(formats or ("png",), network=True), None
+        make: Make = partial(map_attention, model=shown, settings=settings, scale=_checked_scale(attention))
+    else:
+        _refuse({"attention": attention}, "belongs to networks, but prototypes are mapped")
+        kinds, chosen = _checked_formats(formats or ("png", "geojson")), _chosen(prototype, len(shown))
+        settings = replace(settings, names=as_names(names, len(shown)) or settings.names)
+        build(settings.method, shown, settings.options)  # refuses a setting that is not there before the work
+        make = partial(map_slide, prototypes=shown, settings=settings)
+    listing = as_bags([features] if isinstance(features, Bag) else features)
+    one_image = isinstance(slides, (str, Path)) and is_slide(Path(slides))
+    refs = of_slide(listing.refs, Path(str(slides))) if one_image else listing.refs
+    jobs = slide_jobs(refs, slides, None if contours is None else Path(contours))
+    folder = None if output is None else Path(output)
+    if folder is not None:
+        check_output_folder(folder, WRITTEN, [file for job in jobs for file in job.files], prototypes, model, names)
+    one = partial(_map_one, make=make, chosen=chosen, formats=kinds, folder=folder)
+    mapped, failed = collect(one, jobs, "mapping", work)
+    failures = failed if one_image else {**listing.problems, **failed}
+    if not mapped:
+        raise InputError(none_of(failures, "could be mapped"))
+    return SlideMaps(tuple(mapped.values()), failures)
+
+
+def map_slide(
     bag: Bag,
     prototypes: Prototypes,
     settings: MapSettings | None = None,
     image: Path | None = None,
     contours: Path | None = None,
 ) -> SlideMap:
-    """Map of one slide: over its image, or without one on the grid of its coordinates."""
+    """Map of one slide's prototypes: over its image, or without one on the grid of its coordinates."""
     settings = settings or MapSettings()
     module = build(settings.method, prototypes, settings.options)
-    prototypes.check(bag)
-    check_coordinates(bag)
-    assigned = assign(bag, prototypes, module)
-    found = place(bag, settings, image, contours)
-    shares = assigned.assignment.float().numpy()
-    pi = assigned.weights.numpy()
+    bag = prototypes.prepared(bag)
+    scene = place(bag, settings, image, contours)
+    assigned = assign(bag, module)
+    shares, pi = assigned.assignment.float().numpy(), assigned.weights.numpy()
     return SlideMap(
-        bag.slide_id, found.grid, shares, pi, found.view, settings.names, found.outline, paint=settings.paint
+        bag.slide_id, scene.grid, shares, pi, scene.view, settings.names, scene.outline, paint=settings.paint
     )
 
 
-class Scene(NamedTuple):
-    """Where a bag's patches lie, and the picture they lie on."""
-
-    grid: Grid
-    view: View
-    outline: tuple[Polygon, ...]
-
-
-def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: Path | None = None) -> Scene:
-    """Place of a bag's patches on their slide, or without an image on the grid of their coordinates."""
-    check_coordinates(bag)
-    if image is None:
-        placed = _grid(bag, None)
-        return Scene(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
-    with open_slide(image, settings.resolution(image, bag.spec.mpp_level0)) as slide:
-        placed = _grid(bag, slide.mpp)
-        _check_inside(bag, placed, slide)
-        view = _slide_view(slide, settings.max_side)
-    return Scene(placed, view, _outline(bag, contours, True))
-
-
-def check_coordinates(bag: Bag) -> None:
-    """Refuse patches without a place."""
-    if len(bag) and bag.places is None:
-        raise InputError(
-            f"{bag.source}: the file has no coordinates, so its patches have no place on a slide; "
-            "give a feature file with `coords` (h5 of TRIDENT, CLAM, STAMP or `panther slides`)."
-        )
-
-
 def write_map(
-    found: SlideMap, folder: Path, prototypes: list[int] | None = None, formats: tuple[str, ...] = ("png", "geojson")
+    found: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = ("png", "geojson")
 ) -> list[Path]:
     """Write a slide's pictures and regions; ``prototypes`` are those with heatmaps (None: the one of the largest pi, beside the map).
 
-    `SLIDE.map`, `SLIDE.side_by_side` and `SLIDE.heatmap.C3` (or `SLIDE.heatmaps`, where several are asked for) as pictures,
+    `SLIDE.NAME.png` of every figure (of prototypes: map, side_by_side, and heatmap.C3 or heatmaps where they are asked for),
     `SLIDE.overlay.png` (transparent, pixel for pixel the thumbnail), `SLIDE.overlay.tif` (a pyramid) and `SLIDE.geojson`.
     """
-    single = prototypes is not None and len(prototypes) == 1
-    main = prototypes[0] if prototypes and single else int(found.weights.argmax())
-    figures: dict[str, Callable[[], Any]] = {
-        "map": lambda: draw.draw_map(found),
-        "side_by_side": lambda: draw.draw_side_by_side(found, main),
-    }
-    if single:
-        figures[f"heatmap.C{main}"] = lambda: draw.draw_heatmap(found, main)
-    elif prototypes:
-        figures["heatmaps"] = lambda: draw.draw_heatmaps(found, prototypes)
-    written = write_pictures(found, folder, figures, formats)
-    if (
-        "geojson" in formats and found.view.unit == "px"
-    ):  # QuPath counts pixels; micrometres need the image to become such
-        written.append(folder / f"{found.slide}.geojson")
-        write_regions(written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp)
-    return written
-
-
-def write_pictures(
-    found: SlideMap, folder: Path, figures: Mapping[str, Callable[[], Any]], formats: tuple[str, ...]
-) -> list[Path]:
-    """Write figures by name (`SLIDE.NAME.png`, made only where a picture is asked for) and the overlays."""
     written: list[Path] = []
     kinds = [kind for kind in PICTURES if kind in formats]
-    for name, make in figures.items() if kinds else ():
-        figure = make()
+    for name, make in found.drawings(prototypes).items() if kinds else ():
+        figure = make()  # one after the other, so that no two are in memory
         for kind in kinds:
             written.append(folder / f"{found.slide}.{name}.{kind}")
             draw.save(figure, written[-1])
@@ -140,46 +201,27 @@ def write_pictures(
     if "tiff" in formats:
         written.append(folder / f"{found.slide}.overlay.tif")
         write_pyramid(written[-1], found)
+    if "geojson" in formats and found.view.unit == "px":  # QuPath counts pixels; micrometres need the image for that
+        written.append(folder / f"{found.slide}.geojson")
+        write_regions(written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp)
     return written
 
 
-def _grid(bag: Bag, mpp: float | None) -> Grid:
-    assert bag.places is not None
-    try:
-        return grid(bag.places(), bag.spec, mpp)
-    except InputError as error:
-        raise InputError(f"{bag.source}: {error}") from error
-
-
-def _slide_view(slide: Slide, max_side: int) -> View:
-    picture = slide.thumbnail(max_side)
-    scale = picture.shape[1] / slide.dimensions[0], picture.shape[0] / slide.dimensions[1]
-    return View(picture, scale, (0.0, 0.0), slide.mpp)
-
-
-def _check_inside(bag: Bag, placed: Grid, slide: Slide) -> None:
-    """Patches of this slide begin on it; others were cut from another slide or another level."""
-    # a padded patch may end beyond the slide, however far
-    outside = (placed.corners + placed.pitch / 2 < 0).any(1) | (placed.corners >= np.array(slide.dimensions)).any(1)
-    if outside.any():
-        width, height = slide.dimensions
-        raise InputError(
-            f"{bag.source}: {int(outside.sum())} of {len(bag)} patches lie outside {slide.path.name} ({width} x {height} pixels); "
-            "give the slide that the features were made from, with coordinates at level 0."
-        )
-
-
-def _outline(bag: Bag, contours: Path | None, with_image: bool) -> tuple[Polygon, ...]:
-    if contours is None:
-        return ()
-    if not contours.is_file():
-        raise InputError(f"{contours}: there is no such file of contours.")
-    if bag.spec.coords_unit == "um" and not with_image:
-        raise InputError(
-            f"{bag.source}: its coordinates are micrometres and the contours pixels; give the image with `slide=` to join them."
-        )
-    tissue = read_contours(contours).tissue
-    return (*tissue.regions, *tissue.ignored)
+def _map_one(
+    job: SlideJob,
+    *,
+    make: Make,
+    chosen: Sequence[int] | None,
+    formats: Sequence[str],
+    folder: Path | None,
+) -> MappedSlide:
+    """Map one slide, and write it where there is a folder."""
+    bag = job.ref.open()
+    found = make(bag, image=job.image, contours=job.contours)
+    files = () if folder is None else tuple(write_map(found, folder, chosen, formats))
+    notes = (*job.notes, *found.notes(formats))
+    kept = found if folder is None else None
+    return MappedSlide(found.slide, len(bag), found.summary, found.numbers(), files, notes, kept)
 
 
 def _write_overlay(path: Path, found: SlideMap) -> None:
@@ -187,3 +229,52 @@ def _write_overlay(path: Path, found: SlideMap) -> None:
 
     with atomic_write(path) as temporary:
         Image.fromarray(overlay_pixels(found)).save(temporary, format="png")
+
+
+def _shown(
+    prototypes: Prototypes | Path | str | None, model: Model | Path | str | None, settings: MapSettings
+) -> tuple[Prototypes | Model, MapSettings]:
+    """What is mapped, prototypes or a network, and the settings with the method of a model's prototypes."""
+    if prototypes is not None and model is None:
+        return as_prototypes(prototypes), settings
+    if model is None or prototypes is not None:
+        found = "neither was given" if model is None else "both were given"
+        raise InputError(
+            f"A map shows prototypes (`prototypes=`) or a trained model (`model=`), but {found}; give one."
+        )
+    if settings.options or settings.method != MapSettings().method:
+        raise InputError("`method=` and its settings belong to prototypes, the model has its own; leave it out.")
+    trained = as_model(model)
+    if trained.scaler is None or trained.prototypes is None:
+        return trained, settings
+    return trained.prototypes, replace(settings, method=trained.method.name, options=dict(trained.method.options))
+
+
+def _chosen(prototype: int | str | None, count: int) -> list[int] | None:
+    """Prototypes that get heatmaps of their own."""
+    if prototype is None:
+        return None
+    if prototype == "all":
+        return list(range(count))
+    return [prototype_number(str(prototype), count, where="`prototype=`: ")]
+
+
+def _checked_formats(formats: Sequence[str], *, network: bool = False) -> tuple[str, ...]:
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise InputError(f"`formats={','.join(formats)}`: known are {', '.join(FORMATS)}.")
+    if network and "geojson" in formats:
+        raise InputError("`formats=geojson`: attention has no regions; use png, svg or tiff.")
+    return tuple(formats)
+
+
+def _checked_scale(scale: str | None) -> str:
+    if scale is not None and scale not in SCALES:
+        raise InputError(f"`attention={scale}` is not known; known are {', '.join(SCALES)}.")
+    return scale or "rank"
+
+
+def _refuse(given: Mapping[str, Any], why: str) -> None:
+    names = [f"`{name}=`" for name, value in given.items() if value is not None]
+    if names:
+        raise InputError(f"{' and '.join(names)} {why}; leave it out.")

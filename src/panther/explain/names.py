@@ -2,11 +2,22 @@
 
 import csv
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from panther.errors import InputError
+
+Names = Path | str | Mapping[int, str] | None
+
+
+def as_names(names: Names, count: int) -> dict[int, str]:
+    """Names by prototype's number, from a file or a dictionary; none where there are none."""
+    if names is None:
+        return {}
+    if isinstance(names, Mapping):
+        return {prototype_number(str(key), count): str(name) for key, name in names.items()}
+    return read_names(Path(names), count)
 
 
 def read_names(path: Path, count: int) -> dict[int, str]:
@@ -31,7 +42,7 @@ def prototype_number(text: str, count: int, where: str = "") -> int:
     return int(found[1])
 
 
-def label(prototype: int, names: dict[int, str]) -> str:
+def label(prototype: int, names: Mapping[int, str]) -> str:
     """`C2 tumour, solid`; no colon, by which QuPath would split it into two classes."""
     return f"C{prototype} {names[prototype]}" if prototype in names else f"C{prototype}"
 

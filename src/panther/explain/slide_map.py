@@ -1,8 +1,9 @@
 """One slide's map before it is drawn: patches, their shares, and the picture they lie on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,10 @@ from panther.slides.polygons import Polygon
 
 @dataclass(frozen=True)
 class SlideMap:
-    """Everything that a drawing needs."""
+    """Map of one slide; ``figures()`` draws it.
+
+    ``assignment`` (N, C) and ``labels`` (N,) say which prototype each patch belongs to, ``weights`` (C,) how much of the slide is whose.
+    """
 
     slide: str
     grid: Grid
@@ -24,9 +28,7 @@ class SlideMap:
     view: View
     names: Mapping[int, str] = field(default_factory=dict)
     outline: tuple[Polygon, ...] = ()  # tissue, in the units of the coordinates
-    colours: np.ndarray | None = (
-        None  # (N, 3) uint8 of maps that show a quantity (attention); None: the prototypes' own
-    )
+    colours: np.ndarray | None = None  # (N, 3) uint8 where a quantity is shown (attention); None: the prototypes' own
     paint: Paint = field(default_factory=Paint)
 
     @property
@@ -57,6 +59,55 @@ class SlideMap:
         """Same map on a smaller picture."""
         view = self.view.within(max_side)
         return self if view is self.view else replace(self, view=view)
+
+    def figures(self, prototypes: Sequence[int] | None = None) -> dict[str, Any]:
+        """Matplotlib figures by name: map, side_by_side, and the heatmaps of ``prototypes`` where they are given."""
+        return {name: draw() for name, draw in self.drawings(prototypes).items()}
+
+    def drawings(self, prototypes: Sequence[int] | None = None) -> dict[str, Callable[[], Any]]:
+        """Functions that draw those figures: one may be saved before the next is drawn."""
+        from panther.explain import draw  # which draws this class
+
+        single = prototypes is not None and len(prototypes) == 1
+        main = prototypes[0] if prototypes and single else int(self.weights.argmax())
+        found: dict[str, Callable[[], Any]] = {
+            "map": partial(draw.draw_map, self),
+            "side_by_side": partial(draw.draw_side_by_side, self, main),
+        }
+        if single:
+            found[f"heatmap.C{main}"] = partial(draw.draw_heatmap, self, main)
+        elif prototypes:
+            found["heatmaps"] = partial(draw.draw_heatmaps, self, prototypes)
+        return found
+
+    def numbers(self) -> dict[str, Any]:
+        """Plain values: the prototypes' weights, largest first."""
+        order = np.argsort(-self.weights, kind="stable").tolist()
+        return {"weights": {self.title(c): float(self.weights[c]) for c in order}}
+
+    @property
+    def summary(self) -> str:
+        """Three prototypes of the largest weight."""
+        return ", ".join(f"{name} {weight:.2f}" for name, weight in list(self.numbers()["weights"].items())[:3])
+
+    def notes(self, formats: Sequence[str] = ()) -> list[str]:
+        """What the map lacks, in sentences; ``formats`` are those that are asked for."""
+        notes = []
+        if self.grid.inferred:
+            notes.append(
+                f"{self.slide}: the file does not tell the patches' size; {self.grid.pitch:g}, the distance of neighbours, was taken."
+            )
+        if self.view.mpp is None:
+            notes.append(
+                f"{self.slide}: micrometres per pixel are not known, so there is no scale bar; give `slides=`."
+            )
+        if "geojson" in formats and self.view.unit == "um":
+            notes.append(
+                f"{self.slide}: no GeoJSON, its coordinates are micrometres and QuPath counts pixels; give `slides=`."
+            )
+        if self.index.max() < 0:
+            notes.append(f"{self.slide}: patches are smaller than a pixel of the picture; give a larger `max_side=`.")
+        return notes
 
 
 def map_pixels(found: SlideMap) -> np.ndarray:

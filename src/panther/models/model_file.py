@@ -71,6 +71,11 @@ def save_model(model: Model, path: Path) -> None:
         )
 
 
+def as_model(model: Model | Path | str) -> Model:
+    """A model as it is, or of a file."""
+    return model if isinstance(model, Model) else load_model(Path(model))
+
+
 def load_model(path: Path) -> Model:
     """Read a model file."""
     about, tensors = _read(path)

@@ -1,15 +1,16 @@
 """What a command reads is never what it writes over: checked before the work."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from panther.errors import InputError, NotABagError
 from panther.storage.atomic import check_writable, check_writable_folder
 from panther.storage.readers import open_bag
 from panther.types import Openable
 
-Given = Path | Openable | Iterable["Path | Openable | None"] | None
+Given = Any  # a path, a bag or a list of them; values in memory (a table, prototypes) cannot be written over
 
 
 def check_output(output: Path, *inputs: Given) -> None:
@@ -47,12 +48,12 @@ def _identity(file: Path) -> tuple[int, int] | None:
 def _files(given: Iterable[Given]) -> Iterator[tuple[Path, bool]]:
     """Every file that was given, and whether it was only found by its ending when a folder was listed."""
     for one in given:
-        if isinstance(one, Path):
-            yield one, False
-        elif isinstance(one, Iterable):
-            yield from _files(one)
-        elif one is not None:
+        if isinstance(one, (str, Path)):
+            yield Path(one), False
+        elif isinstance(one, Openable):
             yield from ((file, True) for file in one.files)
+        elif isinstance(one, (Sequence, Iterator)):
+            yield from _files(one)
 
 
 def _holds_something_else(file: Path) -> bool:

@@ -108,6 +108,11 @@ def load_prototypes(path: Path | str) -> Prototypes:
     )
 
 
+def as_prototypes(prototypes: Prototypes | Path | str) -> Prototypes:
+    """Prototypes as they are, or of a file."""
+    return prototypes if isinstance(prototypes, Prototypes) else load_prototypes(prototypes)
+
+
 def _load_ours(path: Path) -> Prototypes:
     from safetensors import SafetensorError, safe_open
 

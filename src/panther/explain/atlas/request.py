@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from panther.errors import InputError, listed
 from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob
-from panther.explain.requests import find_jobs
+from panther.explain.jobs import find_images
 from panther.storage.bags import AS_WRITTEN, Reading
 from panther.storage.clinical import TCGA, Selection, select_slides
 from panther.storage.tables import is_missing, plain_labels
@@ -47,7 +47,7 @@ def find_cohort(
     chosen = select_slides(features, table, split, reading=reading)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = _patients(chosen, samples)
-    images = _images(features, slides, samples)
+    images = _images(slides, samples)
     jobs = tuple(AtlasJob(ref, patients[ref.sample], images.get(ref.sample)) for ref in chosen.refs)
     if chosen.table is None:
         return AtlasCohort(jobs, (), (*chosen.notes, *notes), chosen.problems)
@@ -67,14 +67,13 @@ def _patients(chosen: Selection, samples: Sequence[str]) -> tuple[dict[str, str]
     return {slide: slide for slide in samples}, [note] if len(samples) > 1 else []
 
 
-def _images(features: Path, slides: Path | None, samples: Sequence[str]) -> dict[str, Path]:
+def _images(slides: Path | None, samples: Sequence[str]) -> Mapping[str, Path]:
     """Images by the slides' names, found as for maps."""
     if slides is None:
         return {}
     if not slides.exists():
         raise InputError(f"{slides}: there is no such folder of slides; without `slides=` the atlas has no pictures.")
-    jobs, _ = find_jobs(features, None, slides, None)
-    images = {job.sample: job.image for job in jobs if job.image is not None}
+    images = find_images(slides, samples)
     if not any(sample in images for sample in samples):
         raise InputError(
             f"{slides}: none of the {len(samples)} slides has an image of its name there, e.g. {samples[0]}; "

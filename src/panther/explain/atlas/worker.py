@@ -13,7 +13,7 @@ from panther.explain.assign import assign
 from panther.explain.atlas.exemplars import KINDS, Exemplar, Place, candidates, random_ranks
 from panther.explain.atlas.neighbours import Contacts, contacts
 from panther.explain.geometry import Grid, grid
-from panther.explain.maps import MapSettings
+from panther.explain.scene import MapSettings
 from panther.statistics import compute_dtype, squared_distances
 from panther.types import Bag, Openable, Prototypes
 
@@ -63,9 +63,9 @@ class SlideFacts:
 
 def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
     """Share, members, contacts and candidates of one slide."""
-    bag = job.ref.open()
+    bag = prototypes.prepared(job.ref.open())
     module = build(settings.maps.method, prototypes, settings.maps.options)
-    assigned = assign(bag, prototypes, module)
+    assigned = assign(bag, module)
     labels = assigned.assignment.argmax(1).numpy()
     count = len(prototypes)
     members = np.bincount(labels, minlength=count)
@@ -83,11 +83,11 @@ def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSetting
 
 
 def own_distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> np.ndarray:
-    """Euclidean distance (N,) of every patch to the prototype it belongs to.
+    """Euclidean distance (N,) of every patch of a prepared bag to the prototype it belongs to.
 
     Posteriors cannot order members: in a thousand dimensions nearly all of them are 1.
     """
-    x = prototypes.prepared(bag).features
+    x = bag.features
     centroids = prototypes.centroids.to(compute_dtype(x.dtype))
     squared = squared_distances(x, centroids, centroids.mean(0))  # (N, C)
     own = squared.gather(1, torch.from_numpy(labels)[:, None])[:, 0]

@@ -9,8 +9,9 @@ from panther.execution import HERE, Work, stream
 from panther.explain import draw, palette
 from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohort, outputs_to_show
 from panther.explain.attribution.model import Attribution
-from panther.explain.maps import MapSettings, make_map
-from panther.explain.requests import MapJob
+from panther.explain.jobs import SlideJob
+from panther.explain.maps import map_slide
+from panther.explain.scene import MapSettings
 from panther.storage.json_files import write_json
 from panther.storage.tables import write_spreadsheet
 from panther.types import Openable, Prototypes
@@ -77,7 +78,7 @@ class Maps(NamedTuple):
 def write_slides(
     found: Attribution,
     samples: Sequence[Openable],
-    jobs: Mapping[Path, MapJob],
+    jobs: Mapping[Path, SlideJob],
     how: tuple[Prototypes, MapSettings],
     folder: Path,
     work: Work = HERE,
@@ -113,12 +114,12 @@ def write_slides(
 
 
 def _write_slide(
-    work: tuple[MapJob, Sequence[Shown]], *, how: tuple[Prototypes, MapSettings], folder: Path
+    work: tuple[SlideJob, Sequence[Shown]], *, how: tuple[Prototypes, MapSettings], folder: Path
 ) -> Path | None:
     (job, outputs), (prototypes, settings) = work, how
     bag = job.ref.open()
     if bag.places is None:
         return None
     path = folder / f"{bag.slide_id}.attribution.png"
-    draw.save(draw_attribution(make_map(bag, prototypes, settings, job.image), outputs), path)
+    draw.save(draw_attribution(map_slide(bag, prototypes, settings, job.image), outputs), path)
     return path

@@ -23,8 +23,9 @@ from panther.explain.concordance.mathematics import (
     match_tumour,
 )
 from panther.explain.draw import save
-from panther.explain.maps import MapSettings, make_map
-from panther.explain.requests import MapJob
+from panther.explain.jobs import SlideJob
+from panther.explain.maps import map_slide
+from panther.explain.scene import MapSettings
 from panther.types import Prototypes
 
 
@@ -101,11 +102,11 @@ class Cohort:
         return {**found, "members_of_other_slides": left_out_accuracy([one.counts for one in self.counted])}
 
 
-def count_slide(job: MapJob, question: ConcordanceSettings) -> SlideCounts:
+def count_slide(job: SlideJob, question: ConcordanceSettings) -> SlideCounts:
     """First pass: patches of each prototype and class."""
     bag, prototypes = job.ref.open(), question.prototypes
     module = build(question.maps.method, prototypes, question.maps.options)
-    assigned = assign(bag, prototypes, module)
+    assigned = assign(prototypes.prepared(bag), module)
     tissue = tissue_of(question.labels.of(bag))
     shape = len(prototypes), len(question.labels.classes)
     counts = contingency(assigned.assignment.argmax(1).numpy(), tissue, shape)
@@ -147,7 +148,7 @@ def tumour_prototypes(naming: PrototypeClasses, question: ConcordanceSettings) -
 
 
 def look_at(
-    slide: tuple[MapJob, SlideCounts], question: ConcordanceSettings, naming: PrototypeClasses, folder: Path | None
+    slide: tuple[SlideJob, SlideCounts], question: ConcordanceSettings, naming: PrototypeClasses, folder: Path | None
 ) -> SlideAgreement:
     """Second pass: one slide's agreement, its tumour prototype, and its pictures where ``folder`` is given."""
     job, counted = slide
@@ -161,10 +162,10 @@ def look_at(
             () if folder is None else (f"{bag.slide_id}: no coordinates in the file, so there are no pictures of it.",)
         )
         module = build(question.maps.method, question.prototypes, question.maps.options)
-        rows, weights = assign(bag, question.prototypes, module)
+        rows, weights = assign(question.prototypes.prepared(bag), module)
         match = _tumour(rows.float().numpy(), weights.numpy(), probabilities, question, naming)
         return SlideAgreement(bag.slide_id, own, match, (), notes)
-    found = make_map(bag, question.prototypes, question.maps, job.image)
+    found = map_slide(bag, question.prototypes, question.maps, job.image)
     match = _tumour(found.assignment, found.weights, probabilities, question, naming)
     files = [folder / f"{found.slide}.classes.png"]
     classes = drawing.class_maps(found, naming.chosen, tissue_of(probabilities), question.labels.classes)

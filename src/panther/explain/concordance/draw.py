@@ -12,8 +12,8 @@ from panther.errors import InputError
 from panther.explain import draw, palette
 from panther.explain.concordance.mathematics import UNKNOWN, TumourMatch, Window, densest_window
 from panther.explain.geometry import View
-from panther.explain.maps import MapSettings
 from panther.explain.names import label
+from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
 from panther.slides import open_slide
 

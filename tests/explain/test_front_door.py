@@ -1,0 +1,74 @@
+"""What a notebook calls: values in memory in, values out, and files only where they are asked for."""
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+import pytest
+from known_regions import write_slide
+
+import panther
+from panther.errors import InputError
+from panther.execution import open_work
+
+DOORS = {"make_map": "panther.explain.maps"}
+
+
+@pytest.fixture(scope="module")
+def slide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("slide")
+    write_slide(folder)
+    return folder
+
+
+def parts(slide: Path) -> tuple[Any, Any]:
+    return panther.open_bag(slide / "s.h5"), panther.load_prototypes(slide / "p.safetensors")
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_the_examples_of_the_docstrings_run(name: str) -> None:
+    function = getattr(panther, name)
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    (example,) = finder.find(function, name, module=import_module(DOORS[name]), globs={})
+    assert example.examples
+    assert runner.run(example).failed == 0
+
+
+def test_a_map_of_values_equals_the_map_of_files(slide: Path) -> None:
+    bag, prototypes = parts(slide)
+    before = sorted(slide.iterdir())
+    here = panther.make_map(bag, prototypes, slides=slide / "s.tif", names={1: "nest"})
+    there = panther.make_map(slide / "s.h5", slide / "p.safetensors", slides={"s": slide / "s.tif"})
+    assert list(here) == list(there) == ["s"]
+    np.testing.assert_array_equal(here["s"].assignment, there["s"].assignment)
+    assert here["s"].title(1) == "C1 nest"
+    figures = here["s"].figures([0, 1])
+    assert list(figures) == ["map", "side_by_side", "heatmaps"]
+    assert all(isinstance(figure, matplotlib.figure.Figure) for figure in figures.values())
+    assert sorted(slide.iterdir()) == before  # nothing was written
+
+
+def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_bytes(
+    slide: Path, tmp_path: Path
+) -> None:
+    bag, prototypes = parts(slide)
+    found = panther.make_map([bag], prototypes, output=tmp_path / "a", formats=["png"])
+    with open_work(2) as work:
+        panther.make_map(slide / "s.h5", prototypes, output=tmp_path / "b", formats=["png"], work=work)
+    assert [file.name for file in found.slides[0].files] == ["s.map.png", "s.side_by_side.png", "s.overlay.png"]
+    for file in found.slides[0].files:
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+    with pytest.raises(KeyError, match="written to files"):
+        found["s"]
+
+
+def test_one_image_finds_its_features_among_others(slide: Path, tmp_path: Path) -> None:
+    for name in ("s", "t"):
+        (tmp_path / f"{name}.h5").write_bytes((slide / "s.h5").read_bytes())
+    assert list(panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")) == ["s"]
+    (tmp_path / "s.h5").rename(tmp_path / "u.h5")
+    with pytest.raises(InputError, match="no features of the slide s among the 2 given"):
+        panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")
