@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from panther.aggregators.embed import embed
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
+    from panther.explain.atlas.make import make_atlas
+    from panther.explain.attribution.make import attribute
     from panther.explain.maps import make_map
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -50,10 +52,12 @@ _HOMES = {
     "PatchSpec": "panther.types",
     "Prototypes": "panther.types",
     "SlideEmbedding": "panther.types",
+    "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
     "embed": "panther.aggregators.embed",
     "list_bags": "panther.storage.bags",
     "load_prototypes": "panther.storage.prototypes",
+    "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
     "open_bag": "panther.storage.readers",
     "run_study": "panther.study.run",
@@ -71,10 +75,12 @@ __all__ = [
     "Prototypes",
     "SlideEmbedding",
     "__version__",
+    "attribute",
     "build",
     "embed",
     "list_bags",
     "load_prototypes",
+    "make_atlas",
     "make_map",
     "open_bag",
     "run_study",

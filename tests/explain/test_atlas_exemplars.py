@@ -10,9 +10,9 @@ from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
 
 from panther.errors import InputError
 from panther.execution import Work, map_slides
+from panther.explain.atlas.atlas import PatchesToRead, atlas_of
 from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
-from panther.explain.atlas.make import AtlasSettings, Reading, make_atlas
-from panther.explain.atlas.worker import AtlasJob
+from panther.explain.atlas.worker import AtlasJob, AtlasSettings
 from panther.explain.jobs import slide_jobs
 from panther.explain.scene import MapSettings
 from panther.storage.bags import list_bags
@@ -86,7 +86,7 @@ def cohort(d: int = 6, c: int = 3) -> tuple[list[AtlasJob], Prototypes]:
 @pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
 def test_nearest_patches_are_those_of_a_search_through_everything(method: str) -> None:
     jobs, prototypes = cohort()
-    found = make_atlas(jobs, prototypes, AtlasSettings(MapSettings(method), exemplars=3))
+    found = atlas_of(jobs, prototypes, AtlasSettings(MapSettings(method), exemplars=3))
     assert found.weights.sum(1) == pytest.approx(np.ones(5), abs=1e-5)
     centroids = prototypes.centroids.double()
     for c in range(3):
@@ -102,9 +102,9 @@ def test_nearest_patches_are_those_of_a_search_through_everything(method: str) -
 
 def test_neither_the_order_of_slides_nor_workers_change_the_atlas() -> None:
     jobs, prototypes = cohort()
-    plain = make_atlas(jobs, prototypes)
+    plain = atlas_of(jobs, prototypes)
     with ThreadPoolExecutor(3) as pool:
-        other = make_atlas(jobs[::-1], prototypes, work=Work(pool))
+        other = atlas_of(jobs[::-1], prototypes, work=Work(pool))
     assert plain.exemplars == other.exemplars
     np.testing.assert_array_equal(plain.contacts.observed, other.contacts.observed)
     np.testing.assert_allclose([s.value for s in plain.shares], [s.value for s in other.shares])
@@ -113,7 +113,7 @@ def test_neither_the_order_of_slides_nor_workers_change_the_atlas() -> None:
 
 def test_optimal_transport_counts_members_because_its_weights_are_even() -> None:
     jobs, prototypes = cohort()
-    found = make_atlas(jobs, prototypes, AtlasSettings(MapSettings("ot")))
+    found = atlas_of(jobs, prototypes, AtlasSettings(MapSettings("ot")))
     np.testing.assert_allclose(found.weights, found.members / 50)
     assert np.ptp(found.weights) > 0.05
     assert any("same π by construction" in note for note in found.notes)
@@ -122,7 +122,7 @@ def test_optimal_transport_counts_members_because_its_weights_are_even() -> None
 def test_pictures_are_the_patches_of_the_slide(tmp_path: Path) -> None:
     image, features, prototypes = write_slide(tmp_path)
     (ref,) = list_bags(features).refs
-    found = make_atlas([AtlasJob(ref, "p", image)], load_prototypes(prototypes), AtlasSettings(exemplars=4))
+    found = atlas_of([AtlasJob(ref, "p", image)], load_prototypes(prototypes), AtlasSettings(exemplars=4))
     assert set(found.pictures) == set(range(len(found.exemplars)))
     for index, pixels in found.pictures.items():
         one = found.exemplars[index]
@@ -151,5 +151,5 @@ def test_a_failure_that_nobody_foresaw_names_the_slide(tmp_path: Path) -> None:
 
     write_bag(tmp_path / "s.h5", np.ones((2, 3)), None)
     jobs = slide_jobs(list_bags(tmp_path).refs)
-    for work in (*jobs, (jobs[0], "more"), Reading("s", tmp_path / "s.tif", None, ())):
+    for work in (*jobs, (jobs[0], "more"), PatchesToRead("s", tmp_path / "s.tif", None, ())):
         assert next(map_slides(fail, [work])).reason == "s: unexpected RuntimeError: boom"

@@ -19,8 +19,9 @@ from panther.aggregators import embed_cohort
 from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
+from panther.explain.attribution import AttributionSettings, attribute
 from panther.explain.attribution.draw import patch_values, swarm_offsets
-from panther.explain.attribution.model import AttributionSettings, against_the_others, attribute
+from panther.explain.attribution.model import against_the_others
 from panther.models.fitting import Recipe
 from panther.models.model import Model
 from panther.models.model_file import load_model, save_model
@@ -68,8 +69,8 @@ def embedded(model: Model, trained: Trained) -> np.ndarray:
 
 def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(trained: Trained) -> None:
     model = trained(scaling=Named(name="balanced"))
-    found, failures = attribute(model, trained.bags)
-    assert (found.kind, failures, found.sampling_error) == ("exact", {}, None)
+    found = attribute(model, trained.bags)
+    assert (found.kind, found.failures, found.sampling_error) == ("exact", {}, None)
     x = embedded(model, trained).astype(float)
     weight = model.network.network.weight.detach().numpy().astype(float) / model.scaler.scale.numpy()  # type: ignore
     weight = weight - weight[::-1]  # two classes: the log-odds of each
@@ -92,7 +93,7 @@ def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(tr
 
 def test_a_probe_on_mixtures_in_their_fisher_metric_is_attributed_exactly_too(trained: Trained) -> None:
     model = trained()
-    found, _ = attribute(model, trained.bags)
+    found = attribute(model, trained.bags)
     assert found.kind == "exact"
     assert found.gap < 1e-9
     assert {statistic for _, statistic in found.players} == {"pi", "mu", "Sigma", "part of mean"}
@@ -117,7 +118,7 @@ def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: 
         head=Named(name="paper-classification", options={"after_dim": 8, "per_prototype_dim": 6}),
         prototypes=KMeansSettings(count, restarts=2, passes=1),
     )
-    found, _ = attribute(model, trained.bags)
+    found = attribute(model, trained.bags)
     assert found.kind == "shapley"
     assert (found.sampling_error is None) == (count == 3)
     assert found.gap < 1e-10
@@ -126,11 +127,11 @@ def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: 
         assert model.scaler is not None
         at = against_the_others(model.network(model.scaler(torch.cat([x, x.mean(0)[None]]))))
     np.testing.assert_allclose(found.contributions.sum(2), (at[:-1] - at[-1]).numpy(), atol=1e-4)
-    other, _ = attribute(model, trained.bags, AttributionSettings("integrated-gradients"))
+    other = attribute(model, trained.bags, AttributionSettings("integrated-gradients"))
     assert 0 < other.gap < 0.05
     assert np.corrcoef(found.contributions.ravel(), other.contributions.ravel())[0, 1] > 0.9
     if count == 5:
-        more, _ = attribute(model, trained.bags, AttributionSettings(pairs=64))
+        more = attribute(model, trained.bags, AttributionSettings(pairs=64))
         assert (more.sampling_error or 1) < (found.sampling_error or 0)
         assert np.abs(more.contributions - found.contributions).max() < 6 * (found.sampling_error or 0)
 
@@ -138,7 +139,7 @@ def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: 
 @pytest.mark.parametrize(("loss", "kind"), [("cox", "exact"), ("nll", "shapley")])
 def test_survival_models_are_attributed_on_the_risk_they_predict(trained: Trained, loss: str, kind: str) -> None:
     model = trained(survival=True, head=Named(name="linear"), loss=Named(name=loss))
-    found, _ = attribute(model, trained.bags, AttributionSettings(pairs=2))
+    found = attribute(model, trained.bags, AttributionSettings(pairs=2))
     assert found.kind == kind
     risk = predict_bags(model, trained.bags)[1]["risk"]
     np.testing.assert_allclose(found.contributions.sum((1, 2)) + found.baseline[0], risk, atol=1e-4)
@@ -167,8 +168,8 @@ def test_a_file_without_its_training_mean_takes_the_samples_and_says_so(trained:
     with safe_open(tmp_path / "m", framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys() if name != "baseline.mean"}  # noqa: SIM118
         save_file(tensors, tmp_path / "old", file.metadata())
-    one, _ = attribute(model, trained.bags)
-    old, _ = attribute(load_model(tmp_path / "old"), trained.bags)
+    one = attribute(model, trained.bags)
+    old = attribute(load_model(tmp_path / "old"), trained.bags)
     np.testing.assert_allclose(one.contributions, old.contributions, atol=1e-5)  # here the samples are the training's
     assert not one.notes
     assert "earlier version" in old.notes[0]

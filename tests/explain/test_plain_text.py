@@ -15,8 +15,8 @@ from panther.evaluation.intervals import Interval
 from panther.evaluation.survival_metrics import kaplan_meier as curve
 from panther.explain import attention, draw, kaplan_meier
 from panther.explain.atlas import charts, sheets
+from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.exemplars import Exemplar
-from panther.explain.atlas.make import Atlas
 from panther.explain.atlas.neighbours import Contacts
 from panther.explain.atlas.shares import GroupShare, ShareTest
 from panther.explain.atlas.worker import AtlasSettings

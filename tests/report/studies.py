@@ -9,9 +9,6 @@ import yaml
 
 from panther.explain import atlas
 from panther.explain.atlas.files import write_atlas
-from panther.explain.atlas.make import AtlasSettings
-from panther.explain.atlas.request import find_cohort
-from panther.explain.scene import MapSettings
 from panther.storage.prototypes import load_prototypes
 from panther.study.run import run_study
 
@@ -38,12 +35,11 @@ def run(folder: Path, **changes: Any) -> Path:
 
 
 def make_atlas(run_folder: Path, folder: Path, name: str = EVIL) -> Path:
-    """Atlas of a run's slides as `panther atlas` writes it, C0 named; the slides have no images, so one patch a prototype is noise."""
+    """Atlas of a run's slides as `panther atlas` writes it, C0 named; the slides have no images, so one patch per prototype is noise."""
     study = run_folder.parent
     prototypes = load_prototypes(sorted(run_folder.glob("cache/prototypes-*"))[0])
-    cohort = find_cohort(study / "features", None, study / "table.csv", None, ["provider"])
-    settings = AtlasSettings(MapSettings(names={0: name}), exemplars=2)
-    found = atlas.make_atlas(cohort.jobs, prototypes, settings, cohort.factors)
+    cohort = {"table": study / "table.csv", "groups": ["provider"], "names": {0: name}}
+    found = atlas.make_atlas(study / "features", prototypes, settings=atlas.AtlasSettings(exemplars=2), **cohort)
     rng = np.random.default_rng(0)
     shown = [found.chosen(c, "nearest")[0] for c in range(found.prototypes)]
     pictures = {index: rng.integers(0, 255, (300, 300, 3)).astype(np.uint8) for index in shown}

@@ -10,11 +10,7 @@ import pytest
 import torch
 
 from panther.explain import atlas as explained
-from panther.explain.atlas.files import write_atlas
-from panther.explain.atlas.make import AtlasSettings
-from panther.explain.atlas.request import find_cohort
 from panther.explain.palette import colour
-from panther.explain.scene import MapSettings
 from panther.report.data import load_run
 from panther.report.fold_names import APART, fold_names
 from panther.report.material import Request, gather
@@ -42,9 +38,8 @@ def permuted(own: Prototypes, strange: int | None = None) -> Prototypes:
 
 
 def atlas_of(run: Path, prototypes: Prototypes, folder: Path) -> Path:
-    cohort = find_cohort(run.parent / "features", None, run.parent / "table.csv", None, [])
-    settings = AtlasSettings(MapSettings(names=NAMES), exemplars=1)
-    write_atlas(explained.make_atlas(cohort.jobs, prototypes, settings, cohort.factors), folder)
+    cohort = {"table": run.parent / "table.csv", "names": NAMES, "settings": explained.AtlasSettings(exemplars=1)}
+    explained.make_atlas(run.parent / "features", prototypes, output=folder, **cohort)
     return folder
 
 

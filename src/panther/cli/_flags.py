@@ -14,6 +14,7 @@ _OPTIONS: dict[str | tuple[str, str], str] = {
     "by": "--class-from",
     "by_patient": "--level patient",
     "formats": "--format",
+    "groups": "--group",
     "labels": "--patch-labels",
     "mpp_table": "--slide-mpp-table",
     "n_prototypes": "-C",

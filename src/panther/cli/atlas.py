@@ -1,7 +1,7 @@
 """`panther atlas`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from panther.cli import _options as opt
 from panther.cli.embed import parse_settings
 
 if TYPE_CHECKING:
-    from panther.explain.atlas.make import Atlas
+    from panther.explain.atlas import Atlas
 
 
 def atlas(
@@ -32,7 +32,7 @@ def atlas(
     preset: opt.PresetOption = None,
     setting: opt.SetOption = None,
     exemplars: Annotated[
-        int, typer.Option(min=1, max=64, help="Nearest patches a prototype, and as many random ones.")
+        int, typer.Option(min=1, max=64, help="Nearest patches per prototype, and as many random ones.")
     ] = 8,
     seed: opt.SeedOption = 0,
     slide_mpp: opt.SlideMppOption = None,
@@ -43,46 +43,49 @@ def atlas(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Show what each prototype looks like, how much there is of it, in whom, and beside what."""
-    from panther.explain.atlas.files import WRITTEN, write_atlas
-    from panther.explain.atlas.make import AtlasSettings, make_atlas
-    from panther.explain.atlas.request import find_cohort
-    from panther.explain.names import read_names
+    from panther.explain.atlas import AtlasSettings, make_atlas
+    from panther.explain.atlas.files import WRITTEN
     from panther.explain.scene import MapSettings
     from panther.slides import read_mpp_table
+    from panther.storage.bags import list_bags
     from panther.storage.inputs import check_output_folder
-    from panther.storage.prototypes import load_prototypes
 
     start = time.perf_counter()
-    centroids = load_prototypes(prototypes)
+    check_output_folder(output, WRITTEN, mpp_table)
     options = ({} if preset is None else {"preset": preset}) | parse_settings(setting)
-    named = read_names(names, len(centroids)) if names else {}
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
-    maps = MapSettings(method, options, named, slide_mpp=slide_mpp, mpp_table=resolutions)
-    cohort = find_cohort(features, slides, table, split, group or [], site, common.reading(encoder_name, mixed))
-    given = [file for job in cohort.jobs for file in (*job.ref.files, job.image)]
-    check_output_folder(output, WRITTEN, given, prototypes, table, names, mpp_table)
-    with common.open_work(workers, [job.ref for job in cohort.jobs]) as work:
+    maps = MapSettings(method, options, slide_mpp=slide_mpp, mpp_table=resolutions)
+    listing = list_bags(features, reading=common.reading(encoder_name, mixed))
+    with common.open_work(workers, listing.refs) as work:
         found = make_atlas(
-            cohort.jobs,
-            centroids,
-            AtlasSettings(maps, exemplars, seed),
-            cohort.factors,
+            listing,
+            prototypes,
+            slides,
+            table,
+            names,
+            output,
+            groups=group or [],
+            site=site,
+            split=split,
+            settings=AtlasSettings(maps, exemplars, seed),
             work=work,
         )
-    found = found.with_notes(cohort.notes, cohort.problems)
-    files = write_atlas(found, output)
-    _report(found, output, files, time.perf_counter() - start, as_json)
+    _report(found, output, time.perf_counter() - start, as_json)
 
 
-def _report(found: "Atlas", output: Path, files: Sequence[Path], seconds: float, as_json: bool) -> None:
+def _report(found: "Atlas", output: Path, seconds: float, as_json: bool) -> None:
     count, slides = found.prototypes, len(found.slides)
     lines = [
-        f"{count} prototypes over {slides} slide{'s' if slides > 1 else ''} in {seconds:.1f} s -> {output} ({len(files)} files)",
+        f"{count} prototypes over {slides} slide{'s' if slides > 1 else ''} in {seconds:.1f} s -> {output} ({len(found.files)} files)",
         *_shares(found),
         *_differences(found),
         f"Look at {output / 'overview.png'}, then name what you see in {output / 'names.yaml'}.",
     ]
-    result: Mapping[str, Any] = {"output": str(output), "seconds": seconds, "files": [str(file) for file in files]}
+    result: Mapping[str, Any] = {
+        "output": str(output),
+        "seconds": seconds,
+        "files": [str(file) for file in found.files],
+    }
     common.report(result, lines, found.failures, as_json=as_json, notes=found.notes)
 
 
@@ -94,7 +97,7 @@ def _shares(found: "Atlas") -> list[str]:
 
 
 def _differences(found: "Atlas") -> list[str]:
-    """One sentence a column: which prototypes differ."""
+    """One sentence per column: which prototypes differ."""
     lines = []
     for column in dict.fromkeys(one.column for one in found.tests):
         tests = [one for one in found.tests if one.column == column]

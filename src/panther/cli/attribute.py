@@ -1,12 +1,15 @@
 """`panther attribute` and `panther kaplan-meier`: what prototypes have to do with a prediction, and with survival."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+
+if TYPE_CHECKING:
+    from panther.explain.attribution import Attribution
 
 
 def attribute(
@@ -34,50 +37,37 @@ def attribute(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Show which prototypes (pi, mu, Sigma separately) drive a model's predictions, as numbers and on the slides."""
-    from panther.explain.attribution.files import write_attribution, write_slides
-    from panther.explain.attribution.model import AttributionSettings, attribute, check_attributable
-    from panther.explain.names import read_names
+    from panther.explain.attribution import AttributionSettings, attribute
+    from panther.explain.attribution.make import WRITTEN
     from panther.explain.scene import MapSettings
-    from panther.models.model_file import load_model
     from panther.slides import read_mpp_table
-    from panther.storage.clinical import select_slides
+    from panther.storage.bags import list_bags
     from panther.storage.inputs import check_output_folder
 
-    model = load_model(model_file)
-    check_attributable(model)
-    assert model.prototypes is not None
-    named = read_names(names, len(model.prototypes)) if names else {}
+    check_output_folder(output, WRITTEN, mpp_table)
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
-    drawing = MapSettings(model.method.name, model.method.options, named, max_side, slide_mpp, resolutions)
-    jobs = _jobs(features, slides) if maps else {}
-    said = common.reading(encoder_name, mixed)
-    chosen = select_slides(features, table, split, by_patient=level is opt.Level.patient, reading=said)
-    written = ("attribution.json", "attribution.csv", "cohort.png", "*.attribution.png")
-    pictures = [job.image for job in jobs.values()]
-    check_output_folder(output, written, model_file, chosen.refs, pictures, table, names, mpp_table)
-    settings = AttributionSettings(kind, pairs, seed=seed)
-    with common.open_work(workers, chosen.refs) as work:
-        found, failures = attribute(model, chosen.refs, settings, work=work)
-        files = write_attribution(found, named, output)
-        notes = [*chosen.notes, *found.notes]
-        if maps:
-            how = (model.prototypes, drawing)
-            drawn = write_slides(found, chosen.refs, jobs, how, output, work)
-            files, notes, failures = [*files, *drawn.files], [*notes, *drawn.notes], {**failures, **drawn.failures}
+    listing = list_bags(features, reading=common.reading(encoder_name, mixed))
+    with common.open_work(workers, listing.refs) as work:
+        found = attribute(
+            model_file,
+            listing,
+            AttributionSettings(kind, pairs, seed=seed),
+            table=table,
+            split=split,
+            level=level.value,
+            slides=slides,
+            names=names,
+            output=output,
+            pictures=MapSettings(max_side=max_side, slide_mpp=slide_mpp, mpp_table=resolutions),
+            maps=maps,
+            work=work,
+        )
     result = {"output": str(output), "kind": found.kind, "gap": found.gap, "sampling_error": found.sampling_error}
-    result |= {"samples": len(found.samples), "files": [str(file) for file in files]}
-    common.report(result, _lines(found, named, output), {**chosen.problems, **failures}, as_json=as_json, notes=notes)
+    result |= {"samples": len(found.samples), "files": [str(file) for file in found.files]}
+    common.report(result, _lines(found, output), found.failures, as_json=as_json, notes=found.notes)
 
 
-def _jobs(features: Path, slides: Path | None) -> dict[Path, Any]:
-    """Feature file -> what belongs to its slide."""
-    from panther.explain.jobs import slide_jobs
-    from panther.storage.bags import list_bags
-
-    return {job.ref.files[0]: job for job in slide_jobs(list_bags(features).refs, slides)}
-
-
-def _lines(found: Any, named: dict[int, str], output: Path) -> list[str]:
+def _lines(found: "Attribution", output: Path) -> list[str]:
     """For each output the prototypes that count most."""
     import numpy as np
 
@@ -87,7 +77,7 @@ def _lines(found: Any, named: dict[int, str], output: Path) -> list[str]:
     error = "" if found.sampling_error is None else f", sampling error at most {found.sampling_error:.2g}"
     lines = [f"{len(found.samples)} samples attributed ({found.kind}; gap {found.gap:.1e}{error}) -> {output}"]
     for name, row in list(zip(found.outputs, size, strict=True))[:10]:
-        top = ", ".join(f"{label(int(c), named)} {row[c]:.3g}" for c in np.argsort(-row, kind="stable")[:3])
+        top = ", ".join(f"{label(int(c), found.names)} {row[c]:.3g}" for c in np.argsort(-row, kind="stable")[:3])
         lines.append(f"  {name}: mean size of the contribution {top}")
     return lines
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from panther.explain.atlas.make import Atlas
+from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.shares import GroupShare, ShareTest
 from panther.explain.atlas.sheets import GREY, short
 from panther.explain.draw import DPI, INK, plain_text

@@ -14,8 +14,8 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.explain import palette
+from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.charts import draw_groups, draw_relations
-from panther.explain.atlas.make import Atlas
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.draw import save
 from panther.explain.names import read_names

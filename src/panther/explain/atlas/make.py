@@ -1,233 +1,94 @@
-"""The atlas of a cohort's prototypes: what each looks like, how much there is of it, in whom, and beside what."""
+"""The atlas of a cohort's prototypes, from features to tables and pictures."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from panther.aggregators import build
-from panther.errors import InputError
-from panther.evaluation.intervals import Interval
-from panther.execution import HERE, Work, stream
-from panther.explain.atlas.exemplars import CHOOSE, KINDS, Exemplar, Place, by_slide, read_patches
-from panther.explain.atlas.neighbours import Contacts, no_contacts
-from panther.explain.atlas.shares import (
-    Factor,
-    GroupShare,
-    ShareTest,
-    co_occurrence,
-    group_shares,
-    mean_intervals,
-    patient_means,
-    share_tests,
-)
-from panther.explain.atlas.worker import EVEN, AtlasJob, AtlasSettings, SlideFacts, describe_slide
-from panther.explain.names import label
+from panther.execution import HERE, Work
+from panther.explain.atlas.atlas import Atlas, atlas_of
+from panther.explain.atlas.files import WRITTEN, write_atlas
+from panther.explain.atlas.request import find_cohort
+from panther.explain.atlas.worker import AtlasSettings
+from panther.explain.jobs import Images
+from panther.explain.names import Names, as_names
+from panther.storage.bags import BagsLike
+from panther.storage.clinical import USUAL, Columns
+from panther.storage.inputs import check_output_folder
+from panther.storage.prototypes import as_prototypes
 from panther.types import Prototypes
 
-FEW_SLIDES = 10  # below it correlations over slides are mostly chance
-
-
-@dataclass(frozen=True)
-class Atlas:
-    """Everything that files and pictures are made of; arrays are in the order of slides and prototypes."""
-
-    slides: tuple[str, ...]
-    patients: tuple[str, ...]  # of each slide
-    weights: np.ndarray  # (n, C), pi
-    members: np.ndarray  # (n, C), patches whose largest share it is
-    shares: tuple[Interval, ...]  # (C,), mean over patients
-    groups: tuple[GroupShare, ...]
-    tests: tuple[ShareTest, ...]
-    cooccurrence: np.ndarray  # (C, C), NaN where it is not defined
-    contacts: Contacts
-    exemplars: tuple[Exemplar, ...]  # by prototype and kind, the first ones first
-    settings: AtlasSettings
-    prototypes_hash: str
-    pictures: Mapping[int, np.ndarray] = field(default_factory=dict)  # index of the exemplar -> pixels (s, s, 3)
-    notes: tuple[str, ...] = ()
-    failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
-    source: Prototypes | None = None  # kept beside the atlas, so that other prototypes can be told from its own
-
-    @property
-    def prototypes(self) -> int:
-        """Their number C."""
-        return int(self.weights.shape[1])
-
-    @property
-    def names(self) -> Mapping[int, str]:
-        """Names that people gave."""
-        return self.settings.maps.names
-
-    def title(self, prototype: int) -> str:
-        """Prototype's number and name."""
-        return label(prototype, dict(self.names))
-
-    def with_notes(self, notes: Sequence[str], failures: Mapping[str, str]) -> "Atlas":
-        """Return the atlas with what was found out before it was made: notes, and slides that could not be used."""
-        return replace(self, notes=(*notes, *self.notes), failures={**failures, **self.failures})
-
-    def chosen(self, prototype: int, kind: str) -> list[int]:
-        """Indices of a prototype's exemplars of one kind."""
-        return [i for i, one in enumerate(self.exemplars) if one.prototype == prototype and one.kind == kind]
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def make_atlas(
-    jobs: Sequence[AtlasJob],
-    prototypes: Prototypes,
-    settings: AtlasSettings | None = None,
-    factors: Sequence[Factor] = (),
+    features: BagsLike,
+    prototypes: Prototypes | Path | str,
+    slides: Images = None,
+    table: "Path | str | pd.DataFrame | None" = None,
+    names: Names = None,
+    output: Path | str | None = None,
     *,
+    groups: Sequence[str] = (),
+    site: str | None = None,
+    split: str | None = None,
+    columns: Columns = USUAL,
+    settings: AtlasSettings | None = None,
     work: Work = HERE,
 ) -> Atlas:
-    """Walk the slides once, keeping a few candidates a prototype, then sum up over patients and read the exemplars' pixels.
+    """Describe every prototype of a cohort: what it looks like, how much there is of it, in whom, and beside what.
 
-    A slide that fails is left out and listed; an image that cannot be read costs only its pictures.
+    Parameters
+    ----------
+    features : folder, file or list of bags
+        Features, in any form that `as_bags` takes.
+    prototypes : Prototypes or path
+        What is described.
+    slides : path or mapping, optional
+        Folder of the slides' images, or images by the slides' names, for pictures of patches.
+    table : path or DataFrame, optional
+        Clinical table, one row per slide: says which slides are meant, and whose they are.
+    names : path or mapping, optional
+        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+    output : folder, optional
+        Where tables and pictures are written.
+    groups : sequence of str
+        Columns of the table to compare shares by: groups where they are text, Spearman's correlation where they are numbers.
+    site : str, optional
+        Column of the site, whose values are names, never numbers.
+    split : str, optional
+        Part of the table, e.g. "train".
+    columns : Columns
+        Names of the table's slide and patient columns, where they are not the usual ones.
+    settings : AtlasSettings, optional
+        Method, resolutions, number of exemplars, seed.
+    work : Work
+        How the work is run.
+
+    Returns
+    -------
+    Atlas
+        Shares, tests between groups, co-occurrence, contacts and exemplars. A slide that fails is left out and listed in ``failures``;
+        an image that cannot be read costs only its pictures.
+
+    Examples
+    --------
+    >>> import torch, panther
+    >>> bags = [panther.Bag(name, torch.randn(40, 8)) for name in ("a", "b", "c")]
+    >>> atlas = panther.make_atlas(bags, panther.Prototypes(torch.randn(4, 8)))
+    >>> atlas.weights.shape, len(atlas.shares)
+    ((3, 4), 4)
     """
+    centroids = as_prototypes(prototypes)
     settings = settings or AtlasSettings()
-    build(
-        settings.maps.method, prototypes, settings.maps.options
-    )  # refuses a setting that is not there before the work
-    pool = _Pool(len(prototypes), settings.exemplars)
-    failures: dict[str, str] = {}
-    describe = partial(describe_slide, prototypes=prototypes, settings=settings)
-    for _, slide in stream(describe, jobs, "looking at patches", work, failures):
-        pool.add(slide)
-    if not pool.slides:
-        reason = next(iter(failures.values()), "No file holds features.")
-        raise InputError(reason if len(failures) < 2 else f"None of the {len(failures)} slides could be read. {reason}")
-    found = _summed_up(pool, prototypes, settings, factors, failures)
-    return _with_pictures(found, {job.sample: job.image for job in jobs if job.image}, work)
-
-
-class _Pool:
-    """What is kept while slides stream by: rows of numbers, and at most as many candidates as will be shown."""
-
-    def __init__(self, count: int, number: int) -> None:
-        self.number = number
-        self.slides: list[str] = []
-        self.patients: list[str] = []
-        self.weights: list[np.ndarray] = []
-        self.members: list[np.ndarray] = []
-        self.contacts = no_contacts(count)
-        self.unplaced: dict[str, str] = {}  # slide -> why it has no contacts
-        self.best: dict[tuple[int, str], list[Exemplar]] = {(c, kind): [] for c in range(count) for kind in KINDS}
-
-    def add(self, facts: SlideFacts) -> None:
-        self.slides.append(facts.slide)
-        self.patients.append(facts.patient)
-        self.weights.append(facts.weights)
-        self.members.append(facts.members)
-        if facts.contacts is None:
-            self.unplaced[facts.slide] = facts.reason
-        else:
-            self.contacts = self.contacts.merge(facts.contacts)
-        fresh: dict[tuple[int, str], list[Exemplar]] = {}
-        for one in facts.exemplars:
-            fresh.setdefault((one.prototype, one.kind), []).append(one)
-        for key, more in fresh.items():
-            self.best[key] = CHOOSE[key[1]]([*self.best[key], *more], self.number)
-
-
-def _summed_up(
-    pool: _Pool, prototypes: Prototypes, settings: AtlasSettings, factors: Sequence[Factor], failures: Mapping[str, str]
-) -> Atlas:
-    weights, members = np.stack(pool.weights), np.stack(pool.members)
-    patients, shares = patient_means(weights, pool.patients, members.sum(1))
-    groups: list[GroupShare] = []
-    tests: list[ShareTest] = []
-    notes = [*_notes(pool, len(patients), members)]
-    if settings.maps.method in EVEN:
-        notes.append(
-            f"{settings.maps.method} gives every prototype the same π by construction; "
-            "shares are the part of the patches that belong most to it."
-        )
-    for one in factors:
-        groups += group_shares(one, patients, shares, settings.seed)
-        found, more = share_tests(one, patients, shares)
-        tests += found
-        notes += [*_absent(one, patients), *more]
-    return Atlas(
-        slides=tuple(pool.slides),
-        patients=tuple(pool.patients),
-        weights=weights,
-        members=members,
-        shares=tuple(mean_intervals(shares, settings.seed)),
-        groups=tuple(groups),
-        tests=tuple(tests),
-        cooccurrence=co_occurrence(weights, members.sum(1)),
-        contacts=pool.contacts,
-        exemplars=tuple(one for best in pool.best.values() for one in best),
-        settings=settings,
-        prototypes_hash=prototypes.content_hash(),
-        notes=tuple(notes),
-        failures=failures,
-        source=prototypes,
-    )
-
-
-def _with_pictures(found: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
-    wanted = list(by_slide(found.exemplars, images).items())
-    resolution = found.settings.maps.resolution
-    readings = [
-        Reading(slide, images[slide], resolution(images[slide], next(iter(at.values())).mpp), tuple(at.values()))
-        for slide, at in wanted
-    ]
-    pictures: dict[int, np.ndarray] = {}
-    failures = dict(found.failures)
-    for index, patches in stream(_read_all, readings, "reading exemplars", work, failures):
-        pictures.update(zip(wanted[index][1], patches, strict=True))
-    without = sorted({one.slide for one in found.exemplars} - set(images))
-    notes = [*found.notes, *_missing_images(without, bool(images))]
-    return replace(found, pictures=pictures, notes=tuple(notes), failures=failures)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Patches to read from one slide's image."""
-
-    sample: str  # name of the slide
-    image: Path
-    mpp: float | None
-    places: tuple[Place, ...]
-
-
-def _read_all(work: Reading) -> list[np.ndarray]:
-    return read_patches(work.image, work.mpp, work.places)
-
-
-def _notes(pool: _Pool, patients: int, members: np.ndarray) -> Iterable[str]:
-    slides = len(pool.slides)
-    if patients == 1:
-        yield "There is one patient only: shares have no intervals."
-    if slides < FEW_SLIDES:
-        few = "1 slide says" if slides == 1 else f"{slides} slides say"
-        yield f"{few} little about which prototypes occur together."
-    empty = np.flatnonzero(members.sum(0) == 0)
-    if len(empty):
-        yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: there is nothing to show of them."
-    if pool.unplaced:
-        slide, reason = next(iter(pool.unplaced.items()))
-        yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."
-
-
-def _absent(found: Factor, patients: Sequence[str]) -> list[str]:
-    missing = sum(patient not in found.values for patient in patients)
-    notes = (
-        [f"{found.column}: {missing} of {len(patients)} patients have no value and are left out."] if missing else []
-    )
-    if found.ordered:
-        notes.append(f"{found.column}: its numbers are taken as more or less of something (Spearman), not as names.")
-    return notes
-
-
-def _missing_images(slides: list[str], given: bool) -> list[str]:
-    if not slides:
-        return []
-    if not given:
-        return ["No slide images, so there are no pictures of patches; give their folder with `slides=`."]
-    return [
-        f"{len(slides)} slides with exemplars have no image of their name, e.g. {slides[0]}: those have no pictures."
-    ]
+    named = as_names(names, len(centroids)) or settings.maps.names
+    settings = replace(settings, maps=replace(settings.maps, names=named))
+    cohort = find_cohort(features, slides, table, split, groups, site, columns)
+    folder = None if output is None else Path(output)
+    if folder is not None:
+        given = [file for job in cohort.jobs for file in (*job.ref.files, job.image)]
+        check_output_folder(folder, WRITTEN, given, prototypes, table, names)
+    found = atlas_of(cohort.jobs, centroids, settings, cohort.factors, work=work)
+    found = replace(found, notes=(*cohort.notes, *found.notes), failures={**cohort.problems, **found.failures})
+    return found if folder is None else replace(found, files=tuple(write_atlas(found, folder)))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from panther.errors import InputError, listed
 from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob
-from panther.explain.jobs import find_images
-from panther.storage.bags import AS_WRITTEN, Reading
-from panther.storage.clinical import TCGA, Selection, select_slides
+from panther.explain.jobs import Images, find_images
+from panther.storage.bags import BagsLike
+from panther.storage.clinical import TCGA, USUAL, Columns, Selection, select_slides
 from panther.storage.tables import is_missing, plain_labels
 
 if TYPE_CHECKING:
@@ -29,22 +29,24 @@ class AtlasCohort:
 
 
 def find_cohort(
-    features: Path,
-    slides: Path | None = None,
-    table: Path | None = None,
+    features: BagsLike,
+    slides: Images = None,
+    table: "Path | str | pd.DataFrame | None" = None,
     split: str | None = None,
     groups: Sequence[str] = (),
     site: str | None = None,
-    reading: Reading = AS_WRITTEN,
+    columns: Columns = USUAL,
 ) -> AtlasCohort:
     """Slides with features (of the table, where there is one), their patients and images, and the columns to compare by."""
-    columns = [*groups, *([site] if site is not None else [])]
-    if columns and table is None:
-        raise InputError(f"`group=` and `site=` need a `table=` with the column {columns[0]!r}.")
-    repeated = [name for name in columns if columns.count(name) > 1]
+    compared = [*groups, *([site] if site is not None else [])]
+    if compared and table is None:
+        raise InputError(f"`groups=` and `site=` need a `table=` with the column {compared[0]!r}.")
+    repeated = [name for name in compared if compared.count(name) > 1]
     if repeated:
-        raise InputError(f"The column {repeated[0]!r} is asked for twice; give it once, with `group=` or with `site=`.")
-    chosen = select_slides(features, table, split, reading=reading)
+        raise InputError(
+            f"The column {repeated[0]!r} is asked for twice; give it once, with `groups=` or with `site=`."
+        )
+    chosen = select_slides(features, table, split, columns=columns)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = _patients(chosen, samples)
     images = _images(slides, samples)
@@ -52,7 +54,8 @@ def find_cohort(
     if chosen.table is None:
         return AtlasCohort(jobs, (), (*chosen.notes, *notes), chosen.problems)
     rows = chosen.table.with_ids().loc[samples]
-    factors = tuple(_factor(rows, name, table, patients, categories=name == site) for name in columns)
+    source = chosen.table.source
+    factors = tuple(_factor(rows, name, source, patients, categories=name == site) for name in compared)
     return AtlasCohort(jobs, factors, (*chosen.notes, *notes), chosen.problems)
 
 
@@ -67,31 +70,28 @@ def _patients(chosen: Selection, samples: Sequence[str]) -> tuple[dict[str, str]
     return {slide: slide for slide in samples}, [note] if len(samples) > 1 else []
 
 
-def _images(slides: Path | None, samples: Sequence[str]) -> Mapping[str, Path]:
+def _images(slides: Images, samples: Sequence[str]) -> Mapping[str, Path]:
     """Images by the slides' names, found as for maps."""
-    if slides is None:
-        return {}
-    if not slides.exists():
+    if isinstance(slides, (str, Path)) and not Path(slides).exists():
         raise InputError(f"{slides}: there is no such folder of slides; without `slides=` the atlas has no pictures.")
     images = find_images(slides, samples)
-    if not any(sample in images for sample in samples):
+    if slides is not None and not any(sample in images for sample in samples):
+        place = f"{slides}" if isinstance(slides, (str, Path)) else "`slides=`"
         raise InputError(
-            f"{slides}: none of the {len(samples)} slides has an image of its name there, e.g. {samples[0]}; "
+            f"{place}: none of the {len(samples)} slides has an image of its name there, e.g. {samples[0]}; "
             "give the folder of their images, or leave `slides=` out."
         )
     return images
 
 
-def _factor(
-    used: "pd.DataFrame", name: str, table: Path | None, patients: Mapping[str, str], *, categories: bool
-) -> Factor:
+def _factor(used: "pd.DataFrame", name: str, source: str, patients: Mapping[str, str], *, categories: bool) -> Factor:
     if name not in used.columns:
-        raise InputError(f"{table}: there is no column {name!r}; the columns are {listed(list(used.columns))}.")
+        raise InputError(f"{source}: there is no column {name!r}; the columns are {listed(list(used.columns))}.")
     written = plain_labels(used[name])
     present = written[~is_missing(written)]
     if present.empty:
-        raise InputError(f"{table}: the column {name!r} is empty for all {len(used)} slides; give another one.")
+        raise InputError(f"{source}: the column {name!r} is empty for all {len(used)} slides; give another one.")
     try:
         return factor(name, dict(present), patients, categories=categories)
     except InputError as error:
-        raise InputError(f"{table}: {error}") from error
+        raise InputError(f"{source}: {error}") from error

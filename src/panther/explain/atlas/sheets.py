@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from panther.explain import palette
+from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.exemplars import KINDS, LARGEST
-from panther.explain.atlas.make import Atlas
 from panther.explain.draw import DPI, INK, plain_text
 
 PALE, GREY = "#E8E8E8", "#666666"

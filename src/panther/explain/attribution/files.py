@@ -1,6 +1,6 @@
-"""Attributions on disk: numbers as JSON and CSV, the cohort's picture, and one picture a slide."""
+"""Attributions on disk: numbers as JSON and CSV, the cohort's picture, and one picture per slide."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,23 +14,23 @@ from panther.explain.maps import map_slide
 from panther.explain.scene import MapSettings
 from panther.storage.json_files import write_json
 from panther.storage.tables import write_spreadsheet
-from panther.types import Openable, Prototypes
+from panther.types import Prototypes
 from panther.version import __version__
 
 FORMAT = 1
 
 
-def write_attribution(found: Attribution, names: Mapping[int, str], folder: Path) -> list[Path]:
+def write_attribution(found: Attribution, folder: Path) -> list[Path]:
     """Write `attribution.json`, `attribution.csv` and `cohort.png`."""
     files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
-    write_json(files[0], described(found, names))
+    write_json(files[0], to_dict(found))
     write_spreadsheet(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(found))
-    draw.save(draw_cohort(found, names), files[2], dpi=150)
+    draw.save(draw_cohort(found, found.names), files[2], dpi=150)
     return files
 
 
-def described(found: Attribution, names: Mapping[int, str]) -> dict[str, Any]:
-    """Attribution of the cohort as plain values; those of the samples are in the CSV."""
+def to_dict(found: Attribution) -> dict[str, Any]:
+    """Attribution of the cohort as plain values; those of each slide or patient are in the CSV."""
     mean, size = found.contributions.mean(0), abs(found.contributions).mean(0)  # (K, P) each
     return {
         "format": FORMAT,
@@ -40,7 +40,7 @@ def described(found: Attribution, names: Mapping[int, str]) -> dict[str, Any]:
         "outputs": list(found.outputs),
         "samples": list(found.samples),
         "prototypes": [
-            {"prototype": c, "name": names.get(c), "colour": palette.colour(c)} for c in range(found.n_prototypes)
+            {"prototype": c, "name": found.names.get(c), "colour": palette.colour(c)} for c in range(found.n_prototypes)
         ],
         "cohort": [
             {
@@ -67,37 +67,32 @@ def _rows(found: Attribution) -> Iterator[tuple[Any, ...]]:
                 yield sample, output, prototype, statistic, share
 
 
-class Maps(NamedTuple):
+class SlidePictures(NamedTuple):
     """What became of the slides' pictures."""
 
     files: list[Path]
-    failures: dict[str, str]
     notes: list[str]
+    failures: dict[str, str]
 
 
 def write_slides(
     found: Attribution,
-    samples: Sequence[Openable],
-    jobs: Mapping[Path, SlideJob],
-    how: tuple[Prototypes, MapSettings],
+    jobs: Sequence[tuple[str, SlideJob]],
+    prototypes: Prototypes,
+    settings: MapSettings,
     folder: Path,
     work: Work = HERE,
-) -> Maps:
-    """Write `SLIDE.attribution.png` of every slide with coordinates; the slides of a patient share the patient's contributions.
+) -> SlidePictures:
+    """Write `SLIDE.attribution.png` of every slide with coordinates.
 
-    ``jobs`` say for each feature file which image belongs to it; ``how`` are the prototypes and settings of the model.
+    ``jobs`` are the slides, each with the name of the slide or patient that was attributed: slides of a patient share its contributions.
     """
-    row = {sample: number for number, sample in enumerate(found.samples)}
-    wanted = [
-        (jobs[path], outputs_to_show(found, row[ref.sample]))
-        for ref in samples
-        if ref.sample in row
-        for path in ref.files
-    ]
-    files: list[Path] = []
+    row = {name: number for number, name in enumerate(found.samples)}
+    wanted = [(job, outputs_to_show(found, row[name])) for name, job in jobs if name in row]
+    function = partial(_write_slide, prototypes=prototypes, settings=settings, folder=folder)
     failures: dict[str, str] = {}
-    without: list[str] = []
-    for index, file in stream(partial(_write_slide, how=how, folder=folder), wanted, "drawing", work, failures):
+    files, without = [], []
+    for index, file in stream(function, wanted, "drawing", work, failures):
         if file is None:
             without.append(wanted[index][0].sample)
         else:
@@ -110,13 +105,13 @@ def write_slides(
         )
     if without:
         notes.append(f"{len(without)} slides have no coordinates and no picture, e.g. {without[0]}.")
-    return Maps(files, failures, notes)
+    return SlidePictures(files, notes, failures)
 
 
 def _write_slide(
-    work: tuple[SlideJob, Sequence[Shown]], *, how: tuple[Prototypes, MapSettings], folder: Path
+    work: tuple[SlideJob, Sequence[Shown]], *, prototypes: Prototypes, settings: MapSettings, folder: Path
 ) -> Path | None:
-    (job, outputs), (prototypes, settings) = work, how
+    job, outputs = work
     bag = job.ref.open()
     if bag.places is None:
         return None

@@ -1,8 +1,9 @@
-"""Attribution of a trained model: which prototypes, and which of their statistics, drive each sample's prediction."""
+"""Attribution of a trained model: which prototypes, and which of their statistics, drive each prediction."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from panther.models.model import Model
 from panther.models.scaling import moments
 from panther.types import Openable
 
-ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations a sample
+ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations per slide or patient
 KINDS = ("exact", "shapley", "integrated-gradients")
 
 
@@ -36,18 +37,21 @@ class AttributionSettings:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What each prototype's statistic adds to each output of each sample, measured from the training slides' usual values."""
+    """What each prototype's statistic adds to each output of each slide or patient, measured from the training's usual values."""
 
     kind: str  # exact, shapley or integrated gradients
     outputs: tuple[str, ...]  # K
-    samples: tuple[str, ...]  # n
+    samples: tuple[str, ...]  # n slides or patients
     players: tuple[tuple[int, str], ...]  # P, (prototype, statistic)
     contributions: np.ndarray  # (n, K, P)
     values: np.ndarray  # (n, K), f(x)
     baseline: np.ndarray  # (K,), f(mean)
     prototypes_hash: str
     sampling_error: float | None = None  # largest standard error of a Shapley value; None where nothing was sampled
+    names: Mapping[int, str] = field(default_factory=dict)  # of the prototypes
     notes: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)  # slide or patient -> sentence
+    files: tuple[Path, ...] = ()  # that were written
 
     @property
     def gap(self) -> float:
@@ -112,15 +116,10 @@ def check_attributable(model: Model) -> None:
         )
 
 
-def attribute(
-    model: Model,
-    bags: Sequence[Openable],
-    settings: AttributionSettings | None = None,
-    *,
-    work: Work = HERE,
-) -> tuple[Attribution, dict[str, str]]:
-    """Attribution of every sample, and a sentence for each that could not be embedded."""
-    settings = settings or AttributionSettings()
+def attribute_bags(
+    model: Model, bags: Sequence[Openable], settings: AttributionSettings, *, work: Work = HERE
+) -> Attribution:
+    """Attribution of every bag; those that cannot be embedded are its failures."""
     check_attributable(model)
     assert model.prototypes is not None
     assert model.scaler is not None
@@ -149,7 +148,7 @@ def attribute(
     with torch.no_grad():
         baseline = f(mean[None])[0].numpy()
     sampled = [error for error in errors if error is not None]
-    found = Attribution(
+    return Attribution(
         kind.replace("-", " "),
         outputs.names,
         tuple(table.samples),
@@ -159,9 +158,9 @@ def attribute(
         baseline,
         model.prototypes.content_hash(),
         max(sampled) if sampled else None,
-        tuple(notes),
+        notes=tuple(notes),
+        failures=dict(table.failures),
     )
-    return found, dict(table.failures)
 
 
 def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:

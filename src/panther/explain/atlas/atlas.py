@@ -1,0 +1,226 @@
+"""The atlas of a cohort's prototypes: what each looks like, how much there is of it, in whom, and beside what."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from panther.aggregators import build
+from panther.errors import InputError
+from panther.evaluation.intervals import Interval
+from panther.execution import HERE, Work, stream
+from panther.explain.atlas.exemplars import CHOOSE, KINDS, Exemplar, Place, by_slide, read_patches
+from panther.explain.atlas.neighbours import Contacts, no_contacts
+from panther.explain.atlas.shares import (
+    Factor,
+    GroupShare,
+    ShareTest,
+    co_occurrence,
+    group_shares,
+    mean_intervals,
+    patient_means,
+    share_tests,
+)
+from panther.explain.atlas.worker import EVEN, AtlasJob, AtlasSettings, SlideFacts, describe_slide
+from panther.explain.jobs import none_of
+from panther.explain.names import label
+from panther.types import Prototypes
+
+FEW_SLIDES = 10  # below it correlations over slides are mostly chance
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Everything that files and pictures are made of; arrays are in the order of slides and prototypes."""
+
+    slides: tuple[str, ...]
+    patients: tuple[str, ...]  # of each slide
+    weights: np.ndarray  # (n, C), pi
+    members: np.ndarray  # (n, C), patches whose largest share it is
+    shares: tuple[Interval, ...]  # (C,), mean over patients
+    groups: tuple[GroupShare, ...]
+    tests: tuple[ShareTest, ...]
+    cooccurrence: np.ndarray  # (C, C), NaN where it is not defined
+    contacts: Contacts
+    exemplars: tuple[Exemplar, ...]  # by prototype and kind, the first ones first
+    settings: AtlasSettings
+    prototypes_hash: str
+    pictures: Mapping[int, np.ndarray] = field(default_factory=dict)  # index of the exemplar -> pixels (s, s, 3)
+    notes: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
+    source: Prototypes | None = None  # kept beside the atlas, so that other prototypes can be told from its own
+    files: tuple[Path, ...] = ()  # that were written
+
+    @property
+    def prototypes(self) -> int:
+        """Their number C."""
+        return int(self.weights.shape[1])
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Names that people gave."""
+        return self.settings.maps.names
+
+    def title(self, prototype: int) -> str:
+        """Prototype's number and name."""
+        return label(prototype, dict(self.names))
+
+    def chosen(self, prototype: int, kind: str) -> list[int]:
+        """Indices of a prototype's exemplars of one kind."""
+        return [i for i, one in enumerate(self.exemplars) if one.prototype == prototype and one.kind == kind]
+
+
+def atlas_of(
+    jobs: Sequence[AtlasJob],
+    prototypes: Prototypes,
+    settings: AtlasSettings | None = None,
+    factors: Sequence[Factor] = (),
+    *,
+    work: Work = HERE,
+) -> Atlas:
+    """Walk the slides once, keeping a few candidates per prototype, then sum up over patients and read the exemplars' pixels."""
+    settings = settings or AtlasSettings()
+    # refuses a setting that is not there before the work
+    build(settings.maps.method, prototypes, settings.maps.options)
+    pool = _Pool(len(prototypes), settings.exemplars)
+    failures: dict[str, str] = {}
+    describe = partial(describe_slide, prototypes=prototypes, settings=settings)
+    for _, slide in stream(describe, jobs, "looking at patches", work, failures):
+        pool.add(slide)
+    if not pool.slides:
+        raise InputError(none_of(failures, "could be read"))
+    found = _summed_up(pool, prototypes, settings, factors, failures)
+    return _with_pictures(found, {job.sample: job.image for job in jobs if job.image}, work)
+
+
+class _Pool:
+    """What is kept while slides stream by: rows of numbers, and at most as many candidates as will be shown."""
+
+    def __init__(self, count: int, number: int) -> None:
+        self.number = number
+        self.slides: list[str] = []
+        self.patients: list[str] = []
+        self.weights: list[np.ndarray] = []
+        self.members: list[np.ndarray] = []
+        self.contacts = no_contacts(count)
+        self.unplaced: dict[str, str] = {}  # slide -> why it has no contacts
+        self.best: dict[tuple[int, str], list[Exemplar]] = {(c, kind): [] for c in range(count) for kind in KINDS}
+
+    def add(self, facts: SlideFacts) -> None:
+        self.slides.append(facts.slide)
+        self.patients.append(facts.patient)
+        self.weights.append(facts.weights)
+        self.members.append(facts.members)
+        if facts.contacts is None:
+            self.unplaced[facts.slide] = facts.reason
+        else:
+            self.contacts = self.contacts.merge(facts.contacts)
+        fresh: dict[tuple[int, str], list[Exemplar]] = {}
+        for one in facts.exemplars:
+            fresh.setdefault((one.prototype, one.kind), []).append(one)
+        for key, more in fresh.items():
+            self.best[key] = CHOOSE[key[1]]([*self.best[key], *more], self.number)
+
+
+def _summed_up(
+    pool: _Pool, prototypes: Prototypes, settings: AtlasSettings, factors: Sequence[Factor], failures: Mapping[str, str]
+) -> Atlas:
+    weights, members = np.stack(pool.weights), np.stack(pool.members)
+    patients, shares = patient_means(weights, pool.patients, members.sum(1))
+    groups: list[GroupShare] = []
+    tests: list[ShareTest] = []
+    notes = [*_notes(pool, len(patients), members)]
+    if settings.maps.method in EVEN:
+        notes.append(
+            f"{settings.maps.method} gives every prototype the same π by construction; "
+            "shares are the part of the patches that belong most to it."
+        )
+    for one in factors:
+        groups += group_shares(one, patients, shares, settings.seed)
+        found, more = share_tests(one, patients, shares)
+        tests += found
+        notes += [*_absent(one, patients), *more]
+    return Atlas(
+        slides=tuple(pool.slides),
+        patients=tuple(pool.patients),
+        weights=weights,
+        members=members,
+        shares=tuple(mean_intervals(shares, settings.seed)),
+        groups=tuple(groups),
+        tests=tuple(tests),
+        cooccurrence=co_occurrence(weights, members.sum(1)),
+        contacts=pool.contacts,
+        exemplars=tuple(one for best in pool.best.values() for one in best),
+        settings=settings,
+        prototypes_hash=prototypes.content_hash(),
+        notes=tuple(notes),
+        failures=failures,
+        source=prototypes,
+    )
+
+
+def _with_pictures(found: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
+    wanted = list(by_slide(found.exemplars, images).items())
+    resolution = found.settings.maps.resolution
+    readings = [
+        PatchesToRead(slide, images[slide], resolution(images[slide], next(iter(at.values())).mpp), tuple(at.values()))
+        for slide, at in wanted
+    ]
+    pictures: dict[int, np.ndarray] = {}
+    failures = dict(found.failures)
+    for index, patches in stream(_read_all, readings, "reading exemplars", work, failures):
+        pictures.update(zip(wanted[index][1], patches, strict=True))
+    without = sorted({one.slide for one in found.exemplars} - set(images))
+    notes = [*found.notes, *_missing_images(without, bool(images))]
+    return replace(found, pictures=pictures, notes=tuple(notes), failures=failures)
+
+
+@dataclass(frozen=True)
+class PatchesToRead:
+    """Patches to read from one slide's image."""
+
+    sample: str  # name of the slide
+    image: Path
+    mpp: float | None
+    places: tuple[Place, ...]
+
+
+def _read_all(work: PatchesToRead) -> list[np.ndarray]:
+    return read_patches(work.image, work.mpp, work.places)
+
+
+def _notes(pool: _Pool, patients: int, members: np.ndarray) -> Iterable[str]:
+    slides = len(pool.slides)
+    if patients == 1:
+        yield "There is one patient only: shares have no intervals."
+    if slides < FEW_SLIDES:
+        few = "1 slide says" if slides == 1 else f"{slides} slides say"
+        yield f"{few} little about which prototypes occur together."
+    empty = np.flatnonzero(members.sum(0) == 0)
+    if len(empty):
+        yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: there is nothing to show of them."
+    if pool.unplaced:
+        slide, reason = next(iter(pool.unplaced.items()))
+        yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."
+
+
+def _absent(found: Factor, patients: Sequence[str]) -> list[str]:
+    missing = sum(patient not in found.values for patient in patients)
+    notes = (
+        [f"{found.column}: {missing} of {len(patients)} patients have no value and are left out."] if missing else []
+    )
+    if found.ordered:
+        notes.append(f"{found.column}: its numbers are taken as more or less of something (Spearman), not as names.")
+    return notes
+
+
+def _missing_images(slides: list[str], given: bool) -> list[str]:
+    if not slides:
+        return []
+    if not given:
+        return ["No slide images, so there are no pictures of patches; give their folder with `slides=`."]
+    return [
+        f"{len(slides)} slides with exemplars have no image of their name, e.g. {slides[0]}: those have no pictures."
+    ]
