@@ -9,10 +9,10 @@ import torch
 from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain import PALETTE, SlideMap, assign, draw_heatmaps, draw_side_by_side, grid, read_names
+from panther.explain import SlideMap, assign, draw_heatmaps, draw_side_by_side, grid, read_names
 from panther.explain.draw import bar_length, draw_map
 from panther.explain.geometry import blank_view
-from panther.explain.palette import OKABE_ITO, colour, difference, generate, oklab, table
+from panther.explain.palette import table
 from panther.explain.slide_map import overlay_pixels
 from panther.types import Bag, PatchSpec, Prototypes
 
@@ -60,31 +60,6 @@ def test_a_method_without_prototypes_has_no_map() -> None:
     bag, prototypes = bag_and_prototypes()
     with pytest.raises(InputError, match="does not assign"):
         assign(bag, build("deepsets", prototypes))
-
-
-def test_the_palette_is_what_its_rule_gives_and_a_shorter_one_is_its_beginning() -> None:
-    assert generate(64) == PALETTE
-    assert generate(20) == PALETTE[:20]
-    assert PALETTE[:7] == OKABE_ITO
-    assert len(set(PALETTE)) == 64
-
-
-def test_colours_begin_anew_after_the_last() -> None:
-    assert [colour(c) for c in (0, 63, 64, 130)] == [PALETTE[0], PALETTE[63], PALETTE[0], PALETTE[2]]
-    assert [f"#{r:02X}{g:02X}{b:02X}" for r, g, b in table(70).tolist()] == [colour(c) for c in range(70)]
-
-
-@pytest.mark.parametrize(("count", "least"), [(16, 0.07), (32, 0.05), (64, 0.035)])
-def test_no_two_colours_look_alike_to_any_eye(count: int, least: float) -> None:
-    lab = oklab(table(count))
-    between = difference(lab[:, :, None], lab[:, None])  # about 0.02 is just noticed
-    assert between[~np.eye(count, dtype=bool)].min() > least
-
-
-def test_greys_look_the_same_to_every_eye() -> None:
-    lab = oklab(np.array([[0, 0, 0], [128, 128, 128], [255, 255, 255]], np.uint8))
-    assert np.allclose(lab, lab[0], atol=1e-3)
-    assert np.allclose(lab[0, :, 0], [0, 0.6, 1], atol=2e-3)  # lightness of black, middle grey and white
 
 
 @pytest.mark.parametrize(
