@@ -13,8 +13,8 @@ Prototypes and embeddings
     that can be trained, `Panther` is all of it as a scikit-learn transformer.
 
 Prediction
-    `load_cohort` reads the clinical table, `make_splits` and `SiteKFold` make honest folds. `EmbeddingScaler`, `EmbeddingClassifier` and
-    `EmbeddingCox` follow `Panther` in a pipeline. `train` and `predict` make and use one model, `run_study` compares many.
+    `load_cohort` reads the clinical table (`Cohort`), `make_splits` and `SiteKFold` make honest folds (`Split`). `EmbeddingScaler`,
+    `EmbeddingClassifier` and `EmbeddingCox` follow `Panther` in a pipeline. `train` and `predict` make and use one model, `run_study` compares many.
 
 Looking
     `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
@@ -29,6 +29,10 @@ from panther.version import __version__
 if TYPE_CHECKING:
     from panther.aggregators import build
     from panther.aggregators.embed import embed
+    from panther.cohort.load import Cohort, load_cohort
+    from panther.cohort.site_kfold import SiteKFold
+    from panther.cohort.split import Split
+    from panther.cohort.splits import make_splits
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
     from panther.explain.atlas.make import make_atlas
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 # Imported when first used: `import panther` and `panther --help` stay fast.
 _HOMES = {
     "Bag": "panther.types",
+    "Cohort": "panther.cohort.load",
     "EmbeddingClassifier": "panther.estimators",
     "EmbeddingCox": "panther.estimators",
     "EmbeddingScaler": "panther.estimators",
@@ -51,20 +56,25 @@ _HOMES = {
     "Panther": "panther.estimators",
     "PatchSpec": "panther.types",
     "Prototypes": "panther.types",
+    "SiteKFold": "panther.cohort.site_kfold",
     "SlideEmbedding": "panther.types",
+    "Split": "panther.cohort.split",
     "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
     "embed": "panther.aggregators.embed",
     "list_bags": "panther.storage.bags",
+    "load_cohort": "panther.cohort.load",
     "load_prototypes": "panther.storage.prototypes",
     "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
+    "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",
     "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
 }
 __all__ = [
     "Bag",
+    "Cohort",
     "EmbeddingClassifier",
     "EmbeddingCox",
     "EmbeddingScaler",
@@ -73,15 +83,19 @@ __all__ = [
     "Panther",
     "PatchSpec",
     "Prototypes",
+    "SiteKFold",
     "SlideEmbedding",
+    "Split",
     "__version__",
     "attribute",
     "build",
     "embed",
     "list_bags",
+    "load_cohort",
     "load_prototypes",
     "make_atlas",
     "make_map",
+    "make_splits",
     "open_bag",
     "run_study",
     "save_prototypes",

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
-from panther.cohort.load import load_cohort
+from panther.cohort.load import load_cohort, make_cohort
+from panther.cohort.spec import TaskSpec
 from panther.errors import InputError
-from panther.storage.clinical import Columns
+from panther.storage.clinical import Columns, read_clinical
 
-LABEL = LabelEndpoint("label")
-TIMES = SurvivalEndpoint(time="days", event="event")
+LABEL = {"label": "label"}
+TIMES = {"time": "days", "event": "event"}
 
 
 def table(path: Path, text: str) -> Path:
@@ -26,7 +26,7 @@ def csv(tmp_path):
 
 
 def test_the_slides_of_a_patient_are_one_sample_and_ids_stay_strings(csv):
-    cohort = load_cohort(csv("slide_id,case_id,label,stain\n003.svs,07,a,x\n001,07,a,y\n002,8,b,x\n"), LABEL)
+    cohort = load_cohort(csv("slide_id,case_id,label,stain\n003.svs,07,a,x\n001,07,a,y\n002,8,b,x\n"), **LABEL)
     assert [(s.id, s.slides, s.patient) for s in cohort.samples] == [("07", ("001", "003"), "07"), ("8", ("002",), "8")]
     assert cohort.target.names == ("a", "b")
     np.testing.assert_array_equal(cohort.target.labels, [0, 1])
@@ -36,14 +36,14 @@ def test_the_slides_of_a_patient_are_one_sample_and_ids_stay_strings(csv):
 
 
 def test_on_request_every_slide_is_a_sample(csv):
-    cohort = load_cohort(csv("slide_id,case_id,label\n1,p,a\n2,p,b\n3,q,b\n"), LABEL, level="slide")
+    cohort = load_cohort(csv("slide_id,case_id,label\n1,p,a\n2,p,b\n3,q,b\n"), **LABEL, level="slide")
     assert [(s.id, s.patient) for s in cohort.samples] == [("1", "p"), ("2", "p"), ("3", "q")]
     np.testing.assert_array_equal(cohort.target.labels, [0, 1, 1])
 
 
 def test_patients_and_sites_are_read_from_tcga_barcodes(csv):
     text = "slide_id,label\nTCGA-AA-1234-01Z-00-DX1.X,a\nTCGA-AA-1234-01Z-00-DX2.Y,a\nTCGA-BB-9999-01Z-00-DX1.Z,b\n"
-    cohort = load_cohort(csv(text), LABEL)
+    cohort = load_cohort(csv(text), **LABEL)
     assert [(s.id, s.site, len(s.slides)) for s in cohort.samples] == [
         ("TCGA-AA-1234", "AA", 2),
         ("TCGA-BB-9999", "BB", 1),
@@ -53,7 +53,7 @@ def test_patients_and_sites_are_read_from_tcga_barcodes(csv):
 
 def test_missing_labels_and_features_are_counted_and_said(csv):
     path = csv("slide_id,case_id,label\n1,p,a\n2,q,\n3,r,b\n4,s,[Not Available]\n5,t,a\n5,t,a\n")
-    cohort = load_cohort(path, LABEL, features={"1", "2", "3", "99"})
+    cohort = make_cohort(read_clinical(path), TaskSpec(**LABEL), {"1", "2", "3", "99"})
     report = cohort.report
     assert (report.rows, report.samples, report.duplicates, dict(report.dropped)) == (6, 2, 1, {"no label": 2})
     assert report.missing_features == ("5",)
@@ -67,34 +67,34 @@ def test_missing_labels_and_features_are_counted_and_said(csv):
         (
             "x_censorship",
             ("1", "0", "1"),
-            SurvivalEndpoint(time="days", censorship="x_censorship"),
+            {"time": "days", "censorship": "x_censorship"},
             "1 = censored: 1 events",
         ),
         (
             "x_censorship",
             ("1.0", "0.0", "1.0"),
-            SurvivalEndpoint(time="days", event="x_censorship"),
+            {"time": "days", "event": "x_censorship"},
             "1 = event: 2 events",
         ),
         (
             "vital_status",
             ("Alive", "Dead", "alive"),
-            SurvivalEndpoint(time="days", event="vital_status"),
+            {"time": "days", "event": "vital_status"},
             "words: 1 events",
         ),
         (
             "vital_status",
             ("Alive", "Dead", "alive"),
-            SurvivalEndpoint(time="days", censorship="vital_status"),
+            {"time": "days", "censorship": "vital_status"},
             "words: 1 events",
         ),
-        ("x", ("0:LIVING", "1:DECEASED", "0:LIVING"), SurvivalEndpoint(time="days", event="x"), "words: 1 events"),
-        ("x", ("False", "True", "False"), SurvivalEndpoint(time="days", event="x"), "1 = event: 1 events"),
+        ("x", ("0:LIVING", "1:DECEASED", "0:LIVING"), {"time": "days", "event": "x"}, "words: 1 events"),
+        ("x", ("False", "True", "False"), {"time": "days", "event": "x"}, "1 = event: 1 events"),
     ],
 )
 def test_the_polarity_of_censorship_is_said_aloud(csv, header, rows, outcome, said):
     lines = "".join(f"{i},{10 + i},{status}\n" for i, status in enumerate(rows))
-    cohort = load_cohort(csv(f"slide_id,days,{header}\n{lines}"), outcome)
+    cohort = load_cohort(csv(f"slide_id,days,{header}\n{lines}"), **outcome)
     assert said in cohort.report.outcome
     assert header in cohort.report.outcome
     assert cohort.target.event[1] == (said != "1 = event: 2 events")
@@ -103,36 +103,36 @@ def test_the_polarity_of_censorship_is_said_aloud(csv, header, rows, outcome, sa
 
 def test_a_reversed_polarity_is_doubted(csv):
     text = "slide_id,os_survival_days,os_event,vital_status\n1,5,1,Alive\n2,6,1,Alive\n3,7,0,Dead\n"
-    assert any("reversed" in line for line in load_cohort(csv(text), SurvivalEndpoint("os")).report.sentences())
+    assert any("reversed" in line for line in load_cohort(csv(text), survival="os").report.sentences())
 
 
 @pytest.mark.parametrize(
-    ("columns", "endpoint"),
+    ("columns", "outcome"),
     [
-        ("dss_survival_days,dss_censorship", "dss"),
-        ("OS.time,OS", "os"),
-        ("PFI_MONTHS,PFI_STATUS", "pfi"),
-        ("survival_months,censorship", None),
-        ("dfi_survival_days,dfi_censorship", None),
+        ("dss_survival_days,dss_censorship", {"survival": "dss"}),
+        ("OS.time,OS", {"survival": "os"}),
+        ("PFI_MONTHS,PFI_STATUS", {"survival": "pfi"}),
+        ("survival_months,censorship", {"time": "survival_months"}),
+        ("dfi_survival_days,dfi_censorship", {"time": "dfi_survival_days"}),
     ],
 )
-def test_endpoints_are_found_by_habit(csv, columns, endpoint):
-    cohort = load_cohort(csv(f"slide_id,{columns}\n1,5,1\n2,6,0\n3,,0\n4,0,1\n"), SurvivalEndpoint(endpoint))
+def test_endpoints_are_found_by_their_usual_names(csv, columns, outcome):
+    cohort = load_cohort(csv(f"slide_id,{columns}\n1,5,1\n2,6,0\n3,,0\n4,0,1\n"), **outcome)
     assert len(cohort) == 2
     assert sum(cohort.report.dropped.values()) == 2
 
 
 def test_whole_numbers_are_classes_in_numeric_order(csv):
-    cohort = load_cohort(csv("slide_id,isup_grade\n1,10.0\n2,2.0\n3,2\n"), LabelEndpoint())
+    cohort = load_cohort(csv("slide_id,isup_grade\n1,10.0\n2,2.0\n3,2\n"))
     assert cohort.target.names == ("2", "10")
-    chosen = load_cohort(csv("slide_id,label\n1,b\n2,a\n3,c\n4,a\n"), LabelEndpoint(classes=("b", "a")))
+    chosen = load_cohort(csv("slide_id,label\n1,b\n2,a\n3,c\n4,a\n"), classes=("b", "a"))
     np.testing.assert_array_equal(chosen.target.labels, [0, 1, 1])
     assert list(chosen.report.dropped.values()) == [1]
 
 
 def test_columns_may_be_named(csv):
     text = "scan,who,hospital_no,label\n01,p,9,a\n02,p,9,a\n03,q,8,b\n"
-    cohort = load_cohort(csv(text), LABEL, columns=Columns("scan", "who", "hospital_no"))
+    cohort = load_cohort(csv(text), **LABEL, columns=Columns("scan", "who", "hospital_no"))
     assert [(s.id, s.slides, s.site) for s in cohort.samples] == [("p", ("01", "02"), "9"), ("q", ("03",), "8")]
 
 
@@ -141,7 +141,7 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
     frame = pd.read_csv(csv(text))
     frame.to_parquet(tmp_path / "t.parquet")
     for source in (csv(text), frame, tmp_path / "t.parquet"):
-        cohort = load_cohort(source, TIMES)
+        cohort = load_cohort(source, **TIMES)
         assert cohort.ids == ("p", "q")
         np.testing.assert_array_equal(cohort.target.time, [5, 7.5])
         np.testing.assert_array_equal(cohort.target.event, [True, False])
@@ -160,11 +160,11 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
         ("slide_id,days,event\n1,5,1\n2,6,2\n", TIMES, "event says 1, 2; expected 0 and 1"),
         (
             "slide_id,days,event\n1,5,1\n",
-            SurvivalEndpoint("dss"),
+            {"survival": "dss"},
             "dss_survival_days and dss_censorship.*slide_id, days, event",
         ),
         ("slide_id,a\n1,x\n2,y\n", LABEL, "no label column 'label'; known are slide_id, a"),
-        ("slide_id,a\n1,x\n2,y\n", LabelEndpoint(), "no label column by habit among slide_id, a"),
+        ("slide_id,a\n1,x\n2,y\n", {}, "no label column of a usual name among slide_id, a"),
         ("slide_id,label\n1,a\n1,b\n", LABEL, "1 slides have several rows that differ, e.g. 1"),
         ("slide_id,case_id,label\n1,p,a\n2,p,b\n", LABEL, "slides of patient p .* different labels, a, b"),
         ("slide_id,case_id,label\n1,p,a\n2,,b\n", LABEL, "1 rows have no case_id, the first is line 3"),
@@ -175,44 +175,56 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
         ("slide_id,label\n1,a\n2,b,y\n", LABEL, "not a readable table"),
         ("slide_id,label\n" + "".join(f"{i},{i / 7}\n" for i in range(20)), LABEL, "look like names or measurements"),
         (
-            "slide_id,os_survival_days,os_event,dss_days,dss_event\n1,5,1,4,1\n",
-            SurvivalEndpoint(),
+            "slide_id,os_survival_days,died,dss_days\n1,5,1,4\n",
+            {"event": "died"},
             "several endpoints, dss, os",
         ),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence_that_names_it(csv, text, outcome, said):
     with pytest.raises(InputError, match=said) as caught:
-        load_cohort(csv(text), outcome)
+        load_cohort(csv(text), **outcome)
     assert "t.csv" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_features_of_another_cohort_are_refused(csv):
     with pytest.raises(InputError, match="none of the 2 labelled slides has features"):
-        load_cohort(csv("slide_id,label\n1,a\n2,b\n"), LABEL, features={"x"})
+        load_cohort(csv("slide_id,label\n1,a\n2,b\n"), **LABEL, bags={"x": np.zeros((3, 2), np.float32)})
 
 
 @pytest.mark.parametrize(
     ("file", "outcome", "level", "expected"),
     [
-        ("classification/NSCLC/train.csv", LabelEndpoint(), "patient", (756, 848, {"LUAD": 374, "LUSC": 382})),
-        ("classification/panda/val.csv", LabelEndpoint(), "patient", (954, 954, None)),
-        ("classification/ebrains/test.csv", LabelEndpoint(), "slide", (573, 573, None)),
+        ("classification/NSCLC/train.csv", {}, "patient", (756, 848, {"LUAD": 374, "LUSC": 382})),
+        ("classification/panda/val.csv", {}, "patient", (954, 954, None)),
+        ("classification/ebrains/test.csv", {}, "slide", (573, 573, None)),
         (
             "survival/TCGA_KIRC_overall_survival_k=0/test_cptac.csv",
-            SurvivalEndpoint("dss"),
+            {"survival": "dss"},
             "patient",
             (179, 339, None),
         ),
     ],
 )
 def test_real_tables_are_read_by_their_habits(shared_data, file, outcome, level, expected):
-    report = load_cohort(shared_data / "tables" / file, outcome, level=level).report
+    report = load_cohort(shared_data / "tables" / file, **outcome, level=level).report
     assert (report.samples, report.slides) == expected[:2]
     assert expected[2] is None or report.counts == expected[2]
 
 
 def test_a_real_patient_with_two_diagnoses_is_refused_by_name(shared_data):
     with pytest.raises(InputError, match=r"patient_\d+ .* different labels, .* `level=slide`"):
-        load_cohort(shared_data / "tables" / "classification" / "ebrains" / "test.csv", LabelEndpoint())
+        load_cohort(shared_data / "tables" / "classification" / "ebrains" / "test.csv")
+
+
+def test_features_of_a_patient_are_one_bag_and_y_is_as_scikit_learn_takes_it(csv):
+    path = csv("slide_id,case_id,label,days,event,center\na1,a,x,5,1,L\nb1,b,y,6,0,M\na2.svs,a,x,5,1,L\nc1,c,y,9,1,M\n")
+    bags = {name: np.full((n, 2), n, np.float32) for n, name in enumerate(("a1", "a2", "b1", "other"), start=1)}
+    cohort = load_cohort(path, "label", bags=bags)
+    assert (cohort.ids, cohort.y.tolist()) == (("a", "b"), ["x", "y"])  # c has no features
+    assert [len(bag.open()) for bag in cohort.bags] == [3, 3]
+    assert (cohort.patients.tolist(), cohort.sites.tolist()) == (["a", "b"], ["L", "M"])
+    survival = load_cohort(str(path), **TIMES, columns={"site": "label"})
+    np.testing.assert_array_equal(survival.y, [[5, 1], [6, 0], [9, 1]])
+    assert survival.sites.tolist() == ["x", "y", "y"]

@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from panther.cohort.column_splits import column_splits
-from panther.cohort.endpoints import LabelEndpoint
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
 from panther.study.file import Study
@@ -23,7 +22,7 @@ def table(tmp_path):
 
 
 def splits_of(table, column, level="patient", **more):
-    return column_splits(load_cohort(table, LabelEndpoint("subtype"), level=level), column, **more)
+    return column_splits(load_cohort(table, label="subtype", level=level), column, **more)
 
 
 def test_every_fold_is_tested_once_in_its_natural_order(table):

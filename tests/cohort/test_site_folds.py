@@ -6,11 +6,13 @@ import time
 import numpy as np
 import pytest
 
-from panther.cohort.endpoints import SurvivalEndpoint
+from panther.cohort.balance import balance_of
 from panther.cohort.load import load_cohort
 from panther.cohort.site_folds import Effort, imbalance, site_preserving
+from panther.cohort.spec import SplitSpec
+from panther.cohort.split import shared_sites
 from panther.cohort.split_files import assign, read_splits
-from panther.cohort.splits import SplitSettings, balance_of, balanced_splits, shared_sites
+from panther.cohort.splits import balanced_splits
 from panther.errors import InputError
 
 NONE_NEEDED = np.zeros(3, dtype=bool)
@@ -64,13 +66,13 @@ def test_more_folds_than_sites_is_refused():
 
 def test_kirc_is_balanced_better_than_the_shipped_folds_in_seconds(shared_data):
     files = read_splits(shared_data / "tables" / "survival")
-    cohort = load_cohort(files.table(external=False), SurvivalEndpoint("dss"))
+    cohort = load_cohort(files.table(external=False), survival="dss")
     given, _ = assign(files, cohort)
     shipped = np.zeros(len(cohort), dtype=int)
     for number, split in enumerate(given):
         shipped[cohort.positions(split.test["test"])] = number
     start = time.perf_counter()
-    made, balance = balanced_splits(cohort, "site-kfold", SplitSettings(k=5, seed=0))
+    made, balance = balanced_splits(cohort, SplitSpec(scheme="site-kfold", k=5, seed=0))
     assert time.perf_counter() - start < 20
     reference = balance_of(cohort.target, shipped, 5)
     assert balance.imbalance < reference.imbalance

@@ -9,10 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from panther.cli import splits as command
-from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
 from panther.cohort.load import Cohort, load_cohort
-from panther.cohort.split_files import assign, read_splits, write_splits
-from panther.cohort.splits import SplitSettings, make_splits
+from panther.cohort.split_files import assign, read_splits
+from panther.cohort.split_output import write_splits
+from panther.cohort.splits import make_splits
 from panther.errors import InputError
 from panther.storage.clinical import Columns
 
@@ -29,7 +29,7 @@ def table(tmp_path) -> Path:
 
 @pytest.fixture
 def cohort(table) -> Cohort:
-    return load_cohort(table, LabelEndpoint("label"))
+    return load_cohort(table, label="label")
 
 
 def fold(folder: Path, **parts: list[int]) -> Path:
@@ -40,7 +40,7 @@ def fold(folder: Path, **parts: list[int]) -> Path:
 
 
 def test_what_is_written_is_read_again_and_the_rows_are_the_tables_own(cohort, table, tmp_path):
-    made = make_splits(cohort, "kfold", SplitSettings(k=3, val=True))
+    made = make_splits(cohort, "kfold", k=3, val=True)
     write_splits(tmp_path / "out", "study", cohort, made, {"seed": 0})
     assert assign(read_splits(tmp_path / "out"), cohort)[0] == made
     assert assign(read_splits(tmp_path / "out" / "study"), cohort)[0] == made  # the common beginning of the names
@@ -54,16 +54,16 @@ def test_what_is_written_is_read_again_and_the_rows_are_the_tables_own(cohort, t
 
 
 def test_fewer_folds_do_not_mix_with_those_of_an_earlier_run(cohort, tmp_path):
-    write_splits(tmp_path, "s", cohort, make_splits(cohort, "kfold", SplitSettings(k=4)), {})
-    write_splits(tmp_path, "s", cohort, make_splits(cohort, "kfold", SplitSettings(k=4, seed=1)), {})
+    write_splits(tmp_path, "s", cohort, make_splits(cohort, "kfold", k=4), {})
+    write_splits(tmp_path, "s", cohort, make_splits(cohort, "kfold", k=4, seed=1), {})
     with pytest.raises(InputError, match=r"s_k=3.*earlier split"):
-        write_splits(tmp_path, "s", cohort, make_splits(cohort, "kfold", SplitSettings(k=3)), {})
+        write_splits(tmp_path, "s", cohort, make_splits(cohort, "kfold", k=3), {})
     with pytest.raises(InputError, match="name of split folders"):
         write_splits(tmp_path, "../s", cohort, [], {})
 
 
 def test_a_run_that_stops_half_way_leaves_no_summary(cohort, tmp_path):
-    made = make_splits(cohort, "kfold", SplitSettings(k=3))
+    made = make_splits(cohort, "kfold", k=3)
     write_splits(tmp_path, "s", cohort, made, {"seed": 0})
     (tmp_path / "s_k=2" / "train.csv").unlink()
     (tmp_path / "s_k=2" / "train.csv").mkdir()  # cannot be replaced by a file
@@ -78,7 +78,7 @@ def test_named_columns_serve_in_split_files_too(tmp_path):
     (tmp_path / "s_k=0" / "train.csv").write_text("scan,who\n1,p\n2,p\n3,q\n")
     (tmp_path / "s_k=0" / "test.csv").write_text("scan,who\n4,r\n5,s\n")
     names = Columns("scan", "who")
-    cohort = load_cohort(tmp_path / "t.csv", LabelEndpoint(), columns=names)
+    cohort = load_cohort(tmp_path / "t.csv", columns=names)
     (split,), _ = assign(read_splits(tmp_path / "s"), cohort, names)
     assert (split.train, split.test["test"]) == (("p", "q"), ("r", "s"))
 
@@ -143,7 +143,7 @@ def test_folders_that_are_no_splits_are_refused_by_name(tmp_path):
 
 def test_the_real_kirc_folds_are_disjoint_in_patients_and_sites(shared_data):
     files = read_splits(shared_data / "tables" / "survival")
-    cohort = load_cohort(files.table(), SurvivalEndpoint("dss"))
+    cohort = load_cohort(files.table(), survival="dss")
     splits, report = assign(files, cohort)
     assert cohort.report.dropped["no dss_censorship or dss_survival_days"] == 9
     assert [len(split.test["test"]) for split in splits] == [57, 78, 139, 95, 133]
@@ -186,7 +186,10 @@ def test_the_command_refuses_what_makes_no_sense(table, tmp_path):
         ((table,), "Give --scheme"),
         ((table, "--scheme", "kfold"), "with -o FOLDER"),
         ((table, "--scheme", "holdout", "-o", tmp_path, "--shares", "80:20"), "not train:val:test"),
-        ((table, "--scheme", "kfold", "-o", tmp_path, "--label", "x", "--survival", "os"), "not both"),
+        (
+            (table, "--scheme", "kfold", "-o", tmp_path, "--label", "x", "--survival", "os"),
+            "either a label column or a survival",
+        ),
     ):
         with pytest.raises(InputError, match=said):
             run(*arguments)

@@ -6,19 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
+from panther.cohort.balance import strata
 from panther.cohort.load import Cohort, load_cohort
-from panther.cohort.splits import (
-    SCHEMES,
-    Split,
-    SplitSettings,
-    balanced_splits,
-    check,
-    deal,
-    make_splits,
-    shared_sites,
-    strata,
-)
+from panther.cohort.spec import SplitSpec
+from panther.cohort.split import Split, check, shared_sites
+from panther.cohort.splits import SCHEMES, balanced_splits, deal, make_splits
 from panther.errors import InputError
 
 
@@ -31,8 +23,8 @@ def cohort(n: int = 200, *, survival: bool = False, level: str = "patient", seed
     )
     frame["label"], frame["center"] = label[patient], [f"site{i}" for i in site[patient]]
     frame["days"], frame["event"] = rng.integers(1, 3000, n)[patient], (rng.random(n) < 0.25).astype(int)[patient]
-    outcome = SurvivalEndpoint(time="days", event="event") if survival else LabelEndpoint("label")
-    return load_cohort(frame, outcome, level=level)
+    outcome = {"time": "days", "event": "event"} if survival else {"label": "label"}
+    return load_cohort(frame, **outcome, level=level)
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
@@ -41,7 +33,7 @@ def cohort(n: int = 200, *, survival: bool = False, level: str = "patient", seed
 def test_every_sample_is_used_and_no_patient_is_divided(scheme, survival, level):
     everybody = cohort(survival=survival, level=level)
     patient = {sample.id: sample.patient for sample in everybody.samples}
-    splits = make_splits(everybody, scheme, SplitSettings(k=4, val=True))
+    splits = make_splits(everybody, scheme, k=4, val=True)
     assert len(splits) == (1 if scheme == "holdout" else 4)
     for split in splits:
         assert sorted(name for ids in split.parts().values() for name in ids) == sorted(everybody.ids)
@@ -58,7 +50,7 @@ def test_every_sample_is_used_and_no_patient_is_divided(scheme, survival, level)
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_the_seed_decides(scheme):
     everybody = cohort()
-    one, again, other = (make_splits(everybody, scheme, SplitSettings(k=4, seed=seed)) for seed in (1, 1, 2))
+    one, again, other = (make_splits(everybody, scheme, k=4, seed=seed) for seed in (1, 1, 2))
     assert one == again
     assert one != other
 
@@ -66,7 +58,7 @@ def test_the_seed_decides(scheme):
 @pytest.mark.parametrize("survival", [False, True])
 def test_kfold_deals_every_stratum_evenly(survival):
     everybody = cohort(survival=survival)
-    splits, balance = balanced_splits(everybody, "kfold", SplitSettings(k=5))
+    splits, balance = balanced_splits(everybody, SplitSpec(scheme="kfold", k=5))
     tests = [everybody.positions(split.test["test"]) for split in splits]
     tally = np.array([np.bincount(strata(everybody.target)[rows], minlength=8) for rows in tests])
     assert np.ptp(tally, axis=0).max() <= 1
@@ -79,7 +71,7 @@ def test_kfold_deals_every_stratum_evenly(survival):
 @pytest.mark.parametrize("shares", [(50, 25, 25), (80, 10, 10), (0.7, 0, 0.3)])
 def test_a_holdout_keeps_the_shares_in_every_class(shares):
     everybody = cohort(400)
-    (split,) = make_splits(everybody, "holdout", SplitSettings(shares=shares))
+    (split,) = make_splits(everybody, "holdout", shares=shares)
     wanted = np.array(shares) / sum(shares)
     for label in range(3):
         mine = everybody.target.labels == label
@@ -111,39 +103,37 @@ def frame(**columns: list) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("scheme", "settings", "said"),
     [
-        ("kfold", SplitSettings(k=7), "7 folds need at least 7 patients, but there are 6"),
-        ("kfold", SplitSettings(k=1), "1 folds are too few"),
-        ("kfold", SplitSettings(k=2, val=True), "at least -k 3"),
-        ("site-kfold", SplitSettings(k=3), "3 folds need at least 3 sites, but there are 2"),
-        ("holdout", SplitSettings(shares=(1, 0, 0)), "leave nobody"),
-        ("random", SplitSettings(), "choose holdout, kfold, site-kfold"),
+        ("kfold", {"k": 7}, "7 folds need at least 7 patients, but there are 6"),
+        ("kfold", {"k": 1}, "`k=`: expected greater than or equal to 2, not 1"),
+        ("kfold", {"k": 2, "val": True}, "at least `k=3`"),
+        ("site-kfold", {"k": 3}, "3 folds need at least 3 sites, but there are 2"),
+        ("holdout", {"shares": (1, 0, 0)}, "leave nobody"),
+        ("random", {}, "choose holdout, kfold, site-kfold"),
     ],
 )
 def test_a_scheme_that_cannot_be_is_refused(scheme, settings, said):
-    small = load_cohort(frame(label=list("aabbab"), center=list("xxxyyy")), LabelEndpoint("label"))
+    small = load_cohort(frame(label=list("aabbab"), center=list("xxxyyy")), label="label")
     with pytest.raises(InputError, match=said):
-        make_splits(small, scheme, settings)
+        make_splits(small, scheme, **settings)
 
 
 def test_sites_must_be_known_to_be_kept_whole():
-    without = load_cohort(frame(label=list("aabb")), LabelEndpoint("label"))
+    without = load_cohort(frame(label=list("aabb")), label="label")
     with pytest.raises(InputError, match=r"4 of 4 samples have no site.*`columns.site`"):
-        make_splits(without, "site-kfold", SplitSettings(k=2))
+        make_splits(without, "site-kfold", k=2)
 
 
 def test_a_fold_without_events_and_a_class_absent_from_training_are_refused():
-    few = load_cohort(
-        frame(days=list(range(1, 9)), event=[1, 1, 0, 0, 0, 0, 0, 0]), SurvivalEndpoint(time="days", event="event")
-    )
+    few = load_cohort(frame(days=list(range(1, 9)), event=[1, 1, 0, 0, 0, 0, 0, 0]), time="days", event="event")
     with pytest.raises(InputError, match=r"fold \d, none of the 2 samples of test has the event; use fewer folds"):
-        make_splits(few, "kfold", SplitSettings(k=4))
-    rare = load_cohort(frame(label=list("aaaabbbbc")), LabelEndpoint("label"))
+        make_splits(few, "kfold", k=4)
+    rare = load_cohort(frame(label=list("aaaabbbbc")), label="label")
     with pytest.raises(InputError, match=r"fold \d, no training sample is of class c"):
-        make_splits(rare, "kfold", SplitSettings(k=3))
+        make_splits(rare, "kfold", k=3)
 
 
 def test_a_patient_in_two_parts_is_refused_by_name():
-    slides = load_cohort(frame(label=list("abab")).assign(case_id=list("ppqq")), LabelEndpoint("label"), level="slide")
+    slides = load_cohort(frame(label=list("abab")).assign(case_id=list("ppqq")), label="label", level="slide")
     with pytest.raises(InputError, match=r"1 patients are in two parts, e\.g\. p in train and test"):
         check(slides, Split(("s0", "s2", "s3"), (), {"test": ("s1",)}), "fold 0")
     notes = check(slides, Split(("s0", "s1"), (), {"test": ("s2",)}), "fold 0")

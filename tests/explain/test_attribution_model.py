@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 
 from cli.running import Runner, strict_json
 from panther.aggregators import embed_cohort
-from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
 from panther.explain.attribution import AttributionSettings, attribute
@@ -52,8 +51,8 @@ class Trained:
         self.bags = self.listing.refs
 
     def __call__(self, survival: bool = False, **changes: Any) -> Model:
-        outcome = SurvivalEndpoint("dss") if survival else LabelEndpoint("subtype")
-        cohort = load_cohort(self.folder / "table.csv", outcome, self.listing, "slide")
+        outcome = {"survival": "dss"} if survival else {"label": "subtype"}
+        cohort = load_cohort(self.folder / "table.csv", **outcome, bags=self.listing, level="slide")
         return train_model(self.bags, cohort.target, replace(RECIPE, **changes))[0]
 
 

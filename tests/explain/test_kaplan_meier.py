@@ -9,7 +9,6 @@ from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 
 from cli.running import Runner, strict_json
-from panther.cohort.endpoints import SurvivalEndpoint
 from panther.cohort.load import Cohort, load_cohort
 from panther.errors import InputError
 from panther.explain.kaplan_meier import Proportions, by_patient, compare, read_proportions
@@ -40,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def cohort(folder: Path) -> Cohort:
-    return load_cohort(folder / "t.csv", SurvivalEndpoint("os"))
+    return load_cohort(folder / "t.csv", survival="os")
 
 
 def test_curves_limits_and_p_values_are_those_of_lifelines(folder: Path) -> None:

@@ -7,7 +7,6 @@ import h5py
 import numpy as np
 import pytest
 
-from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
 from panther.cohort.load import load_cohort
 from panther.cohort.targets import Classes
 from panther.errors import InputError
@@ -36,7 +35,7 @@ def cohort(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cohort")
     generate(folder, patients=30)
     listing = list_bags(folder / "features")
-    loaded = load_cohort(folder / "table.csv", LabelEndpoint("subtype"), listing)
+    loaded = load_cohort(folder / "table.csv", label="subtype", bags=listing)
     paths = {ref.sample: ref.files for ref in listing.refs}
     return [BagRef(s.id, tuple(p for slide in s.slides for p in paths[slide])) for s in loaded.samples], loaded, folder
 
@@ -76,7 +75,7 @@ def test_the_same_seed_gives_the_same_file(cohort, tmp_path):
 
 def test_survival_models_predict_risks(cohort):
     bags, _, folder = cohort
-    loaded = load_cohort(folder / "table.csv", SurvivalEndpoint("dss"), list_bags(folder / "features"))
+    loaded = load_cohort(folder / "table.csv", survival="dss", bags=folder / "features")
     for loss in ("cox", "nll"):
         model, _ = train_model(bags, loaded.target, replace(RECIPE, loss=Named(name=loss)))
         assert predict_bags(model, bags)[1]["risk"].shape == (30,)

@@ -21,6 +21,13 @@ def reading(encoder_name: str | None, mixed: bool) -> Any:
     return Reading(encoder_name, mixed)
 
 
+def columns(slide: str | None, patient: str | None, site: str | None = None) -> Any:
+    """Names of columns of the clinical table, where they are not the usual ones."""
+    from panther.storage.clinical import Columns
+
+    return Columns(slide, patient, site)
+
+
 def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> int:
     """Where the number is left to us: a small job stays in this process, because starting workers takes longer than the work.
 

@@ -15,6 +15,7 @@ _OPTIONS: dict[str | tuple[str, str], str] = {
     "by_patient": "--level patient",
     "formats": "--format",
     "groups": "--group",
+    "k": "-k",
     "labels": "--patch-labels",
     "mpp_table": "--slide-mpp-table",
     "n_prototypes": "-C",

@@ -97,17 +97,18 @@ def kaplan_meier(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Survival of patients with little, some and much of each prototype: Kaplan-Meier curves and log-rank tests."""
-    from panther.cohort.load import load_cohort
+    from panther.cohort.load import make_cohort
     from panther.cohort.spec import TaskSpec
     from panther.explain.kaplan_meier import by_patient, compare, read_proportions, write_curves
     from panther.explain.names import label, read_names
+    from panther.storage.clinical import read_clinical
     from panther.storage.inputs import check_output_folder
 
     spec = common.checked(TaskSpec, survival=survival, time=time, event=event, censorship=censorship)
     found = read_proportions(proportions)
     named = read_names(names, found.pi.shape[1]) if names else {}
     check_output_folder(output, ("km.json", "km.csv", "km.png"), proportions, table, names)
-    patients = by_patient(found, load_cohort(table, spec.endpoint()))
+    patients = by_patient(found, make_cohort(read_clinical(table), spec))
     curves, notes = compare(patients)
     files = write_curves(curves, named, [*patients.notes, *notes], output)
     ordered = sorted(curves, key=lambda one: one.p)

@@ -48,11 +48,11 @@ def train(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Train one final model on all samples of the table, or of one part of it, and save it as one file."""
-    from panther.cohort.load import load_cohort
+    from panther.cohort.load import make_cohort
     from panther.cohort.spec import TaskSpec
     from panther.models.model_file import save_model
     from panther.models.train import train_model
-    from panther.storage.bags import join, list_bags
+    from panther.storage.bags import list_bags
     from panther.storage.clinical import read_clinical, without_features
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
@@ -64,11 +64,10 @@ def train(
     _check_prototypes(method, n_prototypes, given, prototypes)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
     check_output(output, listing.refs, table, prototypes)
-    cohort = load_cohort(read_clinical(table, split), spec.endpoint(), listing, spec.level)
+    cohort = make_cohort(read_clinical(table, split), spec, [ref.sample for ref in listing.refs])
     changed: dict[str, Any] = {"device": common.checked_device(device)} | ({} if epochs is None else {"epochs": epochs})
     recipe = replace(recipe, training=replace(recipe.training, **changed))
-    refs = {ref.sample: ref for ref in listing.refs}
-    bags = [join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples]
+    bags = cohort.join_bags(listing)
     with common.open_work(workers, bags) as work:
         patients = {s.id: s.patient for s in cohort.samples}
         model, failures = train_model(bags, cohort.target, recipe, given, patients=patients, work=work)

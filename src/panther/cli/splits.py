@@ -1,20 +1,13 @@
 """`panther splits`: make honest splits of a clinical table, or check those that are there."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-
-if TYPE_CHECKING:
-    from panther.cohort.endpoints import Endpoint
-    from panther.cohort.load import Cohort
-    from panther.cohort.splits import Balance, Split
-
-TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 
 
 def splits(
@@ -48,101 +41,81 @@ def splits(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Divide a cohort at patient level, or check given splits for leakage."""
-    from panther.cohort.site_folds import Effort
-    from panther.cohort.splits import SplitSettings
     from panther.errors import InputError
-    from panther.storage.clinical import Columns
 
-    endpoint = _endpoint(label, classes, (survival, time, event, censorship))
-    columns = Columns(slide_column, patient_column, site_column)
+    task = {"label": label, "classes": _classes(classes), "survival": survival, "time": time, "event": event}
+    columns = common.columns(slide_column, patient_column, site_column)
+    task |= {"censorship": censorship, "level": level.value, "columns": columns}
     if scheme is None:
-        _check(given or table, table if given else None, endpoint, (level.value, columns), as_json=as_json)
+        _check(given or table, table if given else None, task, as_json=as_json)
         return
     if given is not None or output is None:
         raise InputError(
             "Give --scheme with -o FOLDER to make splits, or --check SPLITS without --scheme to check them."
         )
-    settings = SplitSettings(k, seed, _shares(shares), val, Effort(seconds=seconds))
-    _make(table, endpoint, (level.value, columns), (scheme, settings, output, name), as_json=as_json)
+    settings = {"scheme": scheme, "k": k, "seed": seed, "shares": _shares(shares), "val": val, "seconds": seconds}
+    _make(table, task, settings, output, name, as_json=as_json)
 
 
-def _make(table: Path, endpoint: "Endpoint", how: tuple[Any, Any], request: tuple[Any, ...], *, as_json: bool) -> None:
-    """Make, tell and write splits."""
+def _make(
+    table: Path, task: dict[str, Any], settings: dict[str, Any], output: Path, name: str | None, *, as_json: bool
+) -> None:
+    """Make splits, write them and say what they hold."""
+    from panther.cohort import split_output
     from panther.cohort.load import load_cohort
-    from panther.cohort.split_files import read_splits, write_splits
-    from panther.cohort.splits import balanced_splits, check
-    from panther.version import __version__
+    from panther.cohort.spec import SplitSpec, checked
+    from panther.cohort.split import check
+    from panther.cohort.split_files import split_source
+    from panther.cohort.splits import balanced_splits
 
-    scheme, settings, output, name = request
-    level, columns = how
-    _keep_given(table, output, name or _plain_name(table))
-    source = table if table.suffix in TABLE_SUFFIXES else read_splits(table).table(external=False)
-    cohort = load_cohort(source, endpoint, level=level, columns=columns)
-    made, balance = balanced_splits(cohort, scheme, settings)
+    name = name or split_output.plain_name(table)
+    split_output.check_splits_output(output, name, table)
+    spec = checked(SplitSpec, **settings)
+    cohort = load_cohort(split_source(table), **task)
+    made, balance = balanced_splits(cohort, spec)
     notes = [note for number, split in enumerate(made) for note in check(cohort, split, f"fold {number}")]
     if balance is not None and balance.hit_time_limit:
-        notes.append("The clock stopped the solver; another machine may find other folds. Raise --seconds.")
-    about = {
-        "scheme": scheme,
-        "settings": asdict(settings),
-        "level": level,
-        "cohort": _digest(cohort),
-        "version": __version__,
-        **_result(cohort, made, balance),
-    }
-    files = write_splits(output, name or _plain_name(table), cohort, made, about)
-    lines = [*cohort.report.sentences(), *_lines(cohort, made, balance), f"Wrote {len(files)} files to {output}."]
-    result = {**about, "files": [str(path) for path in files], "report": cohort.report.to_dict()}
+        notes.append("The clock stopped the solver; another machine may find other folds. Raise `seconds=`.")
+    held = split_output.about_splits(cohort, made, balance)
+    about = {**split_output.about_made(spec, cohort), "level": task["level"], **held}
+    written = split_output.write_splits(output, name, cohort, made, about)
+    lines = [*cohort.report.sentences(), *_lines(about), f"Wrote {len(written)} files to {output}."]
+    result = {**about, "files": [str(path) for path in written], "report": cohort.report.to_dict()}
     common.report(result, lines, {}, as_json=as_json, notes=notes)
 
 
-def _keep_given(table: Path, output: Path, name: str) -> None:
-    """Refuse to write over the splits, or the table, that are read."""
-    from panther.storage.inputs import check_output
-
-    given = [table, *(table.rglob("*.csv") if table.is_dir() else table.parent.glob(f"{table.name}_k=*/*.csv"))]
-    for file in (output / f"{name}.json", *output.glob(f"{name}_k=*/*.csv")):
-        check_output(file, given)
-
-
-def _check(given: Path, table: Path | None, endpoint: "Endpoint", how: tuple[Any, Any], *, as_json: bool) -> None:
+def _check(given: Path, table: Path | None, task: dict[str, Any], *, as_json: bool) -> None:
     """Check given splits and tell how alike their test folds are."""
+    from panther.cohort import split_files as files
+    from panther.cohort.balance import balance_of_tests
     from panther.cohort.load import load_cohort
-    from panther.cohort.split_files import assign, read_splits
+    from panther.cohort.split_output import about_splits
     from panther.errors import InputError
 
-    level, columns = how
-    if table is None and given.suffix in TABLE_SUFFIXES and given.suffix != ".tsv":
+    if table is None and given.suffix in files.TABLE_SUFFIXES and given.suffix != ".tsv":
         raise InputError(
             f"{given}: what shall be done with the table? Give --scheme kfold, holdout or site-kfold, or --check SPLITS."
         )
-    files = read_splits(given)
-    if table is None and not files.has_rows():
+    splits = files.read_splits(given)
+    if table is None and not splits.has_rows():
         raise InputError(
             f"{given}: these splits only name slides; give the clinical table too: panther splits TABLE --check {given}."
         )
-    cohort = load_cohort(table or files.table(), endpoint, level=level, columns=columns)
-    found, report = assign(files, cohort, columns)
-    balance = _balance_of_tests(cohort, found)
-    lines = [*cohort.report.sentences(), *_lines(cohort, found, balance), "No patient is in two parts of a fold."]
+    cohort = load_cohort(table or splits.table(), **task)
+    found, report = files.assign(splits, cohort, task["columns"])
+    about = about_splits(cohort, found, balance_of_tests(cohort, found))
+    lines = [*cohort.report.sentences(), *_lines(about), "No patient is in two parts of a fold."]
     if report.left_out:
         lines.append(f"{report.left_out} names in the splits have no usable row in the table and are left out.")
     shared = {fold: sites for fold, sites in report.shared_sites.items() if sites}
     some = f"{len(shared)} of {len(found)} folds, e.g. {', '.join(next(iter(shared.values()))[:5])}" if shared else ""
     lines.append(f"Sites in training and test: {some}." if shared else "No site is in training and test of a fold.")
-    result = {**_result(cohort, found, balance), "left_out": report.left_out, "shared_sites": report.shared_sites}
+    result = {**about, "left_out": report.left_out, "shared_sites": report.shared_sites}
     common.report({**result, "report": cohort.report.to_dict()}, lines, {}, as_json=as_json, notes=report.notes)
 
 
-def _endpoint(label: str | None, classes: str | None, survival: tuple[str | None, ...]) -> "Endpoint":
-    from panther.cohort.endpoints import LabelEndpoint, SurvivalEndpoint
-    from panther.errors import InputError
-
-    if not any(survival):
-        return LabelEndpoint(label, tuple(c.strip() for c in classes.split(",")) if classes else None)
-    if label or classes:
-        raise InputError("Give a --label or a --survival endpoint, not both.")
-    return SurvivalEndpoint(*survival)
+def _classes(text: str | None) -> list[str] | None:
+    return [name.strip() for name in text.split(",")] if text else None
 
 
 def _shares(text: str) -> tuple[float, float, float]:
@@ -155,58 +128,20 @@ def _shares(text: str) -> tuple[float, float, float]:
     return train, val, test
 
 
-def _plain_name(table: Path) -> str:
-    """Name for splits: the table's, without a fold's ending."""
-    return (table.name if table.is_dir() else table.stem).split("_k=")[0]
-
-
-def _digest(cohort: "Cohort") -> str:
-    """Hash of the rows that are used: it knows a table that has changed."""
-    import hashlib
-
-    return hashlib.blake2b(cohort.rows.to_csv().encode(), digest_size=16).hexdigest()
-
-
-def _balance_of_tests(cohort: "Cohort", splits: "list[Split]") -> "Balance | None":
-    """Balance over folds whose tests do not overlap; external cohorts do not count."""
-    import numpy as np
-
-    from panther.cohort.splits import balance_of
-
-    tests = [cohort.positions(split.test.get("test", ())) for split in splits]
-    everybody = np.concatenate(tests)
-    if len(splits) < 2 or len(set(everybody)) < len(everybody):
-        return None
-    fold = np.repeat(np.arange(len(tests)), [len(test) for test in tests])
-    return balance_of(cohort.target.take(everybody), fold, len(splits))
-
-
-def _result(cohort: "Cohort", splits: "list[Split]", balance: "Balance | None") -> dict[str, Any]:
-    from panther.cohort.splits import sizes
-
-    return {"folds": [sizes(cohort, split) for split in splits], "balance": asdict(balance) if balance else None}
-
-
-def _lines(cohort: "Cohort", splits: "list[Split]", balance: "Balance | None") -> list[str]:
-    """Parts of every fold, one a line, and the balance."""
-    from panther.cohort.load import counts_of
-    from panther.cohort.splits import sizes
-
-    groups = list(counts_of(cohort.target))
+def _lines(about: Mapping[str, Any]) -> list[str]:
+    """Parts of every fold, one per line, and the balance."""
+    groups = list(about["folds"][0]["train"]["counts"])
     shown = groups if len(groups) <= 8 else []  # thirty diagnoses do not fit a line; --json has them
     lines = [f"fold  {'part':<12} samples  " + "".join(f"{group[:12]:>13}" for group in shown) + "  sites"]
-    for number, split in enumerate(splits):
-        for part, about in sizes(cohort, split).items():
-            sites = about["sites"]
-            named = ", ".join(sites) if len(sites) <= 6 else f"{len(sites)} sites"
-            lines.append(
-                f"{number:<5} {part:<12} {about['samples']:>7}  "
-                + "".join(f"{about['counts'][g]:>13}" for g in shown)
-                + f"  {named}"
-            )
-    if balance is not None:
-        bound = "" if balance.bound is None else f"; no folds of whole sites can have less than {balance.bound:.4f}"
+    for number, parts in enumerate(about["folds"]):
+        for part, held in parts.items():
+            sites = ", ".join(held["sites"]) if len(held["sites"]) <= 6 else f"{len(held['sites'])} sites"
+            counts = "".join(f"{held['counts'][group]:>13}" for group in shown)
+            lines.append(f"{number:<5} {part:<12} {held['samples']:>7}  {counts}  {sites}")
+    if balance := about["balance"]:
+        bound = balance["bound"]
+        least = "" if bound is None else f"; no folds of whole sites can have less than {bound:.4f}"
         lines.append(
-            f"Imbalance {balance.imbalance:.4f} (share that would have to change fold, mean over strata){bound}."
+            f"Imbalance {balance['imbalance']:.4f} (share that would have to change fold, mean over strata){least}."
         )
     return lines

@@ -1,16 +1,16 @@
-"""From columns of a table to a target: labels, or survival with its polarity said aloud."""
+"""From columns of a table to a target: labels, or survival with what a 1 in its status means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from panther.cohort.targets import Classes, Survival, Target
+from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
-from panther.storage.tables import is_missing, plain_labels
+from panther.storage.tables import is_missing, plain_labels, source_of
 
 LABEL_COLUMNS = ("label", "OncoTreeCode", "OncotreeCode", "diagnosis", "Diagnosis", "isup_grade")
 ENDPOINTS = ("os", "dss", "dfi", "pfi")
@@ -54,140 +54,110 @@ class Parsed:
     notes: Sequence[str] = ()
 
 
-class Endpoint(Protocol):
-    """What is to be predicted, as columns of a table."""
-
-    def parse(self, table: pd.DataFrame, source: str) -> Parsed:
-        """Value of every row."""
-
-    def build(self, values: list[Any], source: str) -> Target:
-        """Target of samples from their values."""
-
-    def describe(self, target: Any) -> str:
-        """One sentence: what was read, and how much of it."""
-
-
-@dataclass(frozen=True)
-class LabelEndpoint:
-    """A class a sample; ``column`` is found by habit when None, ``classes`` fixes their order and leaves out all others."""
-
-    column: str | None = None
-    classes: tuple[str, ...] | None = None
-
-    def parse(self, table: pd.DataFrame, source: str) -> Parsed:
-        """Labels; rows without one, and of classes that were not asked for, are None."""
-        name = find_column(table, self.column, LABEL_COLUMNS, "label")
-        if name is None:
-            raise InputError(
-                f"{source}: no label column by habit among {listed(list(table.columns))}; name it with `label=`."
-            )
-        labels = plain_labels(table[name])
-        missing = is_missing(table[name])
-        dropped = {f"no {name}": int(missing.sum())}
-        if self.classes is not None:
-            other = ~missing & ~labels.isin(self.classes)
-            dropped[f"another {name} ({listed(sorted(labels[other].unique()), 5)})"] = int(other.sum())
-            missing |= other
-        values = [None if gone else label for label, gone in zip(labels, missing, strict=True)]
-        return Parsed(values, name, _positive(dropped))
-
-    def build(self, values: list[str], source: str) -> Classes:
-        """Classes, in numeric or alphabetic order where none was given."""
-        names = self.classes or tuple(sorted(set(values), key=natural_order))
-        if len(names) < 2:
-            raise InputError(
-                f"{source}: all {len(values)} samples are of one class, {listed(names)}; "
-                f"choose another `label=`, or an endpoint with `survival=`."
-            )
-        if len(values) > 10 and len(set(values)) > len(values) / 2:
-            raise InputError(
-                f"{source}: {len(set(values))} different labels among {len(values)} samples look like names or measurements, "
-                f"not classes; choose another column with `label=`."
-            )
-        position = {name: index for index, name in enumerate(names)}
-        return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
-
-    def describe(self, target: Classes) -> str:
-        """Classes and their sizes."""
-        count = np.bincount(target.labels, minlength=len(target.names))
-        sizes = "; ".join(f"{name} {n}" for name, n in zip(target.names, count, strict=True))
-        return f"{len(target.names)} classes: {sizes}."
-
-
-@dataclass(frozen=True)
-class SurvivalEndpoint:
-    """A time and an event; the columns follow from the endpoint (os, dss, dfi, pfi) or are named.
-
-    A named ``event`` column holds 1 for an event, a named ``censorship`` column 1 for a censored patient; words (Dead, Alive) speak for
-    themselves.
-    """
-
-    endpoint: str | None = None
-    time: str | None = None
-    event: str | None = None
-    censorship: str | None = None
-
-    def columns(self, table: pd.DataFrame, source: str) -> tuple[str, str, str]:
-        """Time column, status column and what a 1 in it means."""
-        if self.event and self.censorship:
-            raise InputError("Name an event column (1 = event) or a censorship column (1 = censored), not both.")
-        status, one = (self.censorship, "censored") if self.censorship else (self.event, "event")
-        if self.time and status:
-            find_column(table, self.time, (), "time"), find_column(table, status, (), "status")
-            return self.time, status, one
-        aliases = (
-            {self.endpoint: _aliases(self.endpoint)}
-            if self.endpoint
-            else {"": UNNAMED_ALIASES, **{e: _aliases(e) for e in ENDPOINTS}}
+def usual_label(table: pd.DataFrame) -> str:
+    """Label column by its usual names."""
+    name = find_column(table, None, LABEL_COLUMNS, "label")
+    if name is None:
+        raise InputError(
+            f"{source_of(table)}: no label column of a usual name among {listed(table.columns)}; name it with `label=`."
         )
-        found: dict[str, tuple[str, str, str]] = {}
-        for name, triples in aliases.items():
-            chosen = [(self.time or t, status or s, one if status else m) for t, s, m in triples]
-            present = [columns for columns in chosen if columns[0] in table.columns and columns[1] in table.columns]
-            if present:
-                found[name] = present[0]
-        if len(set(found.values())) > 1:
-            raise InputError(
-                f"{source}: there are several endpoints, {listed(sorted(found))}; say which, e.g. `survival=dss`."
-            )
-        if not found:
-            e = self.endpoint or "os"
-            raise InputError(
-                f"{source}: no columns for the endpoint {e!r}, e.g. {e}_survival_days and {e}_censorship; "
-                f"name them with `time=` and `event=` or `censorship=`; the columns are {listed(list(table.columns))}."
-            )
-        return next(iter(found.values()))
+    return name
 
-    def parse(self, table: pd.DataFrame, source: str) -> Parsed:
-        """Pairs (time, event); rows that lack one of them, or were followed for 0 days, are None."""
-        time_column, status_column, one = self.columns(table, source)
-        time = _times(table, source, time_column)  # NaN where missing
-        event = _events(table, source, status_column, one)
-        zero = (time == 0).to_numpy()
-        missing = time.isna().to_numpy() | np.array([e is None for e in event])
-        dropped = {
-            f"no {status_column} or {time_column}": int(missing.sum()),
-            f"{time_column} = 0, which says nothing about survival": int((zero & ~missing).sum()),
-        }
-        usable = ~(missing | zero)
-        values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
-        words = bool(set(plain_labels(table[status_column]).str.lower()) & set(WORDS))
-        stated = f"{status_column}: {'dead or alive in words' if words else f'1 = {one}'}"
-        return Parsed(values, stated, _positive(dropped), _doubts(table, status_column, values))
 
-    def build(self, values: list[tuple[float, bool]], source: str) -> Survival:
-        """Times and events; at least one event."""
-        time, event = np.array([v[0] for v in values], dtype=np.float64), np.array([v[1] for v in values], dtype=bool)
-        if not event.any():
-            raise InputError(
-                f"{source}: none of the {len(values)} samples has the event; nothing can be learned. "
-                f"Check the polarity: `censorship=` means 1 = censored, `event=` means 1 = event."
-            )
-        return Survival(time, event)
+def parse_labels(table: pd.DataFrame, name: str, classes: Sequence[str] | None = None) -> Parsed:
+    """Labels of all rows; rows without one, and of classes that were not asked for, are None."""
+    find_column(table, name, (), "label")
+    labels = plain_labels(table[name])
+    missing = is_missing(table[name])
+    dropped = {f"no {name}": int(missing.sum())}
+    if classes is not None:
+        other = ~missing & ~labels.isin(classes)
+        dropped[f"another {name} ({listed(sorted(labels[other].unique()), 5)})"] = int(other.sum())
+        missing |= other
+    values = [None if gone else label for label, gone in zip(labels, missing, strict=True)]
+    return Parsed(values, name, _positive(dropped))
 
-    def describe(self, target: Survival) -> str:
-        """Events and follow-up."""
-        return f"{int(target.event.sum())} events among {len(target)}; median time {np.median(target.time):g}."
+
+def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str) -> Classes:
+    """Classes of labels, in numeric or alphabetic order where no ``names`` are given."""
+    names = tuple(names or sorted(set(values), key=natural_order))
+    if len(names) < 2:
+        raise InputError(
+            f"{source}: all {len(values)} samples are of one class, {listed(names)}; "
+            f"choose another `label=`, or an endpoint with `survival=`."
+        )
+    if len(values) > 10 and len(set(values)) > len(values) / 2:
+        raise InputError(
+            f"{source}: {len(set(values))} different labels among {len(values)} samples look like names or measurements, "
+            f"not classes; choose another column with `label=`."
+        )
+    position = {name: index for index, name in enumerate(names)}
+    return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
+
+
+def survival_columns(
+    table: pd.DataFrame, endpoint: str | None, time: str | None, event: str | None, censorship: str | None
+) -> tuple[str, str, str]:
+    """Time column, status column and what a 1 in it means; what is not named follows from the endpoint (os, dss, dfi, pfi).
+
+    A named ``event`` column holds 1 for an event, a named ``censorship`` column 1 for a censored patient; words (Dead, Alive) speak
+    for themselves.
+    """
+    source = source_of(table)
+    if event and censorship:
+        raise InputError("Name an event column (1 = event) or a censorship column (1 = censored), not both.")
+    status, one = (censorship, "censored") if censorship else (event, "event")
+    if time and status:
+        find_column(table, time, (), "time"), find_column(table, status, (), "status")
+        return time, status, one
+    aliases = (
+        {endpoint: _aliases(endpoint)} if endpoint else {"": UNNAMED_ALIASES, **{e: _aliases(e) for e in ENDPOINTS}}
+    )
+    found: dict[str, tuple[str, str, str]] = {}
+    for name, triples in aliases.items():
+        chosen = [(time or t, status or s, one if status else m) for t, s, m in triples]
+        present = [columns for columns in chosen if columns[0] in table.columns and columns[1] in table.columns]
+        if present:
+            found[name] = present[0]
+    if len(set(found.values())) > 1:
+        raise InputError(
+            f"{source}: there are several endpoints, {listed(sorted(found))}; say which, e.g. `survival=dss`."
+        )
+    if not found:
+        e = endpoint or "os"
+        raise InputError(
+            f"{source}: no columns for the endpoint {e!r}, e.g. {e}_survival_days and {e}_censorship; "
+            f"name them with `time=` and `event=` or `censorship=`; the columns are {listed(table.columns)}."
+        )
+    return next(iter(found.values()))
+
+
+def parse_survival(table: pd.DataFrame, time_column: str, status_column: str, one: str) -> Parsed:
+    """Pairs (time, event); rows that lack one of them, or were followed for 0 days, are None."""
+    time = _times(table, time_column)  # NaN where missing
+    event = _events(table, status_column, one)
+    zero = (time == 0).to_numpy()
+    missing = time.isna().to_numpy() | np.array([e is None for e in event])
+    dropped = {
+        f"no {status_column} or {time_column}": int(missing.sum()),
+        f"{time_column} = 0, which says nothing about survival": int((zero & ~missing).sum()),
+    }
+    usable = ~(missing | zero)
+    values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
+    words = bool(set(plain_labels(table[status_column]).str.lower()) & set(WORDS))
+    stated = f"{status_column}: {'dead or alive in words' if words else f'1 = {one}'}"
+    return Parsed(values, stated, _positive(dropped), _doubts(table, status_column, values))
+
+
+def make_survival(values: Sequence[tuple[float, bool]], source: str) -> Survival:
+    """Times and events; at least one event."""
+    time, event = np.array([v[0] for v in values], dtype=np.float64), np.array([v[1] for v in values], dtype=bool)
+    if not event.any():
+        raise InputError(
+            f"{source}: none of the {len(values)} samples has the event; nothing can be learned. "
+            f"Check the polarity: `censorship=` means 1 = censored, `event=` means 1 = event."
+        )
+    return Survival(time, event)
 
 
 def _aliases(endpoint: str) -> tuple[tuple[str, str, str], ...]:
@@ -208,7 +178,7 @@ def _positive(counts: Mapping[str, int]) -> dict[str, int]:
     return {reason: n for reason, n in counts.items() if n}
 
 
-def _times(table: pd.DataFrame, source: str, name: str) -> pd.Series:
+def _times(table: pd.DataFrame, name: str) -> pd.Series:
     """Numbers, NaN where missing; text, infinite and negative times are refused."""
     time = pd.to_numeric(table[name].mask(is_missing(table[name])), errors="coerce")
     text = time.isna() & ~is_missing(table[name])
@@ -216,13 +186,13 @@ def _times(table: pd.DataFrame, source: str, name: str) -> pd.Series:
         if wrong.any():
             line = int(wrong.to_numpy().argmax())
             raise InputError(
-                f"{source}: {int(wrong.sum())} values of {name} are {what}, the first ({table[name].iloc[line]}) in line {line + 2}; "
+                f"{source_of(table)}: {int(wrong.sum())} values of {name} are {what}, the first ({table[name].iloc[line]}) in line {line + 2}; "
                 f"a time is a positive number of days or months; correct it, or leave the cell empty to drop the row."
             )
     return time
 
 
-def _events(table: pd.DataFrame, source: str, name: str, one: str) -> list[bool | None]:
+def _events(table: pd.DataFrame, name: str, one: str) -> list[bool | None]:
     """Whether the event happened, None where missing."""
     cells = plain_labels(table[name]).str.lower()
     missing = is_missing(table[name])
@@ -230,7 +200,9 @@ def _events(table: pd.DataFrame, source: str, name: str, one: str) -> list[bool 
     meaning = {cell: value == (one == "event") for cell, value in ZERO_ONE.items()} if known <= set(ZERO_ONE) else WORDS
     if not known <= set(meaning):
         values = listed(sorted(set(table[name][~missing])), 6)
-        raise InputError(f"{source}: {name} says {values}; expected 0 and 1, or words such as Alive and Dead.")
+        raise InputError(
+            f"{source_of(table)}: {name} says {values}; expected 0 and 1, or words such as Alive and Dead."
+        )
     return [None if gone else meaning[cell] for cell, gone in zip(cells, missing, strict=True)]
 
 

@@ -1,21 +1,21 @@
 """A cohort: samples with their slides and target, and an account of everything that was left out."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from panther.cohort.endpoints import Endpoint
-from panther.cohort.targets import Classes, Survival, Target
+from panther.cohort.endpoints import usual_label
+from panther.cohort.spec import Level, TaskSpec, checked
+from panther.cohort.targets import Target
 from panther.errors import InputError, listed
-from panther.storage.bags import Listing
+from panther.storage.bags import BagsLike, Listing, as_bags, join
 from panther.storage.clinical import USUAL, ClinicalTable, Columns, Identities, read_clinical
 from panther.storage.names import without_suffix
-
-Level = Literal["patient", "slide"]
+from panther.types import Openable
 
 
 @dataclass(frozen=True)
@@ -72,109 +72,162 @@ class CohortReport:
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Samples in the order of their ids; the target and the table have one row for each."""
+    """Slides or patients in the order of their names, with what is to be predicted.
+
+    Attributes
+    ----------
+    samples
+        What gets one prediction each: a patient with all slides, or one slide.
+    target
+        `Classes` or `Survival`, one value for each.
+    table
+        (n, columns) strings, indexed by name: the columns on which all slides of every patient agree, and n_slides.
+    report
+        What was found in the table, and what was left out.
+    rows
+        The rows of the table that are used, word for word, indexed by slide.
+    bags
+        Features of each, the slides of a patient as one bag; empty where none were given.
+    """
 
     samples: tuple[Sample, ...]
     target: Target
-    table: (
-        pd.DataFrame
-    )  # (n, columns) strings, indexed by sample: the columns on which all its slides agree, and n_slides
+    table: pd.DataFrame
     report: CohortReport
-    rows: pd.DataFrame  # one row a slide that is used, word for word, indexed by slide
+    rows: pd.DataFrame
+    bags: tuple[Openable, ...] = ()
 
     def __len__(self) -> int:
         return len(self.samples)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Names of the samples."""
+        """Names of the slides or patients."""
         return tuple(sample.id for sample in self.samples)
 
+    @property
+    def patients(self) -> np.ndarray:
+        """Patient of each (n,)."""
+        return np.array([sample.patient for sample in self.samples])
+
+    @property
+    def sites(self) -> np.ndarray:
+        """Site of each (n,), None where it is not known."""
+        return np.array([sample.site for sample in self.samples], dtype=object)
+
+    @property
+    def y(self) -> np.ndarray:
+        """Target as scikit-learn takes it: names of classes (n,), or time and event (n, 2)."""
+        return self.target.as_y()
+
     def positions(self, ids: Sequence[str]) -> np.ndarray:
-        """Where samples stand."""
+        """Where these stand, e.g. those of a part of a `Split`."""
         where = {name: index for index, name in enumerate(self.ids)}
         return np.array([where[name] for name in ids], dtype=np.int64)
 
+    def join_bags(self, listing: Listing) -> tuple[Openable, ...]:
+        """Features of each, the slides of a patient as one bag."""
+        refs = {without_suffix(ref.sample): ref for ref in listing.refs}
+        return tuple(join(sample.id, [refs[slide] for slide in sample.slides]) for sample in self.samples)
+
 
 def load_cohort(
-    table: Path | pd.DataFrame | ClinicalTable,
-    endpoint: Endpoint,
-    features: Listing | Collection[str] | None = None,
+    table: Path | str | pd.DataFrame,
+    label: str | None = None,
+    survival: str | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    time: str | None = None,
+    event: str | None = None,
+    censorship: str | None = None,
     level: Level = "patient",
-    columns: Columns = USUAL,
+    bags: BagsLike | None = None,
+    columns: Columns | Mapping[str, str] = USUAL,
 ) -> Cohort:
-    """Join a clinical table with features into samples that have both, and say what was left out.
+    """Read a clinical table, join it with features, and say what was left out.
 
     Parameters
     ----------
-    table
-        CSV, TSV or parquet file, or a data frame; one row a slide.
-    endpoint
-        A `LabelEndpoint` or a `SurvivalEndpoint`.
-    features
-        Bags, or names of slides, that exist; None leaves the question open.
-    level
-        One sample a patient (all its slides are one bag), or one a slide.
-    columns
-        Names of the slide, patient and site columns, where they are not the usual ones.
+    table : path or DataFrame
+        CSV, TSV or parquet file, or a data frame, one row per slide.
+    label : str, optional
+        Column of the class; found by its usual names where neither a label nor a survival endpoint is given.
+    survival : str, optional
+        Endpoint os, dss, dfi or pfi, whose columns are found by their usual names.
+    classes : list of str, optional
+        Classes in their order; all others are left out.
+    time, event, censorship : str, optional
+        Columns of survival of another name: the time, and 1 = event or 1 = censored.
+    level : "patient" or "slide"
+        What gets one prediction; the slides of a patient are one bag.
+    bags : path, list, mapping or Listing, optional
+        Features, as :func:`panther.storage.bags.as_bags` takes them; slides without any are left out.
+    columns : Columns or dict
+        Names of the columns `slide`, `patient` and `site`, where they are not the usual ones.
+
+    Returns
+    -------
+    Cohort
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from panther import load_cohort
+    >>> table = pd.DataFrame({"slide_id": ["a1", "a2", "b1"], "case_id": ["a", "a", "b"], "grade": ["high", "high", "low"]})
+    >>> cohort = load_cohort(table, label="grade")
+    >>> cohort.ids
+    ('a', 'b')
+    >>> cohort.y.tolist()
+    ['high', 'low']
     """
-    read = table if isinstance(table, ClinicalTable) else read_clinical(table, columns=columns)
-    source, who = read.source, read.who
-    parsed = endpoint.parse(read.rows, source)
-    here = _slides(features)
+    named = columns if isinstance(columns, Columns) else Columns(**columns)
+    read = read_clinical(table, columns=named)
+    if not any((label, survival, time, event, censorship)):
+        label = usual_label(read.rows)
+    columns_of_survival = {"survival": survival, "time": time, "event": event, "censorship": censorship}
+    chosen = tuple(classes) if classes else None
+    task = checked(TaskSpec, label=label, classes=chosen, level=level, **columns_of_survival)
+    if bags is None:
+        return make_cohort(read, task)
+    listing = as_bags(bags)
+    cohort = make_cohort(read, task, [ref.sample for ref in listing.refs])
+    return replace(cohort, bags=cohort.join_bags(listing))
+
+
+def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | None = None) -> Cohort:
+    """Slides or patients of a table with a target, of those ``slides`` that have features (None: it is left open)."""
+    source, who = table.source, table.who
+    parsed = task.parse(table.rows)
+    here = None if slides is None else {without_suffix(name) for name in slides}
     labelled = [value is not None for value in parsed.values]
     keep = [i for i, slide in enumerate(who.slide) if labelled[i] and (here is None or slide in here)]
     if not keep:
         raise InputError(_nothing_left(source, who, labelled, here))
-    members = _grouped(who, keep, level)
+    members = _grouped(who, keep, task.level)
     values = [_one_value(name, rows, parsed.values, who, source) for name, rows in members.items()]
-    target = endpoint.build(values, source)
+    target = task.target(values, source)
     samples = tuple(_sample(name, rows, who) for name, rows in members.items())
-    notes = [*who.notes, *parsed.notes, *_multi_site_patients(samples, who, keep)]
+    missing = (s for s, ok in zip(who.slide, labelled, strict=True) if ok and here is not None and s not in here)
     report = CohortReport(
         source=source,
-        rows=len(read.rows) + read.duplicates,
+        rows=len(table.rows) + table.duplicates,
         samples=len(samples),
         slides=len(keep),
         patients=len({sample.patient for sample in samples}),
         sites=len({sample.site for sample in samples} - {None}),
-        outcome=f"{parsed.stated}: {endpoint.describe(target)}",
-        counts=counts_of(target),
+        outcome=f"{parsed.stated}: {target.describe()}",
+        counts=target.counts(),
         dropped=parsed.dropped,
-        duplicates=read.duplicates,
-        missing_features=tuple(
-            s for s, ok in zip(who.slide, labelled, strict=True) if ok and here is not None and s not in here
-        ),
+        duplicates=table.duplicates,
+        missing_features=tuple(missing),
         without_labels=_unlabelled(who, labelled, here),
-        notes=tuple(notes),
+        notes=(*who.notes, *parsed.notes, *_multi_site_patients(who, keep)),
     )
-    return Cohort(samples, target, _per_sample(read.rows, members), report, read.rows.iloc[keep])
-
-
-def counts_of(target: Target) -> dict[str, int]:
-    """Samples per class, or with and without the event."""
-    if isinstance(target, Survival):
-        return {"event": int(target.event.sum()), "censored": int((~target.event).sum())}
-    tally = np.bincount(target.labels, minlength=len(target.names))
-    return {name: int(n) for name, n in zip(target.names, tally, strict=True)}
-
-
-def absent_classes(target: Target) -> list[str]:
-    """Classes that no sample has."""
-    return [name for name, n in counts_of(target).items() if n == 0] if isinstance(target, Classes) else []
-
-
-def _slides(features: Listing | Collection[str] | None) -> set[str] | None:
-    if features is None:
-        return None
-    names = [ref.sample for ref in features.refs] if isinstance(features, Listing) else features
-    return {without_suffix(name) for name in names}
+    return Cohort(samples, target, _per_sample(table.rows, members), report, table.rows.iloc[keep])
 
 
 def _grouped(who: Identities, keep: list[int], level: Level) -> dict[str, list[int]]:
     """Rows of each sample, sorted by its name."""
-    if level not in ("patient", "slide"):
-        raise InputError(f"The level is patient or slide, not {level!r}.")
     names = who.patient if level == "patient" else who.slide
     members: dict[str, list[int]] = {}
     for row in sorted(keep, key=lambda row: (names[row], who.slide[row])):
@@ -199,13 +252,13 @@ def _sample(name: str, rows: list[int], who: Identities) -> Sample:
     )
 
 
-def _multi_site_patients(samples: tuple[Sample, ...], who: Identities, keep: list[int]) -> list[str]:
-    """Patients whose slides name several sites have none; that is worth a word."""
+def _multi_site_patients(who: Identities, keep: list[int]) -> list[str]:
+    """Note about patients whose slides name several sites: they count as without one."""
     sites: dict[str, set[str | None]] = {}
     for row in keep:
         sites.setdefault(who.patient[row], set()).add(who.site[row])
-    torn = [patient for patient, names in sites.items() if len(names) > 1]
-    return [f"{len(torn)} patients have slides from several sites, e.g. {torn[0]}."] if torn else []
+    several = [patient for patient, names in sites.items() if len(names) > 1]
+    return [f"{len(several)} patients have slides from several sites, e.g. {several[0]}."] if several else []
 
 
 def _unlabelled(who: Identities, labelled: list[bool], here: set[str] | None) -> tuple[str, ...]:
@@ -224,7 +277,7 @@ def _nothing_left(source: str, who: Identities, labelled: list[bool], here: set[
 
 
 def _per_sample(table: pd.DataFrame, members: Mapping[str, list[int]]) -> pd.DataFrame:
-    """One row a sample: the columns on which the slides of every sample agree, and how many slides it has."""
+    """One row per sample: the columns on which the slides of every sample agree, and how many slides it has."""
     order = [row for rows in members.values() for row in rows]
     names = [name for name, rows in members.items() for _ in rows]
     used = table.iloc[order]

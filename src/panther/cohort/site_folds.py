@@ -70,7 +70,7 @@ def site_preserving(
     effort = effort or Effort()
     if len(counts) < k:
         raise InputError(
-            f"{k} folds need at least {k} sites, but there are {len(counts)}; lower -k, or use the scheme kfold."
+            f"{k} folds need at least {k} sites, but there are {len(counts)}; lower `k=`, or use the scheme kfold."
         )
     rng = np.random.default_rng(seed)
     possible = needed & ((counts > 0).sum(0) >= k)

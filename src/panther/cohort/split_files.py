@@ -1,24 +1,22 @@
 """Splits on disk: `{name}_k={i}/{train,val,test,test_<cohort>}.csv`, CLAM's `splits_{i}.csv`, Patho-Bench's `k=all.tsv`."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from panther.cohort.load import Cohort
-from panther.cohort.splits import Split, check, shared_sites
+from panther.cohort.split import Split, check, shared_sites
 from panther.errors import InputError, listed
-from panther.storage.atomic import atomic_write, check_writable_folder
 from panther.storage.clinical import SLIDE_COLUMNS, USUAL, Columns, find_column, identify
 from panther.storage.tables import as_table
 
 FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")
 CLAM = re.compile(r"splits_(\d+)\.csv")
 PART = re.compile(r"train|val|test|test_.+")
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 
 Lookup = tuple[dict[str, list[str]], dict[str, list[str]]]  # samples of a slide, samples of a patient
 
@@ -91,35 +89,9 @@ def assign(
     return splits, SplitReport(tuple(notes), len(unknown), sites)
 
 
-def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], about: Mapping[str, Any]) -> list[Path]:
-    """Write the table's own rows, all slides of each sample, as `{name}_k={i}/{part}.csv`, and `{name}.json` with the settings, last."""
-    if not re.fullmatch(r"[\w.+ -]+", name) or name.startswith("."):
-        raise InputError(f"{name!r} cannot be the name of split folders; use letters, digits, - and _.")
-    check_writable_folder(folder)
-    slides = {sample.id: list(sample.slides) for sample in cohort.samples}
-    files = {
-        folder / f"{name}_k={i}" / f"{part}.csv": [slide for sample in ids for slide in slides[sample]]
-        for i, split in enumerate(splits)
-        for part, ids in split.parts().items()
-    }
-    _refuse_leftovers(folder, name, set(files))
-    summary = folder / f"{name}.json"
-    summary.unlink(missing_ok=True)  # a killed run leaves no summary beside half-written folds
-    for path, chosen in files.items():
-        with atomic_write(path) as temporary:
-            cohort.rows.loc[chosen].to_csv(temporary, index=False, lineterminator="\n")
-    with atomic_write(summary) as temporary:
-        temporary.write_text(json.dumps(about, indent=2, default=str) + "\n", encoding="utf-8")
-    return [*files, summary]
-
-
-def _refuse_leftovers(folder: Path, name: str, files: set[Path]) -> None:
-    """Files of an earlier, larger split would be read as part of this one."""
-    present = {file for file in folder.glob(f"{name}_k=*/*.csv") if FOLDER.fullmatch(file.parent.name)}
-    if extra := sorted(present - files):
-        raise InputError(
-            f"{extra[0]} and {len(extra) - 1} more are of an earlier split; remove them, or give another `name=`."
-        )
+def split_source(path: Path) -> Path | pd.DataFrame:
+    """Clinical table to be divided: the file itself, or the rows of given splits joined, external cohorts left out."""
+    return path if path.suffix in TABLE_SUFFIXES else read_splits(path).table(external=False)
 
 
 def _nothing(path: Path) -> SplitFiles:

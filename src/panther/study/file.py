@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
-from panther.cohort.spec import STRICT, TaskSpec
+from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.splits import SCHEMES
 from panther.errors import InputError, suggestion
 from panther.evaluation.metric_names import metric_problem
@@ -28,9 +28,7 @@ from panther.study.parts import (
     MethodEntry,
     Metric,
     ScalingEntry,
-    Seed,
     Splits,
-    SplitSpec,
     TrainSize,
 )
 from panther.study.plain_yaml import read_yaml
@@ -132,7 +130,7 @@ class Study(BaseModel):
     @property
     def is_survival(self) -> bool:
         """Whether times are predicted."""
-        return self.task.label is None
+        return self.task.is_survival
 
     @property
     def shown(self) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from panther.cohort.spec import Strict
+from panther.cohort.spec import SplitSpec, Strict
 from panther.evaluation.metric_names import PRINTED
 from panther.models.named import Named, as_named
 from panther.models.scaling import scalers
@@ -32,17 +32,6 @@ HeadEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(names.head_na
 LossEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(names.loss_names())]
 ScalingEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(scalers.names())]
 Metric = Annotated[str, WithJsonSchema({"type": "string", "enum": [*PRINTED[True], *PRINTED[False]]})]
-Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-
-
-class SplitSpec(Strict):
-    """Splits to make; a path in its place reads splits that exist."""
-
-    scheme: str = "kfold"
-    k: Annotated[int, Field(ge=2)] = 5
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    val: bool = False
-    seed: Seed = 0
 
 
 class ColumnSplits(Strict):

@@ -7,18 +7,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from panther.cohort.balance import strata
 from panther.cohort.column_splits import column_splits
-from panther.cohort.endpoints import Endpoint, LabelEndpoint
-from panther.cohort.load import Cohort, load_cohort
+from panther.cohort.load import Cohort, make_cohort
+from panther.cohort.spec import SplitSpec, TaskSpec
+from panther.cohort.split import Split
 from panther.cohort.split_files import SplitFiles, assign, read_splits
-from panther.cohort.splits import Split, SplitSettings, balanced_splits, strata
+from panther.cohort.splits import balanced_splits
 from panther.cohort.targets import Classes, Survival, Target
 from panther.errors import InputError
-from panther.storage.bags import Listing, Reading, join, list_bags
+from panther.storage.bags import Listing, Reading, list_bags
 from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
 from panther.storage.names import without_suffix
 from panther.storage.tables import as_table
-from panther.study.file import ColumnSplits, SplitSpec, Study
+from panther.study.file import ColumnSplits, Study
 from panther.types import Openable
 
 
@@ -59,8 +61,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     if given is None:
         raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
     table = read_clinical(given, columns=study.columns)
-    endpoint = study.task.endpoint()
-    cohort = load_cohort(table, endpoint, _common_slides(listings, table), study.task.level)
+    cohort = make_cohort(table, study.task, _common_slides(listings, table))
     _check_subgroups(cohort, study.evaluate_by)
     splits, notes = _splits(study, cohort, files)
     population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes])
@@ -71,7 +72,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
             problems[f"external {name}"] = next(iter(unusable.values()))
             continue
         rows = read_clinical(external.table, columns=external.columns or study.columns)
-        extra = load_cohort(rows, _as_trained(endpoint, cohort.target), _common_slides(others, rows), study.task.level)
+        extra = make_cohort(rows, _as_trained(study.task, cohort.target), _common_slides(others, rows))
         population = _joined(population, extra, others, f"test_{name}")
         missing |= _missing(extra, others)
     return replace(population, problems=problems, missing=missing)
@@ -110,7 +111,7 @@ def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[lis
     if isinstance(spec, ColumnSplits):
         return column_splits(cohort, spec.column, val=spec.val)
     assert isinstance(spec, SplitSpec)
-    splits, balance = balanced_splits(cohort, spec.scheme, SplitSettings(spec.k, spec.seed, spec.shares, spec.val))
+    splits, balance = balanced_splits(cohort, spec)
     return splits, [] if balance is None else [f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}."]
 
 
@@ -173,8 +174,7 @@ def _missing(cohort: Cohort, listings: Mapping[str, Listing]) -> dict[str, str]:
 
 
 def _bags(cohort: Cohort, listing: Listing) -> dict[str, Openable]:
-    refs = {ref.sample: ref for ref in listing.refs}
-    return {s.id: join(s.id, [refs[slide] for slide in s.slides]) for s in cohort.samples}
+    return dict(zip(cohort.ids, cohort.join_bags(listing), strict=True))
 
 
 def _of(cohort: Cohort, splits: Sequence[Split], listings: Mapping[str, Listing], notes: list[str]) -> Population:
@@ -190,13 +190,9 @@ def _of(cohort: Cohort, splits: Sequence[Split], listings: Mapping[str, Listing]
     )
 
 
-def _as_trained(endpoint: Endpoint, target: Target) -> Endpoint:
+def _as_trained(task: TaskSpec, target: Target) -> TaskSpec:
     """Labels of an external cohort mean the classes that were trained on."""
-    return (
-        replace(endpoint, classes=target.names)
-        if isinstance(endpoint, LabelEndpoint) and isinstance(target, Classes)
-        else endpoint
-    )
+    return task.model_copy(update={"classes": target.names}) if isinstance(target, Classes) else task
 
 
 def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listing], part: str) -> Population:

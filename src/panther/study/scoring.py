@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from panther.cohort.endpoints import LabelEndpoint
-from panther.cohort.load import Cohort, Level, counts_of, load_cohort
-from panther.cohort.spec import TaskSpec
+from panther.cohort.load import Cohort, make_cohort
+from panther.cohort.spec import Level, TaskSpec
 from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.evaluation.intervals import Interval, bootstrap
@@ -88,14 +87,12 @@ def in_units(
 
 def known_outcomes(model: Model, task: TaskSpec, table: ClinicalTable, level: Level, slides: Sequence[str]) -> Cohort:
     """Samples of a table with their outcome, in the classes that the model knows."""
-    endpoint = task.endpoint()
     names = getattr(model.task, "names", None)
-    if isinstance(endpoint, LabelEndpoint) != (names is not None):
+    if task.is_survival != (names is None):
         predicts = "classes" if names is not None else "risks of survival"
         raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
-    if isinstance(endpoint, LabelEndpoint):
-        endpoint = replace(endpoint, classes=tuple(names or ()))
-    return load_cohort(table, endpoint, slides, level)
+    known = task.model_copy(update={"classes": None if names is None else tuple(names), "level": level})
+    return make_cohort(table, known, slides)
 
 
 def score(model: Model, samples: Sequence[str], predictions: Mapping[str, np.ndarray], cohort: Cohort) -> Scores | None:
@@ -114,7 +111,7 @@ def score(model: Model, samples: Sequence[str], predictions: Mapping[str, np.nda
 
     intervals = {name: i for name, i in bootstrap(measure, patients, RESAMPLES).items() if not np.isnan(i.value)}
     notes = [*_seen(model, [samples[i] for i in rows]), *_perfect(intervals, target, patients)]
-    return Scores(len(rows), len(set(patients)), counts_of(target), intervals, tuple(notes))
+    return Scores(len(rows), len(set(patients)), target.counts(), intervals, tuple(notes))
 
 
 def _seen(model: Model, samples: Sequence[str]) -> list[str]:

@@ -1,0 +1,83 @@
+"""How alike folds are: the groups that every fold should hold in the same proportions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from panther.cohort.load import Cohort
+from panther.cohort.site_folds import Effort, SiteFolds, imbalance, imbalance_by_row, site_preserving
+from panther.cohort.split import Split
+from panther.cohort.targets import Survival, Target
+
+TIME_BINS = 4
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How alike test folds are: share of patients that would have to change their fold, 0 is perfect."""
+
+    imbalance: float
+    by_row: Mapping[str, float]
+    bound: float | None = None  # no folds of this scheme can be better; None where it was not computed
+    hit_time_limit: bool = False
+
+
+def strata(target: Target, bins: int = TIME_BINS) -> np.ndarray:
+    """Groups that every fold should hold alike: classes, or events and censored each cut at quantiles of their time; (n,) int64."""
+    if not isinstance(target, Survival):
+        return target.labels.copy()
+    groups = np.zeros(len(target), dtype=np.int64)
+    for event in (True, False):  # events first: dealt one after the other, every fold gets its share of them
+        mine = target.event == event
+        if mine.any():
+            edges = np.quantile(target.time[mine], np.linspace(0, 1, bins + 1)[1:-1])
+            groups[mine] = np.searchsorted(edges, target.time[mine], side="right") + (0 if event else bins)
+    return groups
+
+
+def balance_of(target: Target, fold: np.ndarray, k: int) -> Balance:
+    """Balance of any folds, (n,) numbers, of samples with this target."""
+    rows = _indicators(target)
+    counts = np.column_stack(list(rows.values()))
+    by_row = dict(zip(rows, map(float, imbalance_by_row(counts, fold, k)), strict=True))
+    return Balance(imbalance(counts, fold, k), by_row)
+
+
+def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> Balance | None:
+    """Balance over folds whose tests do not overlap, else None; external cohorts do not count."""
+    tests = [cohort.positions(split.test.get("test", ())) for split in splits]
+    everybody = np.concatenate(tests)
+    if len(splits) < 2 or len(set(everybody)) < len(everybody):
+        return None
+    fold = np.repeat(np.arange(len(tests)), [len(test) for test in tests])
+    return balance_of(cohort.target.take(everybody), fold, len(splits))
+
+
+def folds_of_sites(
+    target: Target, sites: Sequence[Any] | np.ndarray, k: int, *, seed: int = 0, effort: Effort | None = None
+) -> tuple[np.ndarray, SiteFolds]:
+    """Fold (n,) of rows with this target, whole sites in one fold, and how good the folds are."""
+    names, site = np.unique([str(name) for name in sites], return_inverse=True)
+    rows = _indicators(target)
+    counts = np.zeros((len(names), len(rows)))
+    np.add.at(counts, site, np.column_stack(list(rows.values())))
+    needed = np.array([row in ("samples", "events") for row in rows])
+    found = site_preserving(counts, needed, k, seed=seed, effort=effort)
+    return found.fold[site], found
+
+
+def _indicators(target: Target) -> dict[str, np.ndarray]:
+    """Rows to balance: everybody, events, and each stratum; (n,) zeros and ones."""
+    groups = strata(target)
+    rows = {"samples": np.ones(len(target))}
+    if isinstance(target, Survival):
+        rows["events"] = target.event.astype(float)
+    return rows | {_stratum(target, g): (groups == g).astype(float) for g in np.unique(groups)}
+
+
+def _stratum(target: Target, group: int) -> str:
+    if not isinstance(target, Survival):
+        return f"class {target.names[group]}"
+    return f"{'event' if group < TIME_BINS else 'censored'}, time quarter {group % TIME_BINS + 1}"

@@ -1,0 +1,98 @@
+"""Folds that keep sites apart, as a scikit-learn splitter."""
+
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, column_or_1d
+
+from panther.cohort.balance import folds_of_sites
+from panther.cohort.site_folds import Effort
+from panther.cohort.targets import Classes, Survival, Target
+from panther.errors import InputError
+
+
+class SiteKFold(BaseCrossValidator):
+    """K folds of whole sites that look alike: classes, or events and times, are balanced by an integer programme.
+
+    Like `StratifiedGroupKFold`, but the balance is solved for instead of dealt greedily, and survival is balanced too.
+    Slides of one patient are of one site, so patients stay apart as well.
+
+    Parameters
+    ----------
+    n_splits : int
+        Number of folds; there must be as many sites.
+    random_state : int, RandomState or None
+        Same seed and data: same folds.
+    seconds : float
+        Longest time for the solver.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from panther import SiteKFold
+    >>> x, y = np.zeros((8, 2)), np.array(["high", "low"] * 4)
+    >>> sites = np.repeat(["A", "B", "C", "D"], 2)
+    >>> for train, test in SiteKFold(n_splits=2).split(x, y, groups=sites):
+    ...     print(len(train), len(test), set(sites[train]) & set(sites[test]))
+    4 4 set()
+    4 4 set()
+    """
+
+    # scikit-learn's metadata routing: a pipeline hands `groups` to `split` without being told
+    __metadata_request__split: ClassVar = {"groups": True}
+
+    def __init__(self, n_splits: int = 5, *, random_state: Any = 0, seconds: float = 30.0) -> None:
+        self.n_splits = n_splits
+        self.random_state = random_state
+        self.seconds = seconds
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Number of folds; the data are not looked at."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Rows of the training and of the test part of every fold.
+
+        Parameters
+        ----------
+        X : sequence of length n
+            Embeddings or bags.
+        y : (n,) labels or (n, 2) times and events, optional
+            What is balanced; without it only the numbers of rows are.
+        groups : (n,) sites
+            Whose rows stay together.
+
+        Yields
+        ------
+        train, test : (n_train,) and (n_test,) arrays of row numbers
+        """
+        yield from super().split(X, y, groups)
+
+    def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[np.ndarray]:
+        if groups is None:
+            raise InputError("SiteKFold needs the site of every row; give `groups=`.")
+        if self.n_splits < 2:
+            raise InputError(f"{self.n_splits} folds are too few; give at least `n_splits=2`.")
+        sites = column_or_1d(groups)
+        given = self.random_state
+        seed = given if isinstance(given, Integral) else check_random_state(given).randint(2**31 - 1)
+        fold, _ = folds_of_sites(
+            _target(y, len(sites)), sites, self.n_splits, seed=int(seed), effort=Effort(seconds=self.seconds)
+        )
+        for number in range(self.n_splits):
+            yield fold == number
+
+
+def _target(y: Any, rows: int) -> Target:
+    """Classes of labels (n,), survival of times and events (n, 2), or one class where nothing is said."""
+    if y is None:
+        return Classes(("all",), np.zeros(rows, dtype=np.int64))
+    y = check_array(y, dtype=None, ensure_2d=False, allow_nd=False)
+    if y.ndim == 2 and y.shape[1] == 2:
+        return Survival(y[:, 0].astype(np.float64), y[:, 1].astype(bool))
+    names, labels = np.unique(column_or_1d(y), return_inverse=True)
+    return Classes(tuple(map(str, names)), labels.astype(np.int64))

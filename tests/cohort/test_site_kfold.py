@@ -1,0 +1,67 @@
+"""Folds of whole sites, as scikit-learn's own splitters are used."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+
+from panther.cohort.load import load_cohort
+from panther.cohort.site_kfold import SiteKFold
+from panther.cohort.splits import make_splits
+from panther.errors import InputError
+
+
+def data(n=90, seed=0):
+    rng = np.random.default_rng(seed)
+    sites = np.array([f"site{k}" for k in rng.integers(9, size=n)])
+    return rng.normal(size=(n, 3)), rng.choice(["a", "b"], n, p=[0.7, 0.3]), sites
+
+
+@pytest.mark.parametrize("kind", ["labels", "survival", "nothing"])
+def test_every_row_is_tested_once_and_no_site_is_divided(kind):
+    x, labels, sites = data()
+    rng = np.random.default_rng(1)
+    y = {
+        "labels": labels,
+        "survival": np.column_stack([rng.integers(1, 99, 90), rng.random(90) < 0.4]),
+        "nothing": None,
+    }
+    splitter = SiteKFold(n_splits=3)
+    folds = list(splitter.split(x, y[kind], groups=sites))
+    assert len(folds) == splitter.get_n_splits() == 3
+    np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in folds])), np.arange(90))
+    for train, test in folds:
+        assert not set(sites[train]) & set(sites[test])
+        np.testing.assert_array_equal(np.union1d(train, test), np.arange(90))
+
+
+def test_the_folds_are_those_of_the_scheme_site_kfold():
+    import pandas as pd
+
+    x, y, sites = data(40)
+    names = [f"s{i:02d}" for i in range(40)]
+    cohort = load_cohort(pd.DataFrame({"slide_id": names, "case_id": names, "label": y, "center": sites}), "label")
+    made = make_splits(cohort, "site-kfold", 3, seed=4)
+    for split, (_, test) in zip(made, SiteKFold(3, random_state=4).split(x, cohort.y, cohort.sites), strict=True):
+        np.testing.assert_array_equal(cohort.positions(split.test["test"]), test)
+
+
+def test_it_works_in_cross_validation_with_a_random_state_of_any_kind():
+    x, y, sites = data()
+    scores = cross_val_score(LogisticRegression(), x, y, groups=sites, cv=SiteKFold(3))
+    assert scores.shape == (3,)
+    one, two = (
+        [test.tolist() for _, test in SiteKFold(3, random_state=np.random.RandomState(5)).split(x, y, sites)]
+        for _ in range(2)
+    )
+    assert one == two
+
+
+def test_requests_that_make_no_sense_are_one_sentence():
+    x, y, sites = data()
+    with pytest.raises(InputError, match="`groups=`"):
+        next(SiteKFold().split(x, y))
+    with pytest.raises(InputError, match="`n_splits=2`"):
+        next(SiteKFold(1).split(x, y, sites))
+    with pytest.raises(InputError, match="20 folds need at least 20 sites, but there are 9"):
+        next(SiteKFold(20).split(x, y, sites))
