@@ -13,13 +13,13 @@ _CODE_OR_EQUATION = re.compile(
     r"(?P<code>```.*?```|`[^`\n]+`|^(?: {4}|\t).*$)|\$\$(?P<display>.+?)\$\$|\$(?P<inline>[^$\n]+?)\$",
     re.DOTALL | re.MULTILINE,
 )
-_COMMANDS = "<!-- commands -->"
+_COMMANDS, _SPELLINGS = "<!-- commands -->", "<!-- spellings -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Page with its equations as MathML and the commands' help where it is asked for."""
     if _COMMANDS in markdown:
-        markdown = markdown.replace(_COMMANDS, commands())
+        markdown = markdown.replace(_SPELLINGS, spellings()).replace(_COMMANDS, commands())
     return _CODE_OR_EQUATION.sub(_drawn, markdown)
 
 
@@ -52,13 +52,30 @@ def _drawn(found: re.Match[str]) -> str:
 
 
 def commands() -> str:
-    """Every command with its arguments and options, as Markdown."""
+    """Every command with its arguments and options, as Markdown, in the panels of `panther --help`."""
     from typer.main import get_command
 
-    from panther.cli import app
+    from panther.cli import PANELS, app
 
-    top = get_command(app)
-    return "\n\n".join(_command(f"panther {name}", entry) for name, entry in sorted(top.commands.items()))
+    known = get_command(app).commands
+    return "\n\n".join(
+        "\n\n".join([f"## {panel}", *(_command(f"panther {name}", one) for name, one in _of(panel, known))])
+        for panel in PANELS
+    )
+
+
+def spellings() -> str:
+    """What was called otherwise in the version before."""
+    from panther.cli._spellings import COMMANDS, OPTIONS, OUTPUT_LAST
+
+    rows = [(f"panther {old}", f"panther {new}") for old, new in COMMANDS.items()]
+    rows += [(f"panther {name} {old}", new) for (name, old), new in OPTIONS.items()]
+    rows += [(f"panther {name} IN OUT", f"panther {name} IN -o OUT") for name in OUTPUT_LAST]
+    return "\n".join(["| was | is |", "|---|---|", *(f"| `{old}` | `{new}` |" for old, new in rows)])
+
+
+def _of(panel: str, known: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, command) for name, command in known.items() if command.rich_help_panel == panel]
 
 
 def _command(name: str, entry: Any) -> str:
@@ -66,7 +83,7 @@ def _command(name: str, entry: Any) -> str:
         return "\n\n".join(_command(f"{name} {inner}", command) for inner, command in sorted(entry.commands.items()))
     rows = [_row(p) for p in entry.params if p.name != "help"]
     table = ["| | | default |", "|---|---|---|", *rows] if rows else []
-    return "\n".join([f"## {name}", "", " ".join((entry.help or "").split()), "", *table])
+    return "\n".join([f"### {name}", "", " ".join((entry.help or "").split()), "", *table])
 
 
 def _row(parameter: Any) -> str:

@@ -195,6 +195,8 @@ def test_a_message_is_translated_for_the_command_that_was_typed():
         ("embed", "use `temperature=10`", "use --set temperature=10"),
         ("run", "allow it with `any_resolution=True`", "allow it with `allow_mixed_resolution: true`"),
         ("run", "name it with `label=`", "name it with `label:`"),
+        ("run", "say `columns.site`, or fewer `workers=`", "say `columns.site`, or fewer --workers"),
+        ("splits", "say `columns.site`", "say --site-column"),
     ]:
         with _flags.speaking_of(name, TOP.commands[name]):
             assert _flags.as_typed(said) == typed

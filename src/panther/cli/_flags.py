@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 _COLUMN = re.compile(r"`columns\.(slide|patient|site)`")
@@ -24,17 +25,19 @@ _OPTIONS: dict[str | tuple[str, str], str] = {
     "slide": "--slides",
     ("convert", "mpp"): "--slide-mpp",
 }
+_STUDIES = ("run",)  # commands that take a study file in place of options
 _STUDY_KEYS = {"any_resolution": "allow_mixed_resolution"}  # where a key of study files is not the parameter's name
 
 
 class _Command(NamedTuple):
-    """What was typed: a command, and the options that it has."""
+    """A command that runs, and the options that it has."""
 
     name: str
     options: frozenset[str]
 
 
-_RUNNING: ContextVar[_Command | None] = ContextVar("command", default=None)
+_NONE = _Command("", frozenset())
+_RUNNING: ContextVar[_Command] = ContextVar("command", default=_NONE)
 
 
 @contextmanager
@@ -50,16 +53,21 @@ def speaking_of(name: str, command: Any) -> Iterator[None]:
 
 def as_typed(sentence: str) -> str:
     """Sentence with options in place of parameters: `dtype=float32` is --dtype float32, `columns.site` is --site-column."""
-    return _PARAMETER.sub(_option, _COLUMN.sub(r"--\1-column", sentence))
+    command = _RUNNING.get()
+    if command.name not in _STUDIES:
+        sentence = _COLUMN.sub(r"--\1-column", sentence)
+    return _PARAMETER.sub(partial(_option, command), sentence)
 
 
-def _option(found: re.Match[str]) -> str:
+def _option(command: _Command, found: re.Match[str]) -> str:
     name, value = found.groups()
-    command = _RUNNING.get() or _Command("", frozenset())
-    if command.name == "run":
-        key = _STUDY_KEYS.get(name, name)
-        return f"`{key}: {value.lower() if value in ('True', 'False') else value}`" if value else f"`{key}:`"
     option = _OPTIONS.get((command.name, name)) or _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
-    if option.split()[0] not in command.options and "--set" in command.options and value:
-        return f"--set {name}={value}"
+    if option.split()[0] not in command.options:
+        if command.name in _STUDIES:
+            return (
+                f"`{_STUDY_KEYS.get(name, name)}: {value.lower() if value in ('True', 'False') else value}".strip()
+                + "`"
+            )
+        if "--set" in command.options and value:  # a setting of the method
+            return f"--set {name}={value}"
     return option if value in ("", "True") else f"{option} {value}"
