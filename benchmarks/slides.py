@@ -184,22 +184,23 @@ def encoding(path: Path, patches: int) -> None:
     """Decode and encode with the embedded encoder."""
     from panther.encoders import load_encoder
     from panther.encoders.decode import cores
-    from panther.encoders.extract import extract
+    from panther.encoders.extract import write_features
     from panther.encoders.pipeline import ExtractSettings, Pipeline
-    from panther.slides import open_slide, patch_spec
+    from panther.slides import Coords, open_slide, patch_spec
 
     encoder, folder = load_encoder("lite0"), path.parent
     with open_slide(path, 0.5) as slide:
         spec = patch_spec(slide, PATCH, 0.5)
         coords = np.array([(x, y) for y in range(0, SIDE, PATCH) for x in range(0, SIDE, PATCH)])[:patches]
+        laid = Coords(slide.name, coords, spec, slide.mpp, slide.dimensions)
         with Pipeline(encoder, ExtractSettings(workers=1)) as here, Pipeline(encoder) as there:
             sides = {
                 "loop": lambda: plain_features(path, coords, PATCH, encoder),
-                "one": lambda: extract(slide, coords, spec, here, folder / "one.h5"),
-                "all": lambda: extract(slide, coords, spec, there, folder / "all.h5"),
+                "one": lambda: write_features(slide, laid, here, folder / "one.h5"),
+                "all": lambda: write_features(slide, laid, there, folder / "all.h5"),
             }
             seconds = harness.interleaved(sides, ROUNDS)
-            balance = extract(slide, coords, spec, there, folder / "all.h5").balance
+            balance = write_features(slide, laid, there, folder / "all.h5").balance
     row = ["decode + lite0", len(coords), *(f"{len(coords) / seconds[name]:.0f}" for name in sides)]
     header = ["256 px, patches/s", "patches", "OpenSlide loop", "panther, one process", f"panther, {cores()} workers"]
     harness.table("Decoding and encoding", header, [row])

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from panther.cohort.site_kfold import SiteKFold
     from panther.cohort.split import Split
     from panther.cohort.splits import make_splits
+    from panther.encoders.extract import extract
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
     from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.maps import make_map
+    from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
@@ -62,6 +64,7 @@ _HOMES = {
     "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
     "embed": "panther.aggregators.embed",
+    "extract": "panther.encoders.extract",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
     "load_prototypes": "panther.storage.prototypes",
@@ -69,6 +72,7 @@ _HOMES = {
     "make_map": "panther.explain.maps",
     "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",
+    "open_slide": "panther.slides.slide",
     "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
 }
@@ -90,6 +94,7 @@ __all__ = [
     "attribute",
     "build",
     "embed",
+    "extract",
     "list_bags",
     "load_cohort",
     "load_prototypes",
@@ -97,6 +102,7 @@ __all__ = [
     "make_map",
     "make_splits",
     "open_bag",
+    "open_slide",
     "run_study",
     "save_prototypes",
 ]

@@ -15,13 +15,14 @@ import pytest
 from PIL import Image
 
 from encoders.making import damage, make_pyramid, make_tiles, tiny
-from panther.encoders.extract import ExtractSettings, encode_tiles, extract, partial_folder
+from panther.encoders.extract import ExtractSettings, encode_tiles, partial_folder, write_features
 from panther.encoders.images import Preprocess
 from panther.encoders.pipeline import Pipeline
 from panther.errors import InputError
 from panther.slides import open_slide, patch_spec
 from panther.storage.readers import open_bag
 from panther.storage.row_log import RowLog
+from panther.storage.trident import Coords
 
 HERE = ExtractSettings(batch=8, workers=1, dtype="float32")
 
@@ -214,9 +215,9 @@ def test_a_damaged_tile_is_read_from_another_level_or_left_out_of_features_and_c
             "name": "slide",
         }
         with Pipeline(tiny(size=128), replace(HERE, workers=workers)) as pipeline:
-            made = extract(slide, coords, spec, pipeline, tmp_path / "out" / "slide.h5", attributes)
+            given = Coords("slide", coords, spec, 0.5, slide.dimensions, attributes=attributes)
+            made = write_features(slide, given, pipeline, tmp_path / "out" / "slide.h5")
     assert list(made.failed) == [15]
-    assert "1 of 16" in made.note
     bag = open_bag(made.path)
     assert np.array_equal(bag.coords, coords[:15])
     assert (bag.spec.size, bag.spec.size_level0, bag.spec.mpp) == (128, 128, 0.5)
@@ -229,10 +230,11 @@ def test_a_slide_without_patches_is_an_empty_bag_and_one_without_readable_ones_i
     make_pyramid(path)
     with open_slide(path, 0.5) as slide, Pipeline(tiny(size=128), HERE) as pipeline:
         spec = patch_spec(slide, 128, 0.5)
-        made = extract(slide, np.empty((0, 2)), spec, pipeline, tmp_path / "none.h5")
+        none = Coords("slide", np.empty((0, 2), np.int64), spec, 0.5, slide.dimensions)
+        made = write_features(slide, none, pipeline, tmp_path / "none.h5")
         assert (made.patches, tuple(open_bag(made.path).features.shape)) == (0, (0, 12))
         for level, tile in ((0, 0), (1, 0)):
             damage(path, level, tile)
     refused = pytest.raises(InputError, match="none of the 1 patches")
     with open_slide(path, 0.5) as slide, Pipeline(tiny(size=128), HERE) as pipeline, refused:
-        extract(slide, np.array([[0, 0]]), spec, pipeline, tmp_path / "bad.h5")
+        write_features(slide, replace(none, coords=np.array([[0, 0]])), pipeline, tmp_path / "bad.h5")

@@ -16,7 +16,7 @@ from panther.encoders.pipeline import ExtractSettings
 from panther.encoders.step import EncoderChoice, FeatureStep
 from panther.errors import InputError
 from panther.execution import Work
-from panther.slides import Job, PatchStep, SlideRef, TissueStep, list_slides, run_job
+from panther.slides import Job, PatchStep, Polygon, SlideFiles, SlideRef, Tissue, TissueStep, list_slides, run_job
 from panther.storage.readers import open_bag
 
 
@@ -52,17 +52,17 @@ def test_the_same_slide_as_svs_and_dicom_gives_the_same_coordinates_and_alike_fe
             assert bag["features"].dtype == np.float16
         # other coordinates: the features are not those any more; a leftover of a killed run goes
         partial_folder(svs.path).mkdir()
-        assert step.done(refs[0], job)
+        assert step.done(SlideFiles(refs[0], job))
         assert not partial_folder(svs.path).exists()
         with h5py.File(job.coords(refs[0].name, patches.folder), "r+") as coords:
             coords["coords"][0] = (0, 0)
-        assert not step.done(refs[0], job)
-        assert step.done(refs[1], job)
+        assert not step.done(SlideFiles(refs[0], job))
+        assert step.done(SlideFiles(refs[1], job))
 
 
 def test_a_slide_without_patches_step_fails_alone_and_an_unknown_encoder_refuses_all(tmp_path):
     with FeatureStep("20x_256px_0px_overlap") as step, pytest.raises(InputError, match="run the step patches first"):
-        step.run(SlideRef(tmp_path / "a.svs", "a"), Job(tmp_path))
+        step.run(SlideFiles(SlideRef(tmp_path / "a.svs", "a"), Job(tmp_path)))
     with pytest.raises(InputError, match="no encoder"):
         FeatureStep("x", EncoderChoice("unicorn"))
     assert EncoderChoice("timm:vit_tiny/x").folder == "features_timm-vit_tiny-x"
@@ -85,3 +85,25 @@ def test_tiles_become_a_bag_and_a_broken_one_is_listed(panther, tmp_path):
     assert (told["tiles"], list(told["failures"])) == (4, ["kind/002.png"])
     bag = open_bag(tmp_path / "bag.h5")
     assert (len(bag), bag.dim, bag.encoder) == (4, 1280, "lite0")
+
+
+def test_a_slide_is_extracted_in_memory_as_the_job_writes_it(shared_data, tmp_path):
+    import panther
+
+    path = shared_data / "slides" / "CMU-1-Small-Region.svs"
+    (ref,) = list_slides([path]).refs
+    patches = PatchStep()
+    with FeatureStep(patches.folder, EncoderChoice("lite0"), ExtractSettings(workers=1)) as step:
+        run_job([ref], [TissueStep(), patches, step], Job(tmp_path))
+        written = panther.open_bag(step.path(SlideFiles(ref, Job(tmp_path))))
+    bag = panther.extract(path, "lite0")
+    assert (bag.slide_id, bag.encoder, bag.spec) == (written.slide_id, written.encoder, written.spec)
+    assert np.array_equal(bag.coords, written.coords)
+    torch.testing.assert_close(
+        bag.features, written.features[:], atol=0.02, rtol=0.02
+    )  # float16, other numbers of threads
+    with panther.open_slide(path) as slide:
+        square = Tissue((Polygon(np.array([[0, 0], [600, 0], [600, 600], [0, 600]])),))
+        few = panther.extract(slide, "lite0", tissue=square)
+    assert 0 < len(few) < len(bag)
+    assert few.coords.max() < 600

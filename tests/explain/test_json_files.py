@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from panther.storage.json_files import write_json
+from panther.storage.files import write_json
 
 
 def test_any_text_comes_back_and_the_bytes_are_the_same_again(tmp_path: Path) -> None:

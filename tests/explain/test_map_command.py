@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from panther.cli import map as command
 from panther.errors import InputError
 from panther.slides import Polygon, Tissue
-from panther.slides.geojson import write_contours
+from panther.slides.contours import write_contours
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
 

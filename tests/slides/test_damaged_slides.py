@@ -145,7 +145,7 @@ def test_a_job_reports_tiles_with_a_few_wrong_bytes(path: Path, tmp_path: Path) 
 )
 def test_a_slide_that_lost_more_than_a_twentieth_is_partly_read(path: Path, about: dict, status: str) -> None:
     (ref,) = list_slides([path]).refs
-    assert _row(ref, ItemResult(0, SlideResult(about=about)))["status"] == status
+    assert _row(ref, ItemResult(0, SlideResult(about=about)), {})["status"] == status
 
 
 def test_a_sound_slide_has_nothing_lost(path: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from phantoms import GLASS, glass, tissue_slide, write_pyramid
 from PIL import Image
 
 from panther.slides import Job, PatchStep, TissueSettings, TissueStep, list_slides, read_coords, run_job
-from panther.slides.job import JobReport, read_summary
+from panther.slides.job import JobReport
+from panther.slides.summary import read_summary
 
 STEPS = (TissueStep(), PatchStep(64))
 
@@ -187,3 +188,38 @@ def test_jobs_killed_twenty_times_resume_to_the_same_bytes(killed: tuple[Path, d
 
 def test_two_processes_share_a_job(killed: tuple[Path, dict[str, int]]) -> None:
     assert content(killed[0] / "shared") == content(killed[0] / "whole")
+
+
+def counted(monkeypatch, module, name: str) -> list:
+    """Calls of a function of that module."""
+    calls, function = [], getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *arguments: (calls.append(arguments), function(*arguments))[1])
+    return calls
+
+
+def test_contours_are_parsed_once_per_slide_and_coordinates_are_read_once(
+    slides: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from panther.slides import folder
+
+    parsed, read = counted(monkeypatch, folder, "read_contours"), counted(monkeypatch, folder, "read_coords")
+    count = len(run(slides, tmp_path).rows)
+    assert (len(parsed), len(read)) == (
+        0,
+        count,
+    )  # what was just found is not parsed; the coordinates are read for the summary
+    run(slides, tmp_path)
+    assert (len(parsed), len(read)) == (count, 2 * count)
+
+
+def test_later_steps_go_on_from_the_report_of_the_earlier_ones(slides: Path, tmp_path: Path) -> None:
+    refs = list_slides([slides]).refs
+    tissue, patches = STEPS
+    first = run_job(refs, [tissue], Job(tmp_path), problems={"gone": "gone: there is no such file."})
+    second = run_job(refs, [patches], Job(tmp_path), before=first)
+    whole = run(slides, tmp_path / "whole")
+    by_name = {row["slide"]: row for row in second.rows}
+    assert by_name.pop("gone")["status"] == "failed"
+    assert by_name == {row["slide"]: row for row in whole.rows}
+    assert second.worked == whole.worked
+    assert second.remaining(refs) == list(refs)

@@ -8,7 +8,7 @@ import pytest
 from scipy import ndimage
 
 from panther.errors import InputError
-from panther.slides.geojson import read_contours, write_contours
+from panther.slides.contours import read_contours, write_contours
 from panther.slides.morphology import within
 from panther.slides.polygons import Polygon, Tissue, rasterise, ring_area, trace
 

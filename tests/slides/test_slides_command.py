@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from panther.cli import slides as command
 from panther.errors import InputError
 from panther.slides import open_slide, read_coords
-from panther.slides.geojson import read_contours
+from panther.slides.contours import read_contours
 from panther.slides.polygons import rasterise
 
 PATCHES = "20x_256px_0px_overlap/patches"

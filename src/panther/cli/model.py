@@ -155,8 +155,8 @@ def predict(
     from panther.models.model_file import load_model
     from panther.models.predict import predict_bags
     from panther.storage.clinical import select_slides
+    from panther.storage.files import write_json
     from panther.storage.inputs import check_output
-    from panther.storage.json_files import write_json
     from panther.storage.tables import write_spreadsheet
     from panther.study.scoring import in_units, score, trained_task
 

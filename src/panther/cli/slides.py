@@ -112,19 +112,22 @@ def slides(
         return
     check_output_folder(job, ("summary.csv",), mpp_table, weights)
     start = time.perf_counter()
-    refs, problems = listing.refs, listing.problems
+    done = None
     track: Callable[..., Any] = common.track
     if chosen:
         with open_work(workers, track=track) as work:
-            done = run_job(refs, chosen, Job(job), work=work, problems=problems)
+            done = run_job(listing.refs, chosen, Job(job), work=work, problems=listing.problems)
     if features is not None:
-        if chosen:  # the patches are counted, and what failed is not opened again: here it could end the command
-            failed = {row["slide"]: row["reason"] for row in done.rows if row["status"] == "failed"}
-            refs, problems = [ref for ref in refs if ref.name not in failed], failed
-            progress = PatchProgress([ref.name for ref in refs], done.patches)
-            features.tell, track = progress.tell, progress.track
+        problems = listing.problems
+        if (
+            done is not None
+        ):  # the patches are counted, and what failed is not opened again: here it could end the command
+            progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
+            features.tell, track, problems = progress.tell, progress.track, {}
         with features as step, step.executor() or nullcontext() as executor:
-            done = run_job(refs, [*chosen, step], Job(job), work=Work(executor, track=track), problems=problems)
+            work = Work(executor, track=track)
+            done = run_job(listing.refs, [step], Job(job), work=work, problems=problems, before=done)
+    assert done is not None
     seconds = time.perf_counter() - start
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
     lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None else [])]

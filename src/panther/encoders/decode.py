@@ -19,7 +19,7 @@ from panther.workers import GuardedPool, TaskLostError, process_context
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 16  # patches a task
+CHUNK = 16  # patches per task
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Batch:
 
 @dataclass
 class Canvas:
-    """The memory that patches are decoded into, and the source that is open; one a process."""
+    """The memory that patches are decoded into, and the source that is open; one per process."""
 
     pixels: np.ndarray  # (rows, size, size, 3)
     fit: Preprocess
     source: Source | None = None
     reading: Reading | None = None
 
-    def decode(self, source: Source, items: Sequence[Any], row: int) -> dict[int, str]:
+    def decode(self, source: Source, items: Sequence[Any] | np.ndarray, row: int) -> dict[int, str]:
         """Decode ``items`` into the rows from ``row`` on; the reasons of those that failed."""
         failed = {}
         for offset, item in enumerate(items):
@@ -101,7 +101,7 @@ class Decoder:
         except TaskLostError as error:
             raise InputError(error.sentence(slide.name)) from error
 
-    def batches(self, source: Source, items: Sequence[Any], first: int = 0) -> Iterator[Batch]:
+    def batches(self, source: Source, items: Sequence[Any] | np.ndarray, first: int = 0) -> Iterator[Batch]:
         """Decode ``items`` in order, from batch ``first`` on."""
         numbers = range(first, -(-len(items) // self.batch))
         waiting: deque[tuple[int, list[tuple[int, Future[dict[int, str]]]]]] = deque()
@@ -127,7 +127,9 @@ class Decoder:
                 for _, task in tasks:
                     task.cancel()
 
-    def _submit(self, source: Source, items: Sequence[Any], index: int) -> list[tuple[int, "Future[dict[int, str]]"]]:
+    def _submit(
+        self, source: Source, items: Sequence[Any] | np.ndarray, index: int
+    ) -> list[tuple[int, "Future[dict[int, str]]"]]:
         part, row = items[index * self.batch : (index + 1) * self.batch], self._row(index)
         starts = range(0, len(part), CHUNK)
         return [(at, self._pool.submit(_decode, source, part[at : at + CHUNK], row + at)) for at in starts]
@@ -180,7 +182,7 @@ def _begin(memory: Any, fit: Preprocess) -> None:
     _HERE[:] = [_canvas(memory, fit)]
 
 
-def _decode(source: Source, items: Sequence[Any], row: int) -> dict[int, str]:
+def _decode(source: Source, items: Sequence[Any] | np.ndarray, row: int) -> dict[int, str]:
     return _HERE[0].decode(source, items, row)
 
 

@@ -1,26 +1,28 @@
 """From the patches of a slide, or tile images, to one bag: resumable, whole or not at all."""
 
 from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from panther.content import hash_of
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline, failures_in
 from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write, check_writable
+from panther.storage.readers import Held
 from panther.storage.row_log import RowLog
+from panther.storage.trident import Coords, FeatureRows, write_bag
 from panther.storage.working import remove_working_folder
+from panther.types import Bag
 
 if TYPE_CHECKING:
     from panther.encoders._base import Encoder
-    from panther.slides import Slide
-    from panther.types import PatchSpec
-
-__all__ = ["ExtractSettings", "Extracted", "encode_tiles", "extract", "partial_folder"]
+    from panther.slides import Slide, Tissue, TissueSettings
 
 
 @dataclass(frozen=True)
@@ -29,57 +31,99 @@ class Extracted:
 
     path: Path
     patches: int  # rows written
-    failed: Mapping[int, str] = field(
-        default_factory=dict
-    )  # position among the items -> why; left out of features and coords
+    failed: Mapping[int, str] = field(default_factory=dict)  # position among the items -> why; left out of the bag
     resumed: int = 0  # patches that an earlier run had encoded
     balance: Balance = field(default_factory=Balance)
 
-    @property
-    def note(self) -> str | None:
-        """Sentence about patches that are left out, None where there are none."""
-        if not self.failed:
-            return None
-        first = next(iter(self.failed.values()))
-        total = self.patches + len(self.failed)
-        return f"{self.path.stem}: {len(self.failed)} of {total} patches could not be decoded and were left out, e.g. {first}"
-
 
 def extract(
-    slide: "Slide",
-    coords: np.ndarray,
-    spec: "PatchSpec",
-    pipeline: "Pipeline | Encoder",
-    target: Path,
-    attributes: Mapping[str, Any] | None = None,
-    key: str = "",
-) -> Extracted:
-    """Encode the patches at ``coords`` (N, 2) of a slide into a TRIDENT bag at ``target``.
+    slide: "Slide | Path | str",
+    encoder: "str | Encoder" = "lite0",
+    *,
+    size: int = 256,
+    mpp: float = 0.5,
+    overlap: int = 0,
+    min_tissue: float = 0.25,
+    tissue: "Tissue | TissueSettings | None" = None,
+    slide_mpp: float | None = None,
+    weights: Path | str | None = None,
+    device: str = "cpu",
+    workers: int = 1,
+) -> Bag:
+    """Features of one slide, in memory: find its tissue, lay patches over it and encode them.
 
-    A killed run goes on where it was, and the file has the same bytes as without the kill. ``attributes`` are those of
-    `coords`, ``key`` is kept with the features: whoever asked knows them again. Several slides are encoded with one `Pipeline`; for a
-    single one an `Encoder` will do.
+    Parameters
+    ----------
+    slide : Slide or path
+        A slide file, a folder of DICOM files, or what `open_slide` returned.
+    encoder : str or Encoder
+        Name of `panther encoders`, `timm:NAME` or `module.path:factory`; or an encoder from `load_encoder`, to use it for several slides.
+    size, mpp, overlap : int, float, int
+        Pixels of a patch, their resolution in micrometres per pixel, and pixels that neighbours share.
+    min_tissue : float
+        Least part of a patch that is tissue.
+    tissue : Tissue or TissueSettings, optional
+        Where the tissue is, or how it is found.
+    slide_mpp : float, optional
+        Resolution of the slide, where its file does not say it or is wrong.
+    weights : path, optional
+        File of the encoder's weights.
+    device : str
+        Where to encode: `cpu`, `cuda`, `cuda:1`.
+    workers : int
+        Processes that decode patches: 1 is this process, 0 one per core.
+
+    Returns
+    -------
+    Bag
+        Features (N, d) as float16 with their coordinates; patches that cannot be decoded are left out.
+
+    Examples
+    --------
+    >>> bag = panther.extract("slide.svs", "uni", device="cuda")
+    >>> embedding = panther.embed(bag, prototypes)
     """
-    if not isinstance(pipeline, Pipeline):
-        with Pipeline(pipeline) as one:
-            return extract(slide, coords, spec, one, target, attributes, key)
+    from panther.encoders.loading import load_encoder
+    from panther.slides import Slide, Tissue, find_tissue, grid, open_slide, patch_spec
+
+    if isinstance(encoder, str):
+        encoder = load_encoder(encoder, None if weights is None else Path(weights), device=device)
+    with nullcontext(slide) if isinstance(slide, Slide) else open_slide(slide, slide_mpp) as image:
+        spec = patch_spec(image, size, mpp, overlap)
+        found = tissue if isinstance(tissue, Tissue) else find_tissue(image, tissue)
+        coords = grid(image, spec, found, min_tissue)
+        known = replace(spec, size_read=None, level=None, mpp_level0=image.mpp)  # as a file of features has it
+        source = SlidePatches(image.path, image.mpp_override, spec)
+    with (
+        Pipeline(encoder, ExtractSettings(workers=workers)) as pipeline,
+        closing(RowLog(None, "", encoder.about.dim, pipeline.dtype)) as log,
+    ):
+        pipeline.run(source, coords, log)
+        kept = np.setdiff1d(np.arange(len(coords)), list(failures_in(log)))
+        features = torch.from_numpy(log.rows(kept.tolist(), len(coords)))
+    return Bag(image.name, features, Held(torch.from_numpy(coords[kept])), known, encoder.about.name)
+
+
+def write_features(slide: "Slide", coords: Coords, pipeline: Pipeline, target: Path, key: str = "") -> Extracted:
+    """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``.
+
+    A killed run goes on where it was, and the file has the same bytes as without the kill. The attributes of ``coords`` travel with the
+    features, and ``key`` is kept with them: whoever asked knows them again.
+    """
+    spec, places = coords.spec, coords.coords
     if spec.level is None and spec.size and spec.size_level0:  # TRIDENT's files do not say
         spec = replace(spec, level=slide.best_level(spec.size_level0 / spec.size))
-    source = SlidePatches(slide.path, slide._override, spec)
-    coords = np.asarray(coords, np.int64).reshape(-1, 2)
+    source = SlidePatches(slide.path, slide.mpp_override, spec)
 
     def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
         about = _attributes(pipeline, slide.name, target, kept) | ({"key": key} if key else {})
-        _write_bag(path, rows, kept, about, coords=(coords[kept], attributes or {}))
+        write_bag(path, _kept_rows(rows, kept, about), (places[kept], coords.attributes))
 
-    return _extract(pipeline, source, coords, _print_of(slide.path), target, write)
+    return _encode(pipeline, source, places, _print_of(slide.path), target, write)
 
 
-def encode_tiles(folder: Path, pipeline: "Pipeline | Encoder", target: Path) -> tuple[Extracted, list[str]]:
+def encode_tiles(folder: Path, pipeline: Pipeline, target: Path) -> tuple[Extracted, list[str]]:
     """Encode the tile images of a folder into one bag without coordinates; the names of the tiles are kept in `tiles`."""
-    if not isinstance(pipeline, Pipeline):
-        with Pipeline(pipeline) as one:
-            return encode_tiles(folder, one, target)
     source = TileFolder(folder)
     names = source.names()
     stamps = [(folder / name).stat() for name in names]
@@ -87,9 +131,9 @@ def encode_tiles(folder: Path, pipeline: "Pipeline | Encoder", target: Path) -> 
 
     def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
         about = _attributes(pipeline, target.stem, target, kept)
-        _write_bag(path, rows, kept, about, tiles=[names[i] for i in np.flatnonzero(kept)])
+        write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
 
-    return _extract(pipeline, source, names, hash_of(state), target, write), names
+    return _encode(pipeline, source, names, hash_of(state), target, write), names
 
 
 def partial_folder(target: Path) -> Path:
@@ -97,7 +141,7 @@ def partial_folder(target: Path) -> Path:
     return target.parent / f".{target.stem}.partial"
 
 
-def _extract(pipeline: Pipeline, source: Source, items: Any, state: str, target: Path, write: Any) -> Extracted:
+def _encode(pipeline: Pipeline, source: Source, items: Any, state: str, target: Path, write: Any) -> Extracted:
     check_writable(target)
     content = items.tobytes().hex() if isinstance(items, np.ndarray) else list(items)
     # a dataclass of plain values: its text says all that the pixels depend on
@@ -119,31 +163,10 @@ def _extract(pipeline: Pipeline, source: Source, items: Any, state: str, target:
     return Extracted(target, int(kept.sum()), failed, resumed, balance)
 
 
-def _write_bag(
-    path: Path,
-    rows: np.ndarray,
-    kept: np.ndarray,
-    about: Mapping[str, Any],
-    coords: tuple[np.ndarray, Mapping[str, Any]] | None = None,
-    tiles: list[str] | None = None,
-) -> None:
-    """TRIDENT's layout, contiguous: `features` (n, d), then `coords` (n, 2) or the names of `tiles`."""
-    import h5py
-
-    count = int(kept.sum())
-    with h5py.File(path, "w") as file:
-        features = file.create_dataset("features", (count, rows.shape[1]), rows.dtype)
-        features.attrs.update(about)
-        start = 0
-        for first in range(0, len(rows), 4096):
-            block = rows[first : first + 4096][kept[first : first + 4096]]
-            features[start : start + len(block)] = block
-            start += len(block)
-        if coords is not None:
-            places = file.create_dataset("coords", data=coords[0])
-            places.attrs.update(coords[1])
-        if tiles is not None:
-            file.create_dataset("tiles", data=tiles, dtype=h5py.string_dtype())
+def _kept_rows(rows: np.ndarray, kept: np.ndarray, about: Mapping[str, Any]) -> FeatureRows:
+    """Rows of the patches that could be decoded, block by block."""
+    blocks = (rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(rows), 4096))
+    return FeatureRows((int(kept.sum()), rows.shape[1]), rows.dtype, blocks, about)
 
 
 def _attributes(pipeline: Pipeline, name: str, target: Path, kept: np.ndarray) -> dict[str, Any]:

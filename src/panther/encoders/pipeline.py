@@ -101,7 +101,7 @@ class Pipeline:
         """Refuse a slide that cannot be opened, even one that crashes the library that reads it."""
         self._decoder.check(slide, mpp)
 
-    def run(self, source: Source, items: Sequence[Any], log: RowLog) -> Balance:
+    def run(self, source: Source, items: Sequence[Any] | np.ndarray, log: RowLog) -> Balance:
         """Encode the batches that ``log`` does not have yet. Two are under way: one on the device, one being collected."""
         begin = time.perf_counter()
         decoding = encoding = 0.0

@@ -16,14 +16,15 @@ import torch
 
 from panther.content import hash_of
 from panther.encoders.decode import cores
-from panther.encoders.extract import extract, partial_folder
+from panther.encoders.extract import partial_folder, write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.errors import InputError
+from panther.storage.trident import Coords, feature_attribute
 from panther.storage.working import remove_working_folder
 
 if TYPE_CHECKING:
-    from panther.slides import Job, SlideRef
+    from panther.slides import SlideFiles
 
 FAR = 1.3  # an encoder made for another resolution, by this factor, is worth a note
 
@@ -45,7 +46,7 @@ class EncoderChoice:
 
 @dataclass
 class FeatureStep:
-    """Encodes the patches of a slide; the encoder is loaded when the first slide needs it, once a device."""
+    """Encodes the patches of a slide; the encoder is loaded when the first slide needs it, once per device."""
 
     patches: str  # the set of patches, e.g. 20x_256px_0px_overlap
     choice: EncoderChoice = field(default_factory=EncoderChoice)
@@ -62,43 +63,37 @@ class FeatureStep:
         for device in self.choice.devices:
             self._waiting.put(device)
 
-    def path(self, slide: "SlideRef", job: "Job") -> Path:
+    def path(self, files: "SlideFiles") -> Path:
         """Features of that slide."""
-        return job.folder / self.patches / self.choice.folder / f"{slide.name}.h5"
+        return files.job.folder / self.patches / self.choice.folder / f"{files.slide.name}.h5"
 
-    def done(self, slide: "SlideRef", job: "Job") -> bool:
+    def done(self, files: "SlideFiles") -> bool:
         """Whether the features are those of the coordinates that are there now, by this encoder and these settings."""
-        target, coords = self.path(slide, job), job.coords(slide.name, self.patches)
-        if not coords.exists() or _attribute(target, "key") != self._key(coords):
+        target, coords = self.path(files), files.coords(self.patches)
+        if coords is None or feature_attribute(target, "key") != self._key(coords):
             return False
         remove_working_folder(partial_folder(target))  # left where a run was killed between the last two moments
         return True
 
-    def run(self, slide: "SlideRef", job: "Job") -> None:
+    def run(self, files: "SlideFiles") -> None:
         """Encode the slide on the next device that is free."""
-        from panther.slides import read_coords
-
-        path = job.coords(slide.name, self.patches)
-        if not path.exists():
+        slide, coords = files.slide, files.coords(self.patches)
+        if coords is None:
             raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
-        coords = read_coords(path)
         with self._pipeline() as pipeline:
             pipeline.tell = lambda patches: self.tell(slide.name, patches)
             pipeline.check(slide.path, slide.mpp)
-            key = self._key(path)
             with slide.open() as image:
-                made = extract(
-                    image, coords.coords, coords.spec, pipeline, self.path(slide, job), _attributes(path), key
-                )
+                made = write_features(image, coords, pipeline, self.path(files), self._key(coords))
         with self._guard:
             self.balance = self.balance + made.balance
 
-    def about(self, slide: "SlideRef", job: "Job") -> Mapping[str, Any]:
+    def about(self, files: "SlideFiles") -> Mapping[str, Any]:
         """Features written and left out, for the summary."""
-        from panther.slides import read_coords
-
-        coords = read_coords(job.coords(slide.name, self.patches))
-        masked = int(_attribute(self.path(slide, job), "masked") or 0)
+        coords = files.coords(self.patches)
+        if coords is None:
+            return {}
+        masked = int(feature_attribute(self.path(files), "masked") or 0)
         notes = [str(coords.about.get("note", ""))]
         if not len(coords.coords):
             notes.append("no patch has enough tissue")
@@ -112,11 +107,11 @@ class FeatureStep:
 
     @property
     def dim(self) -> int:
-        """Numbers a patch."""
+        """Numbers per patch."""
         return self._facts.dim
 
     def rate(self) -> float:
-        """Patches a second on all devices, measured on one batch; with random weights, so that nothing is fetched."""
+        """Patches per second on all devices, measured on one batch; with random weights, so that nothing is fetched."""
         choice = self.choice
         encoder = load_encoder(choice.name, device=choice.devices[0], precision=choice.precision, seed=0)
         batch = self.settings.batch_for(encoder.device)
@@ -127,7 +122,7 @@ class FeatureStep:
         return batch * len(choice.devices) / (time.perf_counter() - start)
 
     def executor(self) -> Executor | None:
-        """One thread a device; a single device needs none."""
+        """One thread per device; a single device needs none."""
         return ThreadPoolExecutor(len(self.choice.devices)) if len(self.choice.devices) > 1 else None
 
     def close(self) -> None:
@@ -144,7 +139,7 @@ class FeatureStep:
 
     @contextmanager
     def _pipeline(self) -> Iterator[Pipeline]:
-        """Lend a device: a pipeline, made on first use. All cores work on the slide, where they are not a GPU's servants."""
+        """Lend a pipeline, made on first use. Meanwhile torch may use all cores: one slide is encoded at a time on a CPU."""
         lent = self._waiting.get()
         try:
             if isinstance(lent, str):
@@ -162,30 +157,11 @@ class FeatureStep:
         finally:
             self._waiting.put(lent)
 
-    def _key(self, coords: Path) -> str:
+    def _key(self, coords: Coords) -> str:
         """Hash of what the features depend on, known without loading the encoder."""
         weights = self.choice.weights
         if weights is not None and not weights.exists():
             raise InputError(f"{weights}: there is no such file of weights; check `weights=`.")
         parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
         settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
-        return hash_of([parts, settings], coords.read_bytes())
-
-
-def _attributes(path: Path) -> dict[str, Any]:
-    """All attributes of the coordinates; they travel with the features."""
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        return dict(file["coords"].attrs)
-
-
-def _attribute(path: Path, name: str) -> Any:
-    """Attribute of the features of a bag, None where there is no such bag."""
-    import h5py
-
-    try:
-        with h5py.File(path, "r") as file:
-            return file["features"].attrs.get(name)
-    except (OSError, KeyError):
-        return None
+        return hash_of([parts, settings], coords.content)

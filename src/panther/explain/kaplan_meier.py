@@ -24,7 +24,7 @@ from panther.explain import draw
 from panther.explain.names import label
 from panther.explain.pooling import pooled
 from panther.storage.embeddings import read_weights
-from panther.storage.json_files import write_json
+from panther.storage.files import write_json
 from panther.storage.tables import write_spreadsheet
 
 if TYPE_CHECKING:

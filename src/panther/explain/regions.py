@@ -1,6 +1,5 @@
 """Contiguous patches of one prototype as polygons, and as GeoJSON that QuPath opens."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from panther.explain.geometry import Grid
 from panther.explain.names import label
 from panther.explain.palette import rgb
 from panther.slides.polygons import Polygon, trace
-from panther.storage.atomic import atomic_write
+from panther.storage.geojson import annotation, write_geojson
 
 
 @dataclass(frozen=True)
@@ -58,28 +57,11 @@ def _of_cells(cells: np.ndarray, prototype: int, origin: np.ndarray, pitch: floa
 
 def write_regions(path: Path, found: list[Region], names: dict[int, str], mpp: float | None) -> None:
     """Write a FeatureCollection of locked annotations, classified and coloured by prototype, in level-0 pixels."""
-    document = {"type": "FeatureCollection", "features": [_feature(region, names, mpp) for region in found]}
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(document, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+    write_geojson(path, [_feature(region, names, mpp) for region in found])
 
 
 def _feature(region: Region, names: dict[int, str], mpp: float | None) -> dict[str, Any]:
     area = {} if mpp is None else {"Area mm^2": region.polygon.area * mpp**2 / 1e6}
     name = label(region.prototype, names)
-    return {
-        "type": "Feature",
-        "geometry": {"type": "Polygon", "coordinates": [_closed(ring) for ring in region.polygon.rings]},
-        "properties": {
-            "objectType": "annotation",
-            "name": name,
-            "classification": {"name": name, "color": list(rgb(region.prototype))},
-            "isLocked": True,
-            "measurements": {"Patches": region.patches, **area},
-        },
-    }
-
-
-def _closed(ring: np.ndarray) -> list[list[float]]:
-    whole = ring.round()
-    points = (whole.astype(int) if (whole == ring).all() else ring).tolist()
-    return [*points, points[0]]
+    measured = {"Patches": region.patches, **area}
+    return annotation(region.polygon.rings, name, name, rgb(region.prototype), isLocked=True, measurements=measured)

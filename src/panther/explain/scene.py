@@ -12,7 +12,7 @@ from panther.explain.assign import check_patches
 from panther.explain.geometry import Grid, View, blank_view, grid
 from panther.explain.paint import Paint
 from panther.slides import Slide, open_slide
-from panther.slides.geojson import read_contours
+from panther.slides.contours import read_contours
 from panther.slides.polygons import Polygon
 from panther.slides.slide import slide_name
 from panther.types import Bag

@@ -10,8 +10,8 @@ What the rest of the package may rely on:
 - ``Job``, ``Step``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
 """
 
-from panther.slides.coords import Coords, read_coords, write_coords
-from panther.slides.job import Job, JobReport, Step, run_job
+from panther.slides.folder import Job, SlideFiles
+from panther.slides.job import JobReport, Step, run_job
 from panther.slides.listing import SlideRef, list_slides
 from panther.slides.patches import PatchReader, grid, patch_spec
 from panther.slides.polygons import Polygon, Tissue
@@ -20,6 +20,7 @@ from panther.slides.slide import Slide, open_slide, slide_readers
 from panther.slides.steps import PatchStep, TissueStep
 from panther.slides.tissue import find_tissue, segmenters
 from panther.slides.tissue_settings import TissueSettings
+from panther.storage.trident import Coords, read_coords, write_coords
 
 __all__ = [
     "Coords",
@@ -30,6 +31,7 @@ __all__ = [
     "Polygon",
     "Resolution",
     "Slide",
+    "SlideFiles",
     "SlideRef",
     "Step",
     "Tissue",

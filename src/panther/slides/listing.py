@@ -29,8 +29,8 @@ class SlideRef:
         return self.name
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        """Files whose size tells how much work it is."""
+    def files(self) -> tuple[Path, ...]:
+        """Files of the slide; their size says how much work it is."""
         return tuple(sorted(self.path.glob("*.dcm"))) if self.path.is_dir() else (self.path,)
 
     def open(self) -> Slide:

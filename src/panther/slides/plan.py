@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.errors import InputError
-from panther.slides.job import Job
+from panther.slides.folder import Job, SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.patches import PatchReader, lay, patch_spec
-from panther.slides.steps import PatchStep, TissueStep, contours_of
+from panther.slides.steps import PatchStep, TissueStep
 from panther.slides.tissue import segment
 
 SAMPLE = 16  # patches read per slide to see how fast it decodes
@@ -40,7 +40,7 @@ class Planner:
         with slide.open() as image:
             spec = patch_spec(image, self.patches.size, self.patches.mpp, self.patches.overlap)
             start = time.perf_counter()
-            known = contours_of(slide, self.job)
+            known = SlideFiles(slide, self.job).contours
             tissue = known.tissue if known and known.edited else segment(image, self.tissue.settings)[0]
             coords = lay(image, spec, tissue, self.patches.min_tissue, self.patches.edge).coords
             found = time.perf_counter()

@@ -53,7 +53,8 @@ class Slide:
         self.level_downsamples = downsamples(pixels.level_dimensions)
         self.properties = pixels.properties
         self.vendor = pixels.vendor
-        self._pixels, self._override = pixels, override
+        self.mpp_override = override  # what the user says, None where the file is believed
+        self._pixels = pixels
         try:
             self.resolution = resolve_mpp(pixels.properties, override)
         except InputError as error:
@@ -145,7 +146,7 @@ class Slide:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_slide, (self.path, self._override)
+        return open_slide, (self.path, self.mpp_override)
 
     def __repr__(self) -> str:
         width, height = self.dimensions

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ from PIL import Image, PngImagePlugin
 
 from panther.content import hash_of
 from panther.errors import InputError
-from panther.slides.coords import Coords, folder_name, read_coords, write_coords
-from panther.slides.geojson import Contours, read_contours, write_contours
-from panther.slides.job import Job
+from panther.slides.contours import Contours, write_contours
+from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.overlay import draw_contours
 from panther.slides.patches import EDGES, MIN_TISSUE, lay, patch_spec
@@ -21,9 +19,10 @@ from panther.slides.slide import Slide
 from panther.slides.tissue import segment
 from panther.slides.tissue_settings import TissueSettings
 from panther.storage.atomic import atomic_write
+from panther.storage.trident import Coords, folder_name, write_coords
 
 THUMBNAIL = 1024  # pixels, the longer side
-TOLD = 0.001  # of the tissue: less of it without a patch at the edges is not worth a note
+NOTED = 0.001  # of the tissue: less of it without a patch at the edges is not worth a note
 METHOD = 1  # raise it when the same settings give other results
 
 
@@ -34,41 +33,38 @@ class TissueStep:
     settings: TissueSettings = field(default_factory=TissueSettings)
     name: str = "tissue"
 
-    def done(self, slide: SlideRef, job: Job) -> bool:
+    def done(self, files: SlideFiles) -> bool:
         """Whether the contours are the user's or made with these settings, and the picture shows them."""
-        contours = contours_of(slide, job)
-        if contours is None:
-            return False
-        current = contours.edited or contours.about.get("key") == self._key(slide)
-        return current and _drawn(job, slide) == contours.digest
+        return (
+            files.contours is not None
+            and self._current(files.contours, files.slide)
+            and _drawn(files) == files.contours.digest
+        )
 
-    def run(self, slide: SlideRef, job: Job) -> None:
+    def run(self, files: SlideFiles) -> None:
         """Contours first, the pictures after them."""
-        with slide.open() as image:
-            contours, small = contours_of(slide, job), None
-            if contours is None or not (contours.edited or contours.about.get("key") == self._key(slide)):
+        with files.slide.open() as image:
+            small = None
+            if files.contours is None or not self._current(files.contours, files.slide):
                 tissue, seen = segment(image, self.settings)
                 small = seen.image
                 about = {
-                    "key": self._key(slide),
+                    "key": self._key(files.slide),
                     **_resolution(image),
                     "tissue_um2": round(tissue.area * image.mpp**2, 1),
                     "settings": asdict(self.settings),
                     "unread": float(seen.unread.mean()),  # part of the slide
                 }
-                write_contours(job.geojson(slide.name), tissue, about)
-                contours = contours_of(slide, job)
-                assert contours is not None
-            _draw(job, slide, _picture(image, small), contours, image.dimensions)
+                files.contours = write_contours(files.job.geojson(files.slide.name), tissue, about)
+            _draw(files, _picture(image, small), image.dimensions)
 
-    def about(self, slide: SlideRef, job: Job) -> Mapping[str, Any]:
+    def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Resolution and area of the tissue."""
-        contours = contours_of(slide, job)
-        if contours is None:
+        if files.contours is None:
             return {}
-        if contours.edited:
+        if files.contours.edited:
             return {"tissue": "edited"}
-        known = contours.about
+        known = files.contours.about
         unread = known.get("unread", 0.0)
         lost = f"{unread:.2%} of the slide could not be decoded and counts as glass" if unread else ""
         return {
@@ -78,6 +74,9 @@ class TissueStep:
             **{key: known[key] for key in ("mpp", "mpp_source")},
             "note": "; ".join(filter(None, (known["note"], lost))),
         }
+
+    def _current(self, contours: Contours, slide: SlideRef) -> bool:
+        return contours.edited or contours.about.get("key") == self._key(slide)
 
     def _key(self, slide: SlideRef) -> str:
         return hash_of([METHOD, asdict(self.settings), slide.mpp, _bytes(slide)])
@@ -99,21 +98,17 @@ class PatchStep:
         """Name of this set of patches inside the job folder."""
         return folder_name(self.size, self.mpp, self.overlap)
 
-    def path(self, slide: SlideRef, job: Job) -> Path:
-        """Coordinates of that slide."""
-        return job.coords(slide.name, self.folder)
-
-    def done(self, slide: SlideRef, job: Job) -> bool:
+    def done(self, files: SlideFiles) -> bool:
         """Whether the coordinates were made from the contours that are there now, with these settings."""
         with suppress(InputError):
-            contours = contours_of(slide, job)
-            if contours is not None and self.path(slide, job).exists():
-                return read_coords(self.path(slide, job)).about.get("key") == self._key(slide, contours)
+            coords = files.coords(self.folder)
+            if files.contours is not None and coords is not None:
+                return bool(coords.about.get("key") == self._key(files.slide, files.contours))
         return False
 
-    def run(self, slide: SlideRef, job: Job) -> None:
+    def run(self, files: SlideFiles) -> None:
         """Write TRIDENT's file; a slide without tissue gets one with no rows."""
-        contours = contours_of(slide, job)
+        slide, contours = files.slide, files.contours
         if contours is None:
             raise InputError(f"{slide.name}: there are no contours of its tissue; run the step tissue first.")
         with slide.open() as image:
@@ -130,11 +125,14 @@ class PatchStep:
             }
             about.pop("mpp")  # the slide's; stored as level0_mpp, unrounded
             value = Coords(slide.name, laid.coords, spec, image.mpp, image.dimensions, about)
-        write_coords(self.path(slide, job), value, f"{self.folder}/patches")
+        write_coords(files.job.coords(slide.name, self.folder), value, f"{self.folder}/patches")
+        files.forget_coords(self.folder)
 
-    def about(self, slide: SlideRef, job: Job) -> Mapping[str, Any]:
+    def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Number of patches, and the resolution."""
-        value = read_coords(self.path(slide, job))
+        value = files.coords(self.folder)
+        if value is None:
+            return {}
         notes = [value.about.get("note", ""), _left_over(value.about)]
         if not len(value.coords):
             notes.append("no patch has enough tissue")
@@ -152,18 +150,9 @@ class PatchStep:
         return hash_of([METHOD, settings, contours.digest, slide.mpp, _bytes(slide)])
 
 
-def contours_of(slide: SlideRef, job: Job) -> Contours | None:
-    """Contours of a slide: `SLIDE.geojson`, or, before it, one named after the whole file name, `SLIDE.svs.geojson`."""
-    own = job.geojson(slide.name)
-    for path in (own.with_name(f"{slide.path.name}.geojson"), own):
-        if path.exists():
-            return read_contours(path)
-    return None
-
-
 def _left_over(about: Mapping[str, Any]) -> str:
     """Sentence about tissue at the edges that no patch covers; none where it is next to nothing."""
-    if about.get("edge_lost", 0.0) < TOLD:
+    if about.get("edge_lost", 0.0) < NOTED:
         return ""
     right, bottom = about["edge_um"]
     what = "`edge=pad` gives them patches" if about["edge"] == EDGES[0] else "too little for `min_tissue=`"
@@ -186,23 +175,25 @@ def _picture(image: Slide, small: np.ndarray | None) -> np.ndarray:
     return np.asarray(Image.fromarray(small).resize(size, Image.Resampling.BOX))
 
 
-def _draw(job: Job, slide: SlideRef, picture: np.ndarray, contours: Contours, size: tuple[int, int]) -> None:
+def _draw(files: SlideFiles, picture: np.ndarray, size: tuple[int, int]) -> None:
+    job, slide, contours = files.job, files.slide.name, files.contours
+    assert contours is not None
     scale = picture.shape[1] / size[0], picture.shape[0] / size[1]
     text = PngImagePlugin.PngInfo()
     text.add_text("contours", contours.digest)
     drawn = draw_contours(picture, contours.tissue, scale)
-    for path, pixels, info in ((job.thumbnail(slide.name), picture, None), (job.overlay(slide.name), drawn, text)):
+    for path, pixels, info in ((job.thumbnail(slide), picture, None), (job.overlay(slide), drawn, text)):
         with atomic_write(path) as temporary:
             # level 1: noise compresses badly however long one tries
             Image.fromarray(pixels).save(temporary, format="png", pnginfo=info, compress_level=1)
 
 
-def _drawn(job: Job, slide: SlideRef) -> str | None:
+def _drawn(files: SlideFiles) -> str | None:
     """Hash of the contours that the picture shows."""
-    if not job.thumbnail(slide.name).exists():
+    if not files.job.thumbnail(files.slide.name).exists():
         return None
     try:
-        with Image.open(job.overlay(slide.name)) as picture:
+        with Image.open(files.job.overlay(files.slide.name)) as picture:
             return str(picture.info.get("contours"))
     except OSError:
         return None
@@ -210,4 +201,4 @@ def _drawn(job: Job, slide: SlideRef) -> str | None:
 
 def _bytes(slide: SlideRef) -> int:
     """Size of the slide's files: a slide that was replaced is most often of another size. Hashing gigabytes would take longer than the work."""
-    return sum(path.stat().st_size for path in slide.paths if path.exists())
+    return sum(path.stat().st_size for path in slide.files if path.exists())

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.registry import Registry
+from panther.storage.trident import FeatureRows, write_bag
 from panther.types import Bag
 
 BLOCK = 4096  # rows
@@ -23,26 +24,15 @@ writers: Registry[Writer] = Registry("output format")
 @writers.register("trident", suffix=".h5", coords=True)
 def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     """TRIDENT's layout: `features` and `coords` with attributes."""
-    import h5py
-
-    with h5py.File(path, "w") as file:
-        features = file.create_dataset("features", (len(bag), bag.dim), _numpy(bag, dtype))
-        features.attrs["name"] = bag.slide_id
-        if bag.encoder:
-            features.attrs["encoder"] = bag.encoder
-        features.attrs["written_by"] = "panther-wsi"
-        start = 0
-        for block in _blocks(bag, dtype):
-            features[start : start + len(block)] = block.numpy()
-            start += len(block)
-        if bag.places is not None:
-            if bag.spec.coords_unit != "px":
-                raise InputError(
-                    f"{bag.source}: coordinates are in micrometres but TRIDENT's are level-0 pixels; "
-                    "give the slides' level-0 resolution with `mpp=0.25`, or write another layout."
-                )
-            coords = file.create_dataset("coords", data=bag.places().numpy().astype(np.int64))
-            coords.attrs.update(_geometry(bag))
+    if bag.places is not None and bag.spec.coords_unit != "px":
+        raise InputError(
+            f"{bag.source}: coordinates are in micrometres but TRIDENT's are level-0 pixels; "
+            "give the slides' level-0 resolution with `mpp=0.25`, or write another layout."
+        )
+    about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
+    blocks = (block.numpy() for block in _blocks(bag, dtype))
+    coords = None if bag.places is None else (bag.places().numpy(), _geometry(bag))
+    write_bag(path, FeatureRows((len(bag), bag.dim), _numpy(bag, dtype), blocks, about), coords)
 
 
 @writers.register("npy", suffix=".npy", coords=False)

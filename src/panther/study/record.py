@@ -12,7 +12,7 @@ import pandas as pd
 from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
-from panther.storage.json_files import write_json
+from panther.storage.files import write_json
 from panther.study.training import StudyRun, Trained
 from panther.version import __version__
 

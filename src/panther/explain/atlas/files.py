@@ -20,7 +20,7 @@ from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.draw import save
 from panther.explain.names import read_names
 from panther.storage.atomic import atomic_write
-from panther.storage.json_files import write_json
+from panther.storage.files import write_json
 from panther.storage.prototypes import save_prototypes
 from panther.storage.tables import write_spreadsheet
 from panther.version import __version__

@@ -12,7 +12,7 @@ from panther.explain.attribution.model import Attribution
 from panther.explain.jobs import SlideJob
 from panther.explain.maps import map_slide
 from panther.explain.scene import MapSettings
-from panther.storage.json_files import write_json
+from panther.storage.files import write_json
 from panther.storage.tables import write_spreadsheet
 from panther.types import Prototypes
 from panther.version import __version__

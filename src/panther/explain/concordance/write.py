@@ -12,7 +12,7 @@ from panther.explain.concordance.draw import draw_table
 from panther.explain.concordance.mathematics import UNKNOWN, Agreement
 from panther.explain.draw import save
 from panther.storage.atomic import atomic_write
-from panther.storage.json_files import write_json
+from panther.storage.files import write_json
 from panther.storage.tables import write_spreadsheet
 from panther.version import __version__
 

@@ -1,0 +1,100 @@
+"""GeoJSON as QuPath writes and opens it: polygons in level-0 pixels, with a class and a colour."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from panther.storage.atomic import atomic_write
+
+Rings = tuple[np.ndarray, ...]  # (n, 2) corners x, y each, not closed; the outer one first, then holes
+
+
+class GeoJson(NamedTuple):
+    """What a file holds."""
+
+    features: list[dict[str, Any]]  # as they stand there
+    polygons: list[tuple[str | None, Rings]]  # class and corners of each; points and lines are passed over
+    panther: Mapping[str, Any]  # what we wrote beside them; empty where there is nothing
+
+
+def annotation(
+    rings: Sequence[np.ndarray], name: str, group: str, colour: Iterable[int], **more: Any
+) -> dict[str, Any]:
+    """Feature of one polygon, as an annotation of the class ``group``; ``more`` are further properties."""
+    return {
+        "type": "Feature",
+        "geometry": {"type": "Polygon", "coordinates": [_closed(ring) for ring in rings]},
+        "properties": {
+            "objectType": "annotation",
+            "name": name,
+            "classification": {"name": group, "color": list(colour)},
+            **more,
+        },
+    }
+
+
+def write_geojson(path: Path, features: list[dict[str, Any]], panther: Mapping[str, Any] | None = None) -> None:
+    """Write a FeatureCollection whole or not at all; ``panther`` is a member beside the features."""
+    document = {"type": "FeatureCollection", "features": features, **({} if panther is None else {"panther": panther})}
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(document, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+
+
+def read_geojson(path: Path) -> GeoJson:
+    """Read polygons of a collection, a list of features (QuPath writes both), one feature or a bare geometry.
+
+    Anything else raises one of the errors in `NOT_GEOJSON`.
+    """
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    features = _features(document)
+    polygons = [(_class(f), rings) for f in features for rings in _polygons(f.get("geometry") or {})]
+    member = document.get("panther") if isinstance(document, dict) else None
+    return GeoJson(features, polygons, member if isinstance(member, dict) else {})
+
+
+NOT_GEOJSON = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
+
+
+def _closed(ring: np.ndarray) -> list[list[float]]:
+    whole = ring.round()
+    points = (whole.astype(int) if (whole == ring).all() else ring).tolist()
+    return [*points, points[0]]
+
+
+def _features(document: Any) -> list[dict[str, Any]]:
+    if isinstance(document, list):
+        return [feature for part in document for feature in _features(part)]
+    kind = document["type"]
+    if kind == "FeatureCollection":
+        return list(document["features"])
+    return [document] if kind == "Feature" else [{"type": "Feature", "geometry": document, "properties": {}}]
+
+
+def _class(feature: dict[str, Any]) -> str | None:
+    classification = (feature.get("properties") or {}).get("classification") or {}
+    return classification.get("name") if isinstance(classification, dict) else str(classification)
+
+
+def _polygons(geometry: dict[str, Any]) -> Iterator[Rings]:
+    kind = geometry.get("type")
+    if kind == "GeometryCollection":
+        for part in geometry["geometries"]:
+            yield from _polygons(part)
+    parts = {"Polygon": lambda g: [g["coordinates"]], "MultiPolygon": lambda g: g["coordinates"]}
+    for rings in parts[kind](geometry) if kind in parts else ():
+        outer, *holes = (_ring(points) for points in rings)
+        yield (outer, *holes)
+
+
+def _ring(points: Any) -> np.ndarray:
+    ring = np.asarray([point[:2] for point in points], float)
+    if ring.ndim != 2 or not np.isfinite(ring).all():
+        raise ValueError("a ring holds something else than pairs of numbers")
+    if len(ring) > 1 and (ring[0] == ring[-1]).all():
+        ring = ring[:-1]
+    if len(ring) < 3:
+        raise ValueError("a ring has fewer than three corners")
+    return ring

@@ -1,0 +1,144 @@
+"""TRIDENT's HDF5 files, written in one place: `features` (N, d) and `coords` (N, 2) at level 0, the geometry as attributes."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.storage.atomic import atomic_write
+from panther.types import PatchSpec
+
+Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Coords:
+    """Where a slide's patches are."""
+
+    slide: str
+    coords: np.ndarray  # (N, 2) int64, upper left corners at level 0
+    spec: PatchSpec
+    mpp: float  # of the slide's level 0
+    dimensions: tuple[int, int]  # of the slide's level 0
+    about: Mapping[str, Any] = field(default_factory=dict)  # settings, the tissue's hash
+    attributes: Attributes = field(default_factory=dict)  # as they stand in the file that was read
+    content: bytes = field(default=b"", repr=False)  # that file
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Features as they are written: block after block."""
+
+    shape: tuple[int, int]  # (N, d)
+    dtype: np.dtype
+    blocks: Iterable[np.ndarray]  # (n, d) each
+    attributes: Attributes
+
+
+def write_bag(
+    path: Path,
+    features: FeatureRows,
+    coords: tuple[np.ndarray, Attributes] | None = None,
+    tiles: list[str] | None = None,
+) -> None:
+    """Write TRIDENT's layout, contiguous: `features`, then `coords` (N, 2) or the names of `tiles`."""
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        rows = file.create_dataset("features", features.shape, features.dtype)
+        rows.attrs.update(features.attributes)
+        start = 0
+        for block in features.blocks:
+            rows[start : start + len(block)] = block
+            start += len(block)
+        if coords is not None:
+            file.create_dataset("coords", data=coords[0].astype(np.int64)).attrs.update(coords[1])
+        if tiles is not None:
+            file.create_dataset("tiles", data=tiles, dtype=h5py.string_dtype())
+
+
+def feature_attribute(path: Path, name: str) -> Any:
+    """Attribute of the features of a bag, None where there is no such bag."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            return file["features"].attrs.get(name)
+    except (OSError, KeyError):
+        return None
+
+
+def magnification(mpp: float) -> int | float:
+    """10 um/px times the magnification: 0.5 is 20x."""
+    value = round(10 / mpp, 3)
+    return int(value) if value.is_integer() else value
+
+
+def folder_name(size: int, mpp: float, overlap: int) -> str:
+    """TRIDENT's name for a set of patches, e.g. `20x_256px_0px_overlap`."""
+    return f"{magnification(mpp):g}x_{size}px_{overlap}px_overlap"
+
+
+def coords_attributes(value: Coords, saved_to: str) -> dict[str, Any]:
+    """Attributes of `coords`: TRIDENT's, and in `panther` what it has no place for."""
+    spec = value.spec
+    assert spec.mpp is not None
+    # the magnifications are rounded, these are not
+    exact = {"level0_mpp": value.mpp, "mpp": spec.mpp, "level": spec.level, "size_read": spec.size_read}
+    return {
+        "patch_size": spec.size,
+        "patch_size_level0": spec.size_level0,
+        "level0_magnification": magnification(value.mpp),
+        "target_magnification": magnification(spec.mpp),
+        "overlap": spec.overlap,
+        "name": value.slide,
+        "savetodir": saved_to,
+        "level0_width": value.dimensions[0],
+        "level0_height": value.dimensions[1],
+        "panther": json.dumps({**exact, **value.about}, sort_keys=True),
+    }
+
+
+def write_coords(path: Path, value: Coords, saved_to: str) -> None:
+    """Write a file of coordinates whole or not at all; the same value gives the same bytes."""
+    import h5py
+
+    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+        coords = file.create_dataset("coords", data=value.coords.astype(np.int64).reshape(-1, 2))
+        coords.attrs.update(coords_attributes(value, saved_to))
+
+
+def read_coords(path: Path | str) -> Coords:
+    """Read a coordinates file, ours or TRIDENT's; without our attribute the level and the exact resolution are not known."""
+    import h5py
+
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+        with h5py.File(h5py.h5f.open_file_image(content)) as file:
+            coords = np.asarray(file["coords"], np.int64)
+            attrs = dict(file["coords"].attrs)
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: this is no file of patch coordinates ({error}); remove it and run again.") from error
+    try:
+        about = json.loads(attrs.get("panther", "{}"))
+        mpp0 = about.pop("level0_mpp", None) or 10 / float(attrs["level0_magnification"])
+        spec = PatchSpec(
+            about.pop("mpp", None) or 10 / float(attrs["target_magnification"]),
+            int(attrs["patch_size"]),
+            about.pop("size_read", None),
+            int(attrs["patch_size_level0"]),
+            about.pop("level", None),
+            int(attrs.get("overlap", 0)),
+        )
+        size = (int(attrs["level0_width"]), int(attrs["level0_height"]))
+        name = str(attrs.get("name", path.stem.removesuffix("_patches")))
+    except (KeyError, ValueError, ZeroDivisionError) as error:
+        raise InputError(f"{path}: the coordinates lack an attribute of TRIDENT's ({error}).") from error
+    if coords.ndim != 2 or coords.shape[1] != 2:
+        raise InputError(f"{path}: coords have the shape {coords.shape}; (N, 2) is expected.")
+    return Coords(name, coords, spec, float(mpp0), size, about, attrs, content)
