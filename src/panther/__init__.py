@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.maps import make_map
+    from panther.models.predict import predict
+    from panther.models.train import train
     from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -73,8 +75,10 @@ _HOMES = {
     "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.slide",
+    "predict": "panther.models.predict",
     "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
+    "train": "panther.models.train",
 }
 __all__ = [
     "Bag",
@@ -103,8 +107,10 @@ __all__ = [
     "make_splits",
     "open_bag",
     "open_slide",
+    "predict",
     "run_study",
     "save_prototypes",
+    "train",
 ]
 
 

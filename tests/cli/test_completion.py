@@ -91,8 +91,8 @@ def test_the_lists_are_what_the_package_knows():
     from panther.encoders import encoders
     from panther.mil import networks
     from panther.mixture import PRESETS
+    from panther.models.checks import head_names, loss_names
     from panther.models.scaling import scalers
-    from panther.study.names import head_names, loss_names
     from panther.study.templates import TEMPLATES
 
     for listed, known in (

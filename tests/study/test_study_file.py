@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from panther.aggregators import aggregators
 from panther.errors import InputError
 from panther.mil import networks
+from panther.models import checks
 from panther.models.heads import heads
 from panther.models.tasks import tasks
-from panther.study import names as study_names
 from panther.study.file import Study, load_study
 from panther.study.literal import literal_text
 from panther.study.templates import TEMPLATES, write_template
@@ -162,12 +162,12 @@ def test_the_papers_ten_trainings_and_three_ablations_are_there():
 def test_everything_that_is_registered_passes_the_trial_of_its_name_and_settings(survival):
     for entry in (*aggregators, *networks):
         for options in entry.metadata["variants"]:
-            study_names.check_method(entry.name, options)
-    for name in (*heads.names(), study_names.PROBE):
-        study_names.check_head(name, {})
-    for name in study_names.loss_names(survival):
-        study_names.check_loss(name, {}, survival)
-    assert set(study_names.loss_names()) == {entry.name for entry in tasks}
+            checks.check_method(entry.name, options)
+    for name in (*heads.names(), checks.PROBE):
+        checks.check_head(name, {})
+    for name in checks.loss_names(survival):
+        checks.check_loss(name, {}, survival)
+    assert set(checks.loss_names()) == {entry.name for entry in tasks}
 
 
 def test_numbers_anchors_and_merged_keys_are_read_as_people_write_them(tmp_path):

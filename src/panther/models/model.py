@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from panther.cohort.load import CohortReport
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.models.named import Named
@@ -22,15 +23,16 @@ class Model:
     head: Named
     task: Task[Any]
     network: nn.Module  # the head on scaled embeddings, or a supervised network on bags
-    dim: int  # features a patch
+    dim: int  # features per patch
     encoder: str | None
     prototypes: Prototypes | None
     scaler: Scaler | None
-    about: Mapping[str, Any]  # training samples, settings, fingerprint, version
-    baseline: Tensor | None = (
-        None  # (D,), mean training embedding, what attributions are measured from; None for networks
-    )
+    about: Mapping[str, Any]  # who was trained on, settings, fingerprint, version
+    baseline: Tensor | None = None  # (D,), mean training embedding, the origin of attributions; None for networks
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
+    # of the training, not in the file: whom the table names, and who was left out and why
+    report: CohortReport | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_bag(model: Model, ref: Openable) -> None:

@@ -1,18 +1,149 @@
 """Predict new slides or patients with a trained model."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from panther.aggregators import embed_cohort
+from panther.cohort.load import Cohort
+from panther.cohort.spec import Level, TaskSpec
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.mil import BagSource, LoadSettings
 from panther.models.model import Model, check_bag
+from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
+from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.trainer import predict_logits
+from panther.storage.bags import BagsLike
+from panther.storage.clinical import Selection, select_slides
 from panther.types import Openable
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of a cohort, and how good they are where the outcome is known."""
+
+    table: pd.DataFrame  # one row per slide or patient
+    level: Level  # what a row is
+    scores: Scores | None
+    notes: list[str]
+    failures: dict[str, str]
+
+
+def predict(
+    model: Model | Path | str,
+    features: BagsLike,
+    table: Path | str | pd.DataFrame | None = None,
+    *,
+    split: str | None = None,
+    level: Level | None = None,
+    work: Work = HERE,
+) -> pd.DataFrame:
+    """Predict slides or patients.
+
+    Parameters
+    ----------
+    model : Model or path
+        From :func:`panther.train`, or its file.
+    features : path, list, mapping or Listing
+        Folder of feature files, or bags in memory; of the encoder and resolution that the model was trained on.
+    table : path or DataFrame, optional
+        Clinical table: only its slides are predicted, it says whose they are, and its outcome is put beside the predictions.
+    split : str, optional
+        Part of the table, e.g. `test`.
+    level : str, optional
+        `slide` or `patient`; as the model was trained by default.
+    work : Work
+        How work is run.
+
+    Returns
+    -------
+    DataFrame
+        One row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`; then the outcome where it is known.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, panther
+    >>> rng = np.random.default_rng(0)
+    >>> bags = {f"S{i}": rng.normal(i % 2, 1, (30, 4)) for i in range(12)}
+    >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    >>> model = panther.train(bags, table, label="subtype", n_prototypes=2, epochs=1)
+    >>> panther.predict(model, {"new": rng.normal(1, 1, (20, 4))})["predicted"].tolist()
+    ['b']
+    """
+    loaded = model if isinstance(model, Model) else load_model(Path(model))
+    found = predict_slides(loaded, select_slides(features, table, split), level, work=work)
+    if found.failures:
+        first = next(iter(found.failures.values()))
+        warnings.warn(f"{len(found.failures)} could not be predicted, e.g. {first}", stacklevel=2)
+    return found.table
+
+
+def predict_slides(
+    model: Model, chosen: Selection, level: Level | None = None, outcome: TaskSpec | None = None, *, work: Work = HERE
+) -> Predictions:
+    """Predict the slides that were chosen, and score them where the table knows the outcome.
+
+    The outcome's columns are those of ``outcome``; without it those of the training, and a table that lacks them is noted.
+    """
+    task = trained_task(model)
+    if level == "patient" and chosen.table is None:
+        raise InputError("`level=patient` needs a `table=` that says whose slides they are.")
+    wanted: Level = level or (task.level if task else "slide")
+    cohort, notes = _outcomes(model, outcome, chosen, wanted)
+    refs, unit, more = in_units(chosen.refs, wanted, chosen.table)
+    names, predictions, failures = predict_bags(model, refs, work=work)
+    scores = None if cohort is None else score(model, names, predictions, cohort)
+    if task is not None and unit != task.level and level is not None:
+        more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
+    notes = [*chosen.notes, *more, *notes, *(scores.notes if scores else ())]
+    table = _table(model, names, predictions, cohort)
+    return Predictions(table, unit, scores, notes, {**chosen.problems, **failures})
+
+
+def _outcomes(
+    model: Model, outcome: TaskSpec | None, chosen: Selection, level: Level
+) -> tuple[Cohort | None, list[str]]:
+    """Those whose outcome the table knows, and why there are none: a fault where it was asked for, else worth a note."""
+    task = outcome or trained_task(model)
+    if chosen.table is None or task is None:
+        return None, []
+    try:
+        return known_outcomes(model, task, chosen.table, level, [ref.sample for ref in chosen.refs]), []
+    except InputError as error:
+        if outcome is not None:
+            raise
+        return None, [f"The predictions are not scored. {error}"]
+
+
+def _table(
+    model: Model, names: Sequence[str], predictions: Mapping[str, np.ndarray], cohort: Cohort | None
+) -> pd.DataFrame:
+    """The class and its probabilities, or the risk; then the outcome where it is known."""
+    columns: dict[str, Any] = {"sample": list(names)}
+    if "probabilities" in predictions:
+        classes, p = model.task.names, predictions["probabilities"]  # type: ignore[attr-defined]
+        columns["predicted"] = [classes[k] for k in p.argmax(1)]
+        columns |= {f"probability_{name}": p[:, k] for k, name in enumerate(classes)}
+    else:
+        columns["risk"] = predictions["risk"]
+    table = pd.DataFrame(columns)
+    if cohort is None:
+        return table
+    target: Any = cohort.target
+    if "probabilities" in predictions:
+        outcome = pd.DataFrame({"label": [classes[k] for k in target.labels]}, index=cohort.ids, dtype=object)
+    else:
+        outcome = pd.DataFrame({"time": target.time, "event": target.event.astype(int)}, index=cohort.ids)
+        outcome = outcome.astype({"event": "Int64"})  # whole numbers, also where some are missing
+    return table.join(outcome, on="sample")
 
 
 def predict_bags(

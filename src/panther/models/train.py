@@ -2,19 +2,168 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from panther.aggregators import embed_cohort
+from panther.cohort.load import make_cohort
+from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError
 from panther.execution import HERE, Work
+from panther.mil import networks
+from panther.models.checks import check_head, check_loss, check_method
 from panther.models.fitting import Bags, Embedded, Parts, Recipe, fit_model
+from panther.models.heads import PROBE
 from panther.models.model import Model
+from panther.models.model_file import save_model
+from panther.models.named import Named
+from panther.models.presets import preset
 from panther.patch_spec import in_common
-from panther.prototypes import fit_prototypes
+from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.prototypes.patches import example, scan_bags
+from panther.storage.bags import BagsLike, as_bags
+from panther.storage.clinical import read_clinical, without_features
+from panther.storage.inputs import check_output
+from panther.storage.prototypes import load_prototypes
 from panther.types import Openable, Prototypes
+
+
+def train(
+    features: BagsLike,
+    table: Path | str | pd.DataFrame,
+    *,
+    label: str | None = None,
+    survival: str | None = None,
+    time: str | None = None,
+    event: str | None = None,
+    censorship: str | None = None,
+    level: Level = "patient",
+    split: str | None = None,
+    method: str = "panther",
+    options: Mapping[str, Any] | None = None,
+    head: str = "probe",
+    loss: str | None = None,
+    prototypes: Prototypes | Path | str | None = None,
+    n_prototypes: int | None = None,
+    epochs: int | None = None,
+    seed: int = 1,
+    output: Path | str | None = None,
+    work: Work = HERE,
+) -> Model:
+    """Train one model on all patients (or slides) of a table.
+
+    Parameters
+    ----------
+    features : path, list, mapping or Listing
+        Folder of feature files, or bags in memory (see :func:`panther.list_bags`).
+    table : path or DataFrame
+        Clinical table with one row per slide.
+    label : str, optional
+        Column of the label, for a classifier.
+    survival : str, optional
+        Endpoint `os`, `dss`, `dfi` or `pfi`, for a survival model.
+    time, event, censorship : str, optional
+        Columns of the follow-up, and of what is 1 where the event happened, or where the patient was censored.
+    level : str, default="patient"
+        One prediction per `patient`, all whose slides are one bag, or per `slide`.
+    split : str, optional
+        Part of the table to train on, e.g. `train`.
+    method : str, default="panther"
+        `panther`, `ot`, `h2t`, `protocounts`, `deepsets`, or a network: `abmil`, `transmil`, `dsmil`, `attnmisl`, `ilra`.
+    options : mapping, optional
+        Settings of the method, e.g. ``{"preset": "calibrated"}``.
+    head : str, default="probe"
+        `probe` (logistic regression or ridge Cox with inner cross-validation), `linear`, `mlp`, `structured`, `paper-classification`,
+        `paper-survival`; networks bring their own.
+    loss : str, optional
+        `cross-entropy`; `cox`, `nll` or `ranking`.
+    prototypes : Prototypes or path, optional
+        Instead of fitting new ones.
+    n_prototypes : int, optional
+        Number of new prototypes, 16 by default.
+    epochs : int, optional
+        Instead of the paper's.
+    seed : int, default=1
+        Same seed and input: same model.
+    output : path, optional
+        File to write, `.safetensors`.
+    work : Work
+        How work is run, and on which device.
+
+    Returns
+    -------
+    Model
+        For :func:`panther.predict`, maps and attribution. Its `failures` say who was left out and why.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, panther
+    >>> rng = np.random.default_rng(0)
+    >>> bags = {f"S{i}": rng.normal(i % 2, 1, (30, 4)) for i in range(12)}
+    >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    >>> model = panther.train(bags, table, label="subtype", n_prototypes=2)
+    >>> panther.predict(model, bags).columns.tolist()
+    ['sample', 'predicted', 'probability_a', 'probability_b']
+    """
+    columns = {"survival": survival, "time": time, "event": event, "censorship": censorship}
+    task = checked(TaskSpec, label=label, level=level, **columns)
+    count = 16 if n_prototypes is None else n_prototypes
+    recipe = make_recipe(task, method, options or {}, head, loss, KMeansSettings(n_prototypes=count, seed=seed))
+    settings: dict[str, Any] = {"seed": seed, "device": work.device} | ({} if epochs is None else {"epochs": epochs})
+    recipe = replace(recipe, training=replace(recipe.training, **settings))
+    given = _given_prototypes(prototypes, n_prototypes, recipe)
+    listing = as_bags(features)
+    if output is not None:
+        check_output(Path(output), listing.refs, *(path for path in (table, prototypes) if isinstance(path, Path)))
+    cohort = make_cohort(read_clinical(table, split), task, [ref.sample for ref in listing.refs])
+    patients = {s.id: s.patient for s in cohort.samples}
+    model, failures = train_model(cohort.join_bags(listing), cohort.target, recipe, given, patients=patients, work=work)
+    report = cohort.report
+    missing = {slide: without_features(slide, report.source) for slide in report.missing_features}
+    model = replace(model, report=report, failures={**missing, **listing.problems, **failures})
+    if output is not None:
+        save_model(model, Path(output))
+    return model
+
+
+def make_recipe(
+    task: TaskSpec,
+    method: str,
+    options: Mapping[str, Any],
+    head: str,
+    loss: str | None,
+    prototypes: KMeansSettings,
+) -> Recipe:
+    """What to train, with the paper's settings of training; names and settings are tried first."""
+    check_method(method, options)
+    check_head(head, {})
+    supervised, survival = method in networks, task.is_survival
+    kind = "survival" if survival else "classification"
+    chosen = preset(f"paper-mil-{kind}" if supervised else f"paper-{kind}")
+    loss = loss or ("cox" if head == PROBE and survival and not supervised else chosen.loss)
+    check_loss(loss, {}, survival)
+    own = Named(name="own" if supervised else head)
+    return Recipe(Named(name=method, options=dict(options)), own, Named(name=loss), prototypes, chosen.train, task=task)
+
+
+def _given_prototypes(
+    prototypes: Prototypes | Path | str | None, count: int | None, recipe: Recipe
+) -> Prototypes | None:
+    if prototypes is None:
+        return None
+    source = "`prototypes=`" if isinstance(prototypes, Prototypes) else str(prototypes)
+    given = prototypes if isinstance(prototypes, Prototypes) else load_prototypes(Path(prototypes))
+    if not recipe.needs_prototypes:
+        raise InputError(f"{recipe.method.name} has no use for prototypes; leave out {source}.")
+    if count not in (None, len(given)):
+        raise InputError(
+            f"{source}: holds {len(given)} prototypes, but `n_prototypes=` asks for {count}; give one of the two."
+        )
+    return given
 
 
 def train_model(

@@ -14,11 +14,11 @@ from panther.cohort.splits import SCHEMES
 from panther.errors import InputError, suggestion
 from panther.evaluation.metric_names import metric_problem
 from panther.mil import networks
+from panther.models import checks
+from panther.models.checks import STRUCTURED
 from panther.models.heads import PROBE
 from panther.models.named import Named
 from panther.storage.clinical import USUAL, Columns
-from panther.study import names
-from panther.study.names import STRUCTURED
 from panther.study.parts import (
     Cell,
     ColumnSplits,
@@ -76,11 +76,11 @@ class Study(BaseModel):
             raise ValueError(f"{empty[0]}: is empty; there is nothing to compare")
         self._check_entries()
         kind = "survival" if self.is_survival else "classification"
-        _told("training", names.check_training, self.training, f"paper-{kind}")
-        _told("mil_training", names.check_training, self.mil_training, f"paper-mil-{kind}")
-        _told("prototypes", names.check_prototypes, self.prototypes, self.n_prototypes)
+        _told("training", checks.check_training, self.training, f"paper-{kind}")
+        _told("mil_training", checks.check_training, self.mil_training, f"paper-mil-{kind}")
+        _told("prototypes", checks.check_prototypes, self.prototypes, self.n_prototypes)
         for key in ("seeds", "n_prototypes", "train_sizes"):
-            _told(key, names.refuse_repeated, getattr(self, key))
+            _told(key, checks.refuse_repeated, getattr(self, key))
         self._check_splits()
         self._check_judgement()
         return self
@@ -89,16 +89,16 @@ class Study(BaseModel):
         """Methods, heads, losses and scaling: known, with settings that they take, each once."""
         survival = self.is_survival
         for method in self.methods:
-            _told("methods", names.check_method, method.name, method.options)
+            _told("methods", checks.check_method, method.name, method.options)
         for head in self.heads:
-            _told("heads", names.check_head, head.name, head.options)
+            _told("heads", checks.check_head, head.name, head.options)
         for loss in self.losses or []:
-            _told("losses", names.check_loss, loss.name, loss.options, survival)
+            _told("losses", checks.check_loss, loss.name, loss.options, survival)
         if self.mil_loss:
-            _told("mil_loss", names.check_loss, self.mil_loss.name, self.mil_loss.options, survival)
-        _told("scaling", names.check_scaling, self.scaling.name, self.scaling.options)
+            _told("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, survival)
+        _told("scaling", checks.check_scaling, self.scaling.name, self.scaling.options)
         for where, entries in (("methods", self.methods), ("heads", self.heads), ("losses", self.losses or [])):
-            _told(where, names.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
+            _told(where, checks.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
 
     def _check_splits(self) -> None:
         """A scheme that exists, a table to split, and a folder for every external feature set."""
@@ -119,7 +119,7 @@ class Study(BaseModel):
 
     def _check_judgement(self) -> None:
         """Metrics that judge this task, and a reference that is compared."""
-        _told("metrics", names.refuse_repeated, self.metrics or [])
+        _told("metrics", checks.refuse_repeated, self.metrics or [])
         for metric in self.metrics or []:
             if problem := metric_problem(metric, self.is_survival):
                 raise ValueError(f"metrics: {problem}")

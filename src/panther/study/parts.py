@@ -14,10 +14,10 @@ from pydantic import (
 
 from panther.cohort.spec import SplitSpec, Strict
 from panther.evaluation.metric_names import PRINTED
+from panther.models import checks
 from panther.models.named import Named, as_named
 from panther.models.scaling import scalers
 from panther.storage.clinical import Columns
-from panther.study import names
 
 
 def _schema_of(known: list[str]) -> WithJsonSchema:
@@ -27,9 +27,9 @@ def _schema_of(known: list[str]) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [name, {**settings, "required": ["name"]}]})
 
 
-MethodEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(names.method_names())]
-HeadEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(names.head_names())]
-LossEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(names.loss_names())]
+MethodEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.method_names())]
+HeadEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.head_names())]
+LossEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.loss_names())]
 ScalingEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(scalers.names())]
 Metric = Annotated[str, WithJsonSchema({"type": "string", "enum": [*PRINTED[True], *PRINTED[False]]})]
 
