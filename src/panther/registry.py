@@ -1,47 +1,65 @@
-"""A registry: a name, an entry and its metadata side by side. Duplicates raise."""
+"""A registry: a name, an entry and its metadata side by side. Duplicates and unknown metadata raise."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 from panther.errors import InputError, suggestion
 
 T = TypeVar("T")
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
-class Entry(Generic[T]):
+class Nothing:
+    """Metadata of entries that have none."""
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T, M]):
     """One registered thing and what is known about it."""
 
     name: str
     value: T
-    metadata: Mapping[str, Any]
+    metadata: M
 
 
 @dataclass(frozen=True)
-class Registry(Generic[T]):
+class Registry(Generic[T, M]):
     """Named entries of one kind, in the order of their registration."""
 
     kind: str  # "aggregator": used in error messages
-    _entries: dict[str, Entry[T]] = field(default_factory=dict)
+    metadata: type[M]  # a dataclass: what is known about every entry; its field `name` is filled in
+    _entries: dict[str, Entry[T, M]] = field(default_factory=dict)
 
     def register(self, name: str, **metadata: Any) -> Callable[[T], T]:
         """Return a decorator that registers its argument under ``name``."""
+        known = [one.name for one in fields(self.metadata)]  # type: ignore[arg-type]
+        for key in metadata:
+            if key not in known:
+                raise TypeError(f"the {self.kind} {name!r} has metadata {key!r}; {suggestion(key, known)}")
+        facts = self.metadata(**metadata, **({"name": name} if "name" in known else {}))
 
         def decorate(value: T) -> T:
             if name in self._entries:
                 raise ValueError(f"the {self.kind} {name!r} is registered already")
-            self._entries[name] = Entry(name, value, MappingProxyType(metadata))
+            self._entries[name] = Entry(name, value, facts)
             return value
 
         return decorate
 
-    def entry(self, name: str) -> Entry[T]:
+    def entry(self, name: str) -> Entry[T, M]:
         """Entry of that name, or a sentence that lists the known ones."""
         if name not in self._entries:
             raise InputError(f"There is no {self.kind} {name!r}; {suggestion(name, self._entries)}.")
         return self._entries[name]
+
+    def check_options(self, name: str, options: Iterable[str]) -> None:
+        """Refuse settings that the entry's metadata does not list in `options`."""
+        known = getattr(self.entry(name).metadata, "options", ())
+        for option in options:
+            if option not in known:
+                raise InputError(f"The {self.kind} {name!r} has no setting {option!r}; {suggestion(option, known)}.")
 
     def __getitem__(self, name: str) -> T:
         return self.entry(name).value
@@ -49,7 +67,7 @@ class Registry(Generic[T]):
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
-    def __iter__(self) -> Iterator[Entry[T]]:
+    def __iter__(self) -> Iterator[Entry[T, M]]:
         return iter(self._entries.values())
 
     def names(self) -> list[str]:

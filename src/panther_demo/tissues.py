@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.spatial import cKDTree
 
-from panther.registry import Registry
+from panther.registry import Nothing, Registry
 from panther_demo.area import Area, Texture
 from panther_demo.fibres import Fibres, fibres
 from panther_demo.glands import gland_centres, paint_glands, ring_nuclei
@@ -13,7 +13,7 @@ from panther_demo.noise import enlarged, ramp, smooth_noise
 from panther_demo.nuclei import Look, Nuclei, nuclei_at
 
 Painter = Callable[[np.random.Generator, Area], Texture]
-tissues: Registry[Painter] = Registry("tissue")  # in the order of the mask's labels 1, 2, ...
+tissues: Registry[Painter, Nothing] = Registry("tissue", Nothing)  # in the order of the mask's labels 1, 2, ...
 
 # lengths in pixels of 0.5 um: a lymphocyte of 7 um has a radius of 7
 PLEOMORPHIC = Look(radius=12.5, spread=0.24, elongation=1.2, darkness=0.92, rim=0.50, nucleolus=0.7, wobble=0.10)

@@ -32,7 +32,7 @@ class Variant:
 
     name: str
     options: dict[str, Any]
-    metadata: dict[str, Any]
+    metadata: Any
 
     def __str__(self) -> str:
         return f"{self.name}-{self.options}"
@@ -47,7 +47,7 @@ class Variant:
 
 def variants(registry: Iterable[Any]) -> list[Variant]:
     """All variants of a registry."""
-    return [Variant(e.name, dict(options), e.metadata) for e in registry for options in e.metadata["variants"]]
+    return [Variant(e.name, dict(options), e.metadata) for e in registry for options in e.metadata.variants]
 
 
 SUPERVISED = variants(networks)

@@ -36,7 +36,12 @@ def module(variant):
 @pytest.fixture
 def promises(variant, module):
     """What the entry's metadata promises for these settings."""
-    return lambda name: variant.metadata[name](module) if callable(variant.metadata[name]) else variant.metadata[name]
+
+    def promise(name):
+        value = getattr(variant.metadata, name)
+        return value(module) if callable(value) else value
+
+    return promise
 
 
 def test_the_vector_has_the_announced_length_and_every_number_a_name(module, bag):

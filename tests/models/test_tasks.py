@@ -24,7 +24,7 @@ N = 80
 
 def target_for(name: str, n: int = N, seed: int = 0):
     rng = np.random.default_rng(seed)
-    if tasks.entry(name).metadata["target"] is Classes:
+    if tasks.entry(name).metadata.target is Classes:
         return Classes(("a", "b", "c"), rng.permutation(np.arange(n) % 3))
     return Survival(rng.exponential(100.0, n) + 1, rng.random(n) < 0.6)
 

@@ -104,7 +104,7 @@ def test_every_prototype_has_its_label(count: int) -> None:
 
 def test_every_method_has_one_name_for_people() -> None:
     entries = [*aggregators, *networks]
-    titles = [entry.metadata["title"] for entry in entries]
+    titles = [entry.metadata.title for entry in entries]
     assert len(set(titles)) == len(titles)
     assert [title.lower() for title in titles] == [entry.name for entry in entries]
     assert method_title("abmil") == "ABMIL"

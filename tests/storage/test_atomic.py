@@ -73,7 +73,7 @@ def test_temporary_files_of_running_processes_and_other_machines_are_left_alone(
 
 @pytest.mark.parametrize("suffix", [".h5", ".npy", ".safetensors"])
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path, suffix):
-    (write,) = (entry.value for entry in writers if entry.metadata["suffix"] == suffix)
+    (write,) = (entry.value for entry in writers if entry.metadata.suffix == suffix)
     bag, path = Bag("s", torch.ones(5000, 64)), tmp_path / f"s{suffix}"
 
     def write_it():

@@ -21,7 +21,7 @@ from panther.storage.writers import writers
 def converted(source, folder, to, **options):
     """What the conversion said, and the path it writes."""
     said = Conversion(folder, to, **options)(BagRef(source.stem, (source,)))
-    return said, folder / f"{source.stem}{writers.entry(to).metadata['suffix']}"
+    return said, folder / f"{source.stem}{writers.entry(to).metadata.suffix}"
 
 
 @pytest.mark.parametrize("to", writers.names())

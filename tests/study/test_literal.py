@@ -78,11 +78,11 @@ def test_every_cell_trains_with_the_papers_settings(study):
 def test_nothing_is_left_to_a_default_of_ours(study):
     for method in study.methods:
         registry = networks if method.name in networks else aggregators
-        assert set(method.options) == set(registry.entry(method.name).metadata["options"]), method.name
+        assert set(method.options) == set(registry.entry(method.name).metadata.options), method.name
     for head in study.heads:
-        assert set(head.options) == set(heads.entry(head.name).metadata["options"]), head.name
+        assert set(head.options) == set(heads.entry(head.name).metadata.options), head.name
     for loss in [*(study.losses or []), study.mil_loss]:
-        assert set(loss.options) == set(tasks.entry(loss.name).metadata["options"]) - {"class_weights"}, loss.name
+        assert set(loss.options) == set(tasks.entry(loss.name).metadata.options) - {"class_weights"}, loss.name
     every = {f.name for f in fields(TrainSettings)} - OURS_TO_JUDGE
     assert every <= set(study.training) | OURS_TO_JUDGE
     assert every - {"shuffle"} <= set(study.mil_training)  # bags are always shuffled

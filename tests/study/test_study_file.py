@@ -161,7 +161,7 @@ def test_the_papers_ten_trainings_and_three_ablations_are_there():
 @pytest.mark.parametrize("survival", [False, True])
 def test_everything_that_is_registered_passes_the_trial_of_its_name_and_settings(survival):
     for entry in (*aggregators, *networks):
-        for options in entry.metadata["variants"]:
+        for options in entry.metadata.variants:
             checks.check_method(entry.name, options)
     for name in (*heads.names(), checks.PROBE):
         checks.check_head(name, {})

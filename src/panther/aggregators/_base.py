@@ -1,16 +1,31 @@
 """The contract of aggregators and their registry."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from panther.errors import InputError, suggestion
+from panther.errors import InputError
 from panther.registry import Registry
 from panther.types import Aggregator, Prototypes
 
-# Metadata is the contract: `permutation_invariant`, `duplication_invariant`, `differentiable` (a bool, or a function of the
-# module) promise or honestly exempt; `options` names the settings, `tokens` says for
-# which of them there is a per-prototype view; the contract suite runs over every one of `variants`.
-aggregators: Registry[Callable[..., Aggregator]] = Registry("method")
+Promise = bool | Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """The contract of a method, which the contract suite holds it to; promises are a bool, or a function of the module."""
+
+    title: str  # as papers write it
+    permutation_invariant: Promise
+    duplication_invariant: Promise
+    differentiable: Promise
+    tokens: Callable[[Mapping[str, Any]], bool]  # settings -> whether there is a view by prototypes
+    options: tuple[str, ...]  # names of the settings
+    variants: tuple[Mapping[str, Any], ...]  # settings that the suite runs over
+    trainable: bool = False  # whether the prototypes can be trained end to end
+
+
+aggregators: Registry[Callable[..., Aggregator], MethodInfo] = Registry("method", MethodInfo)
 
 
 def build(
@@ -42,15 +57,12 @@ def build(
     >>> module.centroids.grad.shape
     torch.Size([3, 3])
     """
-    known = aggregators.entry(method).metadata["options"]
-    if trainable and not aggregators.entry(method).metadata.get("trainable"):
-        can = ", ".join(entry.name for entry in aggregators if entry.metadata.get("trainable"))
+    if trainable and not aggregators.entry(method).metadata.trainable:
+        can = ", ".join(entry.name for entry in aggregators if entry.metadata.trainable)
         raise InputError(
             f"The prototypes of {method!r} cannot be trained: nothing flows back to them; those of {can} can."
         )
-    for name in options or {}:
-        if name not in known:
-            raise InputError(f"The method {method!r} has no setting {name!r}; {suggestion(name, known)}.")
+    aggregators.check_options(method, options or {})
     try:
         return aggregators[method](prototypes, **(options or {}), **({"trainable": True} if trainable else {}))
     except TypeError as error:

@@ -1,6 +1,6 @@
 """What an encoder is, and the registry of those that are known by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,21 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from panther.encoders.keys import Clean
 from panther.errors import InputError
 from panther.registry import Registry
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 # The value builds the architecture without weights (also on the meta device): images (B, 3, size, size) -> (B, dim).
-encoders: Registry[Callable[[], nn.Module]] = Registry("encoder")
 
 
 @dataclass(frozen=True)
 class EncoderInfo:
-    """What is known of an encoder: the metadata of its entry."""
+    """What is known of an encoder."""
 
     name: str
-    dim: int  # numbers a patch
+    dim: int  # numbers per patch
     size: int  # pixels that it sees
     mpp: float | None  # resolution it was made for, None: any (natural images)
     mean: tuple[float, float, float]  # of the normalisation, for pixels in 0 to 1
@@ -38,6 +38,20 @@ class EncoderInfo:
     def public(self) -> dict[str, Any]:
         """Facts for a table or JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class EncoderEntry(EncoderInfo):
+    """The metadata of a registered encoder: also how its published weights are brought into its network."""
+
+    clean: Clean | None = None
+    drop: tuple[str, ...] = ()  # weights of these prefixes are not needed
+    under: str = ""  # the published names lie below this name of the network
+    file: Callable[[], str] | None = None  # weights that come with a package
+    package: str = ""
+
+
+encoders: Registry[Callable[[], nn.Module], EncoderEntry] = Registry("encoder", EncoderEntry)
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,5 @@ def normalise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 def about(name: str) -> EncoderInfo:
     """Metadata of a registered encoder."""
-    metadata: Mapping[str, Any] = encoders.entry(name).metadata
-    known = {field.name for field in fields(EncoderInfo)}
-    return EncoderInfo(name=name, **{key: value for key, value in metadata.items() if key in known})
+    entry = encoders.entry(name).metadata
+    return EncoderInfo(**{field.name: getattr(entry, field.name) for field in fields(EncoderInfo)})

@@ -66,8 +66,8 @@ def find_recipe(name: str) -> Recipe:
             f"There is no encoder {name!r}; {suggestion(name, encoders.names())}, any timm:NAME and any module.path:factory."
         )
     entry = encoders.entry(name)
-    extra = {key: entry.metadata[key] for key in ("clean", "drop", "under", "file", "package") if key in entry.metadata}
-    return Recipe(about(name), entry.value, **extra)
+    how = entry.metadata
+    return Recipe(about(name), entry.value, how.clean, how.drop, how.under, how.file, how.package)
 
 
 def chosen_precision(name: str, device: torch.device) -> Precision:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from panther.errors import InputError, suggestion
+from panther.errors import InputError
 from panther.registry import Registry
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
@@ -21,10 +21,22 @@ class NetworkInputs:
     prototypes: Prototypes | None = None  # only for those whose metadata says `needs_prototypes`
 
 
-# Metadata is the contract, as in panther.aggregators: `permutation_invariant`, `duplication_invariant`, `differentiable`
-# promise or honestly exempt; `options` names the settings; the contract suite runs over every one of `variants`. A network that is no
-# longer what files of earlier versions hold raises its `revision` (1 where none is given), so that they are refused and not misread.
-networks: Registry[Callable[..., "Network"]] = Registry("network")
+@dataclass(frozen=True)
+class NetworkInfo:
+    """The contract of a network, which the contract suite holds it to."""
+
+    title: str  # as papers write it
+    permutation_invariant: bool
+    duplication_invariant: bool
+    differentiable: bool
+    needs_prototypes: bool
+    options: tuple[str, ...]  # names of the settings
+    variants: tuple[Mapping[str, Any], ...]  # settings that the suite runs over
+    # raised where a network is no longer what files of earlier versions hold, so that they are refused and not misread
+    revision: int = 1
+
+
+networks: Registry[Callable[..., "Network"], NetworkInfo] = Registry("network", NetworkInfo)
 
 
 class Network(Aggregator):
@@ -64,16 +76,12 @@ def build(
 ) -> Network:
     """Network of that name, initialised from ``seed`` alone: the same numbers on every device and after any other call."""
     metadata = networks.entry(name).metadata
-    for option in options or {}:
-        if option not in metadata["options"]:
-            raise InputError(
-                f"The network {name!r} has no setting {option!r}; {suggestion(option, metadata['options'])}."
-            )
-    if metadata["needs_prototypes"] and prototypes is None:
+    networks.check_options(name, options or {})
+    if metadata.needs_prototypes and prototypes is None:
         raise InputError(
             f"The network {name!r} groups patches by prototypes; give a prototype file (`panther prototypes`)."
         )
-    if prototypes is not None and metadata["needs_prototypes"] and prototypes.dim_in != dim_in:
+    if prototypes is not None and metadata.needs_prototypes and prototypes.dim_in != dim_in:
         raise InputError(
             f"The prototypes expect {prototypes.dim_in} features a patch but the bags have {dim_in}; refit the prototypes on these features."
         )
@@ -89,7 +97,7 @@ def build(
 
 def revision(name: str) -> int:
     """Which form of the network this version builds."""
-    return int(networks.entry(name).metadata.get("revision", 1))
+    return networks.entry(name).metadata.revision
 
 
 def check_sizes(network: str, dropout: float, **sizes: int) -> None:

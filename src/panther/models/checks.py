@@ -42,7 +42,7 @@ def head_names() -> list[str]:
 def loss_names(survival: bool | None = None) -> list[str]:
     """Losses for survival, for classes, or all."""
     wanted = {True: (Survival,), False: (Classes,), None: (Survival, Classes)}[survival]
-    return [entry.name for entry in tasks if entry.metadata["target"] in wanted]
+    return [entry.name for entry in tasks if entry.metadata.target in wanted]
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:

@@ -50,7 +50,7 @@ class Recipe:
     @property
     def needs_prototypes(self) -> bool:
         """Whether the method stands on prototypes."""
-        return not self.supervised or bool(networks.entry(self.method.name).metadata["needs_prototypes"])
+        return not self.supervised or networks.entry(self.method.name).metadata.needs_prototypes
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from panther.errors import InputError, suggestion
+from panther.errors import InputError
 from panther.models.fisher import Columns
 from panther.registry import Registry
 
-heads: Registry[Callable[..., nn.Module]] = Registry("head")
+
+@dataclass(frozen=True)
+class HeadInfo:
+    """What is known of a head."""
+
+    options: tuple[str, ...]  # names of the settings
+
+
+heads: Registry[Callable[..., nn.Module], HeadInfo] = Registry("head", HeadInfo)
 PROBE = "probe"  # a head without training: logistic regression or ridge Cox with inner cross-validation
 
 
@@ -34,10 +42,7 @@ def build_head(
     seed: int | None = None,
 ) -> nn.Module:
     """Head of that name for embeddings of this shape, (D,), (C, t) or (C, t, e); with a seed its start is reproducible."""
-    known = heads.entry(name).metadata["options"]
-    for option in options or {}:
-        if option not in known:
-            raise InputError(f"The head {name!r} has no setting {option!r}; {suggestion(option, known)}.")
+    heads.check_options(name, options or {})
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)

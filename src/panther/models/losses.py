@@ -12,12 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from panther.errors import InputError
-from panther.registry import Registry
-
-losses: Registry[Callable[..., Tensor]] = Registry("loss")
 
 
-@losses.register("cross-entropy", target="classes")
 def cross_entropy(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> Tensor:
     r"""Cross-entropy of logits (B, K) and labels (B,).
 
@@ -27,7 +23,6 @@ def cross_entropy(logits: Tensor, labels: Tensor, class_weights: Tensor | None =
     return functional.cross_entropy(logits, labels, weight=weight)
 
 
-@losses.register("cox", target="survival")
 def cox(log_risk: Tensor, time: Tensor, event: Tensor, ties: str = "efron") -> Tensor:
     r"""Negative log partial likelihood of Cox's model, per event.
 
@@ -77,7 +72,6 @@ def _efron(eta: Tensor, event: Tensor, group: Tensor, log_at_risk: Tensor) -> Te
 TIES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {"efron": _efron, "breslow": _breslow}
 
 
-@losses.register("nll", target="survival")
 def discrete_nll(logits: Tensor, time_bin: Tensor, event: Tensor, alpha: float = 0.5) -> Tensor:
     r"""Negative log-likelihood of discrete time.
 
@@ -106,7 +100,6 @@ def discrete_nll(logits: Tensor, time_bin: Tensor, event: Tensor, alpha: float =
     return ((1 - alpha) * (uncensored + censored) + alpha * uncensored).mean()
 
 
-@losses.register("ranking", target="survival")
 def ranking(log_risk: Tensor, time: Tensor, event: Tensor, tied_times: bool = True) -> Tensor:
     r"""Smooth 1 - c-index: mean over comparable pairs of the probability of the wrong order.
 

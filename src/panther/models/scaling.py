@@ -25,7 +25,7 @@ from panther.models.fisher import (
     mixture_shape,
     usual_mixture,
 )
-from panther.registry import Registry
+from panther.registry import Nothing, Registry
 
 ROWS = 64  # read at a time: embeddings may be memory maps
 
@@ -87,7 +87,7 @@ class Fits(Protocol):
         """Fit on training rows (n, D), and on nothing else."""
 
 
-scalers: Registry[Callable[..., Fits]] = Registry("scaling")
+scalers: Registry[Callable[..., Fits], Nothing] = Registry("scaling", Nothing)
 
 
 @scalers.register("block")

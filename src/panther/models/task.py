@@ -81,4 +81,12 @@ class Task(ABC, Generic[T]):
         return {"loss": self.name, **asdict(self)}  # type: ignore[call-overload]
 
 
-tasks: Registry[type[Task[Any]]] = Registry("loss")
+@dataclass(frozen=True)
+class TaskInfo:
+    """What is known of a task."""
+
+    target: type[Any]  # what it is trained on: classes, survival
+    options: tuple[str, ...]  # names of the settings
+
+
+tasks: Registry[type[Task[Any]], TaskInfo] = Registry("loss", TaskInfo)

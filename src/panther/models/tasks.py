@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from panther.cohort.targets import Classes, Survival
-from panther.errors import InputError, suggestion
+from panther.errors import InputError
 from panther.evaluation.metric_names import PRINTED
 from panther.evaluation.metrics import classification_metrics
 from panther.models.losses import balanced_weights, cross_entropy
@@ -114,14 +114,10 @@ class Classification(Task[Classes]):
 def fit_task(name: str, target: Classes | Survival, **options: Any) -> Task[Any]:
     """Task of that loss for a training target; refuses a loss for the other kind of target, and unknown options."""
     entry = tasks.entry(name)
-    if not isinstance(target, entry.metadata["target"]):
-        suitable = [e.name for e in tasks if isinstance(target, e.metadata["target"])]
+    if not isinstance(target, entry.metadata.target):
+        suitable = [e.name for e in tasks if isinstance(target, e.metadata.target)]
         raise InputError(f"The loss {name!r} does not fit a target of {_kind(target)}; use {' or '.join(suitable)}.")
-    for option in options:
-        if option not in entry.metadata["options"]:
-            raise InputError(
-                f"The loss {name!r} has no setting {option!r}; {suggestion(option, entry.metadata['options'])}."
-            )
+    tasks.check_options(name, options)
     return entry.value.fit(target, **options)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from panther.errors import InputError
-from panther.registry import Registry
+from panther.registry import Nothing, Registry
 from panther.slides.overview import WHITE, overview
 from panther.slides.resolution import resolve_mpp
 from panther.workers import reading
@@ -40,7 +40,7 @@ class Pixels(Protocol):
 
 
 Reader = Callable[[Path], Pixels]
-slide_readers: Registry[Reader] = Registry("slide reader")
+slide_readers: Registry[Reader, Nothing] = Registry("slide reader", Nothing)
 
 
 class Slide:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import ndimage
 
-from panther.registry import Registry
+from panther.registry import Nothing, Registry
 from panther.slides.artefacts import black, pen_marks
 from panther.slides.morphology import closed, drop_small, fill_small_holes, opened
 from panther.slides.overview import Overview, overview
@@ -18,7 +18,7 @@ from panther.slides.slide import Slide
 from panther.slides.tissue_settings import TissueSettings
 
 Segmenter = Callable[[np.ndarray, float, TissueSettings], np.ndarray]  # rgb (h, w, 3), um per pixel -> mask (h, w)
-segmenters: Registry[Segmenter] = Registry("tissue segmenter")
+segmenters: Registry[Segmenter, Nothing] = Registry("tissue segmenter", Nothing)
 
 
 def find_tissue(slide: Slide, settings: TissueSettings | None = None) -> Tissue:

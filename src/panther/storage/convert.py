@@ -35,13 +35,13 @@ class Conversion:
     def __call__(self, ref: Openable) -> str:
         """Convert one file; 'written', or 'kept' where an earlier run has written these very features."""
         bag = ref.open()
-        target = self.folder / f"{bag.slide_id}{writers.entry(self.to).metadata['suffix']}"
+        target = self.folder / f"{bag.slide_id}{writers.entry(self.to).metadata.suffix}"
         for file in ref.files:
             if target.resolve() == file.resolve():
                 raise InputError(f"{file}: would be overwritten by its own conversion; choose another output folder.")
         dtype = bag.features.dtype if self.dtype == "keep" else DTYPES[self.dtype]
         bag = self._in_pixels(bag)
-        if _finished(target, bag, dtype, keeps_coords=writers.entry(self.to).metadata["coords"]):
+        if _finished(target, bag, dtype, keeps_coords=writers.entry(self.to).metadata.coords):
             return "kept"
         with atomic_write(target) as temporary:
             writers[self.to](bag, temporary, dtype)

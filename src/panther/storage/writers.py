@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,17 @@ from panther.types import Bag
 BLOCK = 4096  # rows
 
 Writer = Callable[[Bag, Path, torch.dtype], None]
-writers: Registry[Writer] = Registry("output format")
+
+
+@dataclass(frozen=True)
+class WriterInfo:
+    """What a layout is like."""
+
+    suffix: str
+    coords: bool  # whether it has a place for coordinates
+
+
+writers: Registry[Writer, WriterInfo] = Registry("output format", WriterInfo)
 
 
 @writers.register("trident", suffix=".h5", coords=True)

@@ -3,7 +3,7 @@
 from panther.aggregators import aggregators
 from panther.mil import networks
 
-TITLES = {entry.name: str(entry.metadata["title"]) for registry in (aggregators, networks) for entry in registry}
+TITLES = {entry.name: entry.metadata.title for registry in (aggregators, networks) for entry in registry}
 ENDPOINTS = {
     "os": "overall survival",
     "dss": "disease-specific survival",

@@ -152,7 +152,7 @@ class Study(BaseModel):
         """Every combination that makes sense: supervised networks bring their own head."""
         for encoder, size, seed, method in itertools.product(self.features, self.train_sizes, self.seeds, self.methods):
             supervised = method.name in networks
-            needs = not supervised or networks.entry(method.name).metadata["needs_prototypes"]
+            needs = not supervised or networks.entry(method.name).metadata.needs_prototypes
             chosen = self.heads if not supervised else [Named(name="own")]
             for c, head in itertools.product(self.n_prototypes if needs else [0], chosen):
                 if not supervised and head.name in STRUCTURED and not _has_tokens(method):
@@ -164,7 +164,7 @@ class Study(BaseModel):
 
 
 def _has_tokens(method: Named) -> bool:
-    return bool(aggregators.entry(method.name).metadata["tokens"](method.options))
+    return aggregators.entry(method.name).metadata.tokens(method.options)
 
 
 def load_study(path: Path) -> Study:

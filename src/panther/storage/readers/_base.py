@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError, NotABagError
-from panther.registry import Registry
+from panther.registry import Nothing, Registry
 from panther.storage.names import as_text
 from panther.storage.readers._foreign import first_bytes, what_it_is
 from panther.types import Bag, Rows
@@ -54,7 +54,7 @@ class Candidate:
 
 
 Reader = Callable[[Candidate], Bag | None]  # None: this content is not mine
-readers: Registry[Reader] = Registry("feature file format")
+readers: Registry[Reader, Nothing] = Registry("feature file format", Nothing)
 
 
 def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolution: bool = False) -> Bag:
