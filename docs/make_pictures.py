@@ -11,13 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from panther.aggregators import build
+from panther.charts.prototypes import choice_of_c, comparison
+from panther.charts.style import BLUE, GREY, ORANGE, save
+from panther.charts.to_matplotlib import draw
 from panther.prototypes import KMeansSettings, fit_prototypes
 from panther.prototypes.choose import choose_c
 from panther.prototypes.compare import compare
-from panther.report.prototypes import draw_choice, draw_comparison
-from panther.report.style import BLUE, GREY, ORANGE, new_figure, save_figure
 from panther.types import Bag
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -40,7 +42,8 @@ def what_a_prototype_is() -> None:
     """Patches of a cohort in two dimensions, the prototypes among them, and one slide's proportions."""
     bags = cohort(tissues=5, dim=2, separation=5.0)
     prototypes = fit_prototypes(bags, KMeansSettings(5)).prototypes
-    figure, (left, right) = new_figure(9, 3.8, 2)
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
     every = torch.cat([bag.features for bag in bags])
     left.scatter(*every.T, s=2, color=GREY, alpha=0.2, linewidths=0, label="patches of the cohort")
     left.scatter(*bags[0].features.T, s=4, color=BLUE, alpha=0.6, linewidths=0, label="patches of one slide")
@@ -53,7 +56,7 @@ def what_a_prototype_is() -> None:
     weights = build("panther", prototypes)(bags[0].features).aux["weights"]
     right.bar([f"C{c}" for c in range(5)], weights.tolist(), color=BLUE)
     right.set_ylabel("share of the slide (pi)")
-    save_figure(figure, FOLDER / "prototype.png")
+    save(figure, FOLDER / "prototype.png", dpi=150)
 
 
 def collapse() -> None:
@@ -61,7 +64,8 @@ def collapse() -> None:
     bags = cohort(shift=40.0)
     half = len(bags) // 2
     prototypes = fit_prototypes(bags[:half], KMeansSettings(6)).prototypes
-    figure, ax = new_figure(7, 3.2)
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    ax = figure.subplots()
     for (label, options), offset, colour in zip(
         {"paper": {}, "temperature 20": {"temperature": 20.0}}.items(), (-0.2, 0.2), (BLUE, ORANGE), strict=True
     ):
@@ -72,7 +76,7 @@ def collapse() -> None:
     ax.axhline(1, color=GREY, linewidth=0.8)
     ax.set(xlabel="slides of the training site | slides of another site", ylabel="effective prototypes", xticks=[])
     ax.legend(frameon=False, fontsize=8)
-    save_figure(figure, FOLDER / "collapse.png")
+    save(figure, FOLDER / "collapse.png", dpi=150)
 
 
 def from_demo(demo: Path) -> None:
@@ -107,9 +111,9 @@ def main() -> None:
     what_a_prototype_is()
     settings = KMeansSettings(sample=8000, restarts=3)
     bags = cohort()
-    save_figure(draw_choice(choose_c(bags, (2, 16), settings)), FOLDER / "choose-c.png")
+    save(draw([choice_of_c(choose_c(bags, (2, 16), settings))]), FOLDER / "choose-c.png", dpi=150)
     few, many = (fit_prototypes(bags, KMeansSettings(c)).prototypes for c in (6, 8))
-    save_figure(draw_comparison(compare(few, many), "C = 6", "C = 8"), FOLDER / "compare.png")
+    save(comparison(compare(few, many), "C = 6", "C = 8").figure(), FOLDER / "compare.png", dpi=150)
     collapse()
 
 

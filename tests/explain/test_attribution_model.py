@@ -16,10 +16,11 @@ from safetensors.torch import save_file
 
 from cli.running import Runner, strict_json
 from panther.aggregators import embed_cohort
+from panther.charts.prototypes import swarm_offsets
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
 from panther.explain.attribution import AttributionSettings, attribute
-from panther.explain.attribution.draw import patch_values, swarm_offsets
+from panther.explain.attribution.draw import patch_values
 from panther.explain.attribution.model import against_the_others
 from panther.models.fitting import Recipe
 from panther.models.model import Model

@@ -14,13 +14,14 @@ import panther.explain
 from panther.evaluation.intervals import Interval
 from panther.evaluation.survival_metrics import kaplan_meier as curve
 from panther.explain import attention, draw, kaplan_meier
-from panther.explain.atlas import charts, sheets
+from panther.explain.atlas import sheets
 from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.exemplars import Exemplar
 from panther.explain.atlas.neighbours import Contacts
 from panther.explain.atlas.shares import GroupShare, ShareTest
 from panther.explain.atlas.worker import AtlasSettings
 from panther.explain.attribution import draw as attributed
+from panther.explain.attribution.charts import draw_cohort
 from panther.explain.attribution.model import Attribution
 from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.mathematics import match_tumour
@@ -54,7 +55,7 @@ def attribution() -> Attribution:
     players = ((0, "pi"), (0, "mu"), (1, "pi"), (1, "mu"))
     share = np.random.default_rng(1).normal(size=(5, 2, 4))
     samples = tuple("abcde")
-    return Attribution("exact", (BROKEN, "b"), samples, players, share, share.sum(2), np.zeros(2), "", None, ())
+    return Attribution("exact", (BROKEN, "b"), samples, players, share, share.sum(2), np.zeros(2), "", names=NAMES)
 
 
 def atlas() -> Atlas:
@@ -81,13 +82,13 @@ def tumour_map() -> agreed.TumourMap:
     return agreed.TumourMap(slide_map(), SHARES[:, 0], match, (0, 1))
 
 
-def survival() -> list[kaplan_meier.Compared]:
+def survival() -> list[dict[str, Any]]:
     one = curve(np.array([1.0, 2, 3]), np.array([True, False, True]))
     groups = tuple(kaplan_meier.Group(name, 3, 2, 0.5, one) for name in ("low", "high"))
-    return [kaplan_meier.Compared(0, groups, 1.0, 0.3, 0.3)]
+    return [kaplan_meier.described(kaplan_meier.Compared(0, groups, 1.0, 0.3, 0.3), NAMES)]
 
 
-COUNTS, LABELS, CLASSES = np.array([[3, 1], [0, 2]]), np.array([0, 1]), (BROKEN, "b $")
+LABELS, CLASSES = np.array([0, 1]), (BROKEN, "b $")
 FIGURES: dict[str, Callable[[], Any]] = {
     "draw.draw_map": lambda: draw.draw_map(slide_map()),
     "draw.draw_heatmap": lambda: draw.draw_heatmap(slide_map(), 0),
@@ -95,21 +96,17 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "draw.draw_side_by_side": lambda: draw.draw_side_by_side(slide_map(), 0),
     "attention.draw_attention": lambda: attention.draw_attention(attention_map()),
     "attention.draw_attention_beside": lambda: attention.draw_attention_beside(attention_map()),
-    "attribution.draw.draw_cohort": lambda: attributed.draw_cohort(attribution(), NAMES),
+    "attribution.charts.draw_cohort": lambda: draw_cohort(attribution()),
     "attribution.draw.draw_attribution": lambda: attributed.draw_attribution(
         slide_map(), [attributed.Shown(BROKEN, np.array([0.2, -0.1]))]
     ),
-    "atlas.charts.draw_groups": lambda: charts.draw_groups(atlas(), BROKEN),
-    "atlas.charts.draw_groups of numbers": lambda: charts.draw_groups(atlas(), r"age $\nope$"),
-    "atlas.charts.draw_relations": lambda: charts.draw_relations(atlas()),
     "atlas.sheets.draw_overview": lambda: sheets.draw_overview(atlas()),
     "atlas.sheets.draw_exemplars": lambda: sheets.draw_exemplars(atlas(), 0),
-    "concordance.draw.draw_table": lambda: agreed.draw_table(COUNTS, LABELS, CLASSES, NAMES, "probe"),
     "concordance.draw.draw_classes": lambda: agreed.draw_classes(
         slide_map(), *agreed.class_maps(slide_map(), LABELS, SHARES.argmax(1), CLASSES)
     ),
     "concordance.draw.draw_tumour": lambda: agreed.draw_tumour(tumour_map(), MapSettings(), BROKEN),
-    "kaplan_meier.draw_curves": lambda: kaplan_meier.draw_curves(survival(), NAMES),
+    "kaplan_meier.draw_curves": lambda: kaplan_meier.draw_curves(survival()),
 }
 
 

@@ -46,7 +46,8 @@ def atlas_of(run: Path, prototypes: Prototypes, folder: Path) -> Path:
 def figure(page: str, key: str) -> dict[str, Any]:
     found = re.search(rf'data-plot="plot-{key}">(.*?)</script>', page)
     assert found, key
-    return json.loads(found[1])["data"][0]
+    chart = json.loads(found[1])
+    return chart["data"][0] | {"y": chart["layout"]["yaxis"]["ticktext"]}  # rows by name
 
 
 @pytest.fixture(scope="module")

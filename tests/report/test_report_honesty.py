@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 from cli.running import Runner
+from panther.charts.survival import survival_curves
 from panther.evaluation.shift import site_shift
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks
 from panther.report.data import load_run
-from panther.report.figures import survival_curves
 from panther.report.html import DASH
 from panther.report.material import Request, gather
 from panther.report.mixtures import load_mixtures
@@ -213,11 +213,11 @@ def test_files_that_a_method_has_none_of_are_a_dash_also_where_pandas_makes_them
 
 def test_a_tick_stands_where_somebody_was_lost():
     time, event = np.array([1.0, 2, 2, 3, 3, 5]), np.array([1, 1, 0, 0, 0, 0], bool)
-    ticks = [t for t in survival_curves({"all": kaplan_meier(time, event)})["data"] if t["mode"] == "markers"]
+    ticks = [t for t in survival_curves({"all": kaplan_meier(time, event)}).plotly()["data"] if t["mode"] == "markers"]
     assert [t["x"] for t in ticks] == [[2.0, 3.0, 5.0]]
     np.testing.assert_allclose(ticks[0]["y"], 5 / 6 * 4 / 5, rtol=1e-5)
     everybody_seen = kaplan_meier(time, np.ones(6, bool))
-    assert not any(t["mode"] == "markers" for t in survival_curves({"all": everybody_seen})["data"])
+    assert not any(t["mode"] == "markers" for t in survival_curves({"all": everybody_seen}).plotly()["data"])
 
 
 def test_the_fold_of_the_prototypes_is_the_one_that_was_read(classes):

@@ -9,11 +9,13 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from panther.aggregators import aggregators
+from panther.charts.prototypes import contacts, shares
+from panther.charts.results import weights_boxes, weights_heatmap
+from panther.charts.survival import survival_curves
 from panther.evaluation.survival_metrics import kaplan_meier, number_at_risk, round_times
 from panther.explain.kaplan_meier import Compared, Group, draw_curves, write_curves
 from panther.mil import networks
 from panther.report.data import load_run
-from panther.report.figures import matrix, shares, survival_curves, weights_boxes, weights_heatmap
 from panther.report.material import Request, gather
 from panther.report.page import build_page
 from panther.study.display_names import endpoint_title, method_title
@@ -48,7 +50,7 @@ def test_times_are_round_and_few(last: float, times: list[float] | None) -> None
 
 def test_numbers_at_risk_stand_below_the_curves_in_their_colours() -> None:
     groups = {name: followed(seed) for seed, name in enumerate(("low risk", "high risk"))}
-    found = survival_curves({name: kaplan_meier(*values) for name, values in groups.items()})
+    found = survival_curves({name: kaplan_meier(*values) for name, values in groups.items()}).plotly()
     rows = [trace for trace in found["data"] if trace["mode"] == "text"]
     lines = [trace for trace in found["data"] if trace.get("name") in groups]
     assert [row["textfont"]["color"] for row in rows] == [line["line"]["color"] for line in lines]
@@ -69,7 +71,7 @@ def test_kaplan_meier_files_and_picture_tell_who_was_at_risk(tmp_path: Path) -> 
     told = json.loads((tmp_path / "km.json").read_text())["prototypes"][0]["groups"]
     assert all(group["at_risk"][:2] == [20, 20] for group in told)
     assert all(sum(group["events_at"]) == group["events"] for group in told)
-    figure = draw_curves(compared, {})
+    figure = draw_curves(json.loads((tmp_path / "km.json").read_text())["prototypes"])
     figure.draw_without_rendering()
     numbers = [text for text in figure.axes[0].texts if text.get_text().isdigit()]
     assert [text.get_text() for text in numbers if text.xy[0] == 0] == ["20"] * 3
@@ -92,14 +94,19 @@ def test_the_legend_has_the_area_under_each_curve(classes: Path) -> None:
 @pytest.mark.parametrize("count", [4, 64])
 def test_every_prototype_has_its_label(count: int) -> None:
     names, weights = [f"C{c}" for c in range(count)], np.full((3, count), 1 / count)
-    axes = [
-        weights_heatmap(weights, ["a", "b", "c"], names)["layout"]["yaxis"],
-        weights_boxes(weights, ["x", "x", "y"], names)["layout"]["xaxis"],
-        matrix(np.zeros((count, count)).tolist(), names, "r")["layout"]["xaxis"],
-        matrix(np.zeros((count, count)).tolist(), names, "r")["layout"]["yaxis"],
-        shares(names, weights[0].tolist(), None, "share")["layout"]["yaxis"],
-    ]
-    assert [(one["tickmode"], one["dtick"]) for one in axes] == [("linear", 1)] * len(axes)
+    charts = {
+        "yaxis": weights_heatmap(weights, ["a", "b", "c"], names),
+        "xaxis": weights_boxes(weights, ["x", "x", "y"], names),
+        "xaxis yaxis": contacts(names, np.zeros((count, count))),
+        " yaxis": shares(names, weights[0].tolist(), ["#000000"] * count, "share"),
+    }
+    for axes, chart in charts.items():
+        layout = chart.plotly()["layout"]
+        figure = chart.figure()
+        for axis in axes.split():
+            assert (layout[axis]["tickvals"], layout[axis]["ticktext"]) == (list(range(count)), names)
+            drawn = getattr(figure.axes[0], axis).get_ticklabels()
+            assert [label.get_text() for label in drawn] == names
 
 
 def test_every_method_has_one_name_for_people() -> None:

@@ -25,10 +25,11 @@ def choose(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy."""
+    from panther.charts.prototypes import choice_of_c
+    from panther.charts.style import check_picture, save
+    from panther.charts.to_matplotlib import draw
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import choose_c, parse_range
-    from panther.report.prototypes import draw_choice
-    from panther.report.style import check_picture, save_figure
     from panther.storage.clinical import select_slides
 
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
@@ -44,7 +45,7 @@ def choose(
             work=work,
         )
     if plot is not None:
-        save_figure(draw_choice(choice), plot)
+        save(draw([choice_of_c(choice)]), plot, dpi=150)
     result = {name: value for name, value in asdict(choice).items() if name != "failures"}
     failures = {**chosen.problems, **choice.failures}
     common.report(
@@ -73,16 +74,16 @@ def compare_prototypes(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Match two sets of prototypes: which are the same, which appeared, vanished, split."""
+    from panther.charts.prototypes import comparison
+    from panther.charts.style import check_picture, save
     from panther.prototypes.compare import compare
-    from panther.report.prototypes import draw_comparison
-    from panther.report.style import check_picture, save_figure
     from panther.storage.prototypes import load_prototypes
 
     if plot is not None:
         check_picture(plot, first, second)
     found = compare(load_prototypes(first), load_prototypes(second), any_resolution=mixed)
     if plot is not None:
-        save_figure(draw_comparison(found, first.stem, second.stem), plot)
+        save(comparison(found, first.stem, second.stem).figure(), plot, dpi=150)
     common.report(_comparison(found), _comparison_lines(found), {}, as_json=as_json)
 
 

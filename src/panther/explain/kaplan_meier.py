@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from panther.charts.chart import Chart
+from panther.charts.style import BLUE, ORANGE, save, short
+from panther.charts.survival import Look, panel, survival_curves
+from panther.charts.to_matplotlib import draw
 from panther.cohort.load import Cohort
 from panther.cohort.targets import Survival
 from panther.errors import InputError
@@ -16,11 +20,9 @@ from panther.evaluation.survival_metrics import (
     KaplanMeier,
     kaplan_meier,
     log_rank,
-    number_at_risk,
     risk_groups,
     round_times,
 )
-from panther.explain import draw
 from panther.explain.names import label
 from panther.explain.pooling import pooled
 from panther.storage.embeddings import read_weights
@@ -29,10 +31,11 @@ from panther.storage.tables import write_spreadsheet
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 FORMAT = 1
 GROUPS = ("low", "middle", "high")
-COLOURS = {"low": "#0072B2", "middle": "#999999", "high": "#D55E00"}
+LOOKS: dict[str, Look] = {"low": (BLUE, "solid"), "middle": ("#999999", "dot"), "high": (ORANGE, "dash")}
 SAME = 1e-6  # proportions that differ by less are the same: one patch in a million
 FEW = 10  # events below which curves are hardly worth a look
 
@@ -193,13 +196,9 @@ def _group(number: int, pi: np.ndarray, inside: np.ndarray, survival: Survival) 
 def write_curves(found: Sequence[Compared], names: Mapping[int, str], notes: Sequence[str], folder: Path) -> list[Path]:
     """Write `km.json`, `km.csv` (one row a group) and `km.png`."""
     files = [folder / "km.json", folder / "km.csv", folder / "km.png"]
-    document = {
-        "format": FORMAT,
-        "test": "log-rank, Holm-corrected",
-        "prototypes": [_described(one, names) for one in found],
-        "notes": list(notes),
-    }
-    write_json(files[0], document)
+    prototypes = [described(one, names) for one in found]
+    test = "log-rank, Holm-corrected"
+    write_json(files[0], {"format": FORMAT, "test": test, "prototypes": prototypes, "notes": list(notes)})
     header = ("prototype", "name", "group", "n", "events", "largest_pi", "median", "statistic", "p", "p_corrected")
     rows = [
         (one.prototype, names.get(one.prototype, ""), g.name, g.n, g.events, g.largest, _median(g), one.statistic, one.p, one.p_corrected)
@@ -207,7 +206,7 @@ def write_curves(found: Sequence[Compared], names: Mapping[int, str], notes: Seq
         for g in one.groups
     ]  # fmt: skip
     write_spreadsheet(files[1], header, rows)
-    draw.save(draw_curves(found, names), files[2], dpi=120)
+    save(draw_curves(prototypes), files[2], dpi=120)
     return files
 
 
@@ -215,7 +214,8 @@ def _median(group: Group) -> float | str:
     return group.curve.median if np.isfinite(group.curve.median) else ""  # not reached
 
 
-def _described(one: Compared, names: Mapping[int, str]) -> dict[str, Any]:
+def described(one: Compared, names: Mapping[int, str]) -> dict[str, Any]:
+    """One prototype in plain values, as `km.json` has it."""
     about = {"prototype": one.prototype, "name": names.get(one.prototype), "statistic": one.statistic}
     groups = [
         {"group": group.name, "n": group.n, "events": group.events, "largest_pi": group.largest}
@@ -233,64 +233,33 @@ def _curve(group: Group) -> dict[str, np.ndarray]:
     return shown | {"at_risk": np.append(group.n, curve.at_risk), "events_at": np.append(0, curve.events)}
 
 
-@draw.plain_text
-def draw_curves(found: Sequence[Compared], names: Mapping[int, str]) -> Any:
-    """Small curves, one panel a prototype in their order; returns a matplotlib figure."""
-    from matplotlib.figure import Figure
+def curve_chart(row: Mapping[str, Any], unit: str, title: str, ticks: Sequence[float] | None = None) -> Chart:
+    """Curves of one prototype's groups, from its row of `km.json`."""
+    groups = [group for group in row["groups"] if group.get("time")]
+    curves = {f"{g['group']} π (n = {g['n']}, {g['events']} events)": _read_curve(g) for g in groups}
+    return survival_curves(curves, unit, title, [LOOKS[g["group"]] for g in groups], ticks)
 
-    columns = min(4, len(found))
-    rows = -(-len(found) // columns)
-    figure = Figure(figsize=(3.3 * columns + 0.4, 3.3 * rows + 0.3), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    times = round_times(max(float(group.curve.time[-1]) for one in found for group in one.groups), most=5)
-    for ax, one in zip(grid.flat, found, strict=False):
-        for group in one.groups:
-            curve, colour = _curve(group), COLOURS[group.name]
-            text = f"{group.name} π ({group.n}, {group.events} events)"
-            ax.step(curve["time"], curve["survival"], where="post", color=colour, linewidth=1.4, label=text)
-            ax.fill_between(
-                curve["time"], curve["low"], curve["high"], step="post", color=colour, alpha=0.12, linewidth=0
-            )
-        ax.set_title(draw.short(label(one.prototype, dict(names)), 34), loc="left", fontsize=10)
-        told = f"log-rank p {one.p:.2g}, corrected {one.p_corrected:.2g}"
-        # upper right: survival falls, so that is where curves are rarest
-        ax.legend(
-            title=told,
-            title_fontsize=7,
-            fontsize=6.5,
-            loc="upper right",
-            frameon=True,
-            framealpha=0.7,
-            edgecolor="none",
+
+def _read_curve(group: Mapping[str, Any]) -> KaplanMeier:
+    time, survival = (np.array(group[key], float) for key in ("time", "survival"))
+    low, high = (np.array(group.get(key) or group["survival"], float) for key in ("low", "high"))
+    unknown = [0] * len(time)  # files of an earlier version do not say
+    at_risk, events = (np.array(group.get(key) or unknown, np.int64) for key in ("at_risk", "events_at"))
+    return KaplanMeier(time, at_risk, events, survival, low, high)
+
+
+def draw_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Small curves, one panel per row of `km.json`, in their order; returns a matplotlib figure."""
+    ticks = round_times(max(group["time"][-1] for row in rows for group in row["groups"]), most=5)
+    panels = [
+        panel(
+            curve_chart(row, "", "", ticks),
+            short(label(row["prototype"], {row["prototype"]: row["name"]} if row["name"] else {}), 34),
+            f"log-rank p {row['p']:.2g}, corrected {row['p_corrected']:.2g}",
         )
-        ax.set_ylim(0, 1.05)
-        ax.set_xlim(left=0)
-        ax.set_xticks(times)
-        ax.tick_params(labelsize=8, labelbottom=True)
-        _at_risk(ax, one.groups, times)
-    for ax in grid.flat:
-        ax.spines[["top", "right"]].set_visible(False)
-    for ax in grid.flat[len(found) :]:
-        ax.set_axis_off()
-    figure.supxlabel("time, in the table's unit; above: patients still at risk", fontsize=9)
-    figure.supylabel("survival (95 % limits)", fontsize=9)
-    return figure
-
-
-def _at_risk(ax: Any, groups: Sequence[Group], times: Sequence[float]) -> None:
-    """Rows of numbers below the axis, in the groups' colours."""
-    ax.set_xlabel("\n" * len(groups), fontsize=8)  # the layout leaves room for a label, not for texts
-    for row, group in enumerate(groups):
-        for time, count in zip(times, number_at_risk(group.curve, np.array(times)).tolist(), strict=True):
-            ax.annotate(
-                f"{count}",
-                (time, 0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, -23 - 9.5 * row),
-                textcoords="offset points",
-                annotation_clip=False,
-                ha="center",
-                va="center",
-                fontsize=7,
-                color=COLOURS[group.name],
-            )
+        for row in rows
+    ]
+    columns = min(4, len(panels))
+    grid = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    captions = "time, in the table's unit; above: patients still at risk", "survival (95 % limits)"
+    return draw(grid, size=(330 * columns + 40, 330 * len(grid) + 30), shared=True, captions=captions)

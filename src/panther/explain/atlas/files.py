@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from panther.charts.style import save
+from panther.charts.to_matplotlib import draw
 from panther.errors import InputError
 from panther.explain import palette
 from panther.explain.atlas.atlas import Atlas
-from panther.explain.atlas.charts import draw_groups, draw_relations
+from panther.explain.atlas.charts import group_charts, relation_charts
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
-from panther.explain.draw import save
 from panther.explain.names import read_names
 from panther.storage.atomic import atomic_write
 from panther.storage.files import write_json
@@ -40,10 +41,10 @@ OURS = re.compile(r"C\d+\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)
 
 def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
     """Write everything; pictures of an earlier atlas in the same folder that this one does not have are removed."""
-    content = told(atlas)
+    content = to_dict(atlas)
     written = [
         *_write_pictures(atlas, content, folder),
-        *_write_figures(atlas, folder),
+        *_write_figures(atlas, content, folder),
         *_write_tables(atlas, content, folder),
     ]
     template = folder / "names.yaml"
@@ -61,7 +62,7 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
     return written
 
 
-def told(atlas: Atlas) -> dict[str, Any]:
+def to_dict(atlas: Atlas) -> dict[str, Any]:
     """Atlas in plain values, None where a number is not defined."""
     return {
         "format": FORMAT,
@@ -151,18 +152,19 @@ def _write_pictures(atlas: Atlas, content: dict[str, Any], folder: Path) -> list
     return written
 
 
-def _write_figures(atlas: Atlas, folder: Path) -> list[Path]:
+def _write_figures(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[Path]:
     """Draw one after the other, so that no two figures are in memory."""
+    relations = list(relation_charts(content).values())
     figures: dict[str, Callable[[], Any]] = {
         "overview": partial(draw_overview, atlas),
-        "relations": partial(draw_relations, atlas),
+        "relations": partial(draw, [relations]),
     }
-    for column in dict.fromkeys([*(one.column for one in atlas.groups), *(one.column for one in atlas.tests)]):
-        figures[_free_name(column, figures)] = partial(draw_groups, atlas, column)
+    for column, chart in group_charts(content).items():
+        figures[_free_name(column, figures)] = chart.figure
     for c in sorted({atlas.exemplars[index].prototype for index in atlas.pictures}):
         figures[f"C{c}"] = partial(draw_exemplars, atlas, c)
-    for name, draw in figures.items():
-        save(draw(), folder / f"{name}.png")
+    for name, draw_figure in figures.items():
+        save(draw_figure(), folder / f"{name}.png")
     return [folder / f"{name}.png" for name in figures]
 
 

@@ -1,97 +1,15 @@
-"""Attributions as pictures: the cohort's, and one slide's with every patch in the colour of what its prototype adds."""
+"""One slide's attribution: every patch in the colour of what its prototype adds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.explain import draw, palette
+from panther.explain import draw
 from panther.explain.attribution.model import Attribution
-from panther.explain.names import label
 from panther.explain.slide_map import DIVERGING, SlideMap, heat_colours, value_pixels
 
-MOST_OUTPUTS, MOST_PROTOTYPES = 6, 20  # in one picture
 LISTED = 12  # prototypes beside a slide
-SHADES = (1.0, 0.55, 0.25, 0.12)  # of a prototype's colour, one a statistic
-
-
-@draw.plain_text
-def draw_cohort(found: Attribution, names: Mapping[int, str]) -> Any:
-    """Mean size of each prototype's contribution by statistic, and every sample's contribution; returns a matplotlib figure."""
-    from matplotlib.figure import Figure
-
-    totals = found.by_prototype()  # (n, K, C)
-    outputs = _largest(np.abs(totals).mean((0, 2)), MOST_OUTPUTS)
-    shown = _largest(np.abs(totals).mean((0, 1)), MOST_PROTOTYPES)
-    rows = [label(c, dict(names)) for c in shown]
-    height = 0.9 + len(outputs) * (1.0 + 0.27 * len(shown))
-    figure = Figure(figsize=(11, height), layout="constrained")
-    grid = figure.subplots(len(outputs), 2, squeeze=False, width_ratios=(2, 3))
-    for (bars, swarm), k in zip(grid, sorted(outputs), strict=True):
-        _bars(bars, found, k, shown)
-        _swarm(swarm, totals[:, k], shown)
-        name = found.outputs[k]
-        bars.set_title(f"{name}: mean size of the contribution", loc="left", fontsize=10)
-        swarm.set_title(f"{name}: contribution in each of {len(totals)} samples", loc="left", fontsize=10)
-        for ax in (bars, swarm):
-            ax.spines[["top", "right"]].set_visible(False)
-            ax.set_ylim(len(shown) - 0.5, -0.5)
-            ax.tick_params(labelsize=8)
-        bars.set_yticks(range(len(shown)), [draw.short(row) for row in rows], fontsize=8)
-        swarm.set_yticks(range(len(shown)), [row.split(" ")[0] for row in rows], fontsize=8)
-    grid[-1, 0].set_xlabel("mean |contribution| of each statistic", fontsize=9)
-    grid[-1, 1].set_xlabel("left: takes away from the output; right: adds to it", fontsize=9)
-    return figure
-
-
-def _bars(ax: Any, found: Attribution, k: int, shown: Sequence[int]) -> None:
-    """Stacked bars, one a prototype, darkest the first statistic."""
-    from matplotlib.patches import Patch
-
-    size = np.abs(found.contributions[:, k]).mean(0)  # (P,)
-    where = {player: p for p, player in enumerate(found.players)}
-    statistics = list(dict.fromkeys(statistic for _, statistic in found.players))
-    left = np.zeros(len(shown))
-    for shade, statistic in zip(SHADES, statistics, strict=False):
-        width = np.array([size[where[c, statistic]] for c in shown])
-        colours = [(palette.colour(c), shade) for c in shown]
-        ax.barh(range(len(shown)), width, left=left, color=colours, height=0.7)
-        left += width
-    if len(statistics) > 1:
-        keys = [
-            Patch(color=("#000000", shade * 0.8), label=statistic)
-            for shade, statistic in zip(SHADES, statistics, strict=False)
-        ]
-        ax.legend(handles=keys, frameon=False, fontsize=8, loc="lower right")
-
-
-def _swarm(ax: Any, values: np.ndarray, shown: Sequence[int]) -> None:
-    """One dot a sample; dots of nearly equal values move apart."""
-    ax.axvline(0, color=draw.INK, linewidth=0.8, zorder=0)
-    span = float(np.abs(values[:, list(shown)]).max()) or 1.0
-    for row, c in enumerate(shown):
-        offset = swarm_offsets(values[:, c], span / 40)
-        ax.scatter(
-            values[:, c],
-            row + offset,
-            s=9,
-            color=palette.colour(c),
-            edgecolors=draw.INK,
-            linewidths=0.2,
-            alpha=0.85,
-        )
-
-
-def swarm_offsets(values: np.ndarray, width: float) -> np.ndarray:
-    """Heights (n,) within +-0.38 that move apart dots whose values share a bin of this width."""
-    bins = np.floor(values / width).astype(np.int64)
-    offset = np.zeros(len(values))
-    largest = max(int(np.unique(bins, return_counts=True)[1].max()), 8)
-    for one in np.unique(bins):
-        members = np.flatnonzero(bins == one)
-        members = members[np.argsort(values[members], kind="stable")]
-        offset[members] = (np.arange(len(members)) - (len(members) - 1) / 2) * 0.76 / largest
-    return offset
 
 
 class Shown(NamedTuple):
@@ -130,7 +48,7 @@ def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
     }
     if found.view.blank:
         del panels[found.slide]
-    listed = _largest(np.abs(outputs[0].contributions), LISTED)
+    listed = np.argsort(-np.abs(outputs[0].contributions), kind="stable")[:LISTED].tolist()
     letters = max(len(draw.short(found.title(c))) for c in listed)
     text = (86 + 6.6 * letters) * unit
     sheet = draw.Sheet(list(panels.values()), text + 110 * unit, unit, least=(len(listed) + 3) * draw.ROW * unit)
@@ -158,7 +76,3 @@ def _list(sheet: draw.Sheet, found: SlideMap, shown: Shown, listed: Sequence[int
         sheet.figure.add_artist(swatch)
         sheet.write(start + 16 * unit, top, f"{value:+.3f}", size=8, color="#555555")
         sheet.write(start + 66 * unit, top, draw.short(found.title(c)), size=8)
-
-
-def _largest(size: np.ndarray, most: int) -> list[int]:
-    return [int(i) for i in np.argsort(-size, kind="stable")[:most]]

@@ -5,9 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from panther.charts.style import save
 from panther.execution import HERE, Work, stream
-from panther.explain import draw, palette
-from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohort, outputs_to_show
+from panther.explain import palette
+from panther.explain.attribution.charts import draw_cohort, mean_contributions
+from panther.explain.attribution.draw import Shown, draw_attribution, outputs_to_show
 from panther.explain.attribution.model import Attribution
 from panther.explain.jobs import SlideJob
 from panther.explain.maps import map_slide
@@ -25,13 +27,12 @@ def write_attribution(found: Attribution, folder: Path) -> list[Path]:
     files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
     write_json(files[0], to_dict(found))
     write_spreadsheet(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(found))
-    draw.save(draw_cohort(found, found.names), files[2], dpi=150)
+    save(draw_cohort(found), files[2], dpi=150)
     return files
 
 
 def to_dict(found: Attribution) -> dict[str, Any]:
     """Attribution of the cohort as plain values; those of each slide or patient are in the CSV."""
-    mean, size = found.contributions.mean(0), abs(found.contributions).mean(0)  # (K, P) each
     return {
         "format": FORMAT,
         "version": __version__,
@@ -42,17 +43,7 @@ def to_dict(found: Attribution) -> dict[str, Any]:
         "prototypes": [
             {"prototype": c, "name": found.names.get(c), "colour": palette.colour(c)} for c in range(found.n_prototypes)
         ],
-        "cohort": [
-            {
-                "output": output,
-                "prototype": prototype,
-                "statistic": statistic,
-                "mean": float(mean[k, p]),
-                "mean_absolute": float(size[k, p]),
-            }
-            for k, output in enumerate(found.outputs)
-            for p, (prototype, statistic) in enumerate(found.players)
-        ],
+        "cohort": mean_contributions(found),
         "baseline": {output: float(value) for output, value in zip(found.outputs, found.baseline, strict=True)},
         "gap": found.gap,
         "sampling_error": found.sampling_error,
@@ -116,5 +107,5 @@ def _write_slide(
     if bag.places is None:
         return None
     path = folder / f"{bag.slide_id}.attribution.png"
-    draw.save(draw_attribution(map_slide(bag, prototypes, settings, job.image), outputs), path)
+    save(draw_attribution(map_slide(bag, prototypes, settings, job.image), outputs), path)
     return path

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from panther.charts.chart import Chart
+from panther.charts.prototypes import class_table
 from panther.errors import InputError
 from panther.explain import draw, palette
 from panther.explain.concordance.mathematics import UNKNOWN, TumourMatch, Window, densest_window
 from panther.explain.geometry import View
-from panther.explain.names import label
 from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
 from panther.slides import open_slide
 
 ZOOM, FEWEST = 0.25, 6  # an enlarged window: part of the picture's sides, but at least so many patches across
-SHADES = "Blues"
 
 
 def class_maps(
@@ -80,47 +80,14 @@ def draw_tumour(heat: TumourMap, settings: MapSettings, told: str) -> Any:
     return sheet.figure
 
 
-@draw.plain_text
-def draw_table(
-    counts: np.ndarray, labels: np.ndarray, classes: Sequence[str], names: Mapping[int, str], truth: str
-) -> Any:
-    """Shares (C, K) of the classes in each prototype, prototypes of one class together; returns a matplotlib figure."""
-    from matplotlib.figure import Figure
-
-    members = counts.sum(1)
-    shares = counts / np.maximum(members, 1)[:, None]
-    rank = np.where(labels == UNKNOWN, len(classes), labels)
-    order = np.lexsort((-shares.max(1), rank))
-    titles = [draw.short(label(int(c), dict(names))) for c in order]
-    width = 2.6 + 0.075 * max(map(len, titles)) + max(0.75, 0.085 * max(map(len, classes))) * len(classes)
-    figure = Figure(figsize=(width, 1.5 + 0.28 * len(order)), dpi=draw.DPI, layout="constrained", facecolor="white")
-    ax = figure.subplots()
-    ax.imshow(shares[order], cmap=SHADES, vmin=0, vmax=1, aspect="auto")
-    ax.set_xticks(range(len(classes)), classes)
-    ax.xaxis.tick_top()
-    ax.set_yticks(range(len(order)), titles)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    for row, c in enumerate(order.tolist()):
-        _table_row(ax, row, shares[c], int(members[c]), int(labels[c]))
-        ax.get_yticklabels()[row].set_bbox(
-            {"facecolor": palette.colour(c), "alpha": 0.35, "edgecolor": "none", "pad": 1.5}
-        )
-    ax.set_xlabel(
-        f"share of the prototype's patches, by {truth};\noutlined: the prototype's class", fontsize=8, loc="left"
-    )
-    return figure
-
-
-def _table_row(ax: Any, row: int, shares: np.ndarray, members: int, chosen: int) -> None:
-    from matplotlib.patches import Rectangle
-
-    for k, share in enumerate(shares.tolist()):
-        ink = "white" if share > 0.6 else draw.INK
-        ax.text(k, row, f"{share:.2f}" if members else "-", ha="center", va="center", fontsize=8, color=ink)
-    if chosen != UNKNOWN:
-        ax.add_patch(Rectangle((chosen - 0.48, row - 0.46), 0.96, 0.92, fill=False, edgecolor=draw.INK, linewidth=1.2))
-    ax.text(len(shares) - 0.4, row, f"{members:,} patches", ha="left", va="center", fontsize=8, color="#555555")
+def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
+    """Shares of the classes in each prototype, from what `concordance.json` holds."""
+    classes = [str(row["class"]) for row in content["classes"]]
+    rows = content["prototypes"]
+    chosen = np.array([UNKNOWN if row.get("class") is None else classes.index(row["class"]) for row in rows])
+    truth = (content.get("source") or {}).get("kind", "")
+    colours = [palette.colour(row["prototype"]) for row in rows]
+    return class_table(np.array(content["confusion"]), chosen, names, classes, colours, truth)
 
 
 def _class_map(found: SlideMap, tissue: np.ndarray, classes: Sequence[str]) -> SlideMap:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from panther.charts.style import save
 from panther.explain import palette
 from panther.explain.concordance.cohort import Cohort, tumour_prototypes
-from panther.explain.concordance.draw import draw_table
+from panther.explain.concordance.draw import class_chart
 from panther.explain.concordance.mathematics import UNKNOWN, Agreement
-from panther.explain.draw import save
+from panther.explain.names import label
 from panther.storage.atomic import atomic_write
 from panther.storage.files import write_json
 from panther.storage.tables import write_spreadsheet
@@ -36,11 +37,8 @@ def write_cohort(cohort: Cohort, folder: Path, notes: list[str]) -> list[Path]:
         write_spreadsheet(folder / name, header, rows)
     with atomic_write(folder / "names.suggested.yaml") as temporary:
         temporary.write_text(suggested_names(cohort), encoding="utf-8")
-    classes, names = cohort.question.labels.classes, cohort.question.maps.names
-    figure = draw_table(
-        cohort.naming.counts, cohort.naming.chosen, classes, names, cohort.question.labels.told()["kind"]
-    )
-    save(figure, folder / "concordance.png")
+    names = [label(c, dict(cohort.question.maps.names)) for c in range(len(cohort.question.prototypes))]
+    save(class_chart(told, names).figure(), folder / "concordance.png")
     return [folder / name for name in ("concordance.json", *tables, "names.suggested.yaml", "concordance.png")]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from panther.report.figures import counts_heatmap
+from panther.explain.concordance.draw import class_chart
 from panther.report.html import DASH, Html, details, join, listing, number, paragraph, table, tag
 from panther.report.material import Artefact, Material
 from panther.report.plots import plot
@@ -56,9 +56,10 @@ def _confusion(material: Material, found: Artefact) -> Html | None:
     prototypes = [material.prototype(row["prototype"], row.get("name")) for row in found.rows("prototypes")]
     if not counts or np.shape(counts) != (len(prototypes), len(classes)):
         return None
-    said = "Patches of each prototype (rows) by their class (columns). A good prototype has one filled cell."
-    chart = counts_heatmap(np.array(counts), prototypes, classes, "patches")
-    return plot("tissue-classes", chart, said, widest=420 + 90 * len(classes))
+    said = (
+        "Share of each class (columns) in the patches of each prototype (rows). A good prototype has one filled cell."
+    )
+    return plot("tissue-classes", class_chart(found.content, prototypes), said, widest=420 + 90 * len(classes))
 
 
 def _records(rows: list[dict[str, Any]]) -> Html:

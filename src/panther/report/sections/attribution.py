@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from panther.evaluation.survival_metrics import KaplanMeier
-from panther.report.figures import Figure, contributions, survival_curves
+from panther.explain.attribution.charts import by_size, contribution_chart
+from panther.explain.kaplan_meier import curve_chart
 from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
 from panther.report.material import Artefact, Material
 from panther.report.plots import plot
@@ -63,17 +63,16 @@ def _contributions(material: Material) -> Html | None:
 
 def _one_output(found: Artefact, output: str, names: dict[int, str], position: int) -> Html:
     mine = [row for row in found.rows("cohort") if row["output"] == output]
-    size = {(row["prototype"], row["statistic"]): float(row["mean_absolute"]) for row in mine}
-    order = sorted(names, key=lambda c: -sum(value for (p, _), value in size.items() if p == c))
-    statistics = list(dict.fromkeys(row["statistic"] for row in mine))
-    stacked = {SYMBOL.get(s, str(s)): [size.get((c, s), 0.0) for c in order] for s in statistics}
-    said = f"Mean absolute contribution to {output}; the largest comes from {names[order[0]]}." if order else ""
+    order = by_size(mine)
+    said = f"Mean absolute contribution to {output}; the largest comes from {names[order[0]]}."
     rows = [
         [names.get(row["prototype"], row["prototype"]), SYMBOL.get(row["statistic"], row["statistic"]),
          number(float(row["mean"]), 4), number(float(row["mean_absolute"]), 4)]
         for row in mine
     ]  # fmt: skip
-    chart = contributions([names[c] for c in order], stacked, "mean absolute contribution")
+    chart = contribution_chart(
+        [row | {"statistic": SYMBOL.get(row["statistic"], row["statistic"])} for row in mine], order, names
+    )
     return join(
         plot(f"contributions-{position}", chart, said),
         details("Numbers", table(["prototype", "statistic", "mean", "mean size"], rows)),
@@ -88,15 +87,11 @@ def _survival(material: Material) -> Html | None:
     figures = {}
     for row in rows:
         name = material.prototype(row["prototype"], row.get("name"))
-        curves = {
-            f"{g['group']} {name} (n = {g['n']}, {g['events']} events)": _curve(g)
-            for g in row.get("groups", [])
-            if g.get("time")
-        }
         p, corrected = (np.nan if row.get(k) is None else float(row[k]) for k in ("p", "p_corrected"))
         said = f"Survival by the share of {name}: log-rank p {p_value(p)}, corrected for {len(rows)} prototypes {p_value(corrected)}."
-        if curves:
-            figures[name] = plot(f"km-{row['prototype']}", _curves(material, curves), said)
+        if row.get("groups"):
+            title = "survival" if material.run.classes else material.run.endpoint
+            figures[name] = plot(f"km-{row['prototype']}", curve_chart(row, material.run.time_unit, title), said)
     said = (
         "Patients divided into thirds by how much of a prototype they have; the smallest p-value first. Curves that part early "
         "and stay apart, with a corrected p below 0.05, "
@@ -109,16 +104,3 @@ def _survival(material: Material) -> Html | None:
         body,
         listing(found.content.get("notes", []), class_="notes"),
     )
-
-
-def _curve(group: dict) -> KaplanMeier:
-    time, survival = (np.array(group[key], float) for key in ("time", "survival"))
-    low, high = (np.array(group.get(key) or group["survival"], float) for key in ("low", "high"))
-    unknown = [0] * len(time)  # files of an earlier version do not say
-    at_risk, events = (np.array(group.get(key) or unknown, np.int64) for key in ("at_risk", "events_at"))
-    return KaplanMeier(time, at_risk, events, survival, low, high)
-
-
-def _curves(material: Material, curves: dict[str, KaplanMeier]) -> Figure:
-    run = material.run
-    return survival_curves(curves, run.time_unit, "survival" if run.classes else run.endpoint)

@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 
+from panther.charts.results import histogram, stacked
+from panther.charts.survival import survival_curves
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.data import Run
-from panther.report.figures import histogram, stacked, survival_curves
 from panther.report.html import Html, details, join, listing, paragraph, plural, table, tag, tiles
 from panther.report.material import Material
 from panther.report.plots import plot

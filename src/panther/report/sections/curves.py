@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 
+from panther.charts.results import confusion, learning_curves, roc
+from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
 from panther.evaluation.survival_metrics import kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, where_tested
-from panther.report.figures import confusion, learning_curves, roc, survival_curves
 from panther.report.html import Html, choice, join, p_value, paragraph, tag
 from panther.report.material import Material
 from panther.report.plots import plot

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from panther.charts.prototypes import shares
+from panther.charts.results import histogram
 from panther.evaluation.shift import COLLAPSED
-from panther.report.figures import histogram, shares
 from panther.report.fold_names import renamed
 from panther.report.html import Html, details, join, listing, number, paragraph, table, tag
 from panther.report.material import Material
@@ -58,9 +59,8 @@ def _occupancy(material: Material) -> Html | None:
     chart = shares(
         [names[c] for c in own.order],
         [share[c] for c in own.order],
-        None,
-        "share of the training patches",
         [own.colour(c) for c in own.order],
+        "share of the training patches",
     )
     return join(
         tag("h3", f"Prototypes of fold {found.fold + 1}"),

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from panther.charts.results import scatter, scatter_by_number, weights_boxes, weights_heatmap
 from panther.report.data import describing_columns, numeric
-from panther.report.figures import scatter, scatter_by_number, weights_boxes, weights_heatmap
 from panther.report.html import Html, choice, join, paragraph, tag
 from panther.report.material import Material
 from panther.report.mixtures import Mixtures

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
+from panther.explain.atlas.charts import group_charts, relation_charts, share_chart
 from panther.explain.palette import colour as colour_of
-from panther.report.figures import group_shares, matrix, shares
 from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
 from panther.report.material import Artefact, Material
 from panther.report.plots import plot
@@ -32,7 +32,7 @@ def prototypes(material: Material) -> Html | None:
             "The typical patches lie nearest to the prototype; those drawn at random show how pure it really is."
         ),
         tag("div", [_card(material, atlas, row, name) for row, name in zip(found, names, strict=True)], class_="cards"),
-        _shares(found, names),
+        _shares(atlas, found, names),
         _groups(atlas, names),
         _matrices(atlas, names),
         listing(atlas.content.get("notes", []), class_="notes"),
@@ -80,36 +80,20 @@ def inside(folder: Any, name: str) -> Any:
     return path
 
 
-def _shares(found: list[dict[str, Any]], names: list[str]) -> Html:
-    columns = {key: [np.nan if row.get(key) is None else row[key] for row in found] for key in ("share", "low", "high")}
-    alt = "Share of each prototype: " + ", ".join(f"{n} {s:.1%}" for n, s in zip(names, columns["share"], strict=True))
+def _shares(atlas: Artefact, found: list[dict[str, Any]], names: list[str]) -> Html:
+    alt = "Share of each prototype: " + ", ".join(
+        f"{n} {row['share']:.1%}" for n, row in zip(names, found, strict=True)
+    )
     said = "Mean share over patients, with the 95 % interval."
-    chart = shares(names, columns["share"], (columns["low"], columns["high"]), "share of the tissue")
-    return join(tag("h3", "How much of each"), plot("shares", chart, alt, said))
+    return join(tag("h3", "How much of each"), plot("shares", share_chart(atlas.content, names), alt, said))
 
 
 def _groups(atlas: Artefact, names: list[str]) -> Html | None:
-    rows = atlas.rows("groups")
     figures: dict[str, Html] = {}
-    for column in dict.fromkeys(row["column"] for row in rows):
-        mine = [row for row in rows if row["column"] == column]
-        by_group = {}
-        for value in dict.fromkeys(row["value"] for row in mine):
-            known = {row["prototype"]: row for row in mine if row["value"] == value}
-            n = next(iter(known.values())).get("n")
-            label = f"{value} (n = {n})" if n is not None else str(value)
-            by_group[label] = [_triple(known.get(c)) for c in range(len(names))]
-        said = f"Mean share of each prototype by {column}, with 95 % intervals over patients."
-        figures[str(column)] = join(
-            plot(f"groups-{len(figures)}", group_shares(names, by_group), said), _tests(atlas, column, names)
-        )
+    for column, chart in group_charts(atlas.content, names).items():
+        said = f"Each prototype by {column}, over patients; p-values on the right are corrected by Holm over the prototypes."
+        figures[str(column)] = join(plot(f"groups-{len(figures)}", chart, said), _tests(atlas, column, names))
     return join(tag("h3", "In whom"), choice("groups", "Divide by", figures)) if figures else None
-
-
-def _triple(row: dict[str, Any] | None) -> tuple[float, float, float]:
-    values = [None if row is None else row.get(key) for key in ("mean", "low", "high")]
-    mean, low, high = (np.nan if value is None else float(value) for value in values)
-    return mean, low, high
 
 
 def _tests(atlas: Artefact, column: str, names: list[str]) -> Html | None:
@@ -144,11 +128,14 @@ def _matrices(atlas: Artefact, names: list[str]) -> Html | None:
             "Correlation over slides of the log-ratios of shares: orange occur together, blue avoid each other.",
         ),
     }
-    figures = {}
-    for key, (title, said) in kinds.items():
-        values = atlas.content.get(key)
-        if not isinstance(values, list) or len(values) != len(names):
-            continue
-        if any(cell is not None for row in values for cell in row):  # without coordinates nothing is known to touch
-            figures[title] = plot(key, matrix(values, names, "log₂" if key == "neighbours" else "r"), said, widest=820)
+    charts = relation_charts(atlas.content, names)
+    figures = {
+        title: plot(key, charts[key], said, widest=820)
+        for key, (title, said) in kinds.items()
+        if key in charts and _any_known(atlas.content[key])  # without coordinates nothing is known to touch
+    }
     return join(tag("h3", "Beside what"), choice("beside", "Show", figures)) if figures else None
+
+
+def _any_known(values: list[list[float | None]]) -> bool:
+    return any(cell is not None for row in values for cell in row)

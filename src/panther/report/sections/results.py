@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
+from panther.charts.results import Estimate, forest
 from panther.evaluation.intervals import smallest_wilcoxon
 from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
-from panther.report.figures import Estimate, forest
 from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, table, tag
 from panther.report.material import Material
 from panther.report.plots import plot

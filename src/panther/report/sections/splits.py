@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from panther.charts.results import counts, stacked
 from panther.report.checks import overlaps
 from panther.report.data import Run
-from panther.report.figures import counts_heatmap, stacked
 from panther.report.html import DASH, Html, details, join, paragraph, table, tag
 from panther.report.material import Material
 from panther.report.plots import plot
@@ -94,7 +94,7 @@ def _sites(run: Run) -> Html | None:
     count = np.array([[int((site.loc[ids] == name).sum()) for ids in tests] for name in names])
     columns = [f"fold {k + 1}" for k in range(len(tests))]
     said = "Test samples of each site in each fold. With site-preserving folds every row has one filled cell."
-    return plot("sites-in-folds", counts_heatmap(count, names, columns, "test<br>samples"), said)
+    return plot("sites-in-folds", counts(count, names, columns, "test\nsamples"), said)
 
 
 def _sizes(run: Run) -> Html:

@@ -1,0 +1,205 @@
+"""Charts of prototypes: how much of each there is, in whom, beside what, and what they add to a prediction."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from panther.charts.chart import Axis, Bars, Chart, Heat, Line, Points, Reference, RowNotes
+from panther.charts.style import GREY, INK, MARKERS, ORANGE, group_colour, short, tint
+from panther.prototypes.compare import Comparison
+from panther.prototypes.recommend import NEARLY_ALL, Choice
+
+MOST_GROUPS = 6  # drawn; more cannot be told apart, the tables have them all
+STRONG = 3.0  # log2 at which the colours of contacts end: eight times as often as by chance
+NUMBERS_UP_TO = 12  # prototypes, for numbers inside the cells to be read
+SHADES = (1.0, 0.55, 0.25, 0.12)  # of a prototype's colour, one per statistic
+Limits = tuple[Sequence[float], Sequence[float]]  # low, high
+
+
+def shares(names: Sequence[str], share: Sequence[float], colours: Sequence[str], title: str, limits: Limits | None = None) -> Chart:  # fmt: skip
+    """Share of each prototype, with its interval where it is known."""
+    low, high = limits or (None, None)
+    bars = Bars(share, colours, low=low, high=high)
+    return Chart([bars], Axis(title, percent=True), Axis(names=names), size=(860, 80 + 26 * len(names)))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Mean share of each prototype in one group of patients, with its interval; NaN where it is not known."""
+
+    name: str
+    patients: int | None
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Tests:
+    """P-value of each prototype, corrected by Holm; NaN where there is none."""
+
+    name: str
+    p: Sequence[float]
+
+
+def group_shares(names: Sequence[str], groups: Sequence[Group], tests: Tests | None, title: str) -> Chart:
+    """Mean share by group as points with 95 % intervals, the largest groups only; p-values on the right."""
+    largest = sorted(groups, key=lambda group: -(group.patients or 0))[:MOST_GROUPS]
+    shown = [group for group in groups if group in largest]
+    step = 0.66 / max(1, len(shown))
+    marks = []
+    for number, group in enumerate(shown):
+        y = np.arange(len(names)) + (number - (len(shown) - 1) / 2) * step
+        size = "" if group.patients is None else f" (n = {group.patients})"
+        labels = [f"{name}, {group.name}: {mean:.1%}" for name, mean in zip(names, group.mean, strict=True)]
+        name, colour, marker = f"{short(group.name, 20)}{size}", group_colour(number), MARKERS[number]
+        marks.append(Points(group.mean, y, colour, name, marker, low=group.low, high=group.high, labels=labels))
+    more = f", the {MOST_GROUPS} largest of {len(groups)} groups" if len(groups) > len(shown) else ""
+    x = Axis("share, mean over patients with 95 % interval", (0, None), percent=True)
+    return _with_tests(marks, x, names, tests, f"{title}{more}")
+
+
+def correlations(names: Sequence[str], rho: Sequence[float], tests: Tests | None, column: str) -> Chart:
+    """Spearman's correlation of each prototype's share with a number."""
+    x = Axis(f"Spearman's rho of share and {column}, over patients", (-1.05, 1.05))
+    return _with_tests([Points(rho, np.arange(len(names)))], x, names, tests, column, [Reference(0, dash="solid")])
+
+
+def _with_tests(
+    marks: Sequence[Points], x: Axis, names: Sequence[str], tests: Tests | None, title: str,
+    references: Sequence[Reference] = (),
+) -> Chart:  # fmt: skip
+    notes = None
+    if tests is not None:
+        texts = ["-" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}" for p in tests.p]
+        notes = RowNotes(texts, f"p, {tests.name},\nHolm", [p < 0.05 for p in tests.p])
+    size = (860, 150 + 42 * len(names))
+    return Chart(marks, x, Axis(names=names), title, size, references=references, row_notes=notes)
+
+
+def cooccurrence(names: Sequence[str], values: np.ndarray) -> Chart:
+    """Correlation over slides of the log-ratios of shares (C, C)."""
+    return _square(names, values, 1.0, "correlation of log-ratios", "Occur together, over slides")
+
+
+def contacts(names: Sequence[str], values: np.ndarray) -> Chart:
+    """Log2 of contacts between patches, observed over expected by chance (C, C)."""
+    return _square(names, values, STRONG, "log₂ of contacts to chance", "Touch each other, within slides")
+
+
+def _square(names: Sequence[str], values: np.ndarray, limit: float, what: str, title: str) -> Chart:
+    count = len(names)
+    numbers = [["" if np.isnan(v) else f"{round(v, 1) + 0.0:.1f}" for v in row] for row in values]
+    heat = Heat(values, (-limit, limit), what, diverging=True, text=numbers if count <= NUMBERS_UP_TO else None)
+    side = max(260, 42 * count)
+    width = side + 110 + 8 * max(len(short(name)) for name in names)
+    x = Axis(names=[name.split(" ")[0] for name in names])
+    return Chart([heat], x, Axis(names=names), title, (width, side + 80))
+
+
+def contributions(names: Sequence[str], by_statistic: Mapping[str, Sequence[float]], colours: Sequence[str], title: str = "") -> Chart:  # fmt: skip
+    """Mean absolute contribution of each prototype, divided by what of it counts (pi, mu, Sigma); darkest the first."""
+    bars = [
+        Bars(values, [tint(colour, shade) for colour in colours], statistic, key=tint(INK, shade))
+        for shade, (statistic, values) in zip(SHADES, by_statistic.items(), strict=False)
+    ]
+    x, size = Axis("mean |contribution| of each statistic"), (440, 110 + 27 * len(names))
+    return Chart(bars, x, Axis(names=names), title, size, legend="lower right")
+
+
+def contribution_swarm(names: Sequence[str], values: np.ndarray, colours: Sequence[str], title: str = "") -> Chart:
+    """Contribution (n, rows) of each prototype in each slide or patient; points of nearly equal values move apart."""
+    width = (float(np.abs(values).max()) or 1.0) / 40
+    points = [
+        Points(column, row + swarm_offsets(column, width), colour, size=4.2)
+        for row, (column, colour) in enumerate(zip(values.T, colours, strict=True))
+    ]
+    x, y = Axis("left: takes away from the output; right: adds to it"), Axis(names=names)
+    size = (660, 110 + 27 * len(names))
+    return Chart(points, x, y, title, size, references=[Reference(0, colour=INK, dash="solid")])
+
+
+def swarm_offsets(values: np.ndarray, width: float) -> np.ndarray:
+    """Heights (n,) within +-0.38 that move apart points whose values share a bin of this width."""
+    bins = np.floor(values / width).astype(np.int64)
+    offset = np.zeros(len(values))
+    largest = max(int(np.unique(bins, return_counts=True)[1].max()), 8)
+    for one in np.unique(bins):
+        members = np.flatnonzero(bins == one)
+        members = members[np.argsort(values[members], kind="stable")]
+        offset[members] = (np.arange(len(members)) - (len(members) - 1) / 2) * 0.76 / largest
+    return offset
+
+
+def class_table(
+    counts: np.ndarray, chosen: np.ndarray, names: Sequence[str], classes: Sequence[str], colours: Sequence[str],
+    truth: str = "",
+) -> Chart:  # fmt: skip
+    """Shares of the classes in each prototype, from patches (C, K); prototypes of one class together, theirs (C,) framed; -1: none."""
+    members = counts.sum(1)
+    shares = counts / np.maximum(members, 1)[:, None]
+    order = np.lexsort((-shares.max(1), np.where(chosen < 0, len(classes), chosen))).tolist()
+    text = [[f"{share:.2f}" if members[c] else "-" for share in shares[c]] for c in order]
+    framed = [(row, int(chosen[c])) for row, c in enumerate(order) if chosen[c] >= 0]
+    rows = [short(names[c]) for c in order]
+    width = 260 + 7.5 * max(map(len, rows)) + max(75, 8.5 * max(map(len, classes))) * len(classes)
+    by = f", by {truth}" if truth else ""
+    return Chart(
+        [Heat(shares[order], (0, 1), text=text, framed=framed)],
+        Axis(f"share of the prototype's patches{by};\noutlined: the prototype's class", names=classes),
+        Axis(names=rows),
+        size=(round(width), 150 + 28 * len(rows)),
+        row_notes=RowNotes([f"{int(members[c]):,} patches" for c in order]),
+        row_colours=[colours[c] for c in order],
+    )
+
+
+def choice_of_c(choice: Choice) -> list[Chart]:
+    """Three charts over the number of prototypes: held-out likelihood, how many come back, agreement; the recommended one is marked."""
+    found = choice.candidates
+    numbers = [c.n_prototypes for c in found]
+    ends = ", still rising" if choice.still_rising else f", enough at {choice.sufficient}"
+    marked = f"{'recommended' if choice.supported else 'nearest'}: {choice.recommended}"
+    all_of_them, nearly = numbers, [NEARLY_ALL * n for n in numbers]
+    likelihood = [_with_spread(numbers, [(c.held_out, c.held_out_error) for c in found])]
+    come_back = [
+        Line(numbers, all_of_them, GREY, "all", width=1.4),
+        Line(numbers, nearly, GREY, f"{NEARLY_ALL:.0%}", "dot"),
+        _with_spread(numbers, [(c.come_back, c.come_back_spread) for c in found], "found in both halves"),
+    ]
+    seeds, halves = [c.stability_seeds for c in found], [c.stability_halves for c in found]
+    explained = [c.explained for c in found]
+    agreement = [
+        Line(numbers, seeds, group_colour(0), "two seeds", marker="circle"),
+        Line(numbers, halves, group_colour(1), "two halves of the cohort", "dash", marker="square"),
+        Line(numbers, explained, group_colour(2), "variance of unseen slides explained", "dot", marker="triangle-up"),
+    ]
+    colour = ORANGE if choice.supported else GREY
+    panels = (
+        (f"Held-out likelihood{ends}", likelihood, Axis("log-likelihood per patch, unseen slides"), marked),
+        ("Prototypes that come back", come_back, Axis("prototypes"), ""),
+        ("Agreement (1: the same every time)", agreement, Axis("adjusted Rand index; share of variance", (min(0, *halves) - 0.05, 1.05)), ""),
+    )  # fmt: skip
+    return [
+        Chart(lines, Axis("number of prototypes C"), y, title, (400, 360), "best", references=[Reference(choice.recommended, word, colour, "dash")])
+        for title, lines, y, word in panels
+    ]  # fmt: skip
+
+
+def _with_spread(x: Sequence[float], values: Sequence[tuple[float, float]], name: str = "") -> Line:
+    """Line of means with a bar up and down."""
+    mean, spread = np.array(values).T
+    return Line(x, mean, name=name, marker="circle", low=mean - spread, high=mean + spread)
+
+
+def comparison(found: Comparison, first: str, second: str) -> Chart:
+    """Cosines between two sets of prototypes, the matched pairs framed: solid where they are the same."""
+    rows, columns = found.cosine.shape
+    pairs = list(zip(found.match.first.tolist(), found.match.second.tolist(), strict=True))
+    same = [pair for pair in pairs if pair in set(found.same)]
+    apart = [pair for pair in pairs if pair not in set(found.same)]
+    heat = Heat(found.cosine.numpy(), (-1, 1), "cosine", diverging=True, framed=same, dotted=apart)
+    x = Axis(f"{second}  (* appeared)", names=[f"C{c}" + "*" * (c in found.appeared) for c in range(columns)])
+    y = Axis(f"{first}  (* vanished)", names=[f"C{c}" + "*" * (c in found.vanished) for c in range(rows)])
+    return Chart([heat], x, y, size=(240 + 32 * columns, 130 + 32 * rows))

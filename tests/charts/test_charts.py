@@ -1,0 +1,144 @@
+"""Every chart of the room in both renderers: what people wrote is shown as they wrote it, and Plotly takes the dictionary."""
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+from matplotlib.text import Text
+
+from panther.charts import prototypes, results, survival
+from panther.charts.chart import Chart
+from panther.charts.style import save, tint
+from panther.charts.to_matplotlib import draw
+from panther.errors import InputError
+from panther.evaluation.survival_metrics import kaplan_meier
+from panther.prototypes.compare import compare
+from panther.types import Prototypes
+
+BROKEN = r"$\nope$ <b>"  # what matplotlib refuses as a formula and Plotly takes for its own markup
+NAMES, COLOURS = [f"C0 {BROKEN}", "C1"], ["#0072B2", "#E69F00"]
+NUMBERS = np.random.default_rng(0).random((9, 2))
+CURVE = kaplan_meier(np.array([1.0, 2, 3]), np.array([True, False, True]))
+GROUP = prototypes.Group(BROKEN, 4, (0.5, np.nan), (0.4, np.nan), (0.6, np.nan))
+TESTS = prototypes.Tests(BROKEN, (0.01, np.nan))
+
+
+def choice() -> SimpleNamespace:
+    about = {"held_out": -1.0, "held_out_error": 0.1, "come_back": 2.0, "come_back_spread": 0.5, "explained": 0.5}
+    candidates = [SimpleNamespace(n_prototypes=n, stability_seeds=0.9, stability_halves=0.8, **about) for n in (2, 4)]
+    return SimpleNamespace(candidates=candidates, still_rising=False, sufficient=2, supported=True, recommended=2)
+
+
+def comparison() -> Chart:
+    first, second = (Prototypes(torch.eye(8)[k : k + 3], encoder="e") for k in (0, 1))
+    return prototypes.comparison(compare(first, second), BROKEN, "b")
+
+
+CHARTS: dict[str, Callable[[], Chart]] = {
+    "shares": lambda: prototypes.shares(NAMES, [0.2, 0.8], COLOURS, "share", ([0.1, np.nan], [0.3, np.nan])),
+    "group_shares": lambda: prototypes.group_shares(NAMES, [GROUP, GROUP], TESTS, BROKEN),
+    "correlations": lambda: prototypes.correlations(NAMES, [0.3, np.nan], TESTS, BROKEN),
+    "cooccurrence": lambda: prototypes.cooccurrence(NAMES, np.full((2, 2), np.nan)),
+    "contacts": lambda: prototypes.contacts(NAMES, np.array([[9.0, -9], [np.nan, 1]])),
+    "contributions": lambda: prototypes.contributions(NAMES, {BROKEN: [1, 2], "mu": [2, 1]}, COLOURS),
+    "contribution_swarm": lambda: prototypes.contribution_swarm(NAMES, NUMBERS - 0.5, COLOURS),
+    "class_table": lambda: prototypes.class_table(
+        np.array([[3, 1], [0, 0]]), np.array([0, -1]), NAMES, (BROKEN, "b"), COLOURS, "labels"
+    ),
+    "comparison": comparison,
+    "stacked": lambda: results.stacked([BROKEN, "b"], ["x", "y"], np.array([[1, 2], [3, 0]]), "samples"),
+    "histogram": lambda: results.histogram(np.arange(40.0), BROKEN),
+    "counts": lambda: results.counts(np.array([[1, 0], [0, 2]]), NAMES, ["a", "b"], "test\nsamples"),
+    "forest": lambda: results.forest(
+        [results.Estimate(n, 0.5, 0.4, np.nan, [0.4, 0.6]) for n in NAMES], "AUROC", 0.5, ["C1"]
+    ),
+    "learning_curves": lambda: results.learning_curves([[{"epoch": 0, "train_loss": 1.0, "val_loss": 2.0}]]),
+    "confusion": lambda: results.confusion(np.array([[3, 1], [0, 0]]), NAMES),
+    "roc": lambda: results.roc({BROKEN: (np.array([0, 0.5, 1]), np.array([0, 0.8, 1]))}),
+    "weights_heatmap": lambda: results.weights_heatmap(NUMBERS[:3], ["a", "b", "c"], NAMES),
+    "weights_boxes": lambda: results.weights_boxes(NUMBERS, list("abcabcabc"), NAMES),
+    "scatter": lambda: results.scatter(NUMBERS[:3], ["a", "b", "c"], [BROKEN, "y", "y"], ("PC 1", "PC 2")),
+    "scatter_by_number": lambda: results.scatter_by_number(
+        NUMBERS[:3], ["a", "b", "c"], np.array([1.0, 2, 3]), BROKEN, ("PC 1", "PC 2")
+    ),
+    "survival_curves": lambda: survival.survival_curves({BROKEN: CURVE, "low": CURVE}),
+}
+PLAIN = ("learning_curves",)  # holds nothing that people wrote
+
+
+def test_no_chart_is_missing_above() -> None:
+    made = {
+        name
+        for room in (prototypes, results, survival)
+        for name, value in vars(room).items()
+        if inspect.isfunction(value) and value.__module__ == room.__name__ and not name.startswith("_")
+        if inspect.signature(value).return_annotation is Chart
+    }
+    assert made - {"panel"} == set(CHARTS)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_matplotlib_writes_letter_by_letter_what_people_wrote(name: str, tmp_path: Path) -> None:
+    figure = CHARTS[name]().figure()
+    figure.draw_without_rendering()
+    assert name in PLAIN or any(BROKEN[:7] in text.get_text() for text in figure.findobj(Text))
+    save(figure, tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_plotly_takes_the_dictionary_and_sees_no_markup_of_others(name: str) -> None:
+    found = CHARTS[name]().plotly()
+    go.Figure(found)  # refuses what Plotly does not know
+    text = json.dumps(found, allow_nan=False)
+    assert BROKEN.replace("\\", "\\\\") not in text
+    assert name in PLAIN or "&lt;b" in text
+    assert found["layout"]["height"] >= 80
+
+
+def test_the_charts_of_choosing_c_mark_the_recommended_one() -> None:
+    charts = prototypes.choice_of_c(choice())
+    assert [chart.references[0].x for chart in charts] == [2, 2, 2]
+    draw([charts]).draw_without_rendering()
+    for chart in charts:
+        go.Figure(chart.plotly())
+
+
+def test_the_largest_groups_are_drawn_in_the_tables_order() -> None:
+    groups = [prototypes.Group(f"g{n}", n, (0.5,), (0.4,), (0.6,)) for n in (1, 9, 2, 8, 3, 7, 4, 6)]
+    found = prototypes.group_shares(["C0"], groups, None, "site")
+    assert [mark.name for mark in found.marks] == [f"g{n} (n = {n})" for n in (9, 8, 3, 7, 4, 6)]
+    assert found.title == "site, the 6 largest of 8 groups"
+
+
+def test_p_values_stand_beside_their_rows_in_both() -> None:
+    found = prototypes.group_shares(NAMES, [GROUP], prototypes.Tests("Mann-Whitney", (0.0004, 0.2)), "site")
+    assert found.row_notes is not None
+    assert list(found.row_notes.texts) == ["< 0.001", "0.200"]
+    notes = {note["y"]: note["text"] for note in found.plotly()["layout"]["annotations"][:2]}
+    assert notes == {0: "<b>&lt; 0.001</b>", 1: "0.200"}
+    assert {"< 0.001", "0.200"} <= {text.get_text() for text in found.figure().axes[0].texts}
+
+
+def test_prototypes_of_one_class_stand_together() -> None:
+    counts, chosen = np.array([[1, 9], [8, 2], [0, 0], [9, 1]]), np.array([1, 0, -1, 0])
+    found = prototypes.class_table(counts, chosen, list("abcd"), ("x", "y"), ["#000000"] * 4)
+    assert found.y.names == ["d", "b", "a", "c"]
+    heat = found.marks[0]
+    assert heat.framed == [(0, 0), (1, 0), (2, 1)]
+    np.testing.assert_allclose(heat.values, [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0, 0]])
+
+
+def test_a_tint_lies_between_the_colour_and_white() -> None:
+    assert [tint("#0072B2", strength) for strength in (1, 0)] == ["#0072b2", "#ffffff"]
+
+
+def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"written as \.png"):
+        save(CHARTS["shares"]().figure(), tmp_path / "chart.jpg")
