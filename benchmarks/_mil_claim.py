@@ -31,7 +31,7 @@ from panther.models.scaling import build_scaler
 from panther.models.sources import ArraySource, mixed_seed
 from panther.models.tasks import Task, fit_task
 from panther.models.trainer import fit, predict_logits
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag, Prototypes
 
 PROTOTYPES = 8
@@ -129,7 +129,7 @@ class BagsOnDevice:
 def prepared(question: str, seed: int) -> tuple[dict[str, Part], Prototypes]:
     parts = world(QUESTIONS[question], seed)
     bags = [Bag(f"bag-{number}", bag) for number, bag in enumerate(parts["train"].bags)]
-    return parts, fit_prototypes(bags, KMeansSettings(n_prototypes=PROTOTYPES, seed=seed)).prototypes
+    return parts, fit_bags(bags, KMeansSettings(n_prototypes=PROTOTYPES, seed=seed)).prototypes
 
 
 def classes(part: Part) -> Classes:

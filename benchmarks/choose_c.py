@@ -17,7 +17,7 @@ from PIL import Image
 
 import _harness as harness
 from panther.prototypes import KMeansSettings
-from panther.prototypes.choose import choose_c
+from panther.prototypes.choose import compare_numbers
 from panther.types import Bag
 
 SIDE, STARTS = 128, (0, 48, 96)  # of the crops in a tile of 224 px
@@ -65,7 +65,7 @@ def main() -> None:
         parser.error("give a file of features, or --cut")
     print(harness.machine("scikit-learn"))
     bags = deal(options.features, options.patients)
-    seconds, choice = harness.timed(lambda: choose_c(bags, tuple(options.range), KMeansSettings(restarts=3)))
+    seconds, choice = harness.timed(lambda: compare_numbers(bags, tuple(options.range), KMeansSettings(restarts=3)))
     rows = [
         [
             c.n_prototypes,

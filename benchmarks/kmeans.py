@@ -26,7 +26,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from _harness import machine, peak_extra, table, timed
 from panther.execution import Work, open_executor
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.kmeans import kmeans
 from panther.storage.bags import BagRef, list_bags
 
@@ -82,7 +82,7 @@ class Cohort:
 
 
 def by_panther(refs: list[BagRef], pool: Any, seed: int) -> np.ndarray:
-    return fit_prototypes(refs, KMeansSettings(CLUSTERS, seed), work=Work(pool)).prototypes.centroids.numpy()
+    return fit_bags(refs, KMeansSettings(CLUSTERS, seed), work=Work(pool)).prototypes.centroids.numpy()
 
 
 def by_sklearn(x: np.ndarray, seed: int, restarts: int = 1) -> np.ndarray:

@@ -32,7 +32,7 @@ from panther.models.scaling import build_scaler
 from panther.models.sources import ArraySource
 from panther.models.tasks import fit_task
 from panther.models.trainer import fit, predict_logits
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag
 
 C = 16
@@ -61,9 +61,7 @@ def judge(make: Make, heads: bool) -> Scores:
 
 
 def judge_fold(cohort: Cohort, train: np.ndarray, test: np.ndarray, heads: bool) -> dict[str, float]:
-    prototypes = fit_prototypes(
-        [Bag(str(i), cohort.bags[i]) for i in train], KMeansSettings(C, seed=len(train))
-    ).prototypes
+    prototypes = fit_bags([Bag(str(i), cohort.bags[i]) for i in train], KMeansSettings(C, seed=len(train))).prototypes
     found = {}
     for method in (*OTHERS, "panther"):
         module = build(method, prototypes)

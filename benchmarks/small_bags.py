@@ -20,7 +20,7 @@ from panther.aggregators import PRESETS, build
 from panther.evaluation.metrics import binary_auroc
 from panther.models.probes import fit_logistic
 from panther.models.scaling import build_scaler
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag
 
 PATCHES, SLIDES, SEEDS, C = 35, 60, 8, 8
@@ -68,7 +68,7 @@ def main() -> None:
             order = {kind: rng.permutation(len(x)) for kind, x in tiles.items()}
             halves = [{k: x[order[k][i::2]] for k, x in tiles.items()} for i in (0, 1)]
             (train, y), (test, truth) = (slides(half, shares, rng) for half in halves)
-            prototypes = fit_prototypes(train, KMeansSettings(C, seed=seed)).prototypes
+            prototypes = fit_bags(train, KMeansSettings(C, seed=seed)).prototypes
             for preset in PRESETS:
                 module = build("panther", prototypes, {"preset": preset})
                 x, z = (torch.stack([module(bag.features).vector.detach() for bag in bags]) for bags in (train, test))

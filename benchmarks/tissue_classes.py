@@ -18,7 +18,7 @@ from panther.aggregators import build
 from panther.explain.concordance.mathematics import agreement, contingency, left_out_accuracy, majority, match_tumour
 from panther.explain.concordance.probe import fit_probe
 from panther.explain.concordance.probe_tiles import LabelledTiles
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag
 from small_bags import tiles_by_class
 
@@ -49,7 +49,7 @@ def mosaics(tiles: dict[str, np.ndarray], rng: np.random.Generator) -> list[tupl
 
 def row(count: int, made: list[tuple[Bag, np.ndarray]], names: list[str]) -> list[str]:
     """Agreement of prototypes with the truth."""
-    prototypes = fit_prototypes([bag for bag, _ in made], KMeansSettings(count)).prototypes
+    prototypes = fit_bags([bag for bag, _ in made], KMeansSettings(count)).prototypes
     module = build("panther", prototypes)
     with torch.no_grad():
         shares = [module(bag.features, with_assignment=True) for bag, _ in made]

@@ -17,8 +17,8 @@ from panther.aggregators import build
 from panther.charts.prototypes import choice_of_c, comparison
 from panther.charts.style import BLUE, GREY, ORANGE, save
 from panther.charts.to_matplotlib import draw
-from panther.prototypes import KMeansSettings, fit_prototypes
-from panther.prototypes.choose import choose_c
+from panther.prototypes import KMeansSettings, fit_bags
+from panther.prototypes.choose import compare_numbers
 from panther.prototypes.compare import compare
 from panther.types import Bag
 
@@ -41,7 +41,7 @@ def cohort(tissues: int = 6, slides: int = 16, dim: int = 32, separation: float 
 def what_a_prototype_is() -> None:
     """Patches of a cohort in two dimensions, the prototypes among them, and one slide's proportions."""
     bags = cohort(tissues=5, dim=2, separation=5.0)
-    prototypes = fit_prototypes(bags, KMeansSettings(5)).prototypes
+    prototypes = fit_bags(bags, KMeansSettings(5)).prototypes
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     every = torch.cat([bag.features for bag in bags])
@@ -63,7 +63,7 @@ def collapse() -> None:
     """Effective number of prototypes of slides from the training site and from a site that lies elsewhere."""
     bags = cohort(shift=40.0)
     half = len(bags) // 2
-    prototypes = fit_prototypes(bags[:half], KMeansSettings(6)).prototypes
+    prototypes = fit_bags(bags[:half], KMeansSettings(6)).prototypes
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     ax = figure.subplots()
     for (label, options), offset, colour in zip(
@@ -111,8 +111,8 @@ def main() -> None:
     what_a_prototype_is()
     settings = KMeansSettings(sample=8000, restarts=3)
     bags = cohort()
-    save(draw([choice_of_c(choose_c(bags, (2, 16), settings))]), FOLDER / "choose-c.png", dpi=150)
-    few, many = (fit_prototypes(bags, KMeansSettings(c)).prototypes for c in (6, 8))
+    save(draw([choice_of_c(compare_numbers(bags, (2, 16), settings))]), FOLDER / "choose-c.png", dpi=150)
+    few, many = (fit_bags(bags, KMeansSettings(c)).prototypes for c in (6, 8))
     save(comparison(compare(few, many), "C = 6", "C = 8").figure(), FOLDER / "compare.png", dpi=150)
     collapse()
 

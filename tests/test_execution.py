@@ -216,7 +216,7 @@ def write_bags(folder: Path) -> None:
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, cluster):
     from panther.aggregators import embed_cohort
-    from panther.prototypes import KMeansSettings, fit_prototypes
+    from panther.prototypes import KMeansSettings, fit_bags
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import save_prototypes
 
@@ -227,7 +227,7 @@ def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, 
     before = {worker.pid for worker in cluster.workers.values()}
     for where, address in (("here", None), ("cluster", cluster.scheduler_address)):
         with open_executor(1, address) as executor:
-            fitted = fit_prototypes(refs, settings, work=Work(executor))
+            fitted = fit_bags(refs, settings, work=Work(executor))
             save_prototypes(fitted.prototypes, tmp_path / where)
             table = embed_cohort(
                 refs, fitted.prototypes, work=Work(executor, track=kill_one(cluster) if address else plain)

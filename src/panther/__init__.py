@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from panther.explain.maps import make_map
     from panther.models.predict import predict
     from panther.models.train import train
+    from panther.prototypes.choose import choose_c
+    from panther.prototypes.fit import fit_prototypes
     from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -65,8 +67,10 @@ _HOMES = {
     "Split": "panther.cohort.split",
     "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
+    "choose_c": "panther.prototypes.choose",
     "embed": "panther.aggregators.embed",
     "extract": "panther.encoders.extract",
+    "fit_prototypes": "panther.prototypes.fit",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
     "load_prototypes": "panther.storage.prototypes",
@@ -97,8 +101,10 @@ __all__ = [
     "__version__",
     "attribute",
     "build",
+    "choose_c",
     "embed",
     "extract",
+    "fit_prototypes",
     "list_bags",
     "load_cohort",
     "load_prototypes",

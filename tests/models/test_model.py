@@ -16,7 +16,7 @@ from panther.models.named import Named
 from panther.models.predict import predict_bags
 from panther.models.presets import TrainSettings
 from panther.models.train import train_model
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from study.generated import generate
@@ -110,7 +110,7 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 def test_given_prototypes_are_used_and_known_again_in_the_file(cohort, tmp_path):
     bags, loaded, _ = cohort
-    given = fit_prototypes(bags, KMeansSettings(5, restarts=1, passes=1, seed=3)).prototypes
+    given = fit_bags(bags, KMeansSettings(5, restarts=1, passes=1, seed=3)).prototypes
     save_prototypes(given, tmp_path / "p.safetensors")
     given = load_prototypes(tmp_path / "p.safetensors")
     model, _ = train_model(bags, loaded.target, RECIPE, given)

@@ -138,7 +138,7 @@ def test_settings_that_make_no_sense_are_refused(name, options, prototypes):
 
 def test_known_proportions_are_recovered():
     """Generated tissue mixes: counts and mixture weights find the true shares (largest error printed with -s)."""
-    from panther.prototypes import KMeansSettings, fit_prototypes
+    from panther.prototypes import KMeansSettings, fit_bags
     from panther.types import Bag
 
     rng = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def test_known_proportions_are_recovered():
         for i, y in enumerate(labels)
     ]
     drawn = np.stack([np.bincount(y, minlength=5) / 800 for y in labels])
-    fitted = fit_prototypes(bags, KMeansSettings(5, sample=4000)).prototypes
+    fitted = fit_bags(bags, KMeansSettings(5, sample=4000)).prototypes
     tissue = np.linalg.norm(fitted.centroids.numpy()[:, None] - centres, axis=-1).argmin(1)
     for method, options in (
         ("protocounts", {"scale": "fraction"}),

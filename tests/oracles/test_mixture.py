@@ -150,14 +150,14 @@ def test_a_component_that_owns_one_patch_does_not_break_the_next_steps():
 
 def test_calibrated_does_not_depend_on_the_scale_of_the_features():
     from panther.aggregators import build
-    from panther.prototypes import KMeansSettings, fit_prototypes
+    from panther.prototypes import KMeansSettings, fit_bags
     from panther.types import Bag
 
     bags = [mixture_bag(200, 16, 5, separation=0.6, seed=9)[0] + 0.3 * i for i in range(4)]
     results = {}
     for scale in (1.0, 1000.0, 0.001):
         scaled = [Bag(str(i), bag.double() * scale) for i, bag in enumerate(bags)]
-        prototypes = fit_prototypes(scaled, KMeansSettings(5, sample=1000)).prototypes
+        prototypes = fit_bags(scaled, KMeansSettings(5, sample=1000)).prototypes
         module = build("panther", prototypes, {"preset": "calibrated"})
         results[scale] = module(scaled[0].features, with_assignment=True)
     for scale in (1000.0, 0.001):

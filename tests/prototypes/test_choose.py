@@ -1,12 +1,17 @@
 """Choosing C: separated clusters, no clusters, and real tissue."""
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from panther.cli._parsers import parse_range
 from panther.errors import InputError
 from panther.prototypes import KMeansSettings
-from panther.prototypes.choose import choose_c, parse_range
+from panther.prototypes.choose import choose_c, compare_numbers
+from panther.storage.clinical import Columns
 from panther.types import Bag
 
 FAST = KMeansSettings(sample=3000, restarts=3)
@@ -46,7 +51,7 @@ def real_patients(shared_tiles) -> list[Bag]:
 
 @pytest.mark.parametrize("tissues", [4, 7, 11])
 def test_the_true_number_of_well_separated_tissues_is_found(tissues):
-    choice = choose_c(cohort(tissues), (2, 20), FAST)
+    choice = compare_numbers(cohort(tissues), (2, 20), FAST)
     assert abs(choice.recommended - tissues) <= 1
     assert not choice.still_rising
     assert f"C = {choice.recommended}" in choice.sentence
@@ -57,7 +62,7 @@ def test_the_true_number_of_well_separated_tissues_is_found(tissues):
 
 
 def test_on_real_tissue_what_comes_back_counts_and_not_a_likelihood_that_rises(real_patients):
-    choice = choose_c(real_patients, (2, 16), KMeansSettings(restarts=3))
+    choice = compare_numbers(real_patients, (2, 16), KMeansSettings(restarts=3))
     by_number = {c.n_prototypes: c for c in choice.candidates}
     best = max(by_number, key=lambda c: by_number[c].held_out)
     assert best >= 10  # the likelihood asks for many
@@ -71,7 +76,7 @@ def test_on_real_tissue_what_comes_back_counts_and_not_a_likelihood_that_rises(r
 
 
 def test_a_likelihood_that_still_rises_is_said_and_not_called_an_optimum():
-    choice = choose_c(cohort(12), (2, 6), FAST)
+    choice = compare_numbers(cohort(12), (2, 6), FAST)
     assert choice.still_rising
     assert any("not an optimum" in remark and "C = 6" in remark for remark in choice.remarks)
 
@@ -79,21 +84,21 @@ def test_a_likelihood_that_still_rises_is_said_and_not_called_an_optimum():
 def test_features_without_any_groups_support_no_number():
     rng = np.random.default_rng(0)
     noise = [Bag(f"s{i}", torch.from_numpy(rng.normal(size=(100, 24))).float()) for i in range(12)]
-    choice = choose_c(noise, (3, 12), FAST)
+    choice = compare_numbers(noise, (3, 12), FAST)
     assert choice.supported is None
     assert choice.sentence.startswith("No number from 3 to 12")
     assert any("no sharp groups" in remark for remark in choice.remarks)
 
 
 def test_prototypes_that_come_back_to_the_end_of_the_range_are_not_called_the_most_there_are():
-    choice = choose_c(cohort(6), (2, 6), FAST)
+    choice = compare_numbers(cohort(6), (2, 6), FAST)
     assert choice.supported is not None
     assert choice.supported[1] == 6
     assert any("look further (`range=2:12`)" in remark for remark in choice.remarks)
 
 
 def test_gains_are_told_beside_their_spread():
-    choice = choose_c(cohort(4), (2, 8), FAST)
+    choice = compare_numbers(cohort(4), (2, 8), FAST)
     by_number = {c.n_prototypes: c for c in choice.candidates}
     assert by_number[2].gain == 0
     assert by_number[4].gain > 0.05  # the fourth tissue
@@ -111,7 +116,7 @@ def test_slides_of_one_patient_stay_in_one_half():
         for s in "ab"
     ]
     patients = {bag.sample: bag.sample[:2] for bag in bags}
-    choice = choose_c(bags, (2, 6), FAST, patients=patients)
+    choice = compare_numbers(bags, (2, 6), FAST, patients=patients)
     last = choice.candidates[-1]
     assert last.come_back < 2
     assert choice.supported is None or choice.supported[1] < 6
@@ -120,11 +125,11 @@ def test_slides_of_one_patient_stay_in_one_half():
 
 def test_the_same_seed_gives_the_same_choice():
     bags = cohort(4, slides=6)
-    assert choose_c(bags, (2, 6), FAST) == choose_c(bags, (2, 6), FAST)
+    assert compare_numbers(bags, (2, 6), FAST) == compare_numbers(bags, (2, 6), FAST)
 
 
 def test_one_slide_is_halved_by_patches_and_that_is_said():
-    choice = choose_c(cohort(4, slides=1, n=3000), (2, 9), FAST)
+    choice = compare_numbers(cohort(4, slides=1, n=3000), (2, 9), FAST)
     assert abs(choice.recommended - 4) <= 1
     assert any("one slide" in remark for remark in choice.remarks)
 
@@ -137,6 +142,18 @@ def test_a_range_that_is_none_is_refused(text):
 
 def test_an_empty_range_or_too_few_patches_are_refused():
     with pytest.raises(InputError, match="empty"):
-        choose_c(cohort(3), (9, 4), FAST)
+        compare_numbers(cohort(3), (9, 4), FAST)
     with pytest.raises(InputError, match=r"too few .* a range up to 10"):
-        choose_c(cohort(3, slides=2, n=20), (4, 16), FAST)
+        compare_numbers(cohort(3, slides=2, n=20), (4, 16), FAST)
+
+
+def test_the_front_door_takes_a_table_and_says_what_was_left_out():
+    bags = cohort(4)
+    names = [bag.sample for bag in bags]
+    table = pd.DataFrame({"file": [*names, "nobody"], "case_id": [f"p{i % 6}" for i in range(len(names))] + ["x"]})
+    choice = choose_c(
+        bags, 2, 8, table=table, columns=Columns(slide="file"), sample=FAST.sample, restarts=FAST.restarts
+    )
+    patients = dict(zip(names, table["case_id"], strict=False))
+    assert list(choice.failures) == ["nobody"]
+    assert replace(choice, failures={}) == compare_numbers(bags, (2, 8), FAST, patients=patients)

@@ -1,11 +1,12 @@
 """Prototypes from cohorts: what is learned, what is reported, what is refused."""
 
+import pandas as pd
 import pytest
 import torch
 
 from mixture_bags import mixture_bag
 from panther.errors import InputError
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags, fit_prototypes
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.types import Bag
 
@@ -24,7 +25,7 @@ def cohort(slides=6, n=200, d=8, c=4, separation=4.0, **extra):
 
 def test_well_separated_tissues_are_found():
     bags, centres = cohort()
-    p = fit_prototypes(bags, KMeansSettings(4, **SMALL)).prototypes
+    p = fit_bags(bags, KMeansSettings(4, **SMALL)).prototypes
     distance = torch.cdist(p.centroids, centres)
     assert sorted(distance.argmin(1).tolist()) == [0, 1, 2, 3]
     assert distance.amin(1).max() < 0.5
@@ -36,7 +37,7 @@ def test_well_separated_tissues_are_found():
 
 def test_the_pooled_variance_is_that_around_the_final_centroids():
     bags, _ = cohort(separation=0.7)
-    p = fit_prototypes(bags, KMeansSettings(4, **SMALL)).prototypes
+    p = fit_bags(bags, KMeansSettings(4, **SMALL)).prototypes
     x = torch.cat([bag.features for bag in bags]).double()
     nearest = torch.cdist(x, p.centroids.double()).argmin(1)
     residual = x - p.centroids.double()[nearest]
@@ -47,15 +48,15 @@ def test_the_pooled_variance_is_that_around_the_final_centroids():
 def test_the_same_seed_and_input_give_the_same_bytes(tmp_path):
     bags, _ = cohort(separation=0.7)
     for name in "ab":
-        save_prototypes(fit_prototypes(bags, KMeansSettings(5, seed=1, **SMALL)).prototypes, tmp_path / name)
+        save_prototypes(fit_bags(bags, KMeansSettings(5, seed=1, **SMALL)).prototypes, tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    save_prototypes(fit_prototypes(bags, KMeansSettings(5, seed=2, **SMALL)).prototypes, tmp_path / "c")
+    save_prototypes(fit_bags(bags, KMeansSettings(5, seed=2, **SMALL)).prototypes, tmp_path / "c")
     assert (tmp_path / "a").read_bytes() != (tmp_path / "c").read_bytes()
 
 
 def test_everything_needed_for_trust_survives_the_file(tmp_path):
     bags, _ = cohort(encoder="uni")
-    p = fit_prototypes(bags, KMeansSettings(4, normalise=True, pca=3, **SMALL)).prototypes
+    p = fit_bags(bags, KMeansSettings(4, normalise=True, pca=3, **SMALL)).prototypes
     save_prototypes(p, tmp_path / "p.safetensors")
     back = load_prototypes(tmp_path / "p.safetensors")
     assert torch.equal(back.centroids, p.centroids)
@@ -69,16 +70,16 @@ def test_everything_needed_for_trust_survives_the_file(tmp_path):
 
 def test_changed_features_change_the_parents_hash():
     bags, _ = cohort()
-    one = fit_prototypes(bags, KMeansSettings(4, **SMALL)).prototypes.parents
+    one = fit_bags(bags, KMeansSettings(4, **SMALL)).prototypes.parents
     bags[2] = Bag("s2", bags[2].features + 1e-3)
-    assert fit_prototypes(bags, KMeansSettings(4, **SMALL)).prototypes.parents != one
+    assert fit_bags(bags, KMeansSettings(4, **SMALL)).prototypes.parents != one
 
 
 def test_pca_keeps_the_directions_of_largest_variance():
     from sklearn.decomposition import PCA
 
     bags, _ = cohort()
-    p = fit_prototypes(bags, KMeansSettings(4, pca=3, sample=1200)).prototypes
+    p = fit_bags(bags, KMeansSettings(4, pca=3, sample=1200)).prototypes
     x = torch.cat([bag.features for bag in bags]).numpy()
     ours = p.projection(torch.from_numpy(x)).numpy()
     theirs = PCA(3).fit_transform(x)
@@ -91,7 +92,7 @@ def test_a_slide_with_nan_is_left_out_and_named_with_its_row():
     bad[123, 4] = torch.nan
     bags[1] = Bag("s1", bad)
     for sample in (30, 2000):  # whether the row is in the sample or only met in the full pass
-        fitted = fit_prototypes(bags, KMeansSettings(4, sample=sample, restarts=2))
+        fitted = fit_bags(bags, KMeansSettings(4, sample=sample, restarts=2))
         assert list(fitted.failures) == ["s1"]
         assert "row 123" in fitted.failures["s1"]
         assert "s1" not in fitted.prototypes.slides
@@ -102,31 +103,43 @@ def test_a_slide_of_another_dimension_or_encoder_is_left_out_and_a_tie_refused()
     bags, _ = cohort(encoder="uni")
     odd = Bag("odd", torch.randn(50, 5), encoder="uni")
     other = Bag("other", torch.randn(50, 8), encoder="conch")
-    fitted = fit_prototypes([*bags, odd, other], KMeansSettings(4, **SMALL))
+    fitted = fit_bags([*bags, odd, other], KMeansSettings(4, **SMALL))
     assert set(fitted.failures) == {"odd", "other"}
     assert "5" in fitted.failures["odd"]
     assert "conch" in fitted.failures["other"]
     with pytest.raises(InputError, match="equally often"):
-        fit_prototypes([bags[0], odd], KMeansSettings(2, **SMALL))
+        fit_bags([bags[0], odd], KMeansSettings(2, **SMALL))
 
 
 def test_slides_with_zero_patches_are_reported_and_do_no_harm():
     bags, _ = cohort()
-    fitted = fit_prototypes([*bags, Bag("none", torch.empty(0, 8))], KMeansSettings(4, **SMALL))
+    fitted = fit_bags([*bags, Bag("none", torch.empty(0, 8))], KMeansSettings(4, **SMALL))
     assert fitted.empty == ["none"]
     assert fitted.failures == {}
     with pytest.raises(InputError, match="None of the 1 samples"):
-        fit_prototypes([Bag("none", torch.empty(0, 8))], KMeansSettings(1, sample=1))
+        fit_bags([Bag("none", torch.empty(0, 8))], KMeansSettings(1, sample=1))
 
 
 def test_collapse_is_said_in_words():
     x = torch.cat(
         [torch.zeros(1000, 4) + 0.001 * torch.randn(1000, 4), torch.full((1, 4), 90.0), torch.full((1, 4), -90.0)]
     )
-    p = fit_prototypes([Bag("a", x)], KMeansSettings(3, **SMALL)).prototypes
+    p = fit_bags([Bag("a", x)], KMeansSettings(3, **SMALL)).prototypes
     assert any("collapsed" in sentence for sentence in p.diagnostics["warnings"])
 
 
 def test_more_prototypes_than_patches_are_refused():
     with pytest.raises(InputError, match="3 patches cannot give 16"):
-        fit_prototypes([Bag("a", torch.randn(3, 4))], KMeansSettings())
+        fit_bags([Bag("a", torch.randn(3, 4))], KMeansSettings())
+
+
+def test_the_front_door_takes_arrays_and_a_table_and_warns_of_what_was_left_out():
+    bags, _ = cohort()
+    settings = {"sample": 400, "restarts": 2, "passes": 1, "seed": 1}
+    arrays = {bag.sample: bag.features[0 : len(bag)].numpy() for bag in bags}
+    whole = fit_prototypes(arrays, 4, **settings)
+    torch.testing.assert_close(whole.centroids, fit_bags(bags, KMeansSettings(4, **settings)).prototypes.centroids)
+    train = pd.DataFrame({"slide_id": [*list(arrays)[:2], "gone"], "split": ["train", "train", "train"]})
+    with pytest.warns(UserWarning, match="Left out: gone: "):
+        part = fit_prototypes(arrays, 4, table=train, split="train", **settings)
+    assert part.slides == tuple(list(arrays)[:2])

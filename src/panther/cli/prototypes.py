@@ -7,6 +7,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._parsers import parse_count, parse_range
 
 
 def prototypes(
@@ -32,8 +33,8 @@ def prototypes(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Fit prototypes by K-means on the patches of the training slides."""
-    from panther.prototypes import KMeansSettings, fit_prototypes
-    from panther.prototypes.choose import choose_c, parse_count, parse_range
+    from panther.prototypes import KMeansSettings, fit_bags
+    from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_slides
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import save_prototypes
@@ -46,7 +47,7 @@ def prototypes(
     with common.open_work(workers, chosen.refs, cluster, device) as work:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3)
-            choice = choose_c(
+            choice = compare_numbers(
                 chosen.refs,
                 parse_range(numbers),
                 coarse,
@@ -55,7 +56,7 @@ def prototypes(
             )
             settings = replace(settings, n_prototypes=choice.recommended)
             chosen.notes.extend([choice.sentence, *choice.remarks])
-        fitted = fit_prototypes(chosen.refs, settings, work=work)
+        fitted = fit_bags(chosen.refs, settings, work=work)
     save_prototypes(fitted.prototypes, output)
     notes = [
         *chosen.notes,

@@ -8,6 +8,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._parsers import parse_shares
 
 
 def splits(
@@ -53,7 +54,7 @@ def splits(
         raise InputError(
             "Give --scheme with -o FOLDER to make splits, or --check SPLITS without --scheme to check them."
         )
-    settings = {"scheme": scheme, "k": k, "seed": seed, "shares": _shares(shares), "val": val, "seconds": seconds}
+    settings = {"scheme": scheme, "k": k, "seed": seed, "shares": parse_shares(shares), "val": val, "seconds": seconds}
     _make(table, task, settings, output, name, as_json=as_json)
 
 
@@ -116,16 +117,6 @@ def _check(given: Path, table: Path | None, task: dict[str, Any], *, as_json: bo
 
 def _classes(text: str | None) -> list[str] | None:
     return [name.strip() for name in text.split(",")] if text else None
-
-
-def _shares(text: str) -> tuple[float, float, float]:
-    from panther.errors import InputError
-
-    try:
-        train, val, test = map(float, text.split(":"))
-    except ValueError as error:
-        raise InputError(f"--shares {text!r} is not train:val:test; give e.g. 80:10:10.") from error
-    return train, val, test
 
 
 def _lines(about: Mapping[str, Any]) -> list[str]:

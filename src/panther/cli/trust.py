@@ -8,6 +8,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._parsers import parse_range
 
 
 def choose(
@@ -29,7 +30,7 @@ def choose(
     from panther.charts.style import check_picture, save
     from panther.charts.to_matplotlib import draw
     from panther.prototypes import KMeansSettings
-    from panther.prototypes.choose import choose_c, parse_range
+    from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_slides
 
     chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
@@ -37,7 +38,7 @@ def choose(
         check_picture(plot, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
     with common.open_work(workers, chosen.refs) as work:
-        choice = choose_c(
+        choice = compare_numbers(
             chosen.refs,
             parse_range(numbers),
             settings,

@@ -19,7 +19,7 @@ from panther.errors import InputError
 from panther.estimators.old_names import takes_old_names, with_new_names
 from panther.estimators.seeds import RandomState, seed_of
 from panther.execution import HERE, Work, map_all, open_work
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.bags import BagsLike, Listing, as_bag, as_bags
 from panther.storage.embeddings import column_name
 from panther.storage.prototypes import load_prototypes
@@ -184,7 +184,7 @@ class Panther(TransformerMixin, BaseEstimator):
             pca=self.pca,
         )
         with _open_jobs(self.n_jobs) as work:
-            fitted = fit_prototypes(_in_order_of_content(_opened(X), work), settings, work=work)
+            fitted = fit_bags(_in_order_of_content(_opened(X), work), settings, work=work)
         if fitted.failures:
             raise InputError(next(iter(fitted.failures.values())))
         self.n_iter_ = self.max_iter

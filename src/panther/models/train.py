@@ -23,7 +23,7 @@ from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.models.presets import preset
 from panther.patch_spec import in_common
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.clinical import read_clinical, without_features
@@ -187,7 +187,7 @@ def train_model(
     if not recipe.needs_prototypes:
         prototypes = None
     elif prototypes is None:
-        fitted = fit_prototypes(list(refs.values()), recipe.prototypes, work=work)
+        fitted = fit_bags(list(refs.values()), recipe.prototypes, work=work)
         prototypes, failures = fitted.prototypes, {**failures, **fitted.failures}
     parts = Parts({"train": tuple(refs)}, {"train": target}, patients or {name: name for name in refs})
     data: Embedded | Bags

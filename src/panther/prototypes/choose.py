@@ -1,8 +1,10 @@
 """Choosing C from the data: which numbers of prototypes come back in both halves of a cohort, and what more of them would buy."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +16,12 @@ from panther.prototypes.patches import sample_patches
 from panther.prototypes.recommend import PARTS, Choice, Cohort, recommend
 from panther.prototypes.reproducibility import random_halves
 from panther.prototypes.settings import KMeansSettings
+from panther.storage.bags import BagsLike
+from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COARSE, FINE = 9, 12  # candidates of the first grid; at most that many beside the recommended one afterwards
 HALVINGS = 5
@@ -22,34 +29,79 @@ LEAST_PATCHES = 2  # a prototype, in each half
 SLIDE_PARTS = 20  # that stand for slides where there is only one
 
 
-@torch.no_grad()
 def choose_c(
-    samples: Sequence[Openable],
+    features: BagsLike,
+    smallest: int = 2,
+    largest: int = 64,
+    *,
+    table: "Path | str | pd.DataFrame | None" = None,
+    split: str | None = None,
+    columns: Columns = USUAL,
+    seed: int = 0,
+    work: Work = HERE,
+    **settings: Any,
+) -> Choice:
+    """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy.
+
+    Parameters
+    ----------
+    features : path, list, mapping or Listing
+        Features, as :func:`panther.storage.bags.as_bags` takes them.
+    smallest, largest : int
+        Range of numbers that are compared.
+    table : path or DataFrame, optional
+        Clinical table: only its slides are used, and halves are halves of its patients.
+    split : str, optional
+        Part of the table, e.g. "train".
+    columns : Columns
+        Names of the table's slide and patient columns, where they are not the usual ones.
+    seed : int
+        Same seed and features: same choice.
+    work : Work
+        How work is run.
+    **settings
+        Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `normalise`.
+
+    Returns
+    -------
+    Choice
+        The `recommended` number, a `sentence` that says why, the `candidates` with their criteria, and `failures`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from panther import choose_c
+    >>> rng = np.random.default_rng(0)
+    >>> tissues = rng.normal(size=(4, 1, 16)) * 3
+    >>> bags = [(tissues + rng.normal(size=(4, 40, 16))).reshape(-1, 16).astype("float32") for _ in range(6)]
+    >>> choose_c(bags, 2, 8).recommended
+    4
+    """
+    chosen = select_slides(features, table, split, columns=columns)
+    how = KMeansSettings(seed=seed, **{"restarts": 3, **settings})
+    choice = compare_numbers(chosen.refs, (smallest, largest), how, patients=chosen.patients(), work=work)
+    return replace(choice, failures={**chosen.problems, **choice.failures})
+
+
+@torch.no_grad()
+def compare_numbers(
+    bags: Sequence[Openable],
     numbers: tuple[int, int],
     settings: KMeansSettings,
     *,
     patients: Mapping[str, str] | None = None,
     work: Work = HERE,
 ) -> Choice:
-    """Compare numbers of prototypes on random halves of the cohort, each judged on the other.
+    """Compare numbers of prototypes, from the smallest to the largest, on random halves of the cohort, each judged on the other.
 
-    Parameters
-    ----------
-    samples : sequence of Openable
-        Slides to sample patches from.
-    numbers : tuple of int
-        Smallest and largest C.
-    settings : KMeansSettings
-        Seed, size of the sample, restarts, normalisation.
-    patients : mapping, optional
-        Patient of each slide; halves are then halves of the patients.
+    ``patients`` is the patient of each slide; halves are then halves of the patients.
     """
     smallest, largest = numbers
     if not 1 <= smallest < largest:
         raise InputError(f"The range {smallest}:{largest} is empty; give two numbers, the smaller first, e.g. 4:64.")
-    patches = sample_patches(samples, replace(settings, n_prototypes=largest), work)
+    patches = sample_patches(bags, replace(settings, n_prototypes=largest), work)
     x = Projection(normalise=settings.normalise)(patches.x)
-    names = [sample.sample for sample in samples]
+    names = [bag.sample for bag in bags]
     owner, unit = _units(patches.owner, names, patients, settings.seed)
     cohort = Cohort(unit, int(owner.max()) + 1, HALVINGS, dict(patches.failures))
     halvings = list(random_halves(owner, settings.seed, HALVINGS))
@@ -77,7 +129,7 @@ def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | No
 def _check_size(half: int, largest: int, cohort: Cohort, patches: int) -> None:
     if half < LEAST_PATCHES * largest:
         possible = half // LEAST_PATCHES
-        advice = f"a range up to {possible}" if possible > 1 else "a fixed number (-C)"
+        advice = f"a range up to {possible}" if possible > 1 else "a fixed number with `n_prototypes=`"
         raise InputError(
             f"{patches} patches of {cohort.units} {cohort.unit} are too few to compare up to {largest} prototypes: the smaller half has {half}, "
             f"and {LEAST_PATCHES} for each prototype are needed; give more, or {advice}."
@@ -100,21 +152,3 @@ def _beside(known: Mapping[int, Judged], recommended: int) -> list[int]:
     low, high = grid[max(place - 1, 0)], grid[min(place + 2, len(grid) - 1)]
     inside = [c for c in range(low + 1, high) if c not in known]
     return inside[:: math.ceil(len(inside) / FINE)] if inside else []
-
-
-def parse_count(text: str) -> int:
-    """`16` as a number."""
-    try:
-        return int(text)
-    except ValueError as error:
-        raise InputError(f"-C {text!r} is not understood; give a number, or auto.") from error
-
-
-def parse_range(text: str) -> tuple[int, int]:
-    """`4:64` as two numbers."""
-    parts: Iterable[str] = text.split(":")
-    try:
-        smallest, largest = (int(part) for part in parts)
-    except ValueError as error:
-        raise InputError(f"The range {text!r} is not understood; give two numbers like 4:64.") from error
-    return smallest, largest

@@ -1,9 +1,11 @@
 """From a cohort of bags to prototypes: scan, sample, k-means on the sample, Lloyd passes over everything, measure."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +19,13 @@ from panther.prototypes.kmeans import kmeans, update, worst_served
 from panther.prototypes.patches import BagInfo, example, sample_patches
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import Statistics, accumulate, first_bad_row, nearest
+from panther.storage.bags import BagsLike
+from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection, Prototypes
 from panther.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -26,23 +33,72 @@ class PrototypeFit:
     """Fitted prototypes and what could not be used."""
 
     prototypes: Prototypes
-    failures: dict[str, str]  # sample -> sentence
-    empty: list[str]  # samples with zero patches: fine, but worth saying
+    failures: dict[str, str]  # slide or patient -> sentence
+    empty: list[str]  # slides or patients with zero patches: fine, but worth saying
+
+
+def fit_prototypes(
+    features: BagsLike,
+    n_prototypes: int = 16,
+    *,
+    table: "Path | str | pd.DataFrame | None" = None,
+    split: str | None = None,
+    columns: Columns = USUAL,
+    seed: int = 0,
+    work: Work = HERE,
+    **settings: Any,
+) -> Prototypes:
+    """Find prototypes by K-means in the patches of the training slides.
+
+    Parameters
+    ----------
+    features : path, list, mapping or Listing
+        Features, as :func:`panther.storage.bags.as_bags` takes them.
+    n_prototypes : int
+        Number of prototypes, C; see `choose_c`.
+    table : path or DataFrame, optional
+        Clinical table: only its slides are used.
+    split : str, optional
+        Part of the table, e.g. "train".
+    columns : Columns
+        Names of the table's slide and patient columns, where they are not the usual ones.
+    seed : int
+        Same seed and features: same prototypes.
+    work : Work
+        How work is run.
+    **settings
+        Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `passes`, `normalise`, `pca`.
+
+    Returns
+    -------
+    Prototypes
+        The most common first. Slides that could not be read are left out, with a warning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from panther import fit_prototypes
+    >>> tissues = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
+    >>> bags = [np.repeat(tissues, 50, axis=0) for _ in range(4)]
+    >>> fit_prototypes(bags, n_prototypes=3).occupancy.tolist()
+    [200.0, 200.0, 200.0]
+    """
+    chosen = select_slides(features, table, split, columns=columns)
+    found = fit_bags(chosen.refs, KMeansSettings(n_prototypes, seed, **settings), work=work)
+    failures = {**chosen.problems, **found.failures}
+    if failures:
+        warnings.warn(f"Left out: {' '.join(failures.values())}", stacklevel=2)
+    return found.prototypes
 
 
 @torch.no_grad()
-def fit_prototypes(
-    samples: Sequence[Openable],
-    settings: KMeansSettings,
-    *,
-    work: Work = HERE,
-) -> PrototypeFit:
-    """Fit prototypes on the training samples (slides or patients); a sample that fails is left out and listed."""
-    patches = sample_patches(samples, settings, work)
+def fit_bags(bags: Sequence[Openable], settings: KMeansSettings, *, work: Work = HERE) -> PrototypeFit:
+    """Fit prototypes on the bags of training slides or patients; one that fails is left out and listed."""
+    patches = sample_patches(bags, settings, work)
     infos, failures, x = patches.infos, dict(patches.failures), patches.x
-    usable = [s for s in samples if s.sample in infos and s.sample not in failures]
-    empty = [s.sample for s in usable if infos[s.sample].patches == 0]
-    usable = [s for s in usable if infos[s.sample].patches]
+    usable = [bag for bag in bags if bag.sample in infos and bag.sample not in failures]
+    empty = [bag.sample for bag in usable if infos[bag.sample].patches == 0]
+    usable = [bag for bag in usable if infos[bag.sample].patches]
 
     projection, x = _project(x, settings)
     x = x.to(work.device)
@@ -52,9 +108,9 @@ def fit_prototypes(
         what = f"pass {number + 1} of {settings.passes} over all patches" if number < settings.passes else "measuring"
         measured = _cohort_pass(usable, centroids, projection, work, what, squares=number == settings.passes)
         failures |= measured.failures
-        usable = [s for s in usable if s.sample not in failures]
+        usable = [bag for bag in usable if bag.sample not in failures]
         if not usable:
-            raise InputError(f"No sample could be read to the end. {example(failures)}")
+            raise InputError(f"No slide could be read to the end. {example(failures)}")
         if number < settings.passes:
             centroids = _moved(measured, centroids, x)
     assert measured is not None
@@ -86,17 +142,17 @@ class _Pass:
     sums: Statistics
     origin: Tensor
     slide_mass: dict[str, Tensor]
-    contents: dict[str, str]  # sample -> hash of its features, where squares were asked for
+    contents: dict[str, str]  # slide or patient -> hash of its features, where squares were asked for
     failures: dict[str, str]
 
 
-class _SampleSums(NamedTuple):
+class _BagSums(NamedTuple):
     statistics: Statistics
     content: str | None
 
 
 def _cohort_pass(
-    samples: Sequence[Openable],
+    bags: Sequence[Openable],
     centroids: Tensor,
     projection: Projection,
     work: Work,
@@ -104,10 +160,10 @@ def _cohort_pass(
     *,
     squares: bool,
 ) -> _Pass:
-    """Statistics of all patches, added up in the samples' order so that the sum does not depend on who computed it."""
+    """Statistics of all patches, added up in the bags' order so that the sum does not depend on who computed it."""
     origin = centroids.mean(0)
     function = partial(
-        _sample_statistics,
+        _bag_statistics,
         centroids=centroids.cpu(),  # sent from the CPU; each worker moves them to the device itself
         origin=origin.cpu(),
         device=str(centroids.device),
@@ -118,22 +174,22 @@ def _cohort_pass(
     slide_mass: dict[str, Tensor] = {}
     contents: dict[str, str] = {}
     failures: dict[str, str] = {}
-    for index, (sums, content) in stream(function, samples, what, work, failures):
-        name = samples[index].sample
+    for index, (sums, content) in stream(function, bags, what, work, failures):
+        name = bags[index].sample
         slide_mass[name] = sums.mass
         if content is not None:
             contents[name] = content
         total = sums if total is None else total.merge(sums)
     if total is None:
-        raise InputError(f"No sample could be read to the end. {example(failures)}")
+        raise InputError(f"No slide could be read to the end. {example(failures)}")
     return _Pass(total, origin, slide_mass, contents, failures)
 
 
 @torch.no_grad()
-def _sample_statistics(
-    sample: Openable, *, centroids: Tensor, origin: Tensor, device: str, projection: Projection, squares: bool
-) -> _SampleSums:
-    bag = sample.open()
+def _bag_statistics(
+    ref: Openable, *, centroids: Tensor, origin: Tensor, device: str, projection: Projection, squares: bool
+) -> _BagSums:
+    bag = ref.open()
     read = HashedRows(bag.features) if squares else bag.features  # the last pass also says what the bags were
     rows = projection.view(read)
     assign = nearest((centroids - origin).to(device))
@@ -145,7 +201,7 @@ def _sample_statistics(
             if bad is None
             else not_finite(bag.source, bad)
         )
-    return _SampleSums(Statistics(*(t.cpu() for t in sums)), read.digest() if isinstance(read, HashedRows) else None)
+    return _BagSums(Statistics(*(t.cpu() for t in sums)), read.digest() if isinstance(read, HashedRows) else None)
 
 
 def _moved(measured: _Pass, centroids: Tensor, x: Tensor) -> Tensor:

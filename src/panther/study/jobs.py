@@ -15,7 +15,7 @@ from panther.content import hash_of
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, Recipe, fit_model
 from panther.models.model_file import save_model
 from panther.models.named import Named
-from panther.prototypes import KMeansSettings, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.atomic import atomic_write
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.study.cache import load_embeddings, sound_checkpoint
@@ -71,7 +71,7 @@ class PrototypeJob(Job):
 
     def run(self) -> None:
         """Write the prototype file."""
-        save_prototypes(fit_prototypes(self.bags, self.settings).prototypes, self.path)
+        save_prototypes(fit_bags(self.bags, self.settings).prototypes, self.path)
 
 
 @dataclass(frozen=True)
