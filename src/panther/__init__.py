@@ -28,6 +28,7 @@ from panther.version import __version__
 
 if TYPE_CHECKING:
     from panther.aggregators import build
+    from panther.aggregators.cohort import embed_cohort
     from panther.aggregators.embed import embed
     from panther.cohort.load import Cohort, load_cohort
     from panther.cohort.site_kfold import SiteKFold
@@ -69,6 +70,7 @@ _HOMES = {
     "build": "panther.aggregators",
     "choose_c": "panther.prototypes.choose",
     "embed": "panther.aggregators.embed",
+    "embed_cohort": "panther.aggregators.cohort",
     "extract": "panther.encoders.extract",
     "fit_prototypes": "panther.prototypes.fit",
     "list_bags": "panther.storage.bags",
@@ -103,6 +105,7 @@ __all__ = [
     "build",
     "choose_c",
     "embed",
+    "embed_cohort",
     "extract",
     "fit_prototypes",
     "list_bags",

@@ -96,3 +96,34 @@ def test_prototypes_are_trained_where_that_is_asked_for(bag_and_prototypes):
     assert not any(p.requires_grad for p in build("panther", prototypes).parameters())
     with pytest.raises(InputError, match=r"'h2t' cannot be trained.*panther"):
         build("h2t", prototypes, trainable=True)
+
+
+def test_a_few_steps_of_training_move_the_prototypes_and_lower_the_loss():
+    generator = torch.Generator().manual_seed(0)
+    bags = [torch.randn(40, 5, generator=generator) + label for label in (0.0, 0.6) for _ in range(6)]
+    labels = torch.tensor([0] * 6 + [1] * 6)
+    start = Prototypes(torch.randn(3, 5, generator=generator))
+    module = build("panther", start, trainable=True, steps=2, tau=1.0)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(module.out_dim, 2)
+    optimiser = torch.optim.Adam([module.centroids], lr=0.1)  # the prototypes alone
+    losses = []
+    for _ in range(20):
+        optimiser.zero_grad()
+        logits = model(torch.stack([module(bag).vector for bag in bags]))
+        loss = torch.nn.functional.cross_entropy(logits, labels)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    assert not torch.allclose(module.centroids, start.centroids)
+
+
+def test_settings_are_given_as_a_mapping_or_as_keywords(bag_and_prototypes):
+    x, prototypes = bag_and_prototypes
+    one = build("panther", prototypes, {"steps": 2, "tau": 1.0})(x)
+    assert torch.equal(one.vector, build("panther", prototypes, {"steps": 3}, steps=2, tau=1.0)(x).vector)
+    with pytest.raises(InputError, match="no setting 'step'; did you mean 'steps'"):
+        build("panther", prototypes, step=2)
+    with pytest.raises(InputError, match="no setting 'trainable'"):  # a study file does not train prototypes
+        build("panther", prototypes, {"trainable": True})

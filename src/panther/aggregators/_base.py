@@ -29,7 +29,12 @@ aggregators: Registry[Callable[..., Aggregator], MethodInfo] = Registry("method"
 
 
 def build(
-    method: str, prototypes: Prototypes, options: Mapping[str, Any] | None = None, *, trainable: bool = False
+    method: str,
+    prototypes: Prototypes,
+    options: Mapping[str, Any] | None = None,
+    *,
+    trainable: bool = False,
+    **settings: Any,
 ) -> Aggregator:
     """Build a method as a torch module.
 
@@ -42,7 +47,9 @@ def build(
     options : mapping, optional
         Settings of the method, e.g. ``{"preset": "calibrated"}``.
     trainable : bool, default=False
-        Whether the centroids are parameters, for end-to-end training.
+        Whether the centroids are parameters, for end-to-end training; `panther` only.
+    **settings
+        The same as ``options``, e.g. ``preset="calibrated"``.
 
     Returns
     -------
@@ -57,18 +64,19 @@ def build(
     >>> module.centroids.grad.shape
     torch.Size([3, 3])
     """
+    options = {**(options or {}), **settings}
     if trainable and not aggregators.entry(method).metadata.trainable:
         can = ", ".join(entry.name for entry in aggregators if entry.metadata.trainable)
         raise InputError(
             f"The prototypes of {method!r} cannot be trained: nothing flows back to them; those of {can} can."
         )
-    aggregators.check_options(method, options or {})
+    aggregators.check_options(method, options)
     try:
-        return aggregators[method](prototypes, **(options or {}), **({"trainable": True} if trainable else {}))
+        return aggregators[method](prototypes, **options, **({"trainable": True} if trainable else {}))
     except TypeError as error:
         raise InputError(f"A setting of {method!r} has the wrong type ({error}).") from error
 
 
 def per_prototype_means(count: int, dim: int) -> list[tuple[int, str, int]]:
-    """Columns of methods that keep one mean a prototype."""
+    """Columns of methods that keep one mean per prototype."""
     return [(c, "mean", j) for c in range(count) for j in range(dim)]

@@ -1,10 +1,10 @@
-"""Embed a whole cohort: every sample by itself, resumable, the result in the samples' order."""
+"""Embed a whole cohort: every bag by itself, resumable, the result in the order of the bags."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,71 +12,127 @@ import torch
 from panther.aggregators._base import build
 from panther.content import HashedRows, hash_of
 from panther.errors import InputError, not_finite
-from panther.execution import HERE, Work, stream
+from panther.execution import HERE, Work, open_work, stream
 from panther.statistics import first_bad_row
+from panther.storage.bags import BagsLike, Listing, as_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
-from panther.storage.row_log import RowLog
+from panther.storage.prototypes import load_prototypes
+from panther.storage.row_log import Block, RowLog
 from panther.types import Aggregator, Openable, Prototypes, SlideEmbedding
 from panther.version import __version__
 
 
-class _Row(NamedTuple):
-    """What comes back from a worker."""
-
-    vector: np.ndarray
-    about: dict[str, Any]
-
-
 def embed_cohort(
-    samples: Sequence[Openable],
-    prototypes: Prototypes,
+    features: BagsLike,
+    prototypes: Prototypes | Path | str,
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
     *,
     partial_folder: Path | None = None,
+    workers: int | None = None,
     work: Work = HERE,
+    **settings: Any,
 ) -> EmbeddingTable:
-    """Embed every sample; those that fail are left out and listed.
+    """Embed every bag; those that fail are left out and listed.
 
-    With ``partial_folder`` each finished row is kept there until the caller removes the folder, so that a killed run goes
-    on where it was; rows of other prototypes, settings or features are never reused.
+    Parameters
+    ----------
+    features : path, list, mapping or Listing
+        Folder of feature files, or bags in memory.
+    prototypes : Prototypes or path
+        Fitted prototypes, or their file.
+    method : str, default="panther"
+        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`.
+    options : mapping, optional
+        Settings of the method, e.g. ``{"preset": "calibrated"}``.
+    partial_folder : Path, optional
+        Folder for finished rows, until the caller removes it, so that a killed run goes on where it was; rows of other prototypes,
+        settings or features are never reused.
+    workers : int, optional
+        Worker processes, 0: one per core. By default all is done in this process.
+    work : Work
+        The same with all that can be said about how work is run.
+    **settings
+        The same as ``options``, e.g. ``preset="calibrated"``.
+
+    Returns
+    -------
+    EmbeddingTable
+        One row per bag, with `to_anndata()` and `to_frame()`; its `failures` say what was left out and why.
+
+    Examples
+    --------
+    >>> import numpy as np, torch, panther
+    >>> rng = np.random.default_rng(0)
+    >>> bags = {name: rng.normal(size=(50, 3)) for name in "abc"}
+    >>> table = panther.embed_cohort(bags, panther.Prototypes(torch.eye(3)), steps=2)
+    >>> table.to_frame().shape
+    (3, 21)
     """
+    if not isinstance(prototypes, Prototypes):
+        prototypes = load_prototypes(Path(prototypes))
+    options = {**(options or {}), **settings}
     module = build(method, prototypes, options)
-    settings = {"method": method, **(options or {}), "prototypes": prototypes.content_hash()}
-    names = [sample.sample for sample in samples]
+    listing = as_bags(features)
+    if workers is None:
+        return _embed_all(listing, prototypes, module, {"method": method, **options}, partial_folder, work)
+    with open_work(workers, device=work.device, track=work.track) as pool:
+        return _embed_all(listing, prototypes, module, {"method": method, **options}, partial_folder, pool)
+
+
+def _embed_all(
+    listing: Listing,
+    prototypes: Prototypes,
+    module: Aggregator,
+    made_by: dict[str, Any],
+    partial_folder: Path | None,
+    work: Work,
+) -> EmbeddingTable:
+    settings = {**made_by, "prototypes": prototypes.content_hash()}
+    bags = listing.refs
+    names = [bag.sample for bag in bags]
     log = RowLog(partial_folder, hash_of([__version__, settings, names]), module.out_dim)
     failures: dict[str, str] = {}
     skipped: set[str] = set()
-    function = partial(_embed_one, prototypes=prototypes, method=method, options=options, device=work.device)
-    done = {
-        names[index]: Fingerprint.from_plain(block.about.get("fingerprint"), block.about.get("stamp"))
-        for index, block in log.done.items()
-    }
-    jobs = [(sample, done.get(sample.sample)) for sample in samples]
+    function = partial(_embed_one, prototypes=prototypes, module=module, device=work.device)
+    jobs = [(bag, _fingerprint(log.done.get(index))) for index, bag in enumerate(bags)]
     try:
         for index, row in stream(function, jobs, "embedding", work, failures, skipped):
             if row is not None:
-                log.add(index, row.vector[None], row.about)
-        whole = [i for i, name in enumerate(names) if i in log.done and name not in failures and name not in skipped]
-        vectors, about = log.rows(whole, len(names)), {names[i]: dict(log.done[i].about) for i in whole}
+                vector, about = row
+                log.add(index, vector[None], about)
+        kept = [i for i, name in enumerate(names) if i in log.done and name not in failures and name not in skipped]
+        vectors, rows = log.rows(kept, len(names)), [dict(log.done[i].about) for i in kept]
     finally:
         log.close()
-    if not about:
-        raise InputError(f"None of the {len(samples)} samples could be embedded. {next(iter(failures.values()), '')}")
-    kept = [name for name in names if name in about]
-    weights = np.array([about[name].pop("weights") for name in kept]) if "weights" in about[kept[0]] else None
-    contents = {name: about[name].pop("fingerprint") for name in kept}
-    observations = {column: [about[name][column] for name in kept] for column in about[kept[0]] if column != "stamp"}
+    if not rows:
+        raise InputError(f"None of the {len(bags)} samples could be embedded. {next(iter(failures.values()), '')}")
+    weights = np.array([row.pop("weights") for row in rows]) if "weights" in rows[0] else None
+    contents = {names[i]: row.pop("fingerprint") for i, row in zip(kept, rows, strict=True)}
+    observations = {column: [row[column] for row in rows] for column in rows[0] if column != "stamp"}
     return EmbeddingTable(
-        kept, vectors, observations, weights, module.columns(), prototypes, settings, failures, contents=contents
+        [names[i] for i in kept],
+        vectors,
+        observations,
+        weights,
+        module.columns(),
+        prototypes,
+        settings,
+        {**listing.problems, **failures},
+        contents=contents,
     )
+
+
+def _fingerprint(done: Block | None) -> Fingerprint | None:
+    """Which features an earlier run has finished, and how their files were then."""
+    return None if done is None else Fingerprint.from_plain(done.about.get("fingerprint"), done.about.get("stamp"))
 
 
 def embed_sample(
     sample: Openable, prototypes: Prototypes, module: Aggregator, *, with_assignment: bool = False
 ) -> SlideEmbedding:
-    """Embedding of one sample, checked: a bag with NaN raises, naming the row."""
+    """Embedding of one bag, checked: NaN raises, naming the row."""
     bag = prototypes.prepared(sample.open())
     if len(bag) == 0:
         raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
@@ -91,25 +147,20 @@ def embed_sample(
 
 
 def _embed_one(
-    job: tuple[Openable, Fingerprint | None],
-    *,
-    prototypes: Prototypes,
-    method: str,
-    options: Mapping[str, Any] | None,
-    device: str,
-) -> _Row | None:
-    """Row of one sample; None where an earlier run has finished these very features."""
-    sample, done = job
-    if done is not None and done.holds_for(sample.files):
+    job: tuple[Openable, Fingerprint | None], *, prototypes: Prototypes, module: Aggregator, device: str
+) -> tuple[np.ndarray, dict[str, Any]] | None:
+    """Vector of one bag, and what is kept beside it; None where an earlier run has finished these very features."""
+    ref, done = job
+    if done is not None and done.holds_for(ref.files):
         return None
-    stamp = stamp_of(sample.files)
-    bag = sample.open()
+    stamp = stamp_of(ref.files)
+    bag = ref.open()
     if done is not None and bag.fingerprint() == done.content:  # touched, but the same
         return None
     features = HashedRows(bag.features)  # hashed as the mixture reads them
-    embedding = embed_sample(replace(bag, features=features), prototypes, build(method, prototypes, options).to(device))
-    kept = {"fingerprint": features.digest(), "stamp": unchanged_since(stamp, sample.files), "n_patches": len(bag)}
-    return _Row(embedding.vector.cpu().numpy(), {**kept, **_summary(embedding)})
+    embedding = embed_sample(replace(bag, features=features), prototypes, module.to(device))
+    about = {"fingerprint": features.digest(), "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
+    return embedding.vector.cpu().numpy(), {**about, **_summary(embedding)}
 
 
 def _summary(embedding: SlideEmbedding) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from panther.types import Prototypes
 from panther.version import __version__
 
 if TYPE_CHECKING:
+    import anndata
     import pandas as pd
 
 FORMAT = 1
@@ -26,11 +27,11 @@ STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
 
 @dataclass(frozen=True)
 class EmbeddingTable:
-    """Embeddings of a cohort, one row a sample."""
+    """Embeddings of a cohort, one row per slide or patient."""
 
     samples: list[str]
     vectors: np.ndarray  # (n, out_dim), perhaps a memory map
-    observations: Mapping[str, list[Any]]  # one value a sample: n_patches, effective_prototypes, ...
+    observations: Mapping[str, list[Any]]  # one value per row: n_patches, effective_prototypes, ...
     weights: np.ndarray | None  # (n, C), the mixture weights
     columns: list[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number
     prototypes: Prototypes
@@ -52,6 +53,40 @@ class EmbeddingTable:
             "patch_spec": p.spec.known(),
             "version": __version__,
         }
+
+    def to_anndata(self) -> "anndata.AnnData":
+        """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`."""
+        try:
+            import anndata
+        except ImportError as error:
+            raise InputError(
+                "Writing .h5ad needs anndata (pip install anndata); or give an output that ends in .npz."
+            ) from error
+        import pandas as pd
+
+        obs = pd.DataFrame(dict(self.observations), index=pd.Index(self.samples, dtype=object))
+        if self.clinical is not None:
+            obs = obs.join(_clinical_columns(self.clinical, obs))
+        var = pd.DataFrame(
+            {
+                "prototype": pd.Categorical([f"C{c}" if c >= 0 else "all" for c, _, _ in self.columns]),
+                "statistic": pd.Categorical([STATISTICS.get(s, s) for _, s, _ in self.columns]),
+                "dimension": np.array([j for _, _, j in self.columns], np.int32),
+            },
+            index=pd.Index([column_name(*column) for column in self.columns], dtype=object),
+        )
+        uns = {"panther": _storable(self.about())}
+        data = anndata.AnnData(X=np.asarray(self.vectors), obs=obs, var=var, uns=uns)
+        if self.weights is not None:
+            data.obsm["pi"] = self.weights.astype(np.float32)
+        return data
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Numbers as a DataFrame: one row per slide or patient, columns such as `C3:mu:17`."""
+        import pandas as pd
+
+        names = [column_name(*column) for column in self.columns]
+        return pd.DataFrame(np.asarray(self.vectors), index=pd.Index(self.samples, dtype=object), columns=names)
 
 
 def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") -> float:
@@ -91,29 +126,7 @@ def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
 
 
 def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
-    try:
-        import anndata
-    except ImportError as error:
-        raise InputError(
-            "Writing .h5ad needs anndata (pip install anndata); or give an output that ends in .npz."
-        ) from error
-    import pandas as pd
-
-    obs = pd.DataFrame(dict(table.observations), index=pd.Index(table.samples, dtype=object))
-    if table.clinical is not None:
-        obs = obs.join(_clinical_columns(table.clinical, obs))
-    var = pd.DataFrame(
-        {
-            "prototype": pd.Categorical([f"C{c}" if c >= 0 else "all" for c, _, _ in table.columns]),
-            "statistic": pd.Categorical([STATISTICS.get(s, s) for _, s, _ in table.columns]),
-            "dimension": np.array([j for _, _, j in table.columns], np.int32),
-        },
-        index=pd.Index([column_name(*column) for column in table.columns], dtype=object),
-    )
-    data = anndata.AnnData(X=np.asarray(table.vectors), obs=obs, var=var, uns={"panther": _storable(table.about())})
-    if table.weights is not None:
-        data.obsm["pi"] = table.weights.astype(np.float32)
-    data.write_h5ad(path)
+    table.to_anndata().write_h5ad(path)
 
 
 def _clinical_columns(clinical: "pd.DataFrame", obs: "pd.DataFrame") -> "pd.DataFrame":
