@@ -115,7 +115,7 @@ def test_a_few_steps_of_training_move_the_prototypes_and_lower_the_loss():
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
-    assert losses[-1] < 0.9 * losses[0]
+    assert losses[-1] < 0.95 * losses[0]
     assert not torch.allclose(module.centroids, start.centroids)
 
 
