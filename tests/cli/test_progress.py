@@ -1,4 +1,4 @@
-"""Logs are never silent for long: one line a minute where standard error is no terminal."""
+"""Logs are never silent for long: one line per minute where standard error is no terminal."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import torch
 from running import Runner, make_cohort
 
 from panther.cli import _progress as progress
-from panther.cli._progress import EVERY, Phase, Work, bar, duration, told_by_others, told_in_logs, track
+from panther.cli._progress import EVERY, CommandProgress, Phase, bar, duration, log_progress, progress_of_others, track
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_line_tells_what_how_much_how_fast_and_how_long(done: int, seconds: fl
 
 def test_between_phases_the_command_is_told_and_what_came_before() -> None:
     now = [0.0]
-    work = Work("panther prototypes", clock=lambda: now[0])
+    work = CommandProgress("panther prototypes", clock=lambda: now[0])
     now[0] = 61.0
     assert work.line() == "panther prototypes: at work for 61.0 s"
     with bar("sampling", 3, work) as shown:
@@ -42,7 +42,7 @@ def test_between_phases_the_command_is_told_and_what_came_before() -> None:
             assert str(work.line()).startswith("an inner one: 0 of 5")
         assert str(work.line()).startswith("sampling")
     assert work.line() == "panther prototypes: at work for 62.0 s; done: sampling"
-    with told_by_others(work):
+    with progress_of_others(work):
         assert work.line() is None
 
 
@@ -52,7 +52,7 @@ def test_lines_come_while_a_phase_reports_nothing(
     """Arithmetic without an end in sight, in torch and in plain Python."""
     monkeypatch.setenv(EVERY, "0.1")
     end = time.monotonic() + 1.5
-    with told_in_logs("panther thinking"):
+    with log_progress("panther thinking"):
         while time.monotonic() < end:
             torch.ones(300, 300) @ torch.ones(300, 300)
             sum(range(10_000))
@@ -69,7 +69,7 @@ def test_there_are_no_lines_where_nobody_wants_them(
 ) -> None:
     monkeypatch.setenv(EVERY, every)
     monkeypatch.setattr(progress, "_is_terminal", lambda: terminal)
-    with told_in_logs("panther thinking"):
+    with log_progress("panther thinking"):
         time.sleep(0.3)
     assert capsys.readouterr().err == ""
 
@@ -77,15 +77,15 @@ def test_there_are_no_lines_where_nobody_wants_them(
 def test_a_terminal_has_its_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_is_terminal", lambda: True)
     assert list(track(iter("abc"), "letters", 3)) == ["a", "b", "c"]
-    assert progress.WORK.phases == []
+    assert progress.CURRENT.phases == []
 
 
 def test_an_iteration_that_is_given_up_is_no_phase_any_more() -> None:
     items = track(iter("abc"), "letters", 3)
     next(items)
-    assert [phase.what for phase in progress.WORK.phases] == ["letters"]
+    assert [phase.what for phase in progress.CURRENT.phases] == ["letters"]
     items.close()
-    assert progress.WORK.phases == []
+    assert progress.CURRENT.phases == []
 
 
 def test_a_command_in_a_log_says_what_it_does(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from panther.cli import (
 from panther.cli import map as maps
 from panther.cli._flags import as_typed, speaking_of
 from panther.cli._options import add_panels
-from panther.cli._progress import told_in_logs
+from panther.cli._progress import log_progress
 from panther.cli._spellings import in_todays_words
 from panther.cli.completion import add_completion
 from panther.errors import InputError
@@ -123,7 +123,7 @@ def main() -> None:
 
 def _run(commands: Any, arguments: list[str], verbose: bool) -> None:
     try:
-        with told_in_logs(" ".join(["panther", *arguments[:1]])):
+        with log_progress(" ".join(["panther", *arguments[:1]])):
             commands(arguments, prog_name="panther")
     except SystemExit as end:
         if end.code == INTERRUPTED:

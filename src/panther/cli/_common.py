@@ -1,4 +1,4 @@
-"""What commands share: options, progress, and the way results and failures are told."""
+"""What commands share: workers and devices, checks, and the way results and failures are printed."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def report(
     as_json: bool,
     notes: Iterable[str] = (),
 ) -> None:
-    """Tell what was done, then what failed; exit code 1 if anything did."""
+    """Print what was done, then what failed; exit code 1 if anything did."""
     notes = [as_typed(note) for note in notes]
     failures = {name: as_typed(reason) for name, reason in failures.items()}
     if as_json:

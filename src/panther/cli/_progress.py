@@ -1,4 +1,4 @@
-"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line a minute.
+"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line per minute.
 
 The lines come from a thread of their own, so that phases which report nothing (a long step of K-means, hashing) are not silent either.
 """
@@ -16,7 +16,7 @@ EVERY = "PANTHER_LOG_EVERY"  # environment: seconds between two lines; 0 is none
 
 
 class Bar(Protocol):
-    """What a phase of the work tells."""
+    """How a phase of the work reports."""
 
     def advance(self, count: int = 1) -> None:
         """So much more is done."""
@@ -55,14 +55,14 @@ class Phase:
 
 
 @dataclass
-class Work:
-    """What a command is doing; one a process."""
+class CommandProgress:
+    """What a command is doing; one per process."""
 
     command: str = "panther"
     began: float = 0.0
     phases: list[Phase] = field(default_factory=list)  # the innermost last
     finished: str = ""  # phase before this one
-    told_elsewhere: bool = False  # by commands that this one has started
+    silent: bool = False  # commands that this one has started report for it
     clock: Callable[[], float] = time.monotonic
 
     def line(self) -> str | None:
@@ -71,16 +71,16 @@ class Work:
         if self.phases:
             return self.phases[-1].line(now)
         after = f"; done: {self.finished}" if self.finished else ""
-        return None if self.told_elsewhere else f"{self.command}: at work for {duration(now - self.began)}{after}"
+        return None if self.silent else f"{self.command}: at work for {duration(now - self.began)}{after}"
 
 
-WORK = Work()
+CURRENT = CommandProgress()
 
 
 @contextmanager
-def told_in_logs(command: str, work: Work = WORK) -> Iterator[None]:
+def log_progress(command: str, progress: CommandProgress = CURRENT) -> Iterator[None]:
     """Write a line on standard error every minute until the work ends, unless that is a terminal, where there are bars."""
-    work.command, work.began, work.finished = command, work.clock(), ""
+    progress.command, progress.began, progress.finished = command, progress.clock(), ""
     every = _every()
     if every <= 0 or _is_terminal():
         yield
@@ -89,12 +89,12 @@ def told_in_logs(command: str, work: Work = WORK) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(every):
-            line = work.line()
-            if line is not None and not ended.is_set() and not _said(line):
+            line = progress.line()
+            if line is not None and not ended.is_set() and not _printed(line):
                 return
 
-    teller = threading.Thread(target=beat, name="panther-progress", daemon=True)
-    teller.start()
+    thread = threading.Thread(target=beat, name="panther-progress", daemon=True)
+    thread.start()
     try:
         yield
     finally:
@@ -102,19 +102,19 @@ def told_in_logs(command: str, work: Work = WORK) -> Iterator[None]:
 
 
 @contextmanager
-def bar(what: str, total: int, work: Work = WORK) -> Iterator[Bar]:
+def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[Bar]:
     """A phase of the work: a bar on a terminal, which disappears when done; else a part of the lines."""
     if _is_terminal():
         with _rich_bar(what, total) as shown:
             yield shown
         return
-    phase = Phase(what, total, work.clock())
-    work.phases.append(phase)
+    phase = Phase(what, total, progress.clock())
+    progress.phases.append(phase)
     try:
         yield phase
     finally:
-        work.phases.remove(phase)
-        work.finished = phase.what
+        progress.phases.remove(phase)
+        progress.finished = phase.what
 
 
 def track(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
@@ -126,13 +126,13 @@ def track(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
 
 
 @contextmanager
-def told_by_others(work: Work = WORK) -> Iterator[None]:
-    """While other commands do the work, they tell of it themselves."""
-    work.told_elsewhere = True
+def progress_of_others(progress: CommandProgress = CURRENT) -> Iterator[None]:
+    """While other commands do the work, they report it themselves."""
+    progress.silent = True
     try:
         yield
     finally:
-        work.told_elsewhere = False
+        progress.silent = False
 
 
 def duration(seconds: float) -> str:
@@ -175,8 +175,8 @@ def _every() -> float:
         return 60.0
 
 
-def _said(line: str) -> bool:
-    """Whether anybody still listens."""
+def _printed(line: str) -> bool:
+    """Print a line; False where nobody listens any more."""
     try:
         print(line, file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):  # closed

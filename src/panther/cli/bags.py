@@ -65,7 +65,7 @@ def convert(
 
 
 def _table(path: Path, found: dict[Path, dict[str, Any]]) -> list[str]:
-    """One line a group of alike files; a single file gets all that is known."""
+    """One line per group of alike files; a single file gets all that is known."""
     if len(found) == 1:
         ((file, about),) = found.items()
         return [str(file), *(f"  {name:<11} {value}" for name, value in about.items() if name != "problem")]
@@ -75,7 +75,7 @@ def _table(path: Path, found: dict[Path, dict[str, Any]]) -> list[str]:
     lines = [f"{path}: {len(found)} files"]
     for label, members in sorted(groups.items(), key=lambda item: -len(item[1])):
         patches = [about["patches"] for about in members if "patches" in about]
-        counted = f", {sum(patches):,} patches ({min(patches):,} to {max(patches):,} a slide)" if patches else ""
+        counted = f", {sum(patches):,} patches ({min(patches):,} to {max(patches):,} per slide)" if patches else ""
         empty = sum(1 for n in patches if n == 0)
         lines.append(f"  {len(members):>6} {label}{counted}" + (f", {empty} with zero patches" if empty else ""))
     return lines

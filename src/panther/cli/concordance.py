@@ -17,7 +17,7 @@ def train_classifier(
     tiles: Annotated[
         Path,
         typer.Argument(
-            help="Folder with a sub-folder of tile images (or feature files) a class; or a file of `encode-tiles`.",
+            help="Folder with a sub-folder of tile images (or feature files) per class; or a file of `encode-tiles`.",
             show_default=False,
         ),
     ],
@@ -25,7 +25,7 @@ def train_classifier(
     encoder: opt.EncoderOption = None,
     weights: opt.WeightsOption = None,
     per_class: Annotated[int, typer.Option(help="Tiles of each class at most, drawn at random.")] = 500,
-    folds: Annotated[int, typer.Option(help="Folds of the cross-validation that judges the probe.")] = 5,
+    folds: Annotated[int, typer.Option(help="Folds of the cross-validation that judges the classifier.")] = 5,
     seed: opt.SeedOption = 0,
     device: opt.DeviceOption = "auto",
     precision: opt.PrecisionOption = "auto",

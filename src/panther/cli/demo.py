@@ -7,7 +7,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._progress import told_by_others
+from panther.cli._progress import progress_of_others
 
 
 def demo(
@@ -22,5 +22,5 @@ def demo(
     from panther_demo import CohortSettings, Demo, run_demo
 
     cohort = CohortSettings(patients, min(5, patients // 6), seed=seed)  # a site is a fold: six patients at least
-    with told_by_others():
+    with progress_of_others():
         run_demo(Demo(folder, cohort, full), typer.echo, common.track)

@@ -1,0 +1,72 @@
+"""`--device auto`: a GPU that is there is used, and said; one that is not, or cannot be used, is no reason to fail."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from running import Runner, embed, make_cohort
+
+from panther.cli import _common as common
+from panther.errors import InputError
+
+NAME = "A test card"
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A machine with a GPU, as far as torch says."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: NAME)
+
+
+@pytest.fixture
+def works(monkeypatch):
+    """... on which numbers can be put."""
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device=None: zeros(*shape))
+
+
+def test_without_a_gpu_the_cpu_is_used_silently(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert common.checked_device("auto") == "cpu"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_gpu_that_is_there_is_used_and_said_in_one_line(card, works, capsys):
+    assert common.checked_device("auto") == "cuda"
+    assert capsys.readouterr().err == f"Computing on the GPU ({NAME}); --device cpu leaves it alone.\n"
+    assert common.checked_device("cpu") == "cpu"
+    assert common.checked_device("cuda:1") == "cuda:1"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU that works is there")
+def test_a_gpu_that_cannot_be_used_is_left_alone_unless_it_was_asked_for(card, capsys):
+    assert common.checked_device("auto") == "cpu"
+    assert "Computing on the CPU, because the GPU cannot be used" in capsys.readouterr().err
+    with pytest.raises(InputError, match="'cuda' cannot be used here"):
+        common.checked_device("cuda")
+
+
+def test_a_gpu_here_says_nothing_of_the_workers_of_a_cluster(card, works, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "panther.execution.open_work", lambda *given, device, track: asked.append(device) or nullcontext()
+    )
+    for device in ("auto", "cuda"):
+        with common.open_work(0, [], "tcp://HOST:8786", device):
+            pass
+    assert asked == ["cpu", "cuda"]
+
+
+def test_small_jobs_stay_in_one_process_on_any_device():
+    assert {common.suitable_workers(0, [], device) for device in ("cpu", "cuda")} == {1}
+    assert common.suitable_workers(3, [], "cuda") == 3
+
+
+def test_a_refused_device_names_the_option(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    make_cohort(tmp_path)
+    _, err = Runner(monkeypatch, capsys)(*embed("--device", "moon"), code=2)
+    assert "'moon' cannot be used here" in err
+    assert "try --device cpu." in err
