@@ -180,3 +180,15 @@ def test_predictions_and_scores_do_not_share_a_file(panther, here):
 
 def test_every_metric_that_is_scored_has_a_title():
     assert {*Classification.judged, *CoxSurvival.judged} <= set(TITLES)
+
+
+def test_a_table_with_columns_of_other_names_gives_the_same_model_and_predictions(panther, here):
+    names = {"slide_id": "scan", "case_id": "who"}
+    pd.read_csv("table.csv", dtype=str).rename(columns=names).to_csv("other.csv", index=False)
+    named = ("--table", "other.csv", "--slide-column", "scan", "--patient-column", "who", "-j", 1)
+    panther("train", "features", "-o", "other.model", "--label", "subtype", "--split", "train", "-C", 4, *named)
+    panther("predict", "other.model", "features", "-o", "other_predictions.csv", *named)
+    panther("predict", "patient.model", "features", "-o", "usual.csv", "--table", "table.csv", "-j", 1)
+    assert rows_of(here / "other_predictions.csv") == rows_of(here / "usual.csv")
+    _, err = panther("predict", "other.model", "features", "-o", "x.csv", "--table", "other.csv", "-j", 1, code=2)
+    assert "--slide-column" in err or "none of the" in err.lower()

@@ -169,7 +169,7 @@ def test_a_refusal_after_an_old_spelling_speaks_of_the_new_one(panther, cohort):
 
 
 # Parameters of the package that are no options: settings of a method, which -s takes, and what only Python can give.
-NO_OPTIONS = {"relative", "variance", "k", "s_0", "s_1", "s_2"}
+NO_OPTIONS = {"relative", "variance", "n_splits", "s_0", "s_1", "s_2"}
 
 
 def test_every_parameter_that_the_package_speaks_of_is_an_option_of_a_command():
@@ -200,3 +200,11 @@ def test_a_message_is_translated_for_the_command_that_was_typed():
     ]:
         with _flags.speaking_of(name, TOP.commands[name]):
             assert _flags.as_typed(said) == typed
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, command in leaves() if any(one.name == "table" for one in command.params)]
+)
+def test_every_command_with_a_clinical_table_takes_its_columns_by_name(name):
+    options = {spelling for one in dict(leaves())[name].params for spelling in one.opts}
+    assert {"--slide-column", "--patient-column", "--site-column"} <= options

@@ -53,20 +53,6 @@ def open_work(workers: int, refs: Iterable[Any], cluster: str | None = None, dev
         yield work
 
 
-def checked(model: Any, **values: Any) -> Any:
-    """Value of a pydantic model, or its first problem as a sentence."""
-    from pydantic import ValidationError
-
-    from panther.errors import InputError
-
-    try:
-        return model(**values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = f"`{problem['loc'][0]}=`: " if problem["loc"] else ""
-        raise InputError(f"{where}{problem['msg'].removeprefix('Value error, ')}.") from error
-
-
 def checked_device(device: str) -> str:
     """Device to compute on, refused before the work if it is not there; `auto` is a GPU that is there, which is said, else the CPU."""
     if device == "cpu":

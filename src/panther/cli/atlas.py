@@ -22,6 +22,8 @@ def atlas(
     slides: opt.SlidesOption = None,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
     group: Annotated[
         list[str] | None,
         typer.Option(help="Column to compare shares by; text: groups, numbers: Spearman; repeatable."),
@@ -67,6 +69,7 @@ def atlas(
             groups=group or [],
             site=site,
             split=split,
+            columns=common.columns(slide_column, patient_column),
             settings=AtlasSettings(maps, exemplars, seed),
             work=work,
         )

@@ -26,6 +26,9 @@ def attribute(
     seed: opt.SeedOption = 0,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     level: opt.LevelOption = opt.Level.slide,
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="A picture of every slide with coordinates.")] = True,
     max_side: opt.MaxSideOption = 1024,
@@ -54,6 +57,7 @@ def attribute(
             AttributionSettings(kind, pairs, seed=seed),
             table=table,
             split=split,
+            columns=common.columns(slide_column, patient_column, site_column),
             level=level.value,
             slides=slides,
             names=names,
@@ -93,22 +97,26 @@ def kaplan_meier(
     time: opt.TimeOption = None,
     event: opt.EventOption = None,
     censorship: opt.CensorshipOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     names: opt.NamesOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Survival of patients with little, some and much of each prototype: Kaplan-Meier curves and log-rank tests."""
     from panther.cohort.load import make_cohort
-    from panther.cohort.spec import TaskSpec
+    from panther.cohort.spec import TaskSpec, checked
     from panther.explain.kaplan_meier import by_patient, compare, read_proportions, write_curves
     from panther.explain.names import label, read_names
     from panther.storage.clinical import read_clinical
     from panther.storage.inputs import check_output_folder
 
-    spec = common.checked(TaskSpec, survival=survival, time=time, event=event, censorship=censorship)
+    spec = checked(TaskSpec, survival=survival, time=time, event=event, censorship=censorship)
     found = read_proportions(proportions)
     named = read_names(names, found.pi.shape[1]) if names else {}
     check_output_folder(output, ("km.json", "km.csv", "km.png"), proportions, table, names)
-    patients = by_patient(found, make_cohort(read_clinical(table), spec))
+    clinical = read_clinical(table, columns=common.columns(slide_column, patient_column, site_column))
+    patients = by_patient(found, make_cohort(clinical, spec))
     curves, notes = compare(patients)
     files = write_curves(curves, named, [*patients.notes, *notes], output)
     ordered = sorted(curves, key=lambda one: one.p)

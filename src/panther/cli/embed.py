@@ -30,6 +30,9 @@ def embed(
     setting: opt.SetOption = None,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     level: opt.LevelOption = opt.Level.slide,
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored numbers.")] = Dtype.float32,
     format: Annotated[str | None, typer.Option(help="h5ad or npz; the output's ending by default.")] = None,
@@ -55,7 +58,9 @@ def embed(
         setting
     )
     said = common.reading(encoder_name, mixed)
-    chosen = select_slides(features, table, split, by_patient=level is opt.Level.patient, reading=said)
+    named = common.columns(slide_column, patient_column, site_column)
+    by_patient = level is opt.Level.patient
+    chosen = select_slides(features, table, split, by_patient=by_patient, reading=said, columns=named)
     check_output(output, chosen.refs, prototypes, table)
     if chosen.clinical is not None:
         check_columns(chosen.clinical)

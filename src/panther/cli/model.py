@@ -23,6 +23,9 @@ def train(
     censorship: opt.CensorshipOption = None,
     level: opt.LevelOption = opt.Level.patient,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     method: Annotated[
         str, typer.Option(help=f"{', '.join(EMBEDDINGS)}, or a network: {', '.join(NETWORKS)}.")
     ] = "panther",
@@ -61,6 +64,7 @@ def train(
             censorship=censorship,
             level=level.value,
             split=split,
+            columns=common.columns(slide_column, patient_column, site_column),
             method=method,
             head=head,
             loss=loss,
@@ -86,6 +90,9 @@ def predict(
     output: opt.OutputOption,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     level: Annotated[
         opt.Level | None,
         typer.Option(
@@ -120,7 +127,13 @@ def predict(
 
     model = load_model(model_file)
     trained_task(model, model_file)  # refused with the name of the file
-    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
+    chosen = select_slides(
+        features,
+        table,
+        split,
+        reading=common.reading(encoder_name, mixed),
+        columns=common.columns(slide_column, patient_column, site_column),
+    )
     check_output(output, chosen.refs, model_file, table)
     if metrics is not None:
         check_output(metrics, chosen.refs, model_file, table)

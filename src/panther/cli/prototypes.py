@@ -17,6 +17,9 @@ def prototypes(
     numbers: opt.RangeOption = "2:64",
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     seed: opt.SeedOption = 0,
     sample: Annotated[int, typer.Option(help="Patches for k-means++ and its restarts.")] = 20_000,
     share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
@@ -42,7 +45,13 @@ def prototypes(
     auto = n_prototypes == "auto"
     count = 16 if auto else parse_count(n_prototypes)
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory)  # type: ignore[arg-type]
-    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
+    chosen = select_slides(
+        features,
+        table,
+        split,
+        reading=common.reading(encoder_name, mixed),
+        columns=common.columns(slide_column, patient_column, site_column),
+    )
     check_output(output, chosen.refs, table)
     with common.open_work(workers, chosen.refs, cluster, device) as work:
         if auto:

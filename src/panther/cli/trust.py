@@ -17,6 +17,9 @@ def choose(
     plot: opt.PlotOption = None,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     seed: opt.SeedOption = 0,
     sample: Annotated[int, typer.Option(help="Patches to compare on.")] = 20_000,
     normalise: opt.NormaliseOption = False,
@@ -33,7 +36,13 @@ def choose(
     from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_slides
 
-    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
+    chosen = select_slides(
+        features,
+        table,
+        split,
+        reading=common.reading(encoder_name, mixed),
+        columns=common.columns(slide_column, patient_column, site_column),
+    )
     if plot is not None:
         check_picture(plot, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
@@ -158,6 +167,9 @@ def rare(
     count: Annotated[int, typer.Option("-n", "--count", help="How many patches.")] = 100,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
+    slide_column: opt.SlideColumnOption = None,
+    patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
@@ -170,7 +182,13 @@ def rare(
     from panther.storage.prototypes import load_prototypes
     from panther.storage.tables import write_spreadsheet
 
-    chosen = select_slides(features, table, split, reading=common.reading(encoder_name, mixed))
+    chosen = select_slides(
+        features,
+        table,
+        split,
+        reading=common.reading(encoder_name, mixed),
+        columns=common.columns(slide_column, patient_column, site_column),
+    )
     check_output(output, chosen.refs, prototypes, table)
     with common.open_work(workers, chosen.refs) as work:
         found = rare_patches(chosen.refs, load_prototypes(prototypes), count, work=work)

@@ -22,7 +22,7 @@ from panther.models.presets import TrainSettings
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.trainer import predict_logits
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import Selection, select_slides
+from panther.storage.clinical import USUAL, Columns, Selection, select_slides
 from panther.types import Openable
 
 
@@ -43,6 +43,7 @@ def predict(
     table: Path | str | pd.DataFrame | None = None,
     *,
     split: str | None = None,
+    columns: Columns = USUAL,
     level: Level | None = None,
     work: Work = HERE,
 ) -> pd.DataFrame:
@@ -58,6 +59,8 @@ def predict(
         Clinical table: only its slides are predicted, it says whose they are, and its outcome is put beside the predictions.
     split : str, optional
         Part of the table, e.g. `test`.
+    columns : Columns
+        Names of the table's slide and patient columns, where they are not the usual ones.
     level : str, optional
         `slide` or `patient`; as the model was trained by default.
     work : Work
@@ -79,7 +82,7 @@ def predict(
     ['b']
     """
     loaded = model if isinstance(model, Model) else load_model(Path(model))
-    found = predict_slides(loaded, select_slides(features, table, split), level, work=work)
+    found = predict_slides(loaded, select_slides(features, table, split, columns=columns), level, work=work)
     if found.failures:
         first = next(iter(found.failures.values()))
         warnings.warn(f"{len(found.failures)} could not be predicted, e.g. {first}", stacklevel=2)

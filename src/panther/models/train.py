@@ -26,7 +26,7 @@ from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
-from panther.storage.clinical import read_clinical, without_features
+from panther.storage.clinical import USUAL, Columns, read_clinical, without_features
 from panther.storage.inputs import check_output
 from panther.storage.prototypes import load_prototypes
 from panther.types import Openable, Prototypes
@@ -43,6 +43,7 @@ def train(
     censorship: str | None = None,
     level: Level = "patient",
     split: str | None = None,
+    columns: Columns = USUAL,
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
     head: str = "probe",
@@ -72,6 +73,8 @@ def train(
         One prediction per `patient`, all whose slides are one bag, or per `slide`.
     split : str, optional
         Part of the table to train on, e.g. `train`.
+    columns : Columns
+        Names of the table's slide and patient columns, where they are not the usual ones.
     method : str, default="panther"
         `panther`, `ot`, `h2t`, `protocounts`, `deepsets`, or a network: `abmil`, `transmil`, `dsmil`, `attnmisl`, `ilra`.
     options : mapping, optional
@@ -109,8 +112,8 @@ def train(
     >>> panther.predict(model, bags).columns.tolist()
     ['sample', 'predicted', 'probability_a', 'probability_b']
     """
-    columns = {"survival": survival, "time": time, "event": event, "censorship": censorship}
-    task = checked(TaskSpec, label=label, level=level, **columns)
+    follow_up = {"survival": survival, "time": time, "event": event, "censorship": censorship}
+    task = checked(TaskSpec, label=label, level=level, **follow_up)
     count = 16 if n_prototypes is None else n_prototypes
     recipe = make_recipe(task, method, options or {}, head, loss, KMeansSettings(n_prototypes=count, seed=seed))
     settings: dict[str, Any] = {"seed": seed, "device": work.device} | ({} if epochs is None else {"epochs": epochs})
@@ -119,7 +122,7 @@ def train(
     listing = as_bags(features)
     if output is not None:
         check_output(Path(output), listing.refs, *(path for path in (table, prototypes) if isinstance(path, Path)))
-    cohort = make_cohort(read_clinical(table, split), task, [ref.sample for ref in listing.refs])
+    cohort = make_cohort(read_clinical(table, split, columns), task, [ref.sample for ref in listing.refs])
     patients = {s.id: s.patient for s in cohort.samples}
     model, failures = train_model(cohort.join_bags(listing), cohort.target, recipe, given, patients=patients, work=work)
     report = cohort.report
