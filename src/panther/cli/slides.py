@@ -12,8 +12,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._patches import PatchProgress
-from panther.cli._progress import duration
+from panther.cli._progress import PatchProgress, duration
 from panther.cli.embed import parse_settings
 
 SlidesArgument = Annotated[

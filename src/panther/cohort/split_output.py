@@ -14,8 +14,10 @@ from panther.cohort.spec import SplitSpec
 from panther.cohort.split import Split, sizes
 from panther.cohort.split_files import FOLDER
 from panther.errors import InputError
-from panther.storage.atomic import atomic_write, check_writable_folder
+from panther.storage.atomic import check_writable_folder
+from panther.storage.files import write_text
 from panther.storage.inputs import check_output
+from panther.storage.tables import write_table
 from panther.version import __version__
 
 
@@ -62,10 +64,8 @@ def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], a
     summary = folder / f"{name}.json"
     summary.unlink(missing_ok=True)  # a killed run leaves no summary beside half-written folds
     for path, chosen in files.items():
-        with atomic_write(path) as temporary:
-            cohort.rows.loc[chosen].to_csv(temporary, index=False, lineterminator="\n")
-    with atomic_write(summary) as temporary:
-        temporary.write_text(json.dumps(about, indent=2, default=str) + "\n", encoding="utf-8")
+        write_table(path, cohort.rows.loc[chosen])
+    write_text(summary, json.dumps(about, indent=2, default=str) + "\n")
     return [*files, summary]
 
 

@@ -14,8 +14,9 @@ from torch import nn
 
 from panther.encoders._base import IMAGENET, Encoder, EncoderInfo, Precision, about, encoders
 from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
-from panther.encoders.weights import checked, find_weights, read_weights
+from panther.encoders.weights import checked, find_weights
 from panther.errors import InputError, suggestion
+from panther.storage.tensors import read_network_weights
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
@@ -99,7 +100,7 @@ def _with_weights(recipe: Recipe, weights: Path | None) -> nn.Module:
     with torch.device("meta"):
         model = recipe.build()  # a billion parameters in half a second
     expected = model.state_dict()
-    found = tensors_in(read_weights(path))
+    found = tensors_in(read_network_weights(path))
     if recipe.clean is not None:
         inner = {name.removeprefix(recipe.under): tensor for name, tensor in expected.items()}
         found = recipe.clean(found, inner)

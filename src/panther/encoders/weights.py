@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,28 +27,6 @@ def find_weights(about: EncoderInfo, file: Callable[[], str] | None = None, pack
             f"The weights of {about.name!r} cannot be fetched by a program; get the file from {place} and give it with `weights=FILE`."
         )
     return _cached(about.hub) or _fetched(about, about.hub)
-
-
-def read_weights(path: Path) -> Any:
-    """Content of a safetensors or torch file; a file is never executed."""
-    try:
-        with path.open("rb") as handle:
-            head = handle.read(9)
-    except OSError as error:
-        raise InputError(f"{path}: the weights cannot be read ({error.strerror}); check `weights=`.") from error
-    try:
-        if path.suffix == ".safetensors" or head[8:] == b"{":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except Exception as error:  # a broken file may raise anything
-        raise InputError(
-            f"{path}: not a readable file of weights, or damaged, or it holds more than tensors (code is never run); "
-            "expected .safetensors, or a state dict saved by torch."
-        ) from error
 
 
 def checked(

@@ -27,7 +27,7 @@ from panther.explain.names import label
 from panther.explain.pooling import pooled
 from panther.storage.embeddings import read_weights
 from panther.storage.files import write_json
-from panther.storage.tables import write_spreadsheet
+from panther.storage.tables import read_csv, write_spreadsheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def _from_csv(path: Path) -> Proportions:
     import pandas as pd
 
     try:
-        table = pd.read_csv(path, dtype={"slide": str, "patient": str}, float_precision="round_trip")
+        table = read_csv(path, words=("slide", "patient"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as a table of proportions ({error}).") from error
     wanted = [f"C{c}" for c in range(sum(bool(re.fullmatch(r"C\d+", str(name))) for name in table.columns))]

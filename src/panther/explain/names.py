@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from panther.errors import InputError
+from panther.storage.files import read_text
 
 Names = Path | str | Mapping[int, str] | None
 
@@ -49,7 +50,7 @@ def label(prototype: int, names: Mapping[int, str]) -> str:
 
 def _pairs(path: Path) -> Iterable[tuple[Any, Any]]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except OSError as error:
         raise InputError(f"{path}: the names cannot be read ({error.strerror}); check the path.") from error
     except UnicodeDecodeError as error:

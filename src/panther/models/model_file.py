@@ -1,6 +1,5 @@
 """A trained model as one portable file."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from panther.models.named import Named
 from panther.models.scaling import Scaler
 from panther.models.tasks import Task, load_task
 from panther.patch_spec import spec_from
-from panther.storage.atomic import atomic_write
 from panther.storage.metadata import Kinds, check_tensor, parse_about
 from panther.storage.prototypes import check_projection
+from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
 FORMAT = 2  # 2: the scaling may read a mixture in its Fisher metric
@@ -36,8 +35,6 @@ FIELDS: Kinds = {
 
 def save_model(model: Model, path: Path) -> None:
     """Write one .safetensors file."""
-    from safetensors.torch import save_file
-
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     p = model.prototypes
     if p is not None:
@@ -63,12 +60,7 @@ def save_model(model: Model, path: Path) -> None:
     }
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
-    with atomic_write(path) as temporary:
-        save_file(
-            {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
-            temporary,
-            {_KEY: json.dumps(about, sort_keys=True)},
-        )
+    write_tensors(path, tensors, _KEY, about)
 
 
 def as_model(model: Model | Path | str) -> Model:
@@ -97,17 +89,13 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, *, with_tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="pt") as handle:
-            metadata, names = handle.metadata() or {}, handle.keys() if with_tensors else ()
-            tensors = {name: handle.get_tensor(name).clone() for name in names}
-    except (SafetensorError, OSError) as error:
+        text, tensors = read_tensors(path, _KEY, with_tensors=with_tensors)
+    except TensorFileError as error:
         raise InputError(f"{path}: cannot be read as a model ({error}); write it with `panther train`.") from error
-    if _KEY not in metadata:
+    if text is None:
         raise InputError(f"{path}: a safetensors file, but not of a model; write one with `panther train`.")
-    return parse_about(path, metadata[_KEY], FIELDS, FORMAT, AGAIN), tensors
+    return parse_about(path, text, FIELDS, FORMAT, AGAIN), tensors
 
 
 def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:

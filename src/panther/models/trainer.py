@@ -5,6 +5,7 @@ step, so a checkpoint is parameters, optimiser and history: nothing else has to 
 """
 
 import csv
+import io
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +24,8 @@ from panther.execution import Track, untracked
 from panther.models.presets import TrainSettings
 from panther.models.sources import ArraySource, BatchSource, mixed_seed
 from panther.models.tasks import Task
-from panther.storage.atomic import atomic_write
+from panther.storage.files import write_text
+from panther.storage.tensors import TensorFileError, read_checkpoint, write_checkpoint
 
 __all__ = ["ArraySource", "BatchSource", "Fitted", "describe", "fit", "predict_logits", "write_history"]
 
@@ -189,10 +191,11 @@ def describe(row: Mapping[str, float], settings: TrainSettings) -> str:
 
 def write_history(history: list[dict[str, float]], path: Path) -> None:
     """Learning curve as CSV."""
-    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(history[0]))
-        writer.writeheader()
-        writer.writerows(history)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(history[0]))
+    writer.writeheader()
+    writer.writerows(history)
+    write_text(path, text.getvalue())
 
 
 def moved(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
@@ -225,17 +228,16 @@ def _bytes(tensor: Tensor) -> bytes:
 
 def _save(path: Path, key: str, model: nn.Module, optimiser: torch.optim.Optimizer, progress: _Progress) -> None:
     content = {"key": key, "model": model.state_dict(), "optimiser": optimiser.state_dict(), "progress": vars(progress)}
-    with atomic_write(path) as temporary:
-        torch.save(content, temporary)
+    write_checkpoint(path, content)
 
 
 def _resume(path: Path | None, key: str, model: nn.Module, optimiser: torch.optim.Optimizer) -> _Progress | None:
     if path is None or not path.exists():
         return None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = read_checkpoint(path)
         found = content["key"]
-    except Exception as error:  # truncated, of another program, or a pickle that would run code
+    except (TensorFileError, LookupError, TypeError) as error:
         raise InputError(f"{path}: is not a checkpoint that can be read; delete it to train from the start.") from error
     if found != key:
         raise InputError(

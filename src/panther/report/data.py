@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from panther.errors import InputError
 from panther.evaluation.verdicts import best_rows
-from panther.storage.tables import as_table
+from panther.storage.files import read_text
+from panther.storage.tables import as_table, read_parquet
 from panther.study.cache import load_predictions
 from panther.study.display_names import endpoint_title, method_title
 from panther.study.file import Study
@@ -123,7 +124,7 @@ def load_run(folder: Path) -> Run:
     """Read what `panther run` wrote."""
     record = read_record(folder)
     try:
-        study = Study.model_validate_json((folder / STUDY).read_text(encoding="utf-8"))
+        study = Study.model_validate_json(read_text(folder / STUDY))
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise InputError(
@@ -198,7 +199,7 @@ def _trained(entries: list[dict[str, Any]]) -> pd.DataFrame:
 def _table(folder: Path, name: str) -> pd.DataFrame:
     path = folder / f"{name}.parquet"
     try:
-        return pd.read_parquet(path)
+        return read_parquet(path)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the table cannot be read ({_first_line(error)}); do `panther run` again.") from error
 
@@ -210,7 +211,7 @@ def _first_line(error: Exception) -> str:
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """A JSON file of another command, with a sentence where it is missing or damaged."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); give the folder that `panther {what}` wrote."

@@ -1,6 +1,5 @@
 """Mixtures of a run: how much of each prototype every sample has, and where samples lie among each other."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from panther.mixture import effective_number
 from panther.models.scaling import build_scaler
 from panther.report.data import Run
 from panther.storage.prototypes import load_prototypes
+from panther.study.cache import load_embeddings
 from panther.types import Prototypes
 
 WEIGHTS = ("weight", "count")  # statistics that say how much of a prototype there is
@@ -85,8 +85,8 @@ def _kept(run: Run) -> Iterator[_Kept]:
 
 
 def _read(run: Run, kept: _Kept) -> Mixtures:
-    x = np.load(kept.vectors)
-    samples = json.loads(kept.vectors.with_suffix(".json").read_text(encoding="utf-8"))["samples"]
+    mapped, samples = load_embeddings(kept.vectors)
+    x = np.array(mapped)
     train = set(run.folds[kept.fold]["train"])
     rows = np.array([i for i, name in enumerate(samples) if name in train], np.int64)
     scaler = build_scaler(run.study.scaling.name, run.study.scaling.options).fit(x[rows], kept.columns)

@@ -1,8 +1,14 @@
-"""Small files of text and plain values, read as UTF-8 and written whole or not at all."""
+"""Small files of text, plain values and arrays, written whole or not at all. Reading raises what the system or the parser raises:
+the caller knows what the file should have been, and says so in its sentence.
+"""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from panther.storage.atomic import atomic_write
 
@@ -27,3 +33,32 @@ def read_json(path: Path) -> Any:
 def write_json(path: Path, value: Any) -> None:
     """Write plain values; the same ones give the same bytes. NaN and infinity are refused: JSON has no word for them."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Array of a .npy file, mapped into memory; one that would need a pickle is refused."""
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write a .npy file."""
+    with atomic_write(path) as temporary, temporary.open("wb") as handle:
+        np.save(handle, np.asarray(array))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Arrays of a .npz file; those that would need a pickle are refused."""
+    # opened here, because np.load leaves a file open that turns out to be no archive
+    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write a .npz file; arrays alone, nothing in it needs a pickle."""
+    with atomic_write(path) as temporary, temporary.open("wb") as handle:  # np.savez would append .npz to the name
+        np.savez(handle, **arrays)
+
+
+def content_of(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

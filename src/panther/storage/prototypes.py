@@ -1,6 +1,5 @@
 """The prototype file: one .safetensors with centroids, settings and provenance; also the published layouts."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.patch_spec import spec_from
-from panther.storage.atomic import atomic_write
 from panther.storage.metadata import Kinds, check_tensor, parse_about
 from panther.storage.pickles import load_arrays
+from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -41,8 +40,6 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
     path : path
         Usually `*.safetensors`; it appears whole or not at all.
     """
-    from safetensors.torch import save_file
-
     tensors = {
         "centroids": prototypes.centroids,
         "within_variance": prototypes.within_variance,
@@ -62,10 +59,7 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
         "parents": prototypes.parents,
         "patch_spec": prototypes.spec.known(),
     }
-    with atomic_write(Path(path)) as temporary:
-        # one metadata key: safetensors writes several in no particular order
-        present = {name: t.detach().cpu().contiguous() for name, t in tensors.items() if t is not None}
-        save_file(present, temporary, {_KEY: json.dumps(about, sort_keys=True)})
+    write_tensors(Path(path), {name: tensor for name, tensor in tensors.items() if tensor is not None}, _KEY, about)
 
 
 def load_prototypes(path: Path | str) -> Prototypes:
@@ -114,17 +108,13 @@ def as_prototypes(prototypes: Prototypes | Path | str) -> Prototypes:
 
 
 def _load_ours(path: Path) -> Prototypes:
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="pt") as handle:
-            metadata = handle.metadata() or {}
-            tensors = {name: handle.get_tensor(name).clone() for name in handle.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
+        text, tensors = read_tensors(path, _KEY)
+    except TensorFileError as error:
         raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
-    if _KEY not in metadata or "centroids" not in tensors:
+    if text is None or "centroids" not in tensors:
         raise InputError(f"{path}: a safetensors file, but not of prototypes (tensors {sorted(tensors)}).")
-    about = parse_about(path, metadata[_KEY], FIELDS, FORMAT, AGAIN)
+    about = parse_about(path, text, FIELDS, FORMAT, AGAIN)
     if not all(isinstance(slide, str) for slide in about["slides"]):
         raise InputError(f"{path}: the file is damaged (slides are not all names); {AGAIN}.")
     centroids = _valid(path, tensors["centroids"])

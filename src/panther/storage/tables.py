@@ -94,7 +94,7 @@ def _read(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     try:
-        return _as_strings(_read_parquet(path)) if path.suffix == ".parquet" else _read_text(path)
+        return _as_strings(read_parquet(path)) if path.suffix == ".parquet" else _read_text(path)
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -123,7 +123,23 @@ def _read_text(path: Path) -> "pd.DataFrame":
     return table.fillna("")  # a line that is too short
 
 
-def _read_parquet(path: Path) -> "pd.DataFrame":
+def read_csv(path: Path, words: Sequence[str]) -> "pd.DataFrame":
+    """Read a table of numbers that this package wrote, exactly; the columns ``words`` are strings. Raises what pandas raises."""
+    import pandas as pd
+
+    return pd.read_csv(path, dtype=dict.fromkeys(words, str), float_precision="round_trip")
+
+
+def write_table(path: Path, table: "pd.DataFrame") -> None:
+    """Write a data frame without its index as .csv or .parquet, by the ending of ``path``."""
+    with atomic_write(path) as temporary:
+        if path.suffix == ".parquet":
+            table.to_parquet(temporary, index=False)
+        else:
+            table.to_csv(temporary, index=False, lineterminator="\n")
+
+
+def read_parquet(path: Path) -> "pd.DataFrame":
     """Table of a parquet file; whatever else the file is, it is refused in one sentence."""
     import pyarrow as pa
     import pyarrow.parquet as pq

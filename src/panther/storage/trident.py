@@ -72,6 +72,16 @@ def feature_attribute(path: Path, name: str) -> Any:
         return None
 
 
+def tile_names(path: Path) -> list[str]:
+    """Names of the tiles that a bag was made of; none where it does not say."""
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        return []
+    with h5py.File(path, "r") as file:
+        return [str(name) for name in file["tiles"].asstr()[:]] if "tiles" in file else []
+
+
 def magnification(mpp: float) -> int | float:
     """10 um/px times the magnification: 0.5 is 20x."""
     value = round(10 / mpp, 3)

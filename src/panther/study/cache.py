@@ -10,27 +10,28 @@ from typing import Any
 import numpy as np
 
 from panther.models.model_file import read_about
+from panther.storage.files import read_array, read_arrays, read_json
 from panther.storage.prototypes import load_prototypes
+from panther.storage.tensors import TensorFileError, read_checkpoint
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     """What a model was, and its predictions of each part: ids and arrays."""
-    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
-        about = json.loads(str(arrays["about"]))
-        parts: dict[str, dict[str, np.ndarray]] = {}
-        for name in arrays.files:
-            if "/" in name:
-                part, field = name.rsplit("/", 1)
-                parts.setdefault(part, {})[field] = arrays[name]
-    return about, parts
+    arrays = read_arrays(path)
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for name, values in arrays.items():
+        if "/" in name:
+            part, field = name.rsplit("/", 1)
+            parts.setdefault(part, {})[field] = values
+    return json.loads(str(arrays["about"])), parts
 
 
 def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
     """Matrix (n, out_dim) as a memory map, and the names of its rows, which are in the .json beside it."""
-    matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    samples = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["samples"]
+    matrix = read_array(path)
+    samples = read_json(path.with_suffix(".json"))["samples"]
     if matrix.ndim != 2 or len(matrix) != len(samples):
         raise ValueError(f"a matrix {matrix.shape} for {len(samples)} samples")
     return matrix, samples
@@ -59,11 +60,9 @@ def discard_damaged(kind: str, path: Path) -> str | None:
 
 def sound_checkpoint(path: Path) -> Path:
     """Where a training may go on; what lies there and cannot be read is removed, and the training starts anew."""
-    import torch
-
     if path.exists():
         try:
-            torch.load(path, map_location="cpu", weights_only=True)
-        except Exception:  # truncated, of another program, or a pickle that would run code
+            read_checkpoint(path)
+        except TensorFileError:
             path.unlink()
     return path

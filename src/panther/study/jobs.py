@@ -16,7 +16,7 @@ from panther.models.fitting import Bags, Embedded, FittedModel, Parts, Recipe, f
 from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.prototypes import KMeansSettings, fit_bags
-from panther.storage.atomic import atomic_write
+from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.study.cache import load_embeddings, sound_checkpoint
 from panther.types import Openable, PatchSpec
@@ -99,12 +99,8 @@ class EmbeddingJob(Job):
     def run(self) -> None:
         """Write the matrix (n, out_dim) and the names of those who could be embedded."""
         table = embed_cohort(self.bags, load_prototypes(self.prototypes), self.method.name, self.method.options)
-        with atomic_write(self.path.with_suffix(".json")) as temporary:
-            temporary.write_text(
-                json.dumps({"samples": table.samples, "failures": dict(table.failures)}), encoding="utf-8"
-            )
-        with atomic_write(self.path) as temporary, temporary.open("wb") as handle:
-            np.save(handle, np.asarray(table.vectors))
+        write_json(self.path.with_suffix(".json"), {"samples": table.samples, "failures": dict(table.failures)})
+        write_array(self.path, table.vectors)
 
 
 @dataclass(frozen=True)
@@ -158,8 +154,7 @@ def write_predictions(fitted: FittedModel, path: Path) -> None:
     for part, ids in fitted.parts.ids.items():
         arrays[f"{part}/ids"] = np.array(ids)
         arrays |= {f"{part}/{name}": values for name, values in predictions[part].items()}
-    with atomic_write(path) as temporary, temporary.open("wb") as handle:
-        np.savez(handle, **arrays)
+    write_arrays(path, arrays)
 
 
 def run_job(job: Job) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from panther.errors import InputError
+from panther.storage.files import read_text
 
 LARGEST = 1_000_000  # bytes; a study is a page of text
 MOST_VALUES = 20_000  # after anchors are written out
@@ -35,7 +36,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST:
             raise InputError(f"{path}: has {path.stat().st_size / 1e6:.1f} MB, which is no study file.")
-        content = _parsed(path.read_text(encoding="utf-8-sig"))
+        content = _parsed(read_text(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:

@@ -1,7 +1,5 @@
 """What a run leaves behind beside its tables: who was in which part, where each result lies, and what it was made with."""
 
-import hashlib
-import json
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -11,8 +9,7 @@ import pandas as pd
 
 from panther.cohort.targets import Classes
 from panther.errors import InputError
-from panther.storage.atomic import atomic_write
-from panther.storage.files import write_json
+from panther.storage.files import content_of, read_json, write_json, write_text
 from panther.study.training import StudyRun, Trained
 from panther.version import __version__
 
@@ -32,8 +29,7 @@ def write_record(run: StudyRun, folder: Path) -> list[Path]:
         MODELS: models[files].to_csv(index=False, lineterminator="\n"),
     }
     for name, text in texts.items():
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     write_json(folder / RECORD, _record(run))
     return [folder / name for name in (*texts, RECORD)]
 
@@ -52,7 +48,7 @@ def read_record(folder: Path) -> dict[str, Any]:
             f"{folder}: there is no {RECORD}, so an older version wrote this; do `panther run` again, it takes seconds from its cache."
         )
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
         newer = record["format"] > FORMAT
         for name, kind in SHAPE.items():
             if not newer and not isinstance(record[name], kind):
@@ -114,7 +110,7 @@ def _record(run: StudyRun) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "classes": list(target.names) if isinstance(target, Classes) else None,
-        "tables": {name: _content(path) for name, path in tables.items() if path is not None and path.is_file()},
+        "tables": {name: content_of(path) for name, path in tables.items() if path is not None and path.is_file()},
         "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
         "trained": [_entry(trained, run.folder) for trained in run.trained],
         "notes": list(run.population.notes),
@@ -136,7 +132,3 @@ def _entry(trained: Trained, folder: Path) -> dict[str, Any]:
         "options": trained.cell.method.options,
         **{what: None if path is None else path.relative_to(folder).as_posix() for what, path in files.items()},
     }
-
-
-def _content(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

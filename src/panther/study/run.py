@@ -13,6 +13,7 @@ from panther.execution import HERE, Work, open_work
 from panther.storage.atomic import atomic_write
 from panther.storage.bags import Listing, as_bags
 from panther.storage.inputs import check_output_folder
+from panther.storage.tables import write_table
 from panther.storage.writers import write_trident
 from panther.study.evaluate import evaluate
 from panther.study.file import Study, load_study, parse_study
@@ -98,8 +99,7 @@ def _on_disk(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A study's (or an external cohort's) values with paths in the place of tables and bags in memory."""
     content = dict(content)
     if isinstance(content.get("table"), pd.DataFrame):
-        with atomic_write(folder / "table.csv") as temporary:
-            content["table"].to_csv(temporary, index=False, lineterminator="\n")
+        write_table(folder / "table.csv", content["table"])
         content["table"] = folder / "table.csv"
     features = content.get("features")
     by_encoder = isinstance(features, Mapping) and all(isinstance(value, (str, Path)) for value in features.values())

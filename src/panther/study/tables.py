@@ -8,7 +8,8 @@ import pandas as pd
 
 from panther.evaluation.metric_names import TITLES
 from panther.evaluation.verdicts import about_perfect, best_rows, winners
-from panther.storage.atomic import atomic_write
+from panther.storage.files import write_text
+from panther.storage.tables import write_table
 from panther.study.display_names import method_title
 
 WRITTEN = ("metrics.*", "predictions.*", "summary.*", "comparisons.*", "table.md", "table.tex")
@@ -84,25 +85,14 @@ def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list
     """Write all tables: CSV and Parquet for machines, the summary as Markdown and LaTeX for people."""
     written = []
     for name, table in tables.items():
-        for suffix, write in ((".csv", _write_csv), (".parquet", _write_parquet)):
-            path = folder / f"{name}{suffix}"
-            with atomic_write(path) as temporary:
-                write(table, temporary)
-            written.append(path)
+        for suffix in (".csv", ".parquet"):
+            written.append(folder / f"{name}{suffix}")
+            write_table(written[-1], table)
     summary = tables["summary"]
     for name, text in (("table.md", markdown(summary, metrics)), ("table.tex", latex(summary, metrics))):
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
         written.append(folder / name)
     return written
-
-
-def _write_csv(table: pd.DataFrame, path: Path) -> None:
-    table.to_csv(path, index=False, lineterminator="\n")
-
-
-def _write_parquet(table: pd.DataFrame, path: Path) -> None:
-    table.to_parquet(path, index=False)
 
 
 def varying_factors(table: pd.DataFrame) -> list[str]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from panther.errors import InputError, suggestion
+from panther.storage.files import write_text
 
 _HEAD = """\
 # {title}
@@ -145,10 +146,7 @@ def write_study(text: str, path: Path) -> None:
     """Write a study to start from; an existing file is not overwritten."""
     if path.exists():
         raise InputError(f"{path}: is there already; give another name with -o.")
-    from panther.storage.atomic import atomic_write
-
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def write_template(name: str, path: Path) -> None:

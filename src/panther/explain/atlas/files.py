@@ -21,7 +21,7 @@ from panther.explain.atlas.charts import group_charts, relation_charts
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.names import read_names
 from panther.storage.atomic import atomic_write
-from panther.storage.files import write_json
+from panther.storage.files import write_json, write_text
 from panther.storage.prototypes import save_prototypes
 from panther.storage.tables import write_spreadsheet
 from panther.version import __version__
@@ -50,7 +50,7 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
     template = folder / "names.yaml"
     if not template.exists() or not _fits(template, atlas.prototypes):  # what somebody has filled in is theirs
         template = template if not template.exists() else folder / "names.new.yaml"
-        _write_text(template, names_template(atlas))
+        write_text(template, names_template(atlas))
         written.append(template)
     if atlas.source is not None:
         written.append(folder / PROTOTYPES)
@@ -223,11 +223,6 @@ def _matrix(values: np.ndarray) -> list[list[float | None]]:
 def _quoted(name: str) -> str:
     """Name as YAML: in quotes where a colon or a sharp would mean something else."""
     return name if not name or re.fullmatch(r"[A-Za-z][\w ,.()/+-]*", name) else json.dumps(name, ensure_ascii=False)
-
-
-def _write_text(path: Path, text: str) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def _remove_old(folder: Path, written: Sequence[Path]) -> None:

@@ -8,7 +8,7 @@ import torch
 from panther.errors import InputError
 from panther.explain.concordance.probe import TissueProbe
 from panther.models.scaling import Scaler
-from panther.storage.atomic import atomic_write
+from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 _KEY = "panther_tissue_probe"
@@ -17,36 +17,30 @@ _ABOUT = ("encoder", "settings", "evaluation", "parents", "version")
 
 def save_probe(probe: TissueProbe, path: Path) -> None:
     """Write a probe; the same probe gives the same bytes."""
-    from safetensors.torch import save_file
-
     tensors = {"weight": probe.weight, "bias": probe.bias, **probe.scaler.state()}
     about = {name: getattr(probe, name) for name in _ABOUT}
     about |= {"format": FORMAT, "classes": list(probe.classes), "hash": probe.content_hash()}
-    text = json.dumps(about, sort_keys=True)
-    with atomic_write(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {_KEY: text})
+    write_tensors(path, tensors, _KEY, about)
 
 
 def load_probe(path: Path) -> TissueProbe:
     """Read a probe; any other file, or one that was changed, is refused."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         raise InputError(f"{path}: there is no such probe; train one with `panther tissue-classifier`.")
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get(_KEY, "null"))
-            if about is None:
-                raise InputError(
-                    f"{path}: a safetensors file, but not a tissue probe; train one with `panther tissue-classifier`."
-                )
-            if about["format"] > FORMAT:
-                raise InputError(f"{path}: written by a newer panther-wsi ({about['version']}); update this one.")
-            weight, bias, shift, scale = (file.get_tensor(name) for name in ("weight", "bias", "shift", "scale"))
-    except (SafetensorError, OSError) as error:
+        text, tensors = read_tensors(path, _KEY)
+    except TensorFileError as error:
         raise InputError(
             f"{path}: not a tissue probe, or damaged ({error}); train it with `panther tissue-classifier`."
         ) from error
+    if text is None:
+        raise InputError(
+            f"{path}: a safetensors file, but not a tissue probe; train one with `panther tissue-classifier`."
+        )
+    about = json.loads(text)
+    if about["format"] > FORMAT:
+        raise InputError(f"{path}: written by a newer panther-wsi ({about['version']}); update this one.")
+    weight, bias, shift, scale = (tensors[name] for name in ("weight", "bias", "shift", "scale"))
     known = {name: about[name] for name in _ABOUT}
     probe = TissueProbe(weight, bias, Scaler(shift, scale), tuple(about["classes"]), **known)
     if probe.content_hash() != about["hash"] or not bool(torch.isfinite(weight).all()):

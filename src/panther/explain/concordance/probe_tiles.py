@@ -12,6 +12,7 @@ from panther.errors import InputError
 from panther.storage.bags import list_bags
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.storage.row_log import RowLog
+from panther.storage.trident import tile_names
 from panther.storage.working import remove_working_folder
 from panther.types import Bag, Openable
 
@@ -124,13 +125,7 @@ def read_features(place: Path, per_class: int, seed: int) -> LabelledTiles:
 
 
 def _of_encoded_tiles(path: Path) -> LabelledTiles:
-    import h5py
-
-    bag = open_bag(path)
-    names: list[str] = []
-    if h5py.is_hdf5(path):
-        with h5py.File(path, "r") as file:
-            names = [str(name) for name in file["tiles"].asstr()[:]] if "tiles" in file else []
+    bag, names = open_bag(path), tile_names(path)
     if not names or not all("/" in name for name in names):
         raise InputError(f"{path}: the file does not say which class its rows are; {EXPECTED}.")
     classes = tuple(sorted({name.split("/")[0] for name in names}))

@@ -12,8 +12,7 @@ from panther.explain.concordance.cohort import Cohort, tumour_prototypes
 from panther.explain.concordance.draw import class_chart
 from panther.explain.concordance.mathematics import UNKNOWN, Agreement
 from panther.explain.names import label
-from panther.storage.atomic import atomic_write
-from panther.storage.files import write_json
+from panther.storage.files import write_json, write_text
 from panther.storage.tables import write_spreadsheet
 from panther.version import __version__
 
@@ -35,8 +34,7 @@ def write_cohort(cohort: Cohort, folder: Path, notes: list[str]) -> list[Path]:
     }
     for name, (header, rows) in tables.items():
         write_spreadsheet(folder / name, header, rows)
-    with atomic_write(folder / "names.suggested.yaml") as temporary:
-        temporary.write_text(suggested_names(cohort), encoding="utf-8")
+    write_text(folder / "names.suggested.yaml", suggested_names(cohort))
     names = [label(c, dict(cohort.question.maps.names)) for c in range(len(cohort.question.prototypes))]
     save(class_chart(told, names).figure(), folder / "concordance.png")
     return [folder / name for name in ("concordance.json", *tables, "names.suggested.yaml", "concordance.png")]
