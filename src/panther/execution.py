@@ -34,7 +34,7 @@ def untracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class Work:
-    """How work is run: by whom, on which device, and who watches. Travels as one value through everything that takes long."""
+    """How work is run: by which executor, on which device, with which progress bar. One value for everything that takes long."""
 
     executor: Executor | None = None  # None: this process
     device: str = "cpu"
@@ -149,7 +149,7 @@ def _collected(index: int, item: Any, future: "Future[Any]") -> "ItemResult[Any]
 def open_work(
     workers: int = 0, cluster: str | None = None, *, device: str = "cpu", track: Track = untracked
 ) -> Iterator[Work]:
-    """The same as :func:`open_executor`, with a device and somebody who watches."""
+    """The same as :func:`open_executor`, with a device and a progress bar."""
     with open_executor(workers, cluster) as executor:
         yield Work(executor, device, track)
 

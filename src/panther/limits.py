@@ -1,11 +1,18 @@
 """Numbers that users give, checked when they are given: a sentence instead of a crash, or of a run without end."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 
 LARGEST_SEED = 2**32 - 1  # what all generators of random numbers take, also after mixing in a fold or a restart
+
+
+def check_choice(what: str, value: Any, known: Collection[str]) -> None:
+    """Refuse anything but one of the ``known`` names."""
+    if value not in known:
+        raise InputError(f"There is no {what} {value!r}; {suggestion(str(value), known)}.")
 
 
 def check_whole(name: str, value: Any, least: int, most: int) -> None:

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
-from panther.limits import check_number, check_whole
+from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, Statistics, accumulate, compute_dtype
 from panther.types import Mixture, Rows
 
@@ -56,8 +55,7 @@ class EMSettings:
 
     def __post_init__(self) -> None:
         for name, known in (("covariance", COVARIANCE), ("weights", WEIGHTS)):
-            if getattr(self, name) not in known:
-                raise InputError(f"There is no {name} {getattr(self, name)!r}; known are {', '.join(known)}.")
+            check_choice(name, getattr(self, name), known)
         check_whole("steps", self.steps, 1, 10_000)
         check_number("tau", self.tau, 0)
         check_number("temperature", self.temperature, 0, above=True)

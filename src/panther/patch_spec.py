@@ -56,7 +56,7 @@ def spec_from(values: Mapping[str, Any] | None) -> PatchSpec:
 
 
 def in_common(specs: "list[PatchSpec]") -> PatchSpec:
-    """Scale of patches that are put together: that of the first that tells it, unknown where they disagree."""
+    """Scale of patches that are put together: that of the first that names it, unknown where they disagree."""
     known = [spec.scale for spec in specs if spec.mpp]
     first = max(known, key=lambda spec: spec.side is not None, default=PatchSpec())
     return first if all(first.agrees(spec) for spec in known) else PatchSpec()

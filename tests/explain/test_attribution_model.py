@@ -157,7 +157,7 @@ def test_models_without_a_part_for_each_prototype_are_refused(trained: Trained) 
             )
     with pytest.raises(InputError, match="`kind=exact` needs a head that is linear"):
         attribute(trained(head=Named(name="mlp")), trained.bags, AttributionSettings("exact"))
-    with pytest.raises(InputError, match="`kind=magic` is not known"):
+    with pytest.raises(InputError, match="There is no kind 'magic'"):
         attribute(trained(), trained.bags, AttributionSettings("magic"))
 
 

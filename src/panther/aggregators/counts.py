@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from panther.aggregators._base import aggregators
-from panther.errors import InputError
+from panther.limits import check_choice
 from panther.statistics import accumulate, compute_dtype, nearest
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
@@ -39,8 +39,7 @@ class ProtoCounts(Aggregator):
 
     def __init__(self, prototypes: Prototypes, scale: str = "raw") -> None:
         super().__init__()
-        if scale not in SCALE:
-            raise InputError(f"There is no scale {scale!r} for counts; known are {', '.join(SCALE)}.")
+        check_choice("scale", scale, SCALE)
         self.scale = scale
         self.register_buffer("centroids", prototypes.centroids.clone())
         self.out_dim = len(prototypes)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from panther.aggregators._base import aggregators, per_prototype_means
-from panther.errors import InputError
-from panther.limits import check_number, check_whole
+from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, accumulate, compute_dtype, squared_distances
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
@@ -128,8 +127,7 @@ class OT(Aggregator):
         check_number("epsilon", epsilon, 0, above=True)
         check_whole("iterations", iterations, 1, 1_000_000)
         check_number("tolerance", tolerance, 0)
-        if cost not in COST:
-            raise InputError(f"There is no cost {cost!r} for OT; known are {', '.join(COST)}.")
+        check_choice("cost", cost, COST)
         self.epsilon, self.iterations, self.tolerance = epsilon, iterations, tolerance
         self.cost, self.relative = cost, relative
         self.register_buffer("centroids", prototypes.centroids.clone())

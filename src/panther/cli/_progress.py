@@ -193,7 +193,7 @@ class PatchProgress:
         self._done: Counter[str] = Counter()
         self._bar: Bar | None = None
 
-    def tell(self, slide: str, patches: int) -> None:
+    def advance(self, slide: str, patches: int) -> None:
         """So many more patches of that slide are done."""
         self._done[slide] += patches
         assert self._bar is not None

@@ -87,7 +87,7 @@ def _label(about: dict[str, Any]) -> str:
         geometry = f", {spec['size']} px" if "size" in spec else ""
         geometry += f" at {spec['mpp']:g} um/px" if "mpp" in spec else ""
         where = "with coordinates" if about["coords"] else "without coordinates"
-        return f"bags, {about['format']}, d={about['dim']} {about['dtype']}, encoder {about['encoder'] or 'not said'}{geometry}, {where}"
+        return f"bags, {about['format']}, d={about['dim']} {about['dtype']}, encoder {about['encoder'] or 'not named'}{geometry}, {where}"
     return {
         "problem": "files with problems",
         "other": "other files",

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,33 +31,7 @@ SetOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the command was asked for; a step is built from it."""
-
-    job: Path
-    mpp: float
-    patch_size: int
-    overlap: int
-    min_tissue: float
-    tissue: Any  # TissueSettings
-    edge: str = "drop"
-
-
-def _tissue(options: Options) -> Any:
-    from panther.slides import TissueStep
-
-    return TissueStep(options.tissue)
-
-
-def _patches(options: Options) -> Any:
-    from panther.slides import PatchStep
-
-    return PatchStep(options.patch_size, options.mpp, options.overlap, options.min_tissue, _edge(options.edge))
-
-
-STEPS: dict[str, Callable[[Options], Any]] = {"tissue": _tissue, "patches": _patches}  # in the order of the work
-FEATURES = "features"  # the last step, which needs an encoder
+STEPS = ("tissue", "patches", "features")  # in the order of the work; the last needs an encoder
 
 
 def slides(
@@ -93,21 +66,21 @@ def slides(
 ) -> None:
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
     from panther.execution import Work, open_work
-    from panther.slides import Job, run_job
+    from panther.slides import Job, PatchStep, TissueStep, run_job
+    from panther.slides.plan import Planner
     from panther.storage.inputs import check_output_folder
 
-    found_by = _tissue_settings(tissue, setting)
-    options = Options(job, _target(mpp, mag), patch_size, overlap, min_tissue, found_by, edge)
-    names = _step_names(steps or ",".join([*STEPS, *([FEATURES] if encoder else [])]))
-    chosen = [STEPS[name](options) for name in names if name in STEPS]
+    find = TissueStep(_tissue_settings(tissue, setting))
+    lay = PatchStep(patch_size, _target(mpp, mag), overlap, min_tissue, edge)
+    names = _step_names(steps or ",".join(STEPS if encoder else STEPS[:2]))
+    chosen = [step for step in (find, lay) if step.name in names]
     features = None
-    if FEATURES in names:
-        features = _features(options, encoder or "lite0", weights, device, (precision, batch, dtype), workers)
-    _check_overlap(patch_size, overlap)
+    if STEPS[2] in names:
+        features = _features(lay.folder, encoder or "lite0", weights, device, (precision, batch, dtype), workers)
     listing = _listing(slides, slide_mpp, mpp_table, job)
     workers = common.suitable_workers(workers, listing.refs)
     if dry_run:
-        _dry_run(listing, options, features, workers, as_json)
+        _dry_run(listing, Planner(Job(job), find, lay), features, workers, as_json)
         return
     check_output_folder(job, ("summary.csv",), mpp_table, weights)
     start = time.perf_counter()
@@ -118,11 +91,9 @@ def slides(
             done = run_job(listing.refs, chosen, Job(job), work=work, problems=listing.problems)
     if features is not None:
         problems = listing.problems
-        if (
-            done is not None
-        ):  # the patches are counted, and what failed is not opened again: here it could end the command
+        if done is not None:  # the patches are counted
             progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
-            features.tell, track, problems = progress.tell, progress.track, {}
+            features.on_progress, track, problems = progress.advance, progress.track, {}
         with features as step, step.executor() or nullcontext() as executor:
             work = Work(executor, track=track)
             done = run_job(listing.refs, [step], Job(job), work=work, problems=problems, before=done)
@@ -134,7 +105,7 @@ def slides(
 
 
 def _features(
-    options: Options, encoder: str, weights: Path | None, device: str, how: tuple[str, int, str], workers: int
+    patches: str, encoder: str, weights: Path | None, device: str, how: tuple[str, int, str], workers: int
 ) -> Any:
     from panther.encoders.pipeline import ExtractSettings
     from panther.encoders.step import EncoderChoice, FeatureStep
@@ -142,7 +113,7 @@ def _features(
     precision, batch, dtype = how
     devices = tuple(common.checked_device(name.strip()) for name in device.split(","))
     choice = EncoderChoice(encoder, weights, devices, precision)
-    return FeatureStep(_patches(options).folder, choice, ExtractSettings(batch, workers, dtype, guarded=True))
+    return FeatureStep(patches, choice, ExtractSettings(batch, workers, dtype, guarded=True))
 
 
 def _target(mpp: float | None, mag: float | None) -> float:
@@ -163,30 +134,13 @@ def _tissue_settings(method: str, pairs: list[str] | None) -> Any:
     return TissueSettings.of(method, parse_settings(pairs))
 
 
-def _edge(name: str) -> str:
-    from panther.errors import InputError
-    from panther.slides.patches import EDGES
-
-    if name not in EDGES:
-        raise InputError(f"--edge {name!r} is not known; known are {', '.join(EDGES)}.")
-    return name
-
-
-def _check_overlap(size: int, overlap: int) -> None:
-    from panther.errors import InputError
-
-    if overlap >= size:
-        raise InputError(f"--overlap {overlap} is not smaller than --patch-size {size}; the grid would not move.")
-
-
 def _step_names(text: str) -> list[str]:
     from panther.errors import InputError
 
     asked = [name.strip() for name in text.split(",") if name.strip()]
-    known = [*STEPS, FEATURES]
-    if not asked or any(name not in known for name in asked):
-        raise InputError(f"--steps {text!r}: known steps are {', '.join(known)}.")
-    return [name for name in known if name in asked]
+    if not asked or any(name not in STEPS for name in asked):
+        raise InputError(f"--steps {text!r}: known steps are {', '.join(STEPS)}.")
+    return [name for name in STEPS if name in asked]
 
 
 def _listing(slides: Sequence[Path], mpp: float | None, table: Path | None, job: Path) -> Any:
@@ -221,12 +175,10 @@ def _notes(listing: Any, done: Any) -> list[str]:
     return notes
 
 
-def _dry_run(listing: Any, options: Options, features: Any, workers: int, as_json: bool) -> None:
+def _dry_run(listing: Any, planner: Any, features: Any, workers: int, as_json: bool) -> None:
     from panther.execution import collect, open_work
-    from panther.slides import Job
-    from panther.slides.plan import Planner, totals
+    from panther.slides.plan import totals
 
-    planner = Planner(Job(options.job), _tissue(options), _patches(options))
     with open_work(workers, track=common.track) as work:
         plans, failed = collect(planner, listing.refs, "planning", work)
     failures = {**listing.problems, **failed}

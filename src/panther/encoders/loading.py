@@ -16,6 +16,7 @@ from panther.encoders._base import IMAGENET, Encoder, EncoderInfo, Precision, ab
 from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
 from panther.encoders.weights import checked, find_weights
 from panther.errors import InputError, suggestion
+from panther.limits import check_choice
 from panther.storage.tensors import read_network_weights
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
@@ -73,8 +74,7 @@ def find_recipe(name: str) -> Recipe:
 
 def chosen_precision(name: str, device: torch.device) -> Precision:
     """Precision by name; auto is bfloat16 (float16 on older cards) on a GPU and float32 elsewhere."""
-    if name not in PRECISIONS:
-        raise InputError(f"`precision={name}` is not known; known are {', '.join(PRECISIONS)}.")
+    check_choice("precision", name, PRECISIONS)
     if name != "auto":
         return Precision(name)
     if device.type != "cuda":
@@ -169,11 +169,11 @@ def _of_factory(name: str) -> Recipe:
             raise InputError(f"The encoder {name!r} gave {type(model).__name__}; expected a torch module.")
         return model
 
-    # facts are attributes of the module; what it does not say is ImageNet's habit, and the dimension is tried out
+    # facts are attributes of the module; what it does not say is as for ImageNet, and the dimension is tried out
     model = build().eval()
     facts = EncoderInfo(name, 0, 224, None, IMAGENET["mean"], IMAGENET["std"], "the user's own")
-    said = {key: getattr(model, key) for key in ("dim", "size", "mpp", "mean", "std", "resize") if hasattr(model, key)}
-    facts = replace(facts, **said)
+    known = {key: getattr(model, key) for key in ("dim", "size", "mpp", "mean", "std", "resize") if hasattr(model, key)}
+    facts = replace(facts, **known)
     if not facts.dim:
         with torch.inference_mode():
             out = model(torch.zeros(1, 3, facts.size, facts.size))

@@ -1,4 +1,4 @@
-"""Decode and encode side by side, batch by batch; the pixels wait in pinned memory and the device is never asked to hurry."""
+"""Decode and encode side by side, batch by batch; the pixels wait in pinned memory, and copies to the device do not block."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ from panther.encoders.decode import Batch, Decoder
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import Source
 from panther.errors import InputError
+from panther.limits import check_choice
 from panther.storage.row_log import RowLog
 
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
@@ -33,19 +34,18 @@ class ExtractSettings:
     )
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise InputError(f"`dtype={self.dtype}` is not known; it is {' or '.join(DTYPES)}.")
+        check_choice("dtype", self.dtype, DTYPES)
         if self.batch < 0 or self.workers < 0:
             raise InputError(f"`batch={self.batch}` and `workers={self.workers}` must not be negative.")
 
     def batch_for(self, device: torch.device) -> int:
-        """Patches a batch."""
+        """Patches per batch."""
         return self.batch or BATCH.get(device.type, BATCH["cuda"])
 
 
 @dataclass(frozen=True)
 class Balance:
-    """Who waited for whom."""
+    """How long decoding and encoding waited for each other."""
 
     patches: int = 0  # encoded in this run
     seconds: float = 0.0
@@ -77,7 +77,9 @@ class Pipeline:
         self.batch = self.settings.batch_for(encoder.device)
         self.fit = Preprocess.of(encoder.about)
         self._decoder = Decoder(self.fit, self.batch, self.settings.workers, guarded=self.settings.guarded)
-        self.tell: Callable[[int], None] = lambda patches: None  # called with the patches of every batch that is kept
+        self.on_progress: Callable[[int], None] = lambda patches: (
+            None
+        )  # called with the patches of every batch that is kept
         self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)
 
     @property
@@ -137,7 +139,7 @@ class Pipeline:
             raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use `dtype=float32`.")
         offset = batch.index * self.batch
         log.add(offset, out, {offset + row: why for row, why in sorted(batch.failed.items())})
-        self.tell(len(out))
+        self.on_progress(len(out))
 
     def close(self) -> None:
         """End the decoding processes."""

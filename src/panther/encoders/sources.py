@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from panther.errors import InputError
+from panther.storage.bags import files_below
 from panther.types import PatchSpec
 
 TILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
@@ -96,10 +97,8 @@ class TileFolder:
             raise InputError(
                 f"{self.path}: there is no such folder; give a folder of tile images ({', '.join(TILE_SUFFIXES)})."
             )
-        found = [
-            p.relative_to(self.path) for p in self.path.rglob("*") if p.suffix.lower() in TILE_SUFFIXES and p.is_file()
-        ]
-        names = sorted(p.as_posix() for p in found if not any(part.startswith(".") for part in p.parts))
+        tiles = (p for p in files_below(self.path) if p.suffix.lower() in TILE_SUFFIXES and p.is_file())
+        names = sorted(p.relative_to(self.path).as_posix() for p in tiles)
         if not names:
             raise InputError(f"{self.path}: no tile images found; expected {', '.join(TILE_SUFFIXES)}.")
         return names

@@ -53,7 +53,7 @@ class FeatureStep:
     settings: ExtractSettings = field(default_factory=ExtractSettings)
     name: str = "features"
     balance: Balance = field(default_factory=Balance)  # over all slides of this run
-    tell: Callable[[str, int], None] = lambda slide, patches: None  # called as patches are done, for a progress bar
+    on_progress: Callable[[str, int], None] = lambda slide, patches: None  # called as patches of a slide are done
 
     def __post_init__(self) -> None:
         self._facts = find_recipe(self.choice.name).about  # refuses an unknown name before the work
@@ -81,7 +81,7 @@ class FeatureStep:
         if coords is None:
             raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
         with self._pipeline() as pipeline:
-            pipeline.tell = lambda patches: self.tell(slide.name, patches)
+            pipeline.on_progress = lambda patches: self.on_progress(slide.name, patches)
             pipeline.check(slide.path, slide.mpp)
             with slide.open() as image:
                 made = write_features(image, coords, pipeline, self.path(files), self._key(coords))

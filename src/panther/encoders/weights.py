@@ -1,4 +1,4 @@
-"""Files of weights: where they are, how they are read, and what is said where they do not fit."""
+"""Files of weights: where they are, and whether they fit the network."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -15,6 +15,7 @@ from panther.explain import draw
 from panther.explain.assign import check_patches
 from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
+from panther.limits import check_choice
 from panther.models.model import Model, check_bag
 from panther.statistics import first_bad_row
 from panther.study.display_names import method_title
@@ -124,8 +125,7 @@ def map_attention(
 ) -> AttentionMap:
     """Attention of one slide, over its image or without one on the grid of its coordinates."""
     settings = settings or MapSettings()
-    if scale not in SCALES:
-        raise InputError(f"There is no scale {scale!r} of attention; known are {', '.join(SCALES)}.")
+    check_choice("attention scale", scale, SCALES)
     scene = place(bag, settings, image, contours)
     looked = attention(bag, model)
     shares = SCALES[scale].of(looked.weights).astype(np.float32)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.errors import InputError
+from panther.limits import check_choice
 
 BACKGROUNDS = ("grey", "colour", "none")
 RELIEF = {16: 30, 32: 13, 64: 6}  # so many colours -> grey levels (of 255) that each may become lighter or darker
@@ -27,8 +28,7 @@ class Paint:
     opacity: float | None = None  # 1 hides the tissue; None: as much tissue as leaves the colours their own
 
     def __post_init__(self) -> None:
-        if self.background not in BACKGROUNDS:
-            raise InputError(f"There is no background {self.background!r}; known are {', '.join(BACKGROUNDS)}.")
+        check_choice("background", self.background, BACKGROUNDS)
         if self.opacity is not None and not 0 <= self.opacity <= 1:
             raise InputError(f"The opacity is {self.opacity:g}; a number from 0 to 1 is expected.")
 

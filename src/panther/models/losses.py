@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from panther.errors import InputError
+from panther.limits import check_choice
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> Tensor:
@@ -41,8 +42,7 @@ def cox(log_risk: Tensor, time: Tensor, event: Tensor, ties: str = "efron") -> T
     ties : str
         `efron` or `breslow`.
     """
-    if ties not in TIES:
-        raise InputError(f"There is no way {ties!r} to treat ties; known are {', '.join(TIES)}.")
+    check_choice("treatment of ties", ties, TIES)
     eta, event = log_risk.reshape(-1), event.reshape(-1).bool()
     if not bool(event.any()):
         return eta.sum() * 0.0

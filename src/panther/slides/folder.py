@@ -22,7 +22,7 @@ class Job:
 
     @property
     def locks(self) -> Path:
-        """Folder of the locks; it is there only while somebody works."""
+        """Folder of the locks; it is there only while a process works."""
         return self.folder / ".locks"
 
     @property

@@ -1,6 +1,5 @@
 """Which slides are meant: files, folders searched in depth, folders of DICOM files."""
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from panther.errors import InputError
 from panther.slides.slide import Slide, open_slide, slide_name
+from panther.storage.bags import files_below
 from panther.storage.names import as_text, not_text
 
 SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
@@ -93,15 +93,12 @@ def list_slides(
 
 def _slides_in(folder: Path, leave_out: Path | None) -> Iterator[Path]:
     """Slides below a folder; hidden files and the job folder itself are left out."""
-    for place, folders, files in os.walk(folder):
-        here = Path(place)
-        skip = {leave_out.resolve()} if leave_out else set()
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and (here / f).resolve() not in skip)
-        dicom = sorted(here / f for f in files if f.lower().endswith(DICOM) and not f.startswith("."))
-        yield from _dicom_slides(here, dicom)
-        for file in sorted(files):
-            if file.lower().endswith(SUFFIXES) and not file.startswith("."):
-                yield here / file
+    by_folder: dict[Path, list[Path]] = defaultdict(list)
+    for file in files_below(folder, leave_out, skip_locked=True):
+        by_folder[file.parent].append(file)
+    for here, files in by_folder.items():
+        yield from _dicom_slides(here, [file for file in files if file.suffix.lower() == DICOM])
+        yield from (file for file in files if file.suffix.lower() in SUFFIXES)
 
 
 def _dicom_slides(folder: Path, files: list[Path]) -> Iterator[Path]:

@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from panther.errors import InputError
+from panther.limits import check_choice
 from panther.slides.polygons import Tissue, rasterise
 from panther.slides.slide import Slide
 from panther.types import PatchSpec
@@ -93,8 +94,7 @@ def lay(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_T
     """
     if not 0 <= min_tissue <= 1:
         raise InputError(f"The least fraction of tissue is {min_tissue:g}; a number between 0 and 1 is expected.")
-    if edge not in EDGES:
-        raise InputError(f"There is no edge {edge!r}; known are {', '.join(EDGES)}.")
+    check_choice("edge", edge, EDGES)
     side = spec.size_level0
     assert side is not None
     assert spec.size is not None

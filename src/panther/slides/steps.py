@@ -10,6 +10,7 @@ from PIL import Image, PngImagePlugin
 
 from panther.content import hash_of
 from panther.errors import InputError
+from panther.limits import check_choice
 from panther.slides.contours import Contours, write_contours
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
@@ -92,6 +93,13 @@ class PatchStep:
     min_tissue: float = MIN_TISSUE
     edge: str = EDGES[0]
     name: str = "patches"
+
+    def __post_init__(self) -> None:
+        check_choice("edge", self.edge, EDGES)
+        if self.overlap >= self.size:
+            raise InputError(
+                f"`overlap={self.overlap}` is not smaller than `patch_size={self.size}`; the grid would not move."
+            )
 
     @property
     def folder(self) -> str:

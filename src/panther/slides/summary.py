@@ -42,7 +42,7 @@ def _merge(job: Job, rows: Iterable[Mapping[str, Any]]) -> None:
     table: dict[str, Mapping[str, Any]] = {row["slide"]: row for row in read_summary(job)}
     for row in rows:
         kept = table.get(row["slide"], {})
-        # somebody else's finished row is better than our "busy"
+        # another process's finished row is better than our "busy"
         table[row["slide"]] = kept if row["status"] == "busy" and kept.get("status") in ("done", PARTLY) else row
     names = [*COLUMNS, *sorted({key for row in table.values() for key in row} - set(COLUMNS))]
     text = io.StringIO(newline="")

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from panther.errors import InputError
+from panther.limits import check_choice
 from panther.storage.atomic import atomic_write
 from panther.storage.readers import open_bag
 from panther.storage.writers import BLOCK, cast, writers
@@ -25,8 +26,7 @@ class Conversion:
 
     def __post_init__(self) -> None:
         writers.entry(self.to)
-        if self.dtype != "keep" and self.dtype not in DTYPES:
-            raise InputError(f"`dtype={self.dtype}` is not known; known are keep, {', '.join(DTYPES)}.")
+        check_choice("dtype", self.dtype, ("keep", *DTYPES))
         if self.mpp is not None and not 0.05 <= self.mpp <= 5:
             raise InputError(
                 f"`mpp={self.mpp}` is not a plausible resolution; expected 0.05 to 5 micrometres per pixel."

@@ -153,7 +153,7 @@ class GuardedPool(Executor):
         self._wake_out.close()
 
     def _hand_out(self) -> None:
-        """Give tasks to idle workers; a suspect only when nobody works, so that it is alone with its memory and its fate."""
+        """Give tasks to idle workers; one that has cost a worker its life only when no other is at work, so that a second crash is its own."""
         with self._lock:
             alone = not self._queue and not any(worker.task for worker in self._team)
             waiting = self._queue if not alone else deque(list(self._suspects)[:1])
@@ -168,7 +168,7 @@ class GuardedPool(Executor):
                 continue
             task.attempts += 1
             worker.task = task
-            with suppress(BrokenPipeError, ConnectionResetError):  # it has just died; its sentinel tells
+            with suppress(BrokenPipeError, ConnectionResetError):  # it has just died; its sentinel says so
                 worker.connection.send_bytes(task.payload)
         self._team += [self._start() for _ in range(needed)]
 

@@ -15,6 +15,7 @@ from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.explain.attribution import mathematics as maths
 from panther.explain.attribution.view import View, view_of
+from panther.limits import check_choice
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
 from panther.models.model import Model
@@ -167,8 +168,7 @@ def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
     linear = _slope(model, outputs) is not None
     if asked is None:
         return "exact" if linear else "shapley"
-    if asked not in KINDS:
-        raise InputError(f"`kind={asked}` is not known; known are {', '.join(KINDS)}.")
+    check_choice("kind", asked, KINDS)
     if asked == "exact" and not linear:
         raise InputError(
             f"`kind=exact` needs a head that is linear in the embedding, but the model is {model.head.name} with the loss {model.task.name}; "

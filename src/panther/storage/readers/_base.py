@@ -167,7 +167,7 @@ def as_coords(path: Path, coords: Any, count: int) -> Held | None:
 
 
 def check_coords_shape(path: Path, shape: tuple[int, ...], count: int) -> None:
-    """Refuse coordinates that are not one pair a patch."""
+    """Refuse coordinates that are not one pair per patch."""
     none_needed = count == 0 and 0 in shape  # an empty list is saved as (0,)
     if shape not in ((count, 2), (1, count, 2)) and not none_needed:
         raise InputError(
@@ -190,7 +190,7 @@ def as_matrix(path: Path, rows: Rows, name: str) -> Rows:
     if len(shape) == 3 and shape[0] == 1 and isinstance(rows, Tensor):
         return rows[0]
     if len(shape) != 2:
-        raise InputError(f"{path}: {name} has shape {shape}; expected (N, d) or (1, N, d), one row a patch.")
+        raise InputError(f"{path}: {name} has shape {shape}; expected (N, d) or (1, N, d), one row per patch.")
     return rows
 
 

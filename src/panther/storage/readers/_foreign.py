@@ -6,7 +6,7 @@ from pathlib import Path
 
 from panther.errors import InputError
 
-HEAD = 512  # bytes that tell
+HEAD = 512  # bytes that say what a file is
 
 
 def first_bytes(path: Path) -> bytes:

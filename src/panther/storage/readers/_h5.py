@@ -46,7 +46,7 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
         shape = shape[1:]
     if len(shape) != 2:
         raise InputError(
-            f"{path}: {dataset.name[1:]} has shape {dataset.shape}; expected (N, d) or (1, N, d), one row a patch."
+            f"{path}: {dataset.name[1:]} has shape {dataset.shape}; expected (N, d) or (1, N, d), one row per patch."
         )
     dtype = dataset.dtype
     check_numbers(path, dataset.name[1:], dtype)
@@ -117,13 +117,13 @@ class H5Rows(_Stored):
 
 @dataclass(frozen=True)
 class ChunkedRows(_Stored):
-    """Rows of an uncompressed dataset chunked by rows (CLAM: one row a chunk), copied from where the chunks lie.
+    """Rows of an uncompressed dataset chunked by rows (CLAM: one row per chunk), copied from where the chunks lie.
 
     h5py looks every chunk up in a tree for every read, which costs as much as a whole EM step; here the places are
     listed once and neighbours are copied together.
     """
 
-    chunk: int  # rows a chunk
+    chunk: int  # rows per chunk
 
     @cached_property
     def _file(self) -> np.memmap:

@@ -10,7 +10,7 @@ from panther.types import Bag, PatchSpec
 
 @readers.register("safetensors")
 def safetensors_file(file: Candidate) -> Bag | None:
-    """Read tensors by name; the header, 8 bytes of length and JSON, tells the format."""
+    """Read tensors by name; the header, 8 bytes of length and JSON, says which format it is."""
     length = int.from_bytes(file.head[:8], "little")
     if file.head[8:9] != b"{" or (length > file.path.stat().st_size and file.path.suffix != ".safetensors"):
         return None
