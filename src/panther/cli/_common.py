@@ -45,9 +45,9 @@ def open_work(workers: int, refs: Iterable[Any], cluster: str | None = None, dev
     """As many workers as suit these bags, on a device that is there, with a progress bar."""
     from panther import execution
 
-    device = (
-        "cpu" if cluster and device == "auto" else checked_device(device)
-    )  # a GPU here says nothing of the workers'
+    if cluster and device == "auto":
+        device = "cpu"  # a GPU here says nothing of the cluster's workers
+    device = checked_device(device)
     workers = suitable_workers(workers, refs, device)
     with execution.open_work(workers, cluster, device=device, track=track) as work:
         yield work

@@ -1,5 +1,8 @@
 """Text of the command line as values."""
 
+import json
+from typing import Any
+
 from panther.errors import InputError
 
 
@@ -27,3 +30,20 @@ def parse_shares(text: str) -> tuple[float, float, float]:
     except ValueError as error:
         raise InputError(f"--shares {text!r} is not train:val:test; give e.g. 80:10:10.") from error
     return train, val, test
+
+
+def parse_settings(pairs: list[str] | None, **named: str | None) -> dict[str, Any]:
+    """Settings of a method: `steps=3` as a number, `normalise=false` as a truth value, other words as they are.
+
+    ``named`` are those that have an option of their own; None where it was not given.
+    """
+    settings: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set {pair!r} is not understood; give a name and a value, e.g. --set steps=3.")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings

@@ -9,7 +9,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli.embed import parse_settings
+from panther.cli._parsers import parse_settings
 
 if TYPE_CHECKING:
     from panther.explain.atlas import Atlas
@@ -54,7 +54,7 @@ def atlas(
 
     start = time.perf_counter()
     check_output_folder(output, WRITTEN, mpp_table)
-    options = ({} if preset is None else {"preset": preset}) | parse_settings(setting)
+    options = parse_settings(setting, preset=preset)
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     maps = MapSettings(method, options, slide_mpp=slide_mpp, mpp_table=resolutions)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))

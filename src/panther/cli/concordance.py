@@ -8,7 +8,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli.embed import parse_settings
+from panther.cli._parsers import parse_settings
 
 BY = ("members", "centroid")
 
@@ -102,7 +102,7 @@ def compare(
     from panther.storage.prototypes import load_prototypes
 
     centroids = load_prototypes(prototypes)
-    options = ({} if preset is None else {"preset": preset}) | parse_settings(setting)
+    options = parse_settings(setting, preset=preset)
     build(method, centroids, options)  # refuses a setting that is not there before the work
     source = _source(probe, labels)
     named = read_names(names, len(centroids)) if names else {}

@@ -1,6 +1,5 @@
 """`panther embed`."""
 
-import json
 import time
 from dataclasses import replace
 from enum import StrEnum
@@ -11,6 +10,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._parsers import parse_settings
 
 
 class Dtype(StrEnum):
@@ -54,9 +54,7 @@ def embed(
 
     output = _named(output, format)
     check_embedding_path(output)
-    options = {k: v for k, v in {"preset": preset, "readout": readout}.items() if v is not None} | parse_settings(
-        setting
-    )
+    options = parse_settings(setting, preset=preset, readout=readout)
     said = common.reading(encoder_name, mixed)
     named = common.columns(slide_column, patient_column, site_column)
     by_patient = level is opt.Level.patient
@@ -83,22 +81,6 @@ def embed(
         remove_working_folder(working)
     lines = _lines(embedded, output, time.perf_counter() - start)
     common.report(_result(embedded, output, error), lines, failures, as_json=as_json, notes=notes)
-
-
-def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
-    """`steps=3` as a number, `normalise=false` as a truth value, other words as they are."""
-    from panther.errors import InputError
-
-    settings: dict[str, Any] = {}
-    for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InputError(f"--set {pair!r} is not understood; give a name and a value, e.g. --set steps=3.")
-        try:
-            settings[name] = json.loads(value)
-        except ValueError:
-            settings[name] = value
-    return settings
 
 
 def _named(output: Path, format: str | None) -> Path:

@@ -8,7 +8,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli.embed import parse_settings
+from panther.cli._parsers import parse_settings
 
 
 def map_slides(
@@ -128,7 +128,7 @@ def _method(
 ) -> tuple[str, dict[str, Any]]:
     from panther.errors import InputError
 
-    options = ({} if preset is None else {"preset": preset}) | parse_settings(setting)
+    options = parse_settings(setting, preset=preset)
     if assignment is None:
         return method or "panther", options
     if assignment != "argmax":

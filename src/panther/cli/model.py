@@ -7,8 +7,8 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._parsers import parse_settings
 from panther.cli.completion import EMBEDDINGS, NETWORKS
-from panther.cli.embed import parse_settings
 from panther.errors import InputError
 
 

@@ -11,8 +11,8 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._parsers import parse_settings
 from panther.cli._progress import PatchProgress, duration
-from panther.cli.embed import parse_settings
 
 SlidesArgument = Annotated[
     list[Path],
