@@ -116,7 +116,7 @@ def test_slides_with_zero_patches_are_reported_and_do_no_harm():
     fitted = fit_bags([*bags, Bag("none", torch.empty(0, 8))], KMeansSettings(4, **SMALL))
     assert fitted.empty == ["none"]
     assert fitted.failures == {}
-    with pytest.raises(InputError, match="None of the 1 samples"):
+    with pytest.raises(InputError, match="None of the 1 slides"):
         fit_bags([Bag("none", torch.empty(0, 8))], KMeansSettings(1, sample=1))
 
 

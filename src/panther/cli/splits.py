@@ -76,7 +76,7 @@ def _make(
     made, balance = balanced_splits(cohort, spec)
     notes = [note for number, split in enumerate(made) for note in check(cohort, split, f"fold {number}")]
     if balance is not None and balance.hit_time_limit:
-        notes.append("The clock stopped the solver; another machine may find other folds. Raise `seconds=`.")
+        notes.append("The time limit stopped the solver; another machine may find other folds. Raise `seconds=`.")
     held = split_output.about_splits(cohort, made, balance)
     about = {**split_output.about_made(spec, cohort), "level": task["level"], **held}
     written = split_output.write_splits(output, name, cohort, made, about)

@@ -117,7 +117,7 @@ def _comparison_lines(found: Any) -> list[str]:
         + ("" if (int(i), int(j)) in found.same else "  (far)")
         for i, j, d, c in zip(*(t.tolist() for t in found.match), strict=True)
     ]
-    told = [
+    changes = [
         ("appeared in B", [f"C{c}" for c in found.appeared]),
         ("vanished from A", [f"C{c}" for c in found.vanished]),
         ("split", [f"A C{c} into B {', '.join(f'C{p}' for p in parts)}" for c, parts in found.split.items()]),
@@ -126,7 +126,7 @@ def _comparison_lines(found: Any) -> list[str]:
     return [
         *lines,
         f"{len(found.same)} of {len(found.match.first)} pairs are the same (closer than {found.reach:.4g})",
-        *(f"{what}: {'; '.join(items)}" for what, items in told if items),
+        *(f"{what}: {'; '.join(items)}" for what, items in changes if items),
     ]
 
 

@@ -15,7 +15,7 @@ TIME_BINS = 4
 
 
 @dataclass(frozen=True)
-class Balance:
+class FoldBalance:
     """How alike test folds are: share of patients that would have to change their fold, 0 is perfect."""
 
     imbalance: float
@@ -37,15 +37,15 @@ def strata(target: Target, bins: int = TIME_BINS) -> np.ndarray:
     return groups
 
 
-def balance_of(target: Target, fold: np.ndarray, k: int) -> Balance:
+def balance_of(target: Target, fold: np.ndarray, k: int) -> FoldBalance:
     """Balance of any folds, (n,) numbers, of samples with this target."""
     rows = _indicators(target)
     counts = np.column_stack(list(rows.values()))
     by_row = dict(zip(rows, map(float, imbalance_by_row(counts, fold, k)), strict=True))
-    return Balance(imbalance(counts, fold, k), by_row)
+    return FoldBalance(imbalance(counts, fold, k), by_row)
 
 
-def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> Balance | None:
+def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> FoldBalance | None:
     """Balance over folds whose tests do not overlap, else None; external cohorts do not count."""
     tests = [cohort.positions(split.test.get("test", ())) for split in splits]
     everybody = np.concatenate(tests)

@@ -15,7 +15,7 @@ WORDS = {"training": "train", "valid": "val", "validation": "val", "testing": "t
 
 
 def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[list[Split], list[str]]:
-    """Splits of a cohort by a column of its table, checked, and what is worth a word.
+    """Splits of a cohort by a column of its table, checked, and notes about them.
 
     Where the column says train and test (and val, test_<cohort>) it is one split; otherwise its values are folds, each of
     which is tested once by models of the others. With ``val`` the next fold validates.

@@ -20,7 +20,7 @@ MISSING_ROW = 10.0  # price of a fold without any patient of a row that every fo
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search. Nodes stop the solver at the same place on every machine; the clock is the emergency brake."""
+    """How long to search. Nodes stop the solver at the same place on every machine; the time limit is for hard cases only."""
 
     nodes: int = 60
     seconds: float = 30.0
@@ -34,7 +34,9 @@ class SiteFolds:
     fold: np.ndarray  # (S,) int64, fold of each site
     imbalance: float
     bound: float  # no site-preserving folds can be better
-    hit_time_limit: bool  # the clock, not the number of nodes, stopped the solver: another machine may find other folds
+    hit_time_limit: (
+        bool  # the time limit, not the number of nodes, stopped the solver: another machine may find other folds
+    )
 
 
 def imbalance_by_row(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:

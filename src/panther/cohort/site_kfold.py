@@ -42,7 +42,7 @@ class SiteKFold(BaseCrossValidator):
     4 4 set()
     """
 
-    # scikit-learn's metadata routing: a pipeline hands `groups` to `split` without being told
+    # scikit-learn's metadata routing: a pipeline hands `groups` to `split` by itself
     __metadata_request__split: ClassVar = {"groups": True}
 
     def __init__(self, n_splits: int = 5, *, random_state: Any = 0, seconds: float = 30.0) -> None:

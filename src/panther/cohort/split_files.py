@@ -71,7 +71,7 @@ def read_splits(path: Path) -> SplitFiles:
 def assign(
     files: SplitFiles, cohort: Cohort, columns: Columns = USUAL, *, share_external: bool = True
 ) -> tuple[list[Split], SplitReport]:
-    """Splits of a cohort's samples from files, checked: no patient in two parts of a fold, sites in two parts are told.
+    """Splits of a cohort's samples from files, checked: no patient in two parts of a fold, sites in two parts are reported.
 
     An external cohort that stands in one fold only is tested with the models of every fold, unless ``share_external`` is False.
     """
@@ -212,7 +212,7 @@ def _shared(splits: list[Split], files: SplitFiles, notes: list[str]) -> list[Sp
 
 
 def _coverage(cohort: Cohort, splits: list[Split]) -> list[str]:
-    """Words about samples that are tested in several folds, or used nowhere."""
+    """Notes about samples that are tested in several folds, or used nowhere."""
     tested = pd.Series([name for split in splits for name in split.test.get("test", ())], dtype=str)
     nowhere = set(cohort.ids) - {name for split in splits for ids in split.parts().values() for name in ids}
     notes = []

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from panther.cohort.balance import Balance
+from panther.cohort.balance import FoldBalance
 from panther.cohort.load import Cohort
 from panther.cohort.spec import SplitSpec
 from panther.cohort.split import Split, sizes
@@ -33,7 +33,7 @@ def check_splits_output(folder: Path, name: str, given: Path) -> None:
         check_output(file, files)
 
 
-def about_splits(cohort: Cohort, splits: list[Split], balance: Balance | None) -> dict[str, Any]:
+def about_splits(cohort: Cohort, splits: list[Split], balance: FoldBalance | None) -> dict[str, Any]:
     """Sizes of the parts of every fold, and the balance."""
     return {"folds": [sizes(cohort, split) for split in splits], "balance": asdict(balance) if balance else None}
 

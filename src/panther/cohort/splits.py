@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panther.cohort.balance import Balance, balance_of, folds_of_sites, strata
+from panther.cohort.balance import FoldBalance, balance_of, folds_of_sites, strata
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.site_folds import Effort
 from panther.cohort.spec import SplitSpec, checked
@@ -63,7 +63,7 @@ def make_splits(
     return balanced_splits(cohort, checked(SplitSpec, scheme=scheme, k=k, shares=shares, val=val, seed=seed))[0]
 
 
-def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], Balance | None]:
+def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance | None]:
     """Splits, and the balance of their test folds (None for a holdout)."""
     if spec.scheme not in SCHEMES:
         raise InputError(f"There is no scheme {spec.scheme!r}; choose {listed(sorted(SCHEMES))}.")
@@ -123,7 +123,7 @@ def _holdout(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], None]:
     return [Split(_ids(cohort, part == 0), _ids(cohort, part == 1), {"test": _ids(cohort, part == 2)})], None
 
 
-def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], Balance]:
+def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
     k = _checked_k(spec)
     patient, groups = _patients(cohort)
     if len(groups) < k:
@@ -132,7 +132,7 @@ def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], Balance]:
     return _rotate(cohort, fold, spec), balance_of(cohort.target, fold, k)
 
 
-def _site_kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], Balance]:
+def _site_kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
     k = _checked_k(spec)
     without_site = [sample.patient for sample in cohort.samples if sample.site is None]
     if without_site:
@@ -164,7 +164,7 @@ def _ids(cohort: Cohort, chosen: np.ndarray) -> tuple[str, ...]:
     return tuple(sample.id for sample, mine in zip(cohort.samples, chosen, strict=True) if mine)
 
 
-SCHEMES: dict[str, Callable[[Cohort, SplitSpec], tuple[list[Split], Balance | None]]] = {
+SCHEMES: dict[str, Callable[[Cohort, SplitSpec], tuple[list[Split], FoldBalance | None]]] = {
     "holdout": _holdout,
     "kfold": _kfold,
     "site-kfold": _site_kfold,

@@ -1,6 +1,6 @@
 r"""How sure is a number, and is one method better than another? Patients are resampled, never their slides.
 
-A measure is a function from rows to named numbers (see :func:`panther.models.tasks.measure`), so all metrics of one set
+A measure is a function from rows to named numbers so all metrics of one set
 of predictions share the same resamples. Where a resample does not define a metric (one class only, no events) it is left
 out of that metric and counted.
 """
@@ -82,35 +82,6 @@ def paired_bootstrap(
     return found
 
 
-def permutation_test(
-    measure: Callable[[Mapping[str, np.ndarray]], Mapping[str, float]],
-    first: Mapping[str, np.ndarray],
-    second: Mapping[str, np.ndarray],
-    patients: Sequence[object] | np.ndarray,
-    number: int = 1000,
-    seed: int = 0,
-) -> dict[str, float]:
-    """Two-sided p-value of every metric's difference if the two methods were exchangeable: predictions are swapped patient by patient.
-
-    Predictions must be comparable numbers (probabilities, or risks brought to ranks): swapping risks of different scale
-    would test the scale.
-    """
-    names, member = np.unique(np.asarray(patients).astype(str), return_inverse=True)
-    rng = np.random.default_rng(seed)
-    whole = _minus(measure(first), measure(second))
-    beyond = dict.fromkeys(whole, 0)
-    counted = dict.fromkeys(whole, 0)
-    for _ in range(number):
-        swap = rng.random(len(names))[member] < 0.5
-        one = {key: np.where(_as_wide(swap, first[key]), second[key], first[key]) for key in first}
-        other = {key: np.where(_as_wide(swap, first[key]), first[key], second[key]) for key in first}
-        for name, value in _minus(measure(one), measure(other)).items():
-            if not np.isnan(value):
-                counted[name] += 1
-                beyond[name] += abs(value) >= abs(whole[name]) - 1e-12
-    return {name: (beyond[name] + 1) / (counted[name] + 1) if not np.isnan(whole[name]) else np.nan for name in whole}
-
-
 def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
     """Two-sided p-value of the signed-rank test over folds, one value per fold (average its seeds first).
 
@@ -151,7 +122,3 @@ def _limits(values: np.ndarray, level: float) -> tuple[float, float, int]:
         return np.nan, np.nan, 0
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high), len(values)
-
-
-def _as_wide(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return mask.reshape(-1, *([1] * (values.ndim - 1)))

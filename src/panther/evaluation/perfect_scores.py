@@ -1,5 +1,5 @@
 r"""What a perfect score says. Resampling patients who were all right gives 1 again and again: an interval [1, 1] that knows nothing of the
-next patient. How many patients there were does: if the truth were much worse, so many right answers in a row would be a wonder.
+next patient. How many patients there were does: if the truth were much worse, so many right answers in a row would be very unlikely.
 """
 
 from collections.abc import Sequence

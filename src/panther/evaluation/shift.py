@@ -1,4 +1,4 @@
-"""Do prototype proportions betray the site? If so, a model on them may learn hospitals instead of disease."""
+"""Can the site be read off the prototype proportions? If so, a model on them may learn hospitals instead of disease."""
 
 from collections import Counter
 from collections.abc import Sequence

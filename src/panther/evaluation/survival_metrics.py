@@ -54,9 +54,15 @@ def concordance(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> float:
 
 
 def uno_weights(time: np.ndarray, reference: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    r"""Weight of the pairs of an event at each time: :math:`[t < \tau] / G(t)^2`, tau being the last event of the reference.
+    r"""Weight of the pairs of an event at each time for Uno's c-index, which does not depend on how the patients under test were censored.
 
-    Beyond it nobody knows how many would have been censored: events there, also those after the end of the reference's follow-up, do not count.
+    .. math:: \frac{\sum_{i, j} [t_i < t_j]\, \delta_i\, w_i\, [r_i > r_j]}{\sum_{i, j} [t_i < t_j]\, \delta_i\, w_i},
+              \quad w_i = [t_i < \tau] / G(t_i)^2
+
+    G is the probability of not being censored yet, estimated on the reference (time and event of the training patients), and tau its last
+    event. Beyond it nobody knows how many would have been censored: events there, also those after the end of the reference's follow-up,
+    do not count. Uno et al.: On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored survival
+    data, Statistics in Medicine 2011.
     """
     known_time, known_event = reference
     if not known_event.any():
@@ -64,28 +70,6 @@ def uno_weights(time: np.ndarray, reference: tuple[np.ndarray, np.ndarray]) -> n
     free = step(*censoring_survival(known_time, known_event), time)
     inside = (time < known_time[known_event].max()) & (free > 0)
     return np.where(inside, 1 / np.where(inside, free, 1) ** 2, 0.0)
-
-
-def concordance_uno(
-    outcome: tuple[np.ndarray, np.ndarray], risk: np.ndarray, reference: tuple[np.ndarray, np.ndarray]
-) -> float:
-    r"""Uno's c-index, which does not depend on how the patients under test were censored.
-
-    .. math:: \frac{\sum_{i, j} [t_i < t_j]\, \delta_i\, [t_i < \tau]\, G(t_i)^{-2}\, [r_i > r_j]}
-                   {\sum_{i, j} [t_i < t_j]\, \delta_i\, [t_i < \tau]\, G(t_i)^{-2}}
-
-    G is the probability of not being censored yet, estimated on the reference (the training patients), and tau the reference's last event.
-    Uno et al.: On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored survival data,
-    Statistics in Medicine 2011.
-
-    Parameters
-    ----------
-    outcome, reference : tuple of arrays
-        (time, event) of the patients under test and of those that tell how censoring goes.
-    """
-    time, event = outcome
-    pairs = comparable_pairs(time, event, risk)
-    return pairs.concordance(uno_weights(time[pairs.index], reference))
 
 
 @dataclass(frozen=True)

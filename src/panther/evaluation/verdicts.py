@@ -24,7 +24,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def winners(names: Sequence[str]) -> str:
-    """Who is best, a tie being told as one."""
+    """Who is best, or which tie."""
     return names[0] if len(names) == 1 else f"a tie between {listed(names)}"
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from panther.prototypes.compare import match
 from panther.prototypes.kmeans import block_mean, kmeans
-from panther.prototypes.reproducibility import Agreement, agreement
+from panther.prototypes.reproducibility import FitAgreement, agreement
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import squared_distances
 
@@ -22,12 +22,12 @@ class Candidate:
     """What is known of one number of prototypes: medians (likelihood, explained variance) or means over random halvings of the cohort."""
 
     n_prototypes: int
-    held_out: float  # log-likelihood a patch, of slides the prototypes never saw
+    held_out: float  # log-likelihood per patch, of slides the prototypes never saw
     held_out_error: float  # standard error over slides (or patients)
     explained: float  # share of the variance of unseen slides
     gain: float  # explained more than by the next smaller candidate; 0 for the smallest
     gain_spread: float  # standard deviation of the gain over the halvings
-    bic: float  # a patch; lower is better
+    bic: float  # per patch; lower is better
     stability_seeds: float  # adjusted Rand index between two seeds, on slides neither saw
     stability_halves: float  # between the prototypes of the two halves, on all slides
     centroid_agreement: float  # mean cosine of matched centroids of the two halves, about the cohort's mean
@@ -41,7 +41,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Judged:
+class CandidateScores:
     """A candidate and what it is compared by."""
 
     candidate: Candidate
@@ -69,7 +69,7 @@ class _Model:
         return joint.logsumexp(-1) - 0.5 * len(self.origin) * math.log(2 * math.pi * self.variance)
 
 
-def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSettings) -> Judged:
+def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSettings) -> CandidateScores:
     """All criteria for one C: two fits for each halving, each judged on the half it never saw; and one fit with another seed."""
     n_units = int(owner.max()) + 1
     found = [_judge_halves(c, x, rows, settings, number) for number, rows in enumerate(halvings)]
@@ -93,7 +93,7 @@ def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSe
         float(back.mean()),
         spread(back),
     )
-    return Judged(candidate, by_unit, explained)
+    return CandidateScores(candidate, by_unit, explained)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Halving:
     first: _Model
     unseen: Tensor  # (N,), log-density of each patch by the fit that never saw it
     explained: float
-    agreement: Agreement
+    agreement: FitAgreement
     cosine: float
     bic: float
 
@@ -155,7 +155,7 @@ def _explained(x: Tensor, models: Sequence[_Model], distances: Sequence[Tensor],
 
 
 def _bic(c: int, dim: int, models: Sequence[_Model], distances: Sequence[Tensor], rows: tuple[Tensor, Tensor]) -> float:
-    """Bayesian information criterion a patch, mean of the two fits."""
+    """Bayesian information criterion per patch, mean of the two fits."""
     parameters = c * dim + c  # centroids, shares that add up to one, and one variance
     fits = zip(models, distances, rows, strict=True)
     return _mean(

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.execution import HERE, Work
-from panther.prototypes.candidates import Judged, judge
+from panther.prototypes.candidates import CandidateScores, judge
 from panther.prototypes.patches import sample_patches
-from panther.prototypes.recommend import PARTS, Choice, Cohort, recommend
+from panther.prototypes.recommend import PARTS, Choice, HalvedCohort, recommend
 from panther.prototypes.reproducibility import random_halves
 from panther.prototypes.settings import KMeansSettings
 from panther.storage.bags import BagsLike
@@ -103,10 +103,10 @@ def compare_numbers(
     x = Projection(normalise=settings.normalise)(patches.x)
     names = [bag.sample for bag in bags]
     owner, unit = _units(patches.owner, names, patients, settings.seed)
-    cohort = Cohort(unit, int(owner.max()) + 1, HALVINGS, dict(patches.failures))
+    cohort = HalvedCohort(unit, int(owner.max()) + 1, HALVINGS, dict(patches.failures))
     halvings = list(random_halves(owner, settings.seed, HALVINGS))
     _check_size(min(len(half) for rows in halvings for half in rows), largest, cohort, len(x))
-    known: dict[int, Judged] = {}
+    known: dict[int, CandidateScores] = {}
     for refine in (False, True):
         wanted = _beside(known, recommend(known, cohort).recommended) if refine else _coarse(smallest, largest)
         for c in work.track(wanted, "comparing numbers of prototypes", len(wanted)):
@@ -126,7 +126,7 @@ def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | No
     return order % min(SLIDE_PARTS, len(owner)), PARTS
 
 
-def _check_size(half: int, largest: int, cohort: Cohort, patches: int) -> None:
+def _check_size(half: int, largest: int, cohort: HalvedCohort, patches: int) -> None:
     if half < LEAST_PATCHES * largest:
         possible = half // LEAST_PATCHES
         advice = f"a range up to {possible}" if possible > 1 else "a fixed number with `n_prototypes=`"
@@ -142,7 +142,7 @@ def _coarse(smallest: int, largest: int) -> list[int]:
     return sorted({round(smallest * (largest / smallest) ** (i / (steps - 1))) for i in range(steps)})
 
 
-def _beside(known: Mapping[int, Judged], recommended: int) -> list[int]:
+def _beside(known: Mapping[int, CandidateScores], recommended: int) -> list[int]:
     """All numbers about the recommended one, thinned if they are many: from the grid's next smaller to its second larger.
 
     Two steps up, as prototypes may fail to come back at one number (four of five tissues, one of them cut in two) and come back at the next.

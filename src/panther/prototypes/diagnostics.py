@@ -67,10 +67,10 @@ def warnings(d: Mapping[str, Any]) -> list[str]:
     if d["near_duplicates"]:
         a, b = d["near_duplicates"][0]
         said.append(
-            f"{len(d['near_duplicates'])} pairs of prototypes are nearly identical, e.g. C{a} and C{b}: ask for fewer (-C)."
+            f"{len(d['near_duplicates'])} pairs of prototypes are nearly identical, e.g. C{a} and C{b}: ask for fewer with `n_prototypes=`."
         )
     if empty:
-        said.append(f"{', '.join(empty)} hold no patch: ask for fewer prototypes (-C).")
+        said.append(f"{', '.join(empty)} hold no patch: ask for fewer with `n_prototypes=`.")
     if d["slides"] >= 4 and len(d["dominated_slides"]) > d["slides"] / 2:
         said.append(
             f"{len(d['dominated_slides'])} of {d['slides']} slides lie almost wholly in one prototype: prototypes may tell slides or "

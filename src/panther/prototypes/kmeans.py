@@ -34,7 +34,7 @@ def kmeans(
     distinct = len(torch.unique(x[: 100 * n_clusters], dim=0))
     if distinct < n_clusters and len(torch.unique(x, dim=0)) < n_clusters:
         raise InputError(
-            f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer prototypes (-C), or give more patches."
+            f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer with `n_prototypes=`, or give more patches."
         )
     origin = block_mean(x)
 

@@ -31,19 +31,17 @@ class PatchSample:
     """Sampled patches and where they are from."""
 
     x: Tensor  # (m, d) float32
-    owner: Tensor  # (m,), index of each patch's sample among the samples given
-    infos: Mapping[str, BagInfo]  # of all usable samples
-    failures: Mapping[str, str]  # sample -> sentence
+    owner: Tensor  # (m,), index of each patch's bag among those given
+    infos: Mapping[str, BagInfo]  # of all usable bags
+    failures: Mapping[str, str]  # slide or patient -> sentence
 
 
-def sample_patches(samples: Sequence[Openable], settings: KMeansSettings, work: Work) -> PatchSample:
-    """Sample patches uniformly over a cohort; a sample that cannot be read is left out and listed."""
-    infos, failures = scan_bags(samples, work)
-    usable = [(i, s) for i, s in enumerate(samples) if s.sample in infos and infos[s.sample].patches > 0]
+def sample_patches(bags: Sequence[Openable], settings: KMeansSettings, work: Work) -> PatchSample:
+    """Sample patches uniformly over a cohort; a bag that cannot be read is left out and listed."""
+    infos, failures = scan_bags(bags, work)
+    usable = [(i, s) for i, s in enumerate(bags) if s.sample in infos and infos[s.sample].patches > 0]
     if not usable:
-        raise InputError(
-            f"None of the {len(samples)} samples has patches to learn prototypes from. {example(failures)}"
-        )
+        raise InputError(f"None of the {len(bags)} slides has patches to learn prototypes from. {example(failures)}")
     dim = infos[usable[0][1].sample].dim
     limit = min(settings.sample, int(settings.memory_gb * 1e9 / (dim * 4 * 2)))  # the sample and one copy of it
     sizes = allocate([infos[s.sample].patches for _, s in usable], limit, settings.share)
@@ -65,9 +63,9 @@ def sample_patches(samples: Sequence[Openable], settings: KMeansSettings, work: 
     return PatchSample(x[:filled], owner[:filled], infos, failures)
 
 
-def scan_bags(samples: Sequence[Openable], work: Work) -> tuple[dict[str, BagInfo], dict[str, str]]:
+def scan_bags(bags: Sequence[Openable], work: Work) -> tuple[dict[str, BagInfo], dict[str, str]]:
     """Glance at every bag; those that disagree with the majority in dimension, encoder or resolution are refused."""
-    infos, failures = collect(_bag_info, samples, "looking at the files", work)
+    infos, failures = collect(_bag_info, bags, "looking at the files", work)
     for trait in TRAITS:
         failures |= _outvoted(infos, trait)
         infos = {name: info for name, info in infos.items() if name not in failures}
@@ -88,7 +86,7 @@ def _resolution(info: BagInfo) -> PatchSpec | None:
 
 
 TRAITS = (
-    _Trait(lambda info: info.dim, operator.eq, lambda dim: f"{dim} features a patch", "encode all slides alike"),
+    _Trait(lambda info: info.dim, operator.eq, lambda dim: f"{dim} features per patch", "encode all slides alike"),
     _Trait(
         lambda info: info.encoder,
         same_encoder,
@@ -105,8 +103,8 @@ TRAITS = (
 
 
 def _outvoted(infos: Mapping[str, BagInfo], trait: _Trait) -> dict[str, str]:
-    """Samples that differ from the majority, and why; where there is none, nobody can say which are meant."""
-    camps: list[list[str]] = []  # samples that are alike
+    """Bags that differ from the majority, and why; where there is none, nobody can say which are meant."""
+    camps: list[list[str]] = []  # bags that are alike
     for name, info in infos.items():
         if info.patches and trait.of(info) is not None:
             camp = next((c for c in camps if trait.alike(trait.of(infos[c[0]]), trait.of(info))), None)
@@ -119,8 +117,8 @@ def _outvoted(infos: Mapping[str, BagInfo], trait: _Trait) -> dict[str, str]:
     camps.sort(key=len, reverse=True)
     usual = trait.of(infos[camps[0][0]])
     if len(camps[0]) == len(camps[1]):
-        told = " or ".join(f"{trait.words(trait.of(infos[camp[0]]))} (e.g. {camp[0]})" for camp in camps)
-        raise InputError(f"The samples have {told}, equally often; give those of one kind: {trait.remedy}.")
+        kinds = " or ".join(f"{trait.words(trait.of(infos[camp[0]]))} (e.g. {camp[0]})" for camp in camps)
+        raise InputError(f"The slides have {kinds}, equally often; give those of one kind: {trait.remedy}.")
     return {
         name: f"{name}: has {trait.words(trait.of(info))}, the cohort {trait.words(usual)}; {trait.remedy}."
         for name, info in infos.items()
@@ -130,17 +128,17 @@ def _outvoted(infos: Mapping[str, BagInfo], trait: _Trait) -> dict[str, str]:
 
 def example(failures: Mapping[str, str]) -> str:
     """One failure to show."""
-    return f"{len(failures)} samples failed; the first: {next(iter(failures.values()))}" if failures else ""
+    return f"{len(failures)} slides failed; the first: {next(iter(failures.values()))}" if failures else ""
 
 
-def _bag_info(sample: Openable) -> BagInfo:
-    bag = sample.open()
+def _bag_info(ref: Openable) -> BagInfo:
+    bag = ref.open()
     return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.any_resolution)
 
 
 def _take(job: tuple[int, Openable, Tensor]) -> Tensor:
-    _, sample, index = job
-    bag = sample.open()
+    _, ref, index = job
+    bag = ref.open()
     rows = take(bag.features, index)
     bad = ~torch.isfinite(rows).all(-1)
     if bool(bad.any()):

@@ -34,7 +34,7 @@ class RareReport:
 
 
 def rare_patches(
-    samples: Sequence[Openable],
+    bags: Sequence[Openable],
     prototypes: Prototypes,
     count: int = 100,
     *,
@@ -44,16 +44,16 @@ def rare_patches(
     farthest: list[RarePatch] = []
     failures: dict[str, str] = {}
     function = partial(_farthest, prototypes=prototypes, count=count)
-    for _, found in stream(function, samples, "looking for rare patches", work, failures):
+    for _, found in stream(function, bags, "looking for rare patches", work, failures):
         farthest = heapq.nlargest(count, [*farthest, *found], key=lambda p: (p.distance, p.sample, p.row))
-    if failures and len(failures) == len(samples):
-        raise InputError(f"None of the {len(samples)} samples can be looked at. {next(iter(failures.values()))}")
+    if failures and len(failures) == len(bags):
+        raise InputError(f"None of the {len(bags)} slides can be read. {next(iter(failures.values()))}")
     return RareReport(farthest, failures)
 
 
 @torch.no_grad()
-def _farthest(sample: Openable, *, prototypes: Prototypes, count: int) -> list[RarePatch]:
-    bag = prototypes.prepared(sample.open())
+def _farthest(ref: Openable, *, prototypes: Prototypes, count: int) -> list[RarePatch]:
+    bag = prototypes.prepared(ref.open())
     if len(bag) == 0:
         return []
     centroids = prototypes.centroids.to(compute_dtype(bag.features.dtype))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from panther.prototypes.candidates import Candidate, Judged, spread, standard_error
+from panther.prototypes.candidates import Candidate, CandidateScores, spread, standard_error
 
 NEARLY_ALL = 0.9  # part of the prototypes that must come back for a number to count as supported
 LAST_STRETCH = 0.75  # of the range: a likelihood that needs more than this has not stopped rising
@@ -31,7 +31,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Cohort:
+class HalvedCohort:
     """What was compared."""
 
     unit: str  # "slides", "patients", or PARTS where there is one slide only
@@ -40,7 +40,7 @@ class Cohort:
     failures: Mapping[str, str]
 
 
-def recommend(known: Mapping[int, Judged], cohort: Cohort) -> Choice:
+def recommend(known: Mapping[int, CandidateScores], cohort: HalvedCohort) -> Choice:
     """Choose the largest C whose prototypes come back in both halves, but no more than the likelihood of unseen slides asks for."""
     known = _with_gains(known)
     sufficient, rising = _sufficient(known)
@@ -60,7 +60,7 @@ def recommend(known: Mapping[int, Judged], cohort: Cohort) -> Choice:
     return replace(choice, sentence=_sentence(known, choice, cohort), remarks=tuple(_remarks(known, choice, cohort)))
 
 
-def _with_gains(known: Mapping[int, Judged]) -> dict[int, Judged]:
+def _with_gains(known: Mapping[int, CandidateScores]) -> dict[int, CandidateScores]:
     """Add what each candidate explains beyond the next smaller one."""
     numbers = sorted(known)
     gained = {numbers[0]: known[numbers[0]]}
@@ -71,7 +71,7 @@ def _with_gains(known: Mapping[int, Judged]) -> dict[int, Judged]:
     return gained
 
 
-def _sufficient(known: Mapping[int, Judged]) -> tuple[int, bool]:
+def _sufficient(known: Mapping[int, CandidateScores]) -> tuple[int, bool]:
     """Smallest C whose held-out likelihood is, slide by slide, within one standard error of the best; and whether that is the range's end."""
     best = max(known, key=lambda c: known[c].candidate.held_out)
     sufficient = next(c for c in sorted(known) if _as_good(known[c].by_unit, known[best].by_unit))
@@ -85,7 +85,7 @@ def _as_good(units: Tensor, best: Tensor) -> bool:
     return float(loss.mean()) <= standard_error(loss)
 
 
-def _choose(known: Mapping[int, Judged], back: list[int], sufficient: int) -> int:
+def _choose(known: Mapping[int, CandidateScores], back: list[int], sufficient: int) -> int:
     within = [c for c in back if c <= sufficient]
     if within:
         return max(within)
@@ -94,7 +94,7 @@ def _choose(known: Mapping[int, Judged], back: list[int], sufficient: int) -> in
     return max(known, key=lambda c: (known[c].candidate.share_back, c))
 
 
-def _sentence(known: Mapping[int, Judged], choice: Choice, cohort: Cohort) -> str:
+def _sentence(known: Mapping[int, CandidateScores], choice: Choice, cohort: HalvedCohort) -> str:
     c = choice.recommended
     found = known[c].candidate
     asked = f"fitted on either half of the {cohort.units} {cohort.unit} ({cohort.halvings} random halvings)"
@@ -114,7 +114,7 @@ def _sentence(known: Mapping[int, Judged], choice: Choice, cohort: Cohort) -> st
     return f"C = {c}: the largest number whose prototypes come back: {asked}, {seen}."
 
 
-def _remarks(known: Mapping[int, Judged], choice: Choice, cohort: Cohort) -> Iterator[str]:
+def _remarks(known: Mapping[int, CandidateScores], choice: Choice, cohort: HalvedCohort) -> Iterator[str]:
     c, largest = choice.recommended, max(known)
     here, end = known[c].candidate, known[largest].candidate
     if c < largest:

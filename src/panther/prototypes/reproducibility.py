@@ -17,7 +17,7 @@ COMES_BACK = 0.5  # overlap from which a prototype of one half counts as found a
 
 
 @dataclass(frozen=True)
-class Agreement:
+class FitAgreement:
     """Two assignments of the same patches to C prototypes each."""
 
     overlap: Tensor  # (C,), Jaccard overlap of each matched pair
@@ -29,13 +29,13 @@ class Agreement:
         return int((self.overlap >= COMES_BACK).sum())
 
 
-def agreement(first: Tensor, second: Tensor, n_prototypes: int) -> Agreement:
+def agreement(first: Tensor, second: Tensor, n_prototypes: int) -> FitAgreement:
     """Compare labels (N,) given to the same patches; prototypes are matched so that their overlaps add up to the most."""
     both = torch.bincount(first * n_prototypes + second, minlength=n_prototypes**2).reshape(n_prototypes, -1).double()
     either = both.sum(1, keepdim=True) + both.sum(0) - both
     overlap = both / either.clamp_min(1)  # (C, C)
     rows, columns = linear_sum_assignment(overlap.numpy(), maximize=True)
-    return Agreement(
+    return FitAgreement(
         overlap[torch.as_tensor(rows), torch.as_tensor(columns)], float(adjusted_rand_score(first, second))
     )
 

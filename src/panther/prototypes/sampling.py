@@ -14,7 +14,7 @@ from panther.types import Rows
 def allocate(counts: Sequence[int], size: int, share: str) -> list[int]:
     """How many patches to take from each slide so that ``size`` are taken in all.
 
-    ``proportional`` gives every patch of the cohort the same chance; ``equal`` gives every slide the same voice (a slide
+    ``proportional`` gives every patch of the cohort the same chance; ``equal`` takes the same number from every slide (a slide
     with too few patches gives all it has and the others make up for it).
     """
     available = np.asarray(counts, dtype=np.int64)
