@@ -12,10 +12,8 @@ from panther.models.tasks import (
     Classification,
     CoxSurvival,
     DiscreteSurvival,
-    Monitor,
     fit_task,
     load_task,
-    measure,
     tasks,
 )
 
@@ -64,16 +62,6 @@ def test_a_task_written_as_json_comes_back_the_same(name):
     task = fit_task(name, target_for(name))
     again = load_task(json.loads(json.dumps(task.settings())))
     assert again == task
-    assert isinstance(task.monitor, Monitor)
-
-
-def test_metrics_of_rows_are_metrics_of_the_chosen_samples(name):
-    target = target_for(name)
-    task = fit_task(name, target)
-    prediction = task.predict(torch.randn(N, task.n_outputs, generator=torch.Generator().manual_seed(0)))
-    rows = np.array([3, 3, 7, 20, 41, 60, 61, 62])
-    expected = task.metrics({k: v[rows] for k, v in prediction.items()}, target.take(rows))
-    assert measure(task, prediction, target)(rows) == pytest.approx(expected, nan_ok=True)
 
 
 def test_test_rows_change_nothing_that_was_fitted():
@@ -160,10 +148,3 @@ def test_bad_targets_and_settings_are_refused_in_a_sentence(loss, target, option
 def test_too_few_distinct_times_are_said():
     with pytest.warns(UserWarning, match="too few distinct times for 4 bins"):
         fit_task("nll", Survival(np.array([5.0, 5.0, 5.0, 9.0]), np.ones(4, bool)))
-
-
-def test_nan_never_becomes_the_best_value():
-    monitor = Monitor("loss", smaller_is_better=True)
-    assert not monitor.improves(np.nan, None)
-    assert monitor.improves(1.0, None)
-    assert not monitor.improves(1.0, 1.0)

@@ -35,7 +35,7 @@ def read_bottom(mixture: Mixture) -> Tensor:
 
 
 def tokens(mixture: Mixture) -> Tensor:
-    """(..., C, 1+2d): one row a prototype, for structured heads."""
+    """(..., C, 1+2d): one row per prototype, for structured heads."""
     return torch.cat([mixture.weights.unsqueeze(-1), mixture.means, mixture.variances], -1)
 
 

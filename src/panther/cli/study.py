@@ -41,11 +41,13 @@ def new(
 ) -> None:
     """Write a study file to start from."""
     from panther.study.literal import literal_text
-    from panther.study.templates import find_template, write_study
+    from panther.study.templates import write_study, write_template
 
     path = output or Path(f"{name}.yaml")
-    template = find_template(name)
-    write_study(literal_text(name, path.stem) if literal else template.text(path.stem), path)
+    if literal:
+        write_study(literal_text(name, path.stem), path)
+    else:
+        write_template(name, path)
     typer.echo(f"{path}: fill in the paths, then run: panther run {path} -o {path.stem}/")
 
 

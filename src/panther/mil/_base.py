@@ -14,7 +14,7 @@ from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 @dataclass(frozen=True)
 class NetworkInputs:
-    """What a network is told about its place: the features before it, the task behind it."""
+    """What a network is built for: the features before it, the task behind it."""
 
     dim_in: int  # numbers of a patch
     n_outputs: int = 1  # numbers the task predicts: classes, time bins, one risk
@@ -83,7 +83,7 @@ def build(
         )
     if prototypes is not None and metadata.needs_prototypes and prototypes.dim_in != dim_in:
         raise InputError(
-            f"The prototypes expect {prototypes.dim_in} features a patch but the bags have {dim_in}; refit the prototypes on these features."
+            f"The prototypes expect {prototypes.dim_in} features per patch but the bags have {dim_in}; refit the prototypes on these features."
         )
     if dim_in < 1 or n_outputs < 1:
         raise InputError(f"A network needs at least one feature and one output; found {dim_in} and {n_outputs}.")
@@ -127,7 +127,7 @@ def reduction(dim_in: int, hidden: int, dropout: float) -> nn.Sequential:
 def _prepared(x: Rows, mask: Tensor | None, like: Tensor, dim_in: int) -> tuple[Tensor, Tensor | None]:
     """(B, N, d) in the network's type and place; the mask only where it says something."""
     if x.shape[-1] != dim_in:
-        raise InputError(f"The bag has {x.shape[-1]} features a patch but the network was built for {dim_in}.")
+        raise InputError(f"The bag has {x.shape[-1]} features per patch but the network was built for {dim_in}.")
     if x.shape[-2] == 0:
         raise InputError("The bag is empty (0 patches); a network needs at least one patch.")
     tensor = x if isinstance(x, Tensor) else x[:]

@@ -117,7 +117,7 @@ def padded(bags: Sequence[Tensor]) -> dict[str, Any]:
     widths = {bag.shape[1] for bag in bags}
     if len(widths) != 1:
         raise InputError(
-            f"Bags of one batch have {sorted(widths)} features a patch; encode all slides with one encoder."
+            f"Bags of one batch have {sorted(widths)} features per patch; encode all slides with one encoder."
         )
     dtype = bags[0].dtype
     for bag in bags[1:]:

@@ -22,7 +22,7 @@ from panther.prototypes import KMeansSettings
 from panther.types import Prototypes
 
 PROBE_OPTIONS: tuple[str, ...] = ()
-STRUCTURED = ("structured", "paper-classification", "paper-survival")  # heads that need one token a prototype
+STRUCTURED = ("structured", "paper-classification", "paper-survival")  # heads that need one token per prototype
 # A trial needs something to be tried on; no result depends on it.
 _PROTOTYPES = Prototypes(torch.eye(2, 3), torch.ones(3))
 _CLASSES = Classes(("a", "b"), np.array([0, 1] * 4))
@@ -68,9 +68,8 @@ def check_loss(name: str, options: Mapping[str, Any], survival: bool) -> None:
     """Refuse an unknown loss, one for the other kind of outcome, and settings that it does not take."""
     _check_known("loss", name, loss_names())
     given = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
-    _try(
-        lambda: fit_task(name, _SURVIVAL if survival else _CLASSES, **given)
-    )  # one weight a class: once they are known
+    # one weight per class: checked once the classes are known
+    _try(lambda: fit_task(name, _SURVIVAL if survival else _CLASSES, **given))
 
 
 def check_scaling(name: str, options: Mapping[str, Any]) -> None:

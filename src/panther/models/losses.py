@@ -84,7 +84,7 @@ def discrete_nll(logits: Tensor, time_bin: Tensor, event: Tensor, alpha: float =
     Parameters
     ----------
     logits : Tensor
-        One logit a time bin, (B, T).
+        One logit per time bin, (B, T).
     time_bin : Tensor
         Bin of each follow-up, (B,), from :func:`digitise`.
     alpha : float

@@ -69,7 +69,7 @@ def trained_task(model: Model, source: object = "the model") -> TaskSpec | None:
 def in_units(
     refs: Sequence[Openable], level: Level, table: ClinicalTable | None
 ) -> tuple[tuple[Openable, ...], Level, list[str]]:
-    """Slides as samples of that level where it can be had, and what is worth a word; without a table only TCGA's names tell the patient."""
+    """Bags of that level where it can be had, else of slides, and notes; without a table only TCGA's names tell the patient."""
     if level == "slide":
         return tuple(refs), level, []
     slides = [ref.sample for ref in refs]

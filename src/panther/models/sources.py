@@ -24,7 +24,7 @@ class BatchSource(Protocol):
     """
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Batches per epoch."""
 
     def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
         """Batches of that epoch; the same for the same numbers, whatever ran before."""

@@ -145,7 +145,7 @@ class DiscreteSurvival(SurvivalTask):
 
     @property
     def n_outputs(self) -> int:
-        """One logit a bin."""
+        """One logit per bin."""
         return len(self.edges) + 1
 
     def encode(self, target: Survival) -> dict[str, Tensor]:

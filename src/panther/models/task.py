@@ -15,26 +15,11 @@ Prediction = Mapping[str, np.ndarray]  # first axis: samples
 T = TypeVar("T", Classes, Survival)
 
 
-@dataclass(frozen=True)
-class Monitor:
-    """Quantity of the validation part that decides which epoch is best."""
-
-    name: str
-    smaller_is_better: bool
-
-    def improves(self, value: float, best: float | None) -> bool:
-        """Whether `value` beats the best so far; NaN beats nothing."""
-        if np.isnan(value):
-            return False
-        return best is None or (value < best if self.smaller_is_better else value > best)
-
-
 class Task(ABC, Generic[T]):
     """What outputs mean. `name` is what a study file says, e.g. ``loss: cox``."""
 
     name: ClassVar[str]
     compares: ClassVar[bool] = False  # the loss compares samples of a batch: one sample at a time teaches nothing
-    monitor: ClassVar[Monitor] = Monitor("loss", smaller_is_better=True)
     judged: ClassVar[tuple[str, ...]]  # metrics that get intervals and comparisons
 
     @classmethod

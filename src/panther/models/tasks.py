@@ -4,7 +4,7 @@ Everything that a task learns (classes, time bins) is fixed by `fit` on the trai
 that can be written as plain settings and made again from them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
@@ -18,20 +18,18 @@ from panther.evaluation.metric_names import PRINTED
 from panther.evaluation.metrics import classification_metrics
 from panther.models.losses import balanced_weights, cross_entropy
 from panther.models.survival_tasks import CoxSurvival, DiscreteSurvival, RankingSurvival, check_survival
-from panther.models.task import Monitor, Prediction, Task, tasks
+from panther.models.task import Prediction, Task, tasks
 
 __all__ = [
     "Classification",
     "CoxSurvival",
     "DiscreteSurvival",
-    "Monitor",
     "Prediction",
     "RankingSurvival",
     "Task",
     "check_survival",
     "fit_task",
     "load_task",
-    "measure",
     "tasks",
 ]
 
@@ -48,7 +46,7 @@ class Classification(Task[Classes]):
 
     @classmethod
     def fit(cls, target: Classes, class_weights: str | tuple[float, ...] | None = None) -> Self:  # type: ignore[override]
-        """Classes of the training part; `class_weights` may be "balanced" or one number a class."""
+        """Classes of the training part; `class_weights` may be "balanced" or one number per class."""
         counts = np.bincount(target.labels, minlength=len(target.names))
         if (counts > 0).sum() < 2:
             only = target.names[int(counts.argmax())] if counts.sum() else "none"
@@ -65,13 +63,13 @@ class Classification(Task[Classes]):
             isinstance(class_weights, str) or len(class_weights) != len(target.names) or min(class_weights) <= 0
         ):
             raise InputError(
-                f"class_weights is {class_weights!r}; give 'balanced' or {len(target.names)} positive numbers, one a class."
+                f"class_weights is {class_weights!r}; give 'balanced' or {len(target.names)} positive numbers, one per class."
             )
         return cls(tuple(target.names), None if class_weights is None else tuple(map(float, class_weights)))
 
     @property
     def n_outputs(self) -> int:
-        """One logit a class."""
+        """One logit per class."""
         return len(self.names)
 
     def encode(self, target: Classes) -> dict[str, Tensor]:
@@ -126,18 +124,6 @@ def load_task(settings: Mapping[str, Any]) -> Task[Any]:
     kind = tasks[settings["loss"]]
     values = {f.name: settings[f.name] for f in fields(kind) if f.name in settings}  # type: ignore[arg-type]
     return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
-
-
-def measure(
-    task: Task[Any], prediction: Prediction, target: Any, reference: "tuple[Prediction, Any] | None" = None
-) -> Callable[[np.ndarray], dict[str, float]]:
-    """Metrics as a function of rows, which is what :mod:`panther.evaluation.intervals` resamples."""
-
-    def on(rows: np.ndarray) -> dict[str, float]:
-        chosen = {name: values[rows] for name, values in prediction.items()}
-        return task.metrics(chosen, target.take(rows), reference)
-
-    return on
 
 
 def _kind(target: Classes | Survival) -> str:

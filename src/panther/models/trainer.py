@@ -4,8 +4,6 @@ What randomness an epoch needs (order, dropout) is seeded by (seed, epoch), and 
 step, so a checkpoint is parameters, optimiser and history: nothing else has to be remembered.
 """
 
-import csv
-import io
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -24,10 +22,9 @@ from panther.execution import Track, untracked
 from panther.models.presets import TrainSettings
 from panther.models.sources import ArraySource, BatchSource, mixed_seed
 from panther.models.tasks import Task
-from panther.storage.files import write_text
 from panther.storage.tensors import TensorFileError, read_checkpoint, write_checkpoint
 
-__all__ = ["ArraySource", "BatchSource", "Fitted", "describe", "fit", "predict_logits", "write_history"]
+__all__ = ["ArraySource", "BatchSource", "Fitted", "describe", "fit", "predict_logits"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +32,7 @@ State = dict[str, Tensor]
 
 
 class Fitted(NamedTuple):
-    """A trained model (in eval mode) and its learning curve, one row an epoch."""
+    """A trained model (in eval mode) and its learning curve, one row per epoch."""
 
     model: nn.Module
     history: list[dict[str, float]]  # epoch, learning_rate, train_loss, val_loss, val_<metric> ...
@@ -44,7 +41,7 @@ class Fitted(NamedTuple):
 
 @dataclass
 class _Progress:
-    """Where a training stands after an epoch; with the model's and the optimiser's state, all of a checkpoint."""
+    """State of a training after an epoch; with the model's and the optimiser's parameters, all of a checkpoint."""
 
     history: list[dict[str, float]]
     best: float | None = None
@@ -95,9 +92,8 @@ def fit(
         row = {"epoch": float(epoch), **_train_epoch(model, batches, task, settings, optimiser, epoch)}
         if val is not None:
             row |= _validated(model, val, task, settings)
-            value = row[f"val_{task.monitor.name}"]
-            if task.monitor.improves(value, progress.best):
-                progress.best, progress.best_epoch = value, epoch
+            if improves(row["val_loss"], progress.best):
+                progress.best, progress.best_epoch = row["val_loss"], epoch
                 progress.best_state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
         progress.history.append(row)
         if checkpoint is not None:
@@ -110,6 +106,11 @@ def fit(
         model.load_state_dict(progress.best_state)
         last = progress.best_epoch
     return Fitted(model.eval(), progress.history, last)
+
+
+def improves(loss: float, best: float | None) -> bool:
+    """Whether a loss beats the best so far; NaN beats nothing."""
+    return not math.isnan(loss) and (best is None or loss < best)
 
 
 def _decayed(model: nn.Module, settings: TrainSettings) -> list[dict[str, Any]]:
@@ -187,15 +188,6 @@ def describe(row: Mapping[str, float], settings: TrainSettings) -> str:
     """One line for people: epoch 3/20: train loss 0.41, val loss 0.52."""
     values = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in row.items() if k not in ("epoch", "learning_rate"))
     return f"epoch {int(row['epoch']) + 1}/{settings.epochs}: {values}"
-
-
-def write_history(history: list[dict[str, float]], path: Path) -> None:
-    """Learning curve as CSV."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(history[0]))
-    writer.writeheader()
-    writer.writerows(history)
-    write_text(path, text.getvalue())
 
 
 def moved(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

@@ -76,11 +76,11 @@ class Study(BaseModel):
             raise ValueError(f"{empty[0]}: is empty; there is nothing to compare")
         self._check_entries()
         kind = "survival" if self.is_survival else "classification"
-        _told("training", checks.check_training, self.training, f"paper-{kind}")
-        _told("mil_training", checks.check_training, self.mil_training, f"paper-mil-{kind}")
-        _told("prototypes", checks.check_prototypes, self.prototypes, self.n_prototypes)
+        _under("training", checks.check_training, self.training, f"paper-{kind}")
+        _under("mil_training", checks.check_training, self.mil_training, f"paper-mil-{kind}")
+        _under("prototypes", checks.check_prototypes, self.prototypes, self.n_prototypes)
         for key in ("seeds", "n_prototypes", "train_sizes"):
-            _told(key, checks.refuse_repeated, getattr(self, key))
+            _under(key, checks.refuse_repeated, getattr(self, key))
         self._check_splits()
         self._check_judgement()
         return self
@@ -89,16 +89,16 @@ class Study(BaseModel):
         """Methods, heads, losses and scaling: known, with settings that they take, each once."""
         survival = self.is_survival
         for method in self.methods:
-            _told("methods", checks.check_method, method.name, method.options)
+            _under("methods", checks.check_method, method.name, method.options)
         for head in self.heads:
-            _told("heads", checks.check_head, head.name, head.options)
+            _under("heads", checks.check_head, head.name, head.options)
         for loss in self.losses or []:
-            _told("losses", checks.check_loss, loss.name, loss.options, survival)
+            _under("losses", checks.check_loss, loss.name, loss.options, survival)
         if self.mil_loss:
-            _told("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, survival)
-        _told("scaling", checks.check_scaling, self.scaling.name, self.scaling.options)
+            _under("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, survival)
+        _under("scaling", checks.check_scaling, self.scaling.name, self.scaling.options)
         for where, entries in (("methods", self.methods), ("heads", self.heads), ("losses", self.losses or [])):
-            _told(where, checks.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
+            _under(where, checks.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
 
     def _check_splits(self) -> None:
         """A scheme that exists, a table to split, and a folder for every external feature set."""
@@ -119,7 +119,7 @@ class Study(BaseModel):
 
     def _check_judgement(self) -> None:
         """Metrics that judge this task, and a reference that is compared."""
-        _told("metrics", checks.refuse_repeated, self.metrics or [])
+        _under("metrics", checks.refuse_repeated, self.metrics or [])
         for metric in self.metrics or []:
             if problem := metric_problem(metric, self.is_survival):
                 raise ValueError(f"metrics: {problem}")
@@ -180,8 +180,8 @@ def parse_study(content: Mapping[str, Any], source: str = "The study") -> Study:
         raise InputError(f"{source}: {_explained(error)}") from error
 
 
-def _told(where: str, check: Callable[..., None], *given: Any) -> None:
-    """Run a check; what it refuses is told with the key."""
+def _under(where: str, check: Callable[..., None], *given: Any) -> None:
+    """Run a check; what it refuses is said with the key."""
     try:
         check(*given)
     except InputError as error:

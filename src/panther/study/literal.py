@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from panther.study.templates import TEMPLATES, find_template
+from panther.study.templates import find_template
 
 METHODS: dict[str, dict[str, Any]] = {
     # dropout only inside the attention
@@ -82,7 +82,7 @@ def literal_study(name: str) -> dict[str, Any]:
 
 def literal_text(template: str, name: str) -> str:
     """The study file."""
-    about = TEMPLATES[template]
+    about = find_template(template)
     head = (
         f"# {about.title}, to the letter of the paper: no setting is ours (docs/concepts/deviations.md)\n"
         f"# {about.note}\n"

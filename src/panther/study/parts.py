@@ -21,7 +21,7 @@ from panther.storage.clinical import Columns
 
 
 def _schema_of(known: list[str]) -> WithJsonSchema:
-    """What an editor is told about a name: one of the known, alone or with settings."""
+    """Schema for editors: one of the known names, alone or with settings."""
     name = {"type": "string", "enum": known}
     settings = {"type": "object", "properties": {"name": name, "label": {"type": ["string", "null"]}}}
     return WithJsonSchema({"anyOf": [name, {**settings, "required": ["name"]}]})
@@ -72,7 +72,7 @@ class External(Strict):
 
 
 class Cell(Strict):
-    """One row of the comparison; it is trained once a fold."""
+    """One row of the comparison; it is trained once per fold."""
 
     encoder: str
     method: Named

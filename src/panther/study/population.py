@@ -32,7 +32,7 @@ class Population:
     patients: tuple[str, ...]
     sites: tuple[str | None, ...]
     target: Target
-    table: pd.DataFrame  # one row a sample
+    table: pd.DataFrame  # one row per slide or patient
     splits: tuple[Split, ...]
     bags: Mapping[str, Mapping[str, Openable]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
@@ -50,7 +50,7 @@ class Population:
 def gather(study: Study, without: Collection[str] = ()) -> Population:
     """Join tables, features and splits; every encoder must have the same samples, so that methods are compared on the same patients.
 
-    A feature set that is there but holds nothing usable is left out and told, and so are those named by ``without``.
+    A feature set that is there but holds nothing usable is left out and reported, and so are those named by ``without``.
     """
     reading = Reading(any_resolution=study.allow_mixed_resolution)
     listings, problems = _listings({e: f for e, f in study.features.items() if e not in without}, reading)
@@ -103,7 +103,7 @@ def _splits_path(study: Study) -> Path:
 
 
 def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[list[Split], list[str]]:
-    """Splits as the study says, and what is worth a word about them."""
+    """Splits as the study says, and notes about them."""
     if files is not None:
         splits, report = assign(files, cohort, study.columns)
         return splits, list(report.notes)
@@ -169,8 +169,8 @@ def _common_slides(listings: Mapping[str, Listing], table: ClinicalTable) -> set
 
 def _missing(cohort: Cohort, listings: Mapping[str, Listing]) -> dict[str, str]:
     """Slides that the table names but that one of the feature sets lacks, or has twice."""
-    told = {slide: without_features(slide, cohort.report.source) for slide in cohort.report.missing_features}
-    return told | {slide: why for listing in listings.values() for slide, why in listing.problems.items()}
+    missing = {slide: without_features(slide, cohort.report.source) for slide in cohort.report.missing_features}
+    return missing | {slide: why for listing in listings.values() for slide, why in listing.problems.items()}
 
 
 def _bags(cohort: Cohort, listing: Listing) -> dict[str, Openable]:
