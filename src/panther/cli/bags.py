@@ -1,7 +1,6 @@
 """`panther inspect` and `panther convert`."""
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,18 +17,12 @@ def inspect(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Tell what a file or folder holds: format, slides, patches, dimensions, encoder, problems."""
-    from panther.execution import map_slides, open_work
-    from panther.storage.survey import files_of, survey, twice
+    from panther.execution import open_work
+    from panther.storage.survey import files_of, survey_all
 
     files = files_of(path)
-    found: dict[Path, dict[str, Any]] = {}
     with open_work(workers if len(files) > 64 or deep else 1, track=common.track) as work:
-        for result in work.track(
-            map_slides(partial(survey, deep=deep), files, work.executor), "inspecting", len(files)
-        ):
-            found[files[result.index]] = result.value or {"kind": "problem", "problem": result.reason}
-    problems = {str(file): about["problem"] for file, about in found.items() if "problem" in about}
-    problems |= twice(path, found)
+        found, problems = survey_all(path, files, deep=deep, work=work)
     result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
     common.report(result, _table(path, found), problems, as_json=as_json)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from panther.charts.style import short
 from panther.explain import palette
 from panther.explain.slide_map import HEAT, SlideMap, heat_pixels, map_pixels
 from panther.storage.atomic import atomic_write
@@ -15,7 +16,6 @@ DPI = 100  # figures are laid out in pixels; SVG scales them
 INK = "#222222"
 PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
 BESIDE = 1.8  # larger letters: a row of pictures is shown smaller than one of them
-LONGEST_NAME = 36  # letters of a name in the legend
 SAVE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # metadata left out: same input, same bytes
 
 
@@ -257,11 +257,6 @@ def _with_weight(found: SlideMap, prototype: int) -> str:
     """Number and weight before the name, which is what a narrow picture cuts off."""
     number, _, name = found.title(prototype).partition(" ")
     return f"{number} (π {found.weights[prototype]:.3f}) {name}".rstrip()
-
-
-def short(text: str, letters: float = LONGEST_NAME) -> str:
-    """Text of at most so many letters."""
-    return text if len(text) <= letters else text[: max(1, int(letters) - 1)] + "…"
 
 
 def unit_of(found: SlideMap) -> float:

@@ -1,10 +1,12 @@
 """What a file or a folder holds, in words and numbers, without reading more than headers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from panther.errors import InputError, NotABagError
+from panther.execution import HERE, Work, collect
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below, one_of
 from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
@@ -23,6 +25,17 @@ def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
         return OTHERS[suffix](path) if suffix in OTHERS else {"kind": "other"}
     except InputError as error:
         return {"kind": "problem", "problem": str(error)}
+
+
+def survey_all(
+    path: Path, files: Sequence[Path], *, deep: bool = False, work: Work = HERE
+) -> tuple[dict[Path, dict[str, Any]], dict[str, str]]:
+    """Describe the ``files`` of a folder; also the problems, by file, or by slide where one is there twice."""
+    values, failures = collect(partial(survey, deep=deep), files, "inspecting", work)
+    failed = {name: {"kind": "problem", "problem": reason} for name, reason in failures.items()}
+    found = {file: values.get(str(file)) or failed[str(file)] for file in files}
+    problems = {str(file): about["problem"] for file, about in found.items() if "problem" in about}
+    return found, problems | twice(path, found)
 
 
 def files_of(path: Path) -> list[Path]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from panther.charts.style import short
 from panther.explain import palette
 from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.exemplars import KINDS, LARGEST
@@ -117,11 +118,6 @@ def member_text(atlas: Atlas, prototype: int) -> str:
     """Members in words."""
     members = atlas.members[:, prototype]
     return f"{int(members.sum()):,} patches, {int((members > 0).sum())} of {len(members)} slides"
-
-
-def short(text: str, longest: int) -> str:
-    """Text that fits, its end cut off where it does not."""
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
 def _tile(canvas: Canvas, atlas: Atlas, index: int, left: float, top: float) -> None:

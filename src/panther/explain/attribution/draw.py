@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from panther.charts.style import short
 from panther.explain import draw
 from panther.explain.attribution.model import Attribution
 from panther.explain.slide_map import DIVERGING, SlideMap, heat_colours, value_pixels
@@ -49,7 +50,7 @@ def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
     if found.view.blank:
         del panels[found.slide]
     listed = np.argsort(-np.abs(outputs[0].contributions), kind="stable")[:LISTED].tolist()
-    letters = max(len(draw.short(found.title(c))) for c in listed)
+    letters = max(len(short(found.title(c))) for c in listed)
     text = (86 + 6.6 * letters) * unit
     sheet = draw.Sheet(list(panels.values()), text + 110 * unit, unit, least=(len(listed) + 3) * draw.ROW * unit)
     for number, title in enumerate(panels):
@@ -65,7 +66,7 @@ def _list(sheet: draw.Sheet, found: SlideMap, shown: Shown, listed: Sequence[int
     from matplotlib.patches import Rectangle
 
     unit, start = sheet.unit, sheet.gap + sheet.columns * (sheet.width + sheet.gap)
-    sheet.write(start, sheet.head + 0.5 * draw.ROW * unit, draw.short(shown.output, 24), size=8, weight="bold")
+    sheet.write(start, sheet.head + 0.5 * draw.ROW * unit, short(shown.output, 24), size=8, weight="bold")
     for line, c in enumerate(listed):
         top = sheet.head + (line + 1.7) * draw.ROW * unit
         value = float(shown.contributions[c])
@@ -75,4 +76,4 @@ def _list(sheet: draw.Sheet, found: SlideMap, shown: Shown, listed: Sequence[int
         swatch.set_facecolor(tuple(colour))
         sheet.figure.add_artist(swatch)
         sheet.write(start + 16 * unit, top, f"{value:+.3f}", size=8, color="#555555")
-        sheet.write(start + 66 * unit, top, draw.short(found.title(c)), size=8)
+        sheet.write(start + 66 * unit, top, short(found.title(c)), size=8)

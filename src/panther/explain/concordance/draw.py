@@ -10,6 +10,7 @@ import numpy as np
 
 from panther.charts.chart import Chart
 from panther.charts.prototypes import class_table
+from panther.charts.style import short
 from panther.errors import InputError
 from panther.explain import draw, palette
 from panther.explain.concordance.mathematics import UNKNOWN, TumourMatch, Window, densest_window
@@ -36,7 +37,7 @@ def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) ->
     panels = {} if found.view.blank else {found.slide: found.view.background}
     panels |= {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
     names = by_patch.names
-    width = (116 + 6.6 * max(len(draw.short(name)) for name in names.values())) * unit
+    width = (116 + 6.6 * max(len(short(name)) for name in names.values())) * unit
     sheet = draw.Sheet(list(panels.values()), width, unit, least=(len(names) + 2) * draw.ROW * unit + 30 * unit)
     for number, text in enumerate(panels):
         sheet.title(number, text)
@@ -114,7 +115,7 @@ def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, name
         swatch.set_facecolor(palette.colour(k))
         sheet.figure.add_artist(swatch)
         sheet.write(left + 16 * unit, top, f"{first[k]:.2f} | {second[k]:.2f}", size=8, color="#555555")
-        sheet.write(left + 90 * unit, top, draw.short(name), size=8)
+        sheet.write(left + 90 * unit, top, short(name), size=8)
 
 
 def _panels(found: SlideMap, heat: TumourMap) -> list[tuple[SlideMap, bool]]:
