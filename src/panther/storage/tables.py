@@ -15,22 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # What tables write where there is nothing; "None" is left out on purpose, it is a class in some tables.
-MISSING = frozenset(
-    (
-        "",
-        "na",
-        "n/a",
-        "nan",
-        "<na>",
-        "null",
-        "nat",
-        "[not available]",
-        "[not applicable]",
-        "[not evaluated]",
-        "[unknown]",
-        "[discrepancy]",
-    )
-)
+EMPTY = frozenset(("", "na", "n/a", "nan", "<na>", "null", "nat"))
+# ... and TCGA's words for it, from which nothing can be learned
+MISSING = EMPTY | {"[not available]", "[not applicable]", "[not evaluated]", "[unknown]", "[discrepancy]"}
 
 
 def as_table(table: "Path | str | pd.DataFrame", split: str | None = None) -> "pd.DataFrame":
@@ -68,7 +55,7 @@ def source_of(table: "pd.DataFrame") -> str:
 
 
 def is_missing(column: "pd.Series") -> "pd.Series":
-    """Where a cell says nothing."""
+    """Where a cell says nothing that could be learned."""
     return column.str.strip().str.lower().isin(MISSING)
 
 
@@ -78,10 +65,10 @@ def plain_labels(column: "pd.Series") -> "pd.Series":
 
 
 def with_types(table: "pd.DataFrame", words: Iterable[str] = ()) -> "pd.DataFrame":
-    """Table of strings with numbers as numbers and missing cells as NaN; the columns ``words`` stay strings."""
+    """Table of strings with numbers as numbers and empty cells as NaN; the columns ``words`` stay strings."""
     import pandas as pd
 
-    known = table.apply(lambda column: column.mask(is_missing(column), ""))
+    known = table.apply(lambda column: column.mask(column.str.strip().str.lower().isin(EMPTY), ""))
     # a number does not begin with 0: "007" is a name
     names = [column for column in table.columns if known[column].str.fullmatch(r"0\d+").any()]
     types = dict.fromkeys((*names, *words), str)
