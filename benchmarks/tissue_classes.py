@@ -15,9 +15,9 @@ import torch
 
 import _harness as harness
 from panther.aggregators import build
-from panther.explain.concordance.mathematics import agreement, contingency, left_out_accuracy, majority, match_tumour
-from panther.explain.concordance.probe import fit_probe
-from panther.explain.concordance.probe_tiles import LabelledTiles
+from panther.explain.concordance.agreement import agreement, contingency, left_out_accuracy, majority, match_tumour
+from panther.explain.concordance.tiles import LabelledTiles
+from panther.explain.concordance.tissue_classifier import fit_classifier
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag
 from small_bags import tiles_by_class
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("tiles", type=Path)
     tiles = tiles_by_class(parser.parse_args().tiles)
     print(harness.machine("scikit-learn"))
-    judged = fit_probe(labelled(tiles)).evaluation
+    judged = fit_classifier(labelled(tiles)).evaluation
     print(
         f"Probe, all {sum(map(len, tiles.values()))} tiles, cross-validated:",
         {k: v for k, v in judged.items() if k != "confusion"},
@@ -89,7 +89,7 @@ def main() -> None:
     order = {name: rng.permutation(len(x)) for name, x in tiles.items()}
     known = {name: x[order[name][:TRAINED]] for name, x in tiles.items()}
     made = mosaics({name: x[order[name][TRAINED:]] for name, x in tiles.items()}, rng)
-    probe = fit_probe(labelled(known))
+    probe = fit_classifier(labelled(known))
     right = [probe.label(bag).argmax(1) == truth for bag, truth in made]
     print(f"A probe of {TRAINED} tiles a class labels {np.mean(right):.3f} of the mosaics' patches correctly.")
     header = ["C", "patches that agree", "named by other mosaics", "ARI / AMI once named", f"F1 {', '.join(tiles)}"]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
     from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
+    from panther.explain.concordance.make import concordance
     from panther.explain.maps import make_map
     from panther.models.predict import predict
     from panther.models.train import train
@@ -69,6 +70,7 @@ _HOMES = {
     "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
     "choose_c": "panther.prototypes.choose",
+    "concordance": "panther.explain.concordance.make",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.aggregators.cohort",
     "extract": "panther.encoders.extract",
@@ -104,6 +106,7 @@ __all__ = [
     "attribute",
     "build",
     "choose_c",
+    "concordance",
     "embed",
     "embed_cohort",
     "extract",

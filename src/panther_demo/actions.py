@@ -41,7 +41,7 @@ def study_file(folder: Path, name: str, features: Path, full: bool) -> str:
 
 def name_prototypes(folder: Path, features: Path) -> str:
     """Names of the prototypes by the drawn tissue, and every patch's true tissue."""
-    from panther.explain.concordance.mathematics import adjusted_rand
+    from panther.explain.concordance.agreement import adjusted_rand
     from panther.storage.prototypes import load_prototypes
 
     prototypes = load_prototypes(folder / "prototypes.safetensors")

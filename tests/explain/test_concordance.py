@@ -18,8 +18,7 @@ from sklearn.metrics import (
 )
 
 from panther.errors import InputError
-from panther.explain.concordance.labels import read_labels, tissue_of
-from panther.explain.concordance.mathematics import (
+from panther.explain.concordance.agreement import (
     UNKNOWN,
     adjusted_information,
     adjusted_rand,
@@ -30,7 +29,9 @@ from panther.explain.concordance.mathematics import (
     majority,
     match_tumour,
     rank_correlation,
+    tissue_of,
 )
+from panther.explain.concordance.labels import read_labels
 from panther.storage.readers import open_bag
 
 
@@ -93,6 +94,7 @@ def test_the_tumour_prototype_is_the_heaviest_and_is_judged_as_scipy_and_scikit_
     rows[:, 2] += np.nan_to_num(probability)
     rows /= rows.sum(1, keepdims=True)
     match = match_tumour(rows, np.array([0.5, 0.1, 0.3, 0.1]), probability, [1, 2])
+    assert match is not None
     known, positive = probability[20:], probability[20:] >= 0.5
     assert (match.prototype, match.weight) == (2, 0.3)
     assert match.auroc == pytest.approx(roc_auc_score(positive, rows[20:, 2]))
@@ -104,6 +106,7 @@ def test_the_tumour_prototype_is_the_heaviest_and_is_judged_as_scipy_and_scikit_
 
 def test_numbers_that_are_not_defined_are_none() -> None:
     match = match_tumour(np.ones((4, 1)), np.ones(1), np.zeros(4), [0])
+    assert match is not None
     assert (match.auroc, match.spearman, match.saturated) == (None, None, 1.0)
     assert rank_correlation(np.arange(3), np.ones(3)) is None
 
@@ -134,8 +137,8 @@ def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(t
     bag = open_bag(write_bag(tmp_path / "007.h5", np.ones((3, 2)), np.array([[0, 0], [SIDE, 0], [0, SIDE]])))
     labels = read_labels(labels_file(tmp_path, f"007.svs,{SIDE},0,tumour\n007,0,{SIDE}.0,fat\nother,0,0,fat\n"))
     assert labels.classes == ("fat", "tumour")
-    assert tissue_of(labels.of(bag)).tolist() == [UNKNOWN, 1, 0]
-    assert labels.told()["labels"] == 3
+    assert tissue_of(labels.label(bag)).tolist() == [UNKNOWN, 1, 0]
+    assert labels.to_dict()["labels"] == 3
 
 
 @pytest.mark.parametrize(
@@ -155,11 +158,11 @@ def test_labels_that_cannot_be_used_are_one_sentence(tmp_path: Path, rows: str, 
 def test_labels_of_other_places_or_slides_are_refused_with_an_example(tmp_path: Path) -> None:
     bag = open_bag(write_bag(tmp_path / "s.h5", np.ones((2, 2)), np.array([[10, 10], [70, 10]])))
     with pytest.raises(InputError, match=r"none of the 2 labels of s lies on a patch, e.g. \(5, 5\).*\(10, 10\)"):
-        read_labels(labels_file(tmp_path, "s,5,5,a\ns,6,6,b\n")).of(bag)
+        read_labels(labels_file(tmp_path, "s,5,5,a\ns,6,6,b\n")).label(bag)
     with pytest.raises(InputError, match="no row is of the slide s"):
-        read_labels(labels_file(tmp_path, "t,5,5,a\nt,6,6,b\n")).of(bag)
+        read_labels(labels_file(tmp_path, "t,5,5,a\nt,6,6,b\n")).label(bag)
     with pytest.raises(InputError, match="no label column"):
         read_labels(labels_file(tmp_path, "s,1,1,a\n", "slide_id,x,y,class"))
     torch.save(torch.ones(2, 2), tmp_path / "n.pt")
     with pytest.raises(InputError, match="no coordinates"):
-        read_labels(labels_file(tmp_path, "n,5,5,a\nn,6,6,b\n")).of(open_bag(tmp_path / "n.pt"))
+        read_labels(labels_file(tmp_path, "n,5,5,a\nn,6,6,b\n")).label(open_bag(tmp_path / "n.pt"))

@@ -29,7 +29,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner) -> Path:
-    """A painted slide, its prototypes, a probe of its colours, the true labels of its patches."""
+    """A painted slide, its prototypes, a tissue classifier of its colours, the true labels of its patches."""
     write_slide(tmp_path)
     rng = np.random.default_rng(0)
     (tmp_path / "tiles").mkdir()
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner) -> Path
     rows = [f"s,{x},{y},{CLASSES[t - 1]}" for (x, y), t in zip(places.tolist(), tissue, strict=True)]
     (tmp_path / "labels.csv").write_text("slide_id,x,y,label\n" + "\n".join(rows))
     monkeypatch.chdir(tmp_path)
-    run("tissue-classifier", "tiles", "-o", "probe.safetensors")
+    run("tissue-classifier", "tiles", "-o", "classifier.safetensors")
     return tmp_path
 
 
@@ -60,7 +60,7 @@ def table(path: str) -> list[dict[str, str]]:
 
 
 def test_prototypes_get_the_classes_they_were_made_from_and_every_file_says_so(folder: Path, run: Runner) -> None:
-    out, _ = run(*usual("--classifier", "probe.safetensors", "--slides", "s.tif", "--max-side", 300))
+    out, _ = run(*usual("--classifier", "classifier.safetensors", "--slides", "s.tif", "--max-side", 300))
     found = told()
     assert [one["class"] for one in found["prototypes"]] == list(CLASSES)  # type: ignore[attr-defined]
     assert [one["class_of_centroid"] for one in found["prototypes"]] == list(CLASSES)  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def test_true_labels_agree_with_the_known_regions(folder: Path, run: Runner) -> 
 
 
 def test_the_same_input_gives_the_same_bytes(folder: Path, run: Runner) -> None:
-    how = ("--classifier", "probe.safetensors", "--positive", "nest", "--slides", "s.tif", "--max-side", 200)
+    how = ("--classifier", "classifier.safetensors", "--positive", "nest", "--slides", "s.tif", "--max-side", 200)
     run(*usual(*how))
     shutil.move("a", "b")
     run(*usual(*how))
@@ -101,7 +101,9 @@ def test_the_same_input_gives_the_same_bytes(folder: Path, run: Runner) -> None:
 def test_tumour_is_drawn_beside_its_prototype_and_enlarged_where_it_lies(
     folder: Path, run: Runner, image: tuple[str, ...]
 ) -> None:
-    out, _ = run(*usual("--classifier", "probe.safetensors", "--positive", "nest", *image, "--max-side", 300, "--json"))
+    out, _ = run(
+        *usual("--classifier", "classifier.safetensors", "--positive", "nest", *image, "--max-side", 300, "--json")
+    )
     slide = json.loads(out)["slides"][0]
     assert slide["tumour_prototype"] == 1
     assert slide["tumour_auroc"] > 0.95
@@ -111,12 +113,12 @@ def test_tumour_is_drawn_beside_its_prototype_and_enlarged_where_it_lies(
     yellow = (pixels[..., 0] > 150) & (pixels[..., 1] > 130) & (pixels[..., 2] < 130)  # viridis at 1, over any image
     half = len(pixels) // 2
     assert yellow[half:].mean() > 2 * yellow[:half].mean() > 0  # the enlarged row shows more of it
-    run(*usual("--classifier", "probe.safetensors", "--positive", "nest", *image, "--region", "300,300,200,200"))
-    run(*usual("--classifier", "probe.safetensors", "--positive", "nest", "--region", "9000,9000,9,9"), code=2)
+    run(*usual("--classifier", "classifier.safetensors", "--positive", "nest", *image, "--region", "300,300,200,200"))
+    run(*usual("--classifier", "classifier.safetensors", "--positive", "nest", "--region", "9000,9000,9,9"), code=2)
 
 
 def test_saturated_posteriors_are_noted_and_a_temperature_softens_them(folder: Path, run: Runner) -> None:
-    how = usual("--classifier", "probe.safetensors", "--positive", "nest", "--no-maps")
+    how = usual("--classifier", "classifier.safetensors", "--positive", "nest", "--no-maps")
     _, err = run(*how)
     assert "in 3 dimensions they saturate" in err
     before = told()["slides"][0]["tumour_saturated"]  # type: ignore[index]
@@ -127,10 +129,10 @@ def test_saturated_posteriors_are_noted_and_a_temperature_softens_them(folder: P
 
 def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(folder: Path, run: Runner) -> None:
     Path("n.yaml").write_text("C0: nest, loose\nC1: something else\n")
-    run(*usual("--classifier", "probe.safetensors", "--positive", "nest", "--names", "n.yaml", "--no-maps"))
+    run(*usual("--classifier", "classifier.safetensors", "--positive", "nest", "--names", "n.yaml", "--no-maps"))
     assert told()["tumour_prototypes"] == [0, 1]  # C1's name mentions no class, so its class speaks
     Path("n.yaml").write_text("C0: nest\nC1: disc\n")
-    run(*usual("--classifier", "probe.safetensors", "--positive", "nest", "--names", "n.yaml", "--no-maps"))
+    run(*usual("--classifier", "classifier.safetensors", "--positive", "nest", "--names", "n.yaml", "--no-maps"))
     assert told()["tumour_prototypes"] == [0]
     assert read_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
 
@@ -155,7 +157,7 @@ def test_only_a_name_that_begins_with_a_whole_class_makes_a_prototype_tumour(fol
 def test_naming_by_centroids_that_have_no_class_is_refused_before_slides_are_counted(folder: Path, run: Runner) -> None:
     write_bag(folder / "s.h5", np.zeros((0, 3)), np.zeros((0, 2), int))  # counting would fail on it
     _, err = run(*usual("--patch-labels", "labels.csv", "--class-from", "centroid"), code=2)
-    assert "--class-from centroid needs a probe" in err
+    assert "--class-from centroid needs a tissue classifier" in err
 
 
 def test_when_no_slide_can_be_drawn_the_reason_told_is_why(folder: Path, run: Runner) -> None:
@@ -164,7 +166,7 @@ def test_when_no_slide_can_be_drawn_the_reason_told_is_why(folder: Path, run: Ru
     write_bag(folder / "f" / "empty.h5", np.zeros((0, 3)), np.zeros((0, 2), int))  # fails when it is counted
     Path("images").mkdir()
     Path("images/s.tif").write_bytes(b"no image")  # fails when it is drawn
-    how = ("--classifier", "probe.safetensors", "--slides", "images")
+    how = ("--classifier", "classifier.safetensors", "--slides", "images")
     _, err = run("concordance", "f", "-p", "p.safetensors", "-o", "a", *how, code=2)
     assert "None of the 2 slides can be used." in err
     assert "s.tif" in err
@@ -178,8 +180,8 @@ def test_a_folder_goes_on_after_a_bad_slide_and_slides_without_coordinates_are_c
     shutil.copy("s.h5", "f/s.h5")
     write_bag(folder / "f" / "bare.h5", COLOURS[[1, 2]] / 10.0, None)
     write_bag(folder / "f" / "empty.h5", np.zeros((0, 3)), np.zeros((0, 2), int))
-    probe = ("--classifier", "probe.safetensors", "--positive", "nest")
-    out, _ = run("concordance", "f", "-p", "p.safetensors", "-o", "a", *probe, "--json", "--max-side", 100, code=1)
+    classifier = ("--classifier", "classifier.safetensors", "--positive", "nest")
+    out, _ = run("concordance", "f", "-p", "p.safetensors", "-o", "a", *classifier, "--json", "--max-side", 100, code=1)
     found = json.loads(out)
     assert [slide["slide"] for slide in found["slides"]] == ["bare", "s"]
     assert found["slides"][0]["accuracy"] == 1
@@ -194,18 +196,21 @@ def test_requests_that_make_no_sense_are_one_sentence(folder: Path, run: Runner)
         assert err.count("\n") == 1
         assert not Path("a").exists()
 
-    probe = ("--classifier", "probe.safetensors")
+    classifier = ("--classifier", "classifier.safetensors")
     refused("one of them", *usual())
-    refused("one of them", *usual(*probe, "--patch-labels", "labels.csv"))
-    refused("no class 'tumour'; the classes are band, disc, nest", *usual(*probe, "--positive", "tumour"))
-    refused("but not all", *usual(*probe, "--positive", "band,disc,nest"))
-    refused("--class-from is members or centroid", *usual(*probe, "--class-from", "eye"))
-    refused("--region", *usual(*probe, "--region", "1,2,3,4"))
-    refused("is not understood", *usual(*probe, "--positive", "nest", "--region", "1,2,3"))
-    refused("not a tissue probe", *usual("--classifier", "p.safetensors"))
-    refused("--class-from centroid needs a probe", *usual("--patch-labels", "labels.csv", "--class-from", "centroid"))
+    refused("one of them", *usual(*classifier, "--patch-labels", "labels.csv"))
+    refused("no class 'tumour'; the classes are band, disc, nest", *usual(*classifier, "--positive", "tumour"))
+    refused("but not all", *usual(*classifier, "--positive", "band,disc,nest"))
+    refused("--class-from is members or centroid", *usual(*classifier, "--class-from", "eye"))
+    refused("--region", *usual(*classifier, "--region", "1,2,3,4"))
+    refused("is not understood", *usual(*classifier, "--positive", "nest", "--region", "1,2,3"))
+    refused("not a tissue classifier", *usual("--classifier", "p.safetensors"))
+    refused(
+        "--class-from centroid needs a tissue classifier",
+        *usual("--patch-labels", "labels.csv", "--class-from", "centroid"),
+    )
     save_prototypes(Prototypes(torch.zeros(2, 3), encoder="uni"), folder / "p.safetensors")
-    refused("The prototypes: 3 features of the encoder 'uni'", *usual(*probe))
+    refused("The prototypes: 3 features of the encoder 'uni'", *usual(*classifier))
     Path("labels.csv").write_text("slide_id,x,y,label\ns,1,1,a\ns,2,2,b\n")
     save_prototypes(Prototypes(torch.zeros(2, 3), encoder="mean"), folder / "p.safetensors")
     refused("lies on a patch", *usual("--patch-labels", "labels.csv"))
@@ -246,7 +251,7 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
         (tmp_path / "tiles" / name).mkdir(parents=True)
         for file in files[:6]:
             shutil.copy(file, tmp_path / "tiles" / name)
-    run("tissue-classifier", "tiles", "-o", "probe.safetensors", "-j", 1, "--folds", 2)
+    run("tissue-classifier", "tiles", "-o", "classifier.safetensors", "-j", 1, "--folds", 2)
     corners, classes = write_mosaic(tmp_path / "m.tif", ["nnnnn", "nsssn", "nsssn", "nnnnn"], pools)
     with open_slide(tmp_path / "m.tif") as slide:
         spec = patch_spec(slide, TILE, 0.5)
@@ -260,7 +265,7 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
         )
     run("prototypes", "m.h5", "-o", "p.safetensors", "-C", 3, "-j", 1)
     common = ("concordance", "m.h5", "-p", "p.safetensors", "-o", "a")
-    run(*common, "--classifier", "probe.safetensors", "--slides", "m.tif", "--positive", "scc", "--max-side", 300)
+    run(*common, "--classifier", "classifier.safetensors", "--slides", "m.tif", "--positive", "scc", "--max-side", 300)
     found = told()
     assert found["agreement"]["accuracy"] >= 0.85  # type: ignore[index]
     assert found["slides"][0]["tumour_auroc"] >= 0.9  # type: ignore[index]

@@ -7,14 +7,19 @@ from typing import Any
 
 import matplotlib.figure
 import numpy as np
+import pandas as pd
 import pytest
-from known_regions import write_slide
+from known_regions import SIDE, tissue_at, write_slide
 
 import panther
 from panther.errors import InputError
 from panther.execution import open_work
 
-DOORS = {"make_map": "panther.explain.maps"}
+DOORS = {
+    "concordance": "panther.explain.concordance.make",
+    "make_atlas": "panther.explain.atlas.make",
+    "make_map": "panther.explain.maps",
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +77,35 @@ def test_one_image_finds_its_features_among_others(slide: Path, tmp_path: Path) 
     (tmp_path / "s.h5").rename(tmp_path / "u.h5")
     with pytest.raises(InputError, match="no features of the slide s among the 2 given"):
         panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")
+
+
+def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide: Path, tmp_path: Path) -> None:
+    bag, prototypes = parts(slide)
+    table = pd.DataFrame({"slide_id": ["s"], "case_id": ["007"], "group": ["x"]})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    here = panther.make_atlas([bag], prototypes, {"s": slide / "s.tif"}, table, {0: "disc"}, groups=["group"])
+    files = (slide / "s.h5", slide / "p.safetensors", slide / "s.tif", tmp_path / "t.csv")
+    there = panther.make_atlas(*files, groups=["group"], output=tmp_path / "a")
+    assert here.patients == there.patients == ("007",)
+    assert here.exemplars == there.exemplars
+    assert here.title(0) == "C0 disc"
+    assert here.files == ()
+    assert tmp_path / "a" / "atlas.json" in there.files
+
+
+def test_concordance_takes_labels_of_a_data_frame_and_workers_give_the_same_numbers(
+    slide: Path, tmp_path: Path
+) -> None:
+    bag, prototypes = parts(slide)
+    tissue = tissue_at(*(bag.coords + SIDE / 2).T)
+    labels = pd.DataFrame({"slide_id": "s", "x": bag.coords[:, 0], "y": bag.coords[:, 1], "label": tissue})
+    here = panther.concordance([bag], prototypes, patch_labels=labels, positive=["2"])
+    with open_work(2) as work:
+        there = panther.concordance(
+            slide / "s.h5", prototypes, patch_labels=labels, positive=["2"], output=tmp_path / "a", work=work
+        )
+    assert here.agreement.accuracy == there.agreement.accuracy > 0.9
+    assert here.classes.tumour == (1,)
+    assert here.slides["s"].tumour == there.slides["s"].tumour
+    assert [file.name for file in there.files][-2:] == ["s.classes.png", "s.tumour.png"]
+    assert here.files == ()

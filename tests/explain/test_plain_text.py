@@ -24,7 +24,7 @@ from panther.explain.attribution import draw as attributed
 from panther.explain.attribution.charts import draw_cohort
 from panther.explain.attribution.model import Attribution
 from panther.explain.concordance import draw as agreed
-from panther.explain.concordance.mathematics import match_tumour
+from panther.explain.concordance.agreement import match_tumour
 from panther.explain.geometry import blank_view, grid
 from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap

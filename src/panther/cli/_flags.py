@@ -12,15 +12,12 @@ _PARAMETER = re.compile(r"`([a-z][a-z0-9_]*)=([^`]*)`")
 # where an option is not the parameter's name with dashes; for one command alone, with its name
 _OPTIONS: dict[str | tuple[str, str], str] = {
     "any_resolution": "--allow-mixed-resolution",
-    "by": "--class-from",
     "by_patient": "--level patient",
     "formats": "--format",
     "groups": "--group",
     "k": "-k",
-    "labels": "--patch-labels",
     "mpp_table": "--slide-mpp-table",
     "n_prototypes": "-C",
-    "probe": "--classifier",
     "site": "--site-column",
     "slide": "--slides",
     ("convert", "mpp"): "--slide-mpp",

@@ -1,16 +1,13 @@
 """`panther tissue-classifier` and `panther concordance`: prototypes beside tissue classes."""
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._parsers import parse_settings
-
-BY = ("members", "centroid")
 
 
 def train_classifier(
@@ -35,48 +32,44 @@ def train_classifier(
 ) -> None:
     """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated."""
     from panther.encoders.pipeline import ExtractSettings
-    from panther.explain.concordance.probe import ProbeSettings, fit_probe
-    from panther.explain.concordance.probe_file import save_probe
-    from panther.explain.concordance.probe_tiles import holds_features
-    from panther.explain.concordance.told import probe_lines, probe_notes
-    from panther.storage.inputs import check_output
+    from panther.explain.concordance import ClassifierSettings, train_tissue_classifier
+    from panther.explain.concordance.text import classifier_lines, classifier_notes
 
-    settings = ProbeSettings(per_class, folds, seed)
-    check_output(output, tiles, tiles.rglob("*"), weights)
-    failures: dict[str, str] = {}
-    if holds_features(tiles):
-        labelled = _features(tiles, settings, encoder)
-    else:
-        how = (encoder or "lite0", weights, common.checked_device(device), precision)
-        labelled, failures = _encoded(tiles, settings, output, how, ExtractSettings(batch, workers))
-    probe = fit_probe(labelled, settings)
-    save_probe(probe, output)
-    result: dict[str, Any] = {
-        "output": str(output),
-        "classes": list(probe.classes),
-        "encoder": probe.encoder,
-        "dim": probe.dim,
-    }
-    result |= {"hash": probe.content_hash(), "settings": dict(probe.settings), **probe.evaluation}
-    common.report(result, probe_lines(probe, output), failures, as_json=as_json, notes=probe_notes(probe))
+    found, failures = train_tissue_classifier(
+        tiles,
+        output,
+        ClassifierSettings(per_class, folds, seed),
+        encoder=encoder,
+        extract=ExtractSettings(batch, workers),
+        weights=weights,
+        device=common.checked_device(device),
+        precision=precision,
+    )
+    about = {"classes": list(found.classes), "encoder": found.encoder, "dim": found.dim}
+    result = {"output": str(output), **about, "hash": found.content_hash(), "settings": dict(found.settings)}
+    common.report(
+        {**result, **found.evaluation},
+        classifier_lines(found, output),
+        failures,
+        as_json=as_json,
+        notes=classifier_notes(found),
+    )
 
 
 def compare(
     features: opt.FeaturesArgument,
     prototypes: opt.PrototypesOption,
     output: opt.FolderOption,
-    probe: Annotated[Path | None, typer.Option("--classifier", help="File of `panther tissue-classifier`.")] = None,
-    labels: Annotated[
-        Path | None, typer.Option("--patch-labels", help="Instead: CSV of patches, slide_id,x,y,label.")
-    ] = None,
+    classifier: Annotated[Path | None, typer.Option(help="File of `panther tissue-classifier`.")] = None,
+    patch_labels: Annotated[Path | None, typer.Option(help="Instead: CSV of patches, slide_id,x,y,label.")] = None,
     positive: Annotated[
         str | None, typer.Option(help="Classes that are tumour, e.g. aca,scc: its heatmaps side by side.")
     ] = None,
     slides: opt.SlidesOption = None,
     names: opt.NamesOption = None,
-    by: Annotated[
-        str, typer.Option("--class-from", help="What gives a prototype its class: members (majority) or centroid.")
-    ] = BY[0],
+    class_from: Annotated[
+        str, typer.Option(help="What gives a prototype its class: members (majority) or centroid.")
+    ] = "members",
     region: Annotated[
         str | None, typer.Option(help="Part to enlarge, x,y,w,h at level 0; else where most tumour is.")
     ] = None,
@@ -88,137 +81,43 @@ def compare(
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     max_side: opt.MaxSideOption = 768,
+    workers: opt.WorkersOption = 0,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
-    from panther.aggregators import build
-    from panther.explain.concordance.cohort import ConcordanceSettings, centroid_classes
-    from panther.explain.concordance.write import WRITTEN
-    from panther.explain.jobs import slide_jobs
-    from panther.explain.names import read_names
+    from panther.explain.concordance import concordance
+    from panther.explain.concordance.text import concordance_lines
+    from panther.explain.concordance.write import to_dict
     from panther.explain.scene import MapSettings
     from panther.storage.bags import list_bags
-    from panther.storage.inputs import check_output_folder
-    from panther.storage.prototypes import load_prototypes
 
-    centroids = load_prototypes(prototypes)
     options = parse_settings(setting, preset=preset)
-    build(method, centroids, options)  # refuses a setting that is not there before the work
-    source = _source(probe, labels)
-    named = read_names(names, len(centroids)) if names else {}
-    drawn = MapSettings(method, options, named, max_side, slide_mpp)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    jobs, problems = slide_jobs(listing.refs, slides), dict(listing.problems)
-    chosen = _positive(positive, source.classes)
-    question = ConcordanceSettings(
-        centroids, source, drawn, chosen, _by(by), _region(region, bool(chosen and maps), len(jobs))
-    )
-    centroid_classes(question)  # refuses a probe of another encoder, and --class-from centroid where that cannot be
-    given = [file for job in jobs for file in (*job.ref.files, job.image)]
-    check_output_folder(output, WRITTEN, given, prototypes, probe, labels, names)
-    _run(question, jobs, problems, output, maps, as_json)
-
-
-def _run(question: Any, jobs: list[Any], failures: dict[str, str], output: Path, maps: bool, as_json: bool) -> None:
-    from panther.explain.concordance.cohort import Cohort, count_slide, look_at, name_prototypes
-    from panther.explain.concordance.told import cohort_lines
-    from panther.explain.concordance.write import saturation_note, tell, write_cohort
-
-    counted = _over(partial(count_slide, question=question), jobs, failures, "counting")
-    naming = name_prototypes(list(counted.values()), question)
-    used = [(job, counted[job.sample]) for job in jobs if job.sample in counted]
-    look = partial(look_at, question=question, naming=naming, folder=output if maps else None)
-    looked = _over(look, used, failures, "looking")
-    cohort = Cohort(question, tuple(counted.values()), naming, {one.slide: one for one in looked.values()})
-    notes = [note for one in looked.values() for note in one.notes]
-    if question.positive and not any(one.tumour for one in looked.values()):
-        notes.append("No prototype is of a positive class, so there is no tumour prototype to compare.")
-    notes += [note for note in (saturation_note(cohort),) if note]
-    files = write_cohort(cohort, output, notes)
-    files += [file for one in looked.values() for file in one.files]
-    result = {"output": str(output), "files": [str(file) for file in files], **tell(cohort, notes)}
-    common.report(result, cohort_lines(cohort, output, len(files)), failures, as_json=as_json, notes=notes)
-
-
-def _over(function: Any, jobs: list[Any], failures: dict[str, str], what: str) -> dict[str, Any]:
-    """Outcome of each slide by name; reasons of those that failed are added to ``failures``."""
-    from panther.errors import InputError
-    from panther.execution import collect, open_work
-
-    with open_work(1, track=common.track) as work:
-        done, own = collect(function, jobs, what, work)
-    failures.update(own)
-    if not done:
-        # of this pass first: a slide that failed before is not why all that were left fail now
-        reason = next(iter((own or failures).values()), "No file holds features.")
-        raise InputError(reason if len(failures) < 2 else f"None of the {len(failures)} slides can be used. {reason}")
-    return done
-
-
-def _features(tiles: Path, settings: Any, encoder: str | None) -> Any:
-    from dataclasses import replace
-
-    from panther.encoder_names import same_encoder
-    from panther.errors import InputError
-    from panther.explain.concordance.probe_tiles import read_features
-
-    labelled = read_features(tiles, settings.per_class, settings.seed)
-    if not same_encoder(encoder, labelled.encoder):
-        raise InputError(f"{tiles}: the features are of {labelled.encoder!r}, not of {encoder!r}; leave --encoder out.")
-    return replace(labelled, encoder=labelled.encoder or encoder)
-
-
-def _encoded(tiles: Path, settings: Any, output: Path, how: tuple[Any, ...], extract: Any) -> Any:
-    """Labelled tiles of images, and failures; what a killed run had encoded lies hidden beside the output."""
-    from panther.encoders import load_encoder
-    from panther.encoders.extract import partial_folder
-    from panther.encoders.pipeline import Pipeline
-    from panther.explain.concordance.probe_tiles import encode_images, find_images
-
-    images = find_images(tiles, settings.per_class, settings.seed)  # refuses before anything is loaded
-    name, weights, device, precision = how
-    with Pipeline(load_encoder(name, weights, device=device, precision=precision), extract) as pipeline:
-        return encode_images(images, pipeline, partial_folder(output))
-
-
-def _source(probe: Path | None, labels: Path | None) -> Any:
-    from panther.errors import InputError
-    from panther.explain.concordance.labels import ProbeLabels, read_labels
-    from panther.explain.concordance.probe_file import load_probe
-
-    if (probe is None) == (labels is None):
-        raise InputError(
-            "Give --classifier (a file of `panther tissue-classifier`) or --patch-labels (a CSV of patches), one of them."
+    with common.open_work(workers, listing.refs) as work:
+        found = concordance(
+            listing,
+            prototypes,
+            classifier,
+            patch_labels,
+            slides,
+            names,
+            output,
+            positive=[] if positive is None else [name.strip() for name in positive.split(",")],
+            class_from=class_from,
+            region=_region(region),
+            maps=maps,
+            settings=MapSettings(method, options, max_side=max_side, slide_mpp=slide_mpp),
+            work=work,
         )
-    return read_labels(labels) if labels else ProbeLabels(load_probe(probe), probe)  # type: ignore[arg-type]
+    result = {"output": str(output), "files": [str(file) for file in found.files], **to_dict(found)}
+    common.report(result, concordance_lines(found, output), found.failures, as_json=as_json, notes=found.notes)
 
 
-def _positive(text: str | None, classes: tuple[str, ...]) -> tuple[int, ...]:
-    from panther.errors import InputError
-
-    asked = [name.strip() for name in (text or "").split(",") if name.strip()]
-    unknown = [name for name in asked if name not in classes]
-    if unknown or (text is not None and not asked) or len(set(asked)) == len(classes):
-        wrong = f"there is no class {unknown[0]!r}" if unknown else "some classes, but not all, must be positive"
-        raise InputError(f"--positive {text}: {wrong}; the classes are {', '.join(classes)}.")
-    return tuple(sorted({classes.index(name) for name in asked}))
-
-
-def _by(text: str) -> str:
-    from panther.errors import InputError
-
-    if text not in BY:
-        raise InputError(f"--class-from is {' or '.join(BY)}, not {text!r}.")
-    return text
-
-
-def _region(text: str | None, drawn: bool, slides: int) -> tuple[float, float, float, float] | None:
+def _region(text: str | None) -> tuple[float, ...] | None:
     from panther.errors import InputError
 
     if text is None:
         return None
-    if not drawn or slides != 1:
-        raise InputError("--region enlarges a part of one slide's heatmaps: give one feature file, and --positive.")
     try:
         x, y, w, h = (float(number) for number in text.split(","))
     except ValueError:

@@ -1,17 +1,28 @@
-"""Concordance: how far unsupervised prototypes agree with tissue classes, of a probe trained on labelled tiles or of people."""
+"""Concordance: how far unsupervised prototypes agree with tissue classes, of a classifier trained on labelled tiles or of people."""
 
-from panther.explain.concordance.mathematics import Agreement, TumourMatch, agreement, match_tumour
-from panther.explain.concordance.probe import ProbeSettings, TissueProbe, fit_probe
-from panther.explain.concordance.probe_file import load_probe, save_probe
+from panther.explain.concordance.agreement import Agreement, TumourMatch, agreement, match_tumour
+from panther.explain.concordance.compare import Concordance
+from panther.explain.concordance.make import concordance
+from panther.explain.concordance.tissue_classifier import (
+    ClassifierSettings,
+    TissueClassifier,
+    fit_classifier,
+    load_classifier,
+    save_classifier,
+)
+from panther.explain.concordance.train import train_tissue_classifier
 
 __all__ = [
     "Agreement",
-    "ProbeSettings",
-    "TissueProbe",
+    "ClassifierSettings",
+    "Concordance",
+    "TissueClassifier",
     "TumourMatch",
     "agreement",
-    "fit_probe",
-    "load_probe",
+    "concordance",
+    "fit_classifier",
+    "load_classifier",
     "match_tumour",
-    "save_probe",
+    "save_classifier",
+    "train_tissue_classifier",
 ]

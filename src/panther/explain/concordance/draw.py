@@ -13,7 +13,7 @@ from panther.charts.prototypes import class_table
 from panther.charts.style import short
 from panther.errors import InputError
 from panther.explain import draw, palette
-from panther.explain.concordance.mathematics import UNKNOWN, TumourMatch, Window, densest_window
+from panther.explain.concordance.agreement import UNKNOWN, TumourMatch, Window, densest_window
 from panther.explain.geometry import View
 from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
@@ -48,7 +48,7 @@ def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) ->
 
 @dataclass(frozen=True)
 class TumourMap:
-    """One slide's tumour: by the probe, and by the posterior of a prototype."""
+    """One slide's tumour: by the classes' probability, and by the posterior of a prototype."""
 
     found: SlideMap
     probability: np.ndarray  # (N,), NaN where nothing is known
@@ -59,8 +59,8 @@ class TumourMap:
 
 
 @draw.plain_text
-def draw_tumour(heat: TumourMap, settings: MapSettings, told: str) -> Any:
-    """Original, probability of the classes ``told``, posterior of the tumour's prototype and of all of them, where there are more.
+def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
+    """Original, probability of the classes ``positive``, posterior of the tumour's prototype and of all of them, where there are more.
 
     Below them a window is enlarged. Returns a matplotlib figure.
     """
@@ -70,7 +70,7 @@ def draw_tumour(heat: TumourMap, settings: MapSettings, told: str) -> Any:
     maps = [one for found in (whole, near) for one in _panels(found, heat)]
     pictures = [found.view.background if plain else heat_pixels(found, 0) for found, plain in maps]
     sheet = draw.Sheet(pictures, 0, unit, rows=2)
-    for number, text in enumerate(_titles(heat, told, not whole.view.blank)):
+    for number, text in enumerate(_titles(heat, positive, not whole.view.blank)):
         sheet.title(number, text)
     for row, found in enumerate((whole, near)):
         part = copy(sheet)  # the rows have scale bars of their own
@@ -122,17 +122,17 @@ def _panels(found: SlideMap, heat: TumourMap) -> list[tuple[SlideMap, bool]]:
     """Pictures of one row: a map and whether its image alone is shown. Patches without a label are left out of theirs."""
     known = np.isfinite(heat.probability)
     grid = found.grid._replace(cells=found.grid.cells[known], layer=found.grid.layer[known])
-    probe = replace(found, grid=grid, assignment=heat.probability[known, None])
+    labelled = replace(found, grid=grid, assignment=heat.probability[known, None])
     shown = [[heat.match.prototype], *([list(heat.tumour)] if len(heat.tumour) > 1 else [])]
     posteriors = [replace(found, assignment=found.assignment[:, columns].sum(1, keepdims=True)) for columns in shown]
-    return [*([] if found.view.blank else [(found, True)]), (probe, False), *((one, False) for one in posteriors)]
+    return [*([] if found.view.blank else [(found, True)]), (labelled, False), *((one, False) for one in posteriors)]
 
 
-def _titles(heat: TumourMap, told: str, image: bool) -> list[str]:
+def _titles(heat: TumourMap, positive: str, image: bool) -> list[str]:
     match = heat.match
     number, _, name = heat.found.title(match.prototype).partition(" ")
     # what is cut off where the picture is narrow comes last
-    titles = [f"{told}: dark 0, yellow 1"]
+    titles = [f"{positive}: dark 0, yellow 1"]
     titles.append(f"posterior of {number} (π {match.weight:.3f}): {_scores(match.auroc, match.dice)} {name}".rstrip())
     if len(heat.tumour) > 1:
         titles.append(f"of the {len(heat.tumour)} tumour prototypes: {_scores(match.auroc_all, match.dice_all)}")
@@ -168,7 +168,7 @@ def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
 
 
 def _densest(heat: TumourMap, view: View) -> Window:
-    """Window with the most tumour by the probe, a part of the picture."""
+    """Window with the most tumour, a part of the picture."""
     extent = np.array(view.size) / view.scale
     part = min(1.0, max(ZOOM, FEWEST * heat.found.grid.pitch / float(extent.min())))
     across, down = (extent * part).tolist()

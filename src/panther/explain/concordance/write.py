@@ -8,9 +8,9 @@ import numpy as np
 
 from panther.charts.style import save
 from panther.explain import palette
-from panther.explain.concordance.cohort import Cohort, tumour_prototypes
+from panther.explain.concordance.agreement import UNKNOWN, Agreement
+from panther.explain.concordance.compare import Concordance, SlideAgreement, SlideCounts
 from panther.explain.concordance.draw import class_chart
-from panther.explain.concordance.mathematics import UNKNOWN, Agreement
 from panther.explain.names import label
 from panther.storage.files import write_json, write_text
 from panther.storage.tables import write_spreadsheet
@@ -22,115 +22,117 @@ WRITTEN = ("concordance.*", "*.csv", "names.suggested.yaml", "*.classes.png", "*
 SATURATED = 0.9  # share of patches from which a note is due
 
 
-def write_cohort(cohort: Cohort, folder: Path, notes: list[str]) -> list[Path]:
+def write_concordance(found: Concordance, folder: Path) -> list[Path]:
     """Write everything that is not of one slide; returns the files."""
-    told = tell(cohort, notes)
-    write_json(folder / "concordance.json", told)
+    content = to_dict(found)
+    write_json(folder / "concordance.json", content)
     tables = {
-        "prototypes.csv": _flat(told["prototypes"]),
-        "classes.csv": _flat(told["per_class"]),
-        "slides.csv": _flat(told["slides"]),
-        "confusion.csv": _confusion(cohort),
+        "prototypes.csv": _flat(content["prototypes"]),
+        "classes.csv": _flat(content["per_class"]),
+        "slides.csv": _flat(content["slides"]),
+        "confusion.csv": _confusion(found),
     }
     for name, (header, rows) in tables.items():
         write_spreadsheet(folder / name, header, rows)
-    write_text(folder / "names.suggested.yaml", suggested_names(cohort))
-    names = [label(c, dict(cohort.question.maps.names)) for c in range(len(cohort.question.prototypes))]
-    save(class_chart(told, names).figure(), folder / "concordance.png")
+    write_text(folder / "names.suggested.yaml", suggested_names(found))
+    names = [label(c, found.settings.maps.names) for c in range(len(found.settings.prototypes))]
+    save(class_chart(content, names).figure(), folder / "concordance.png")
     return [folder / name for name in ("concordance.json", *tables, "names.suggested.yaml", "concordance.png")]
 
 
-def tell(cohort: Cohort, notes: list[str]) -> dict[str, Any]:
+def to_dict(found: Concordance) -> dict[str, Any]:
     """Plain values; None where a number is not defined."""
-    question, found = cohort.question, cohort.agreement
-    classes = question.labels.classes
+    settings, agreed, counts = found.settings, found.agreement, found.classes.counts
+    classes = settings.labels.classes
     return {
         "format": FORMAT,
         "version": __version__,
-        "source": question.labels.told(),
-        "settings": {"method": question.maps.method, **question.maps.options, "by": question.by},
-        "prototypes_hash": question.prototypes.content_hash(),
+        "source": settings.labels.to_dict(),
+        "settings": {"method": settings.maps.method, **settings.maps.options, "by": settings.class_from},
+        "prototypes_hash": settings.prototypes.content_hash(),
         "classes": [{"class": name, "colour": palette.colour(k)} for k, name in enumerate(classes)],
-        "positive": [classes[k] for k in question.positive],
-        "tumour_prototypes": tumour_prototypes(cohort.naming, question) if question.positive else [],
-        "prototypes": [_prototype(cohort, c) for c in range(len(question.prototypes))],
-        "confusion": cohort.naming.counts.tolist(),  # C x K patches
+        "positive": [classes[k] for k in settings.positive],
+        "tumour_prototypes": list(found.classes.tumour),
+        "prototypes": [_prototype(found, c) for c in range(len(settings.prototypes))],
+        "confusion": counts.tolist(),  # C x K patches
         "agreement": {
-            **_numbers(found),
-            "patches": int(cohort.naming.counts.sum()),
-            "unlabelled": sum(one.patches for one in cohort.counted) - int(cohort.naming.counts.sum()),
-            "slides": len(cohort.counted),
-            "accuracy_by": cohort.others,
-            "table": found.table.tolist(),  # K x K: rows the patch's class, columns its prototype's
+            **_numbers(agreed),
+            "patches": int(counts.sum()),
+            "unlabelled": sum(one.patches for one in found.counts) - int(counts.sum()),
+            "slides": len(found.counts),
+            "accuracy_by": found.accuracy_by,
+            "table": agreed.table.tolist(),  # K x K: rows the patch's class, columns its prototype's
         },
-        "per_class": [{"class": name, **asdict(score)} for name, score in zip(classes, found.per_class, strict=True)],
-        "slides": [_slide(cohort, number) for number in range(len(cohort.counted))],
-        "notes": notes,
+        "per_class": [{"class": name, **asdict(score)} for name, score in zip(classes, agreed.per_class, strict=True)],
+        "slides": [_slide(one, found.slides.get(one.slide)) for one in found.counts],
+        "notes": list(found.notes),
     }
 
 
-def suggested_names(cohort: Cohort) -> str:
+def suggested_names(found: Concordance) -> str:
     """YAML for --names: given names stay, others are the class, or the two commonest where none is clear."""
     import yaml
 
     lines = [
         "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
     ]
-    for c, counts in enumerate(cohort.naming.counts):
-        name = cohort.question.maps.names.get(c) or _suggested(cohort, c)
+    for c, counts in enumerate(found.classes.counts):
+        name = found.settings.maps.names.get(c) or _suggested(found, c)
         members = int(counts.sum())
-        comment = f"  # {cohort.naming.share[c]:.0%} of {members:,} patches" if members else "  # no patches"
+        comment = f"  # {found.classes.share[c]:.0%} of {members:,} patches" if members else "  # no patches"
         # a very long line: a name is never folded
         lines.append(yaml.safe_dump({f"C{c}": name}, allow_unicode=True, width=100_000).rstrip("\n") + comment + "\n")
     return "".join(lines)
 
 
-def saturation_note(cohort: Cohort) -> str | None:
+def saturation_note(found: Concordance) -> list[str]:
     """Sentence where posteriors are so near 0 and 1 that a heatmap shows only two colours."""
-    found = [one.tumour.saturated for one in cohort.looked.values() if one.tumour is not None]
-    if cohort.question.maps.method != "panther" or not found or float(np.median(found)) < SATURATED:
-        return None  # other methods' shares are hard, or are not posteriors, by design
-    return (
-        f"Posteriors are within 0.01 of 0 or 1 in {np.median(found):.0%} of a slide's patches (median): in {cohort.question.prototypes.dim} "
-        "dimensions they saturate, so the heatmap is nearly a mask (ranks still tell small from smaller); -s temperature=10 softens it."
-    )
+    parts = [one.tumour.saturated for one in found.slides.values() if one.tumour is not None]
+    # other methods' shares are hard, or are not posteriors, by design
+    if found.settings.maps.method != "panther" or not parts or float(np.median(parts)) < SATURATED:
+        return []
+    return [
+        f"Posteriors are within 0.01 of 0 or 1 in {np.median(parts):.0%} of a slide's patches (median): in {found.settings.prototypes.dim} "
+        "dimensions they saturate, so the heatmap is nearly a mask (ranks still tell small from smaller); `temperature=10` softens it."
+    ]
 
 
-def _suggested(cohort: Cohort, c: int) -> str:
-    counts, classes = cohort.naming.counts[c], cohort.question.labels.classes
-    chosen = int(cohort.naming.chosen[c])
+def _suggested(found: Concordance, c: int) -> str:
+    counts, classes = found.classes.counts[c], found.settings.labels.classes
+    chosen = int(found.classes.chosen[c])
     if chosen == UNKNOWN or not counts.sum():
         return classes[chosen] if chosen != UNKNOWN else ""
     other = int(np.argsort(-counts, kind="stable")[0 if counts.argmax() != chosen else 1])
-    mixed = cohort.naming.share[c] < PURE and counts[other] > 0
+    mixed = found.classes.share[c] < PURE and counts[other] > 0
     return f"{classes[chosen]}, with {classes[other]}" if mixed else classes[chosen]
 
 
-def _prototype(cohort: Cohort, c: int) -> dict[str, Any]:
-    classes, naming = cohort.question.labels.classes, cohort.naming
+def _prototype(found: Concordance, c: int) -> dict[str, Any]:
+    classes, own = found.settings.labels.classes, found.classes
     return {
         "prototype": c,
-        "name": cohort.question.maps.names.get(c),
+        "name": found.settings.maps.names.get(c),
         "colour": palette.colour(c),
-        "class": _class(classes, int(naming.chosen[c])),
-        "share": float(naming.share[c]),
-        "patches": int(naming.counts[c].sum()),
-        "class_of_members": _class(classes, int(naming.members[c])),
-        "class_of_centroid": None if naming.centroid is None else _class(classes, int(naming.centroid[c])),
-        "suggested": _suggested(cohort, c) or None,
+        "class": _class(classes, int(own.chosen[c])),
+        "share": float(own.share[c]),
+        "patches": int(own.counts[c].sum()),
+        "class_of_members": _class(classes, int(own.members[c])),
+        "class_of_centroid": None if own.centroid is None else _class(classes, int(own.centroid[c])),
+        "suggested": _suggested(found, c) or None,
     }
 
 
-def _slide(cohort: Cohort, number: int) -> dict[str, Any]:
-    counted = cohort.counted[number]
-    looked = cohort.looked.get(counted.slide)
-    labelled = int(counted.counts.sum())
-    told: dict[str, Any] = {"slide": counted.slide, "patches": counted.patches, "labelled": labelled}
-    if looked is None:
-        return told
-    told |= _numbers(looked.agreement)
-    tumour = {} if looked.tumour is None else {f"tumour_{name}": value for name, value in asdict(looked.tumour).items()}
-    return told | tumour | {"files": [file.name for file in looked.files]}
+def _slide(counted: SlideCounts, judged: SlideAgreement | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "slide": counted.slide,
+        "patches": counted.patches,
+        "labelled": int(counted.counts.sum()),
+    }
+    if judged is None:
+        return row
+    tumour = {} if judged.tumour is None else asdict(judged.tumour)
+    row |= _numbers(judged.agreement) | {f"tumour_{name}": value for name, value in tumour.items()}
+    return row | {"files": [file.name for file in judged.files]}
 
 
 def _numbers(found: Agreement) -> dict[str, float | None]:
@@ -147,8 +149,8 @@ def _flat(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     return header, [["" if row.get(name) is None else row[name] for name in header] for row in rows]
 
 
-def _confusion(cohort: Cohort) -> tuple[list[str], list[list[Any]]]:
-    counts = cohort.naming.counts
+def _confusion(found: Concordance) -> tuple[list[str], list[list[Any]]]:
+    counts = found.classes.counts
     shares = counts / np.maximum(counts.sum(1), 1)[:, None]
-    header = ["prototype", "patches", *(f"share {name}" for name in cohort.question.labels.classes)]
+    header = ["prototype", "patches", *(f"share {name}" for name in found.settings.labels.classes)]
     return header, [[f"C{c}", int(counts[c].sum()), *map(float, row)] for c, row in enumerate(shares)]

@@ -1,11 +1,11 @@
-"""What the commands say about a probe and about agreement, in lines of text."""
+"""A tissue classifier and a concordance in lines of text."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from panther.explain.concordance.cohort import Cohort, SlideAgreement
-from panther.explain.concordance.probe import TissueProbe
+from panther.explain.concordance.compare import Concordance, SlideAgreement
+from panther.explain.concordance.tissue_classifier import TissueClassifier
 
 WAYS = {
     "members": "named by their members",
@@ -14,44 +14,43 @@ WAYS = {
 }
 
 
-def probe_lines(probe: TissueProbe, output: Path) -> list[str]:
-    """How well a probe does, class by class."""
-    found = probe.evaluation
-    size = max(5, *(len(name) for name in probe.classes))
+def classifier_lines(classifier: TissueClassifier, output: Path) -> list[str]:
+    """How well a classifier does, class by class."""
+    found, classes = classifier.evaluation, classifier.classes
+    size = max(5, *(len(name) for name in classes))
     together = ", slides kept together" if found["slides_kept_together"] else ""
     return [
-        f"{sum(found['tiles'].values())} tiles of {len(probe.classes)} classes -> {output} (encoder {probe.encoder})",
+        f"{sum(found['tiles'].values())} tiles of {len(classes)} classes -> {output} (encoder {classifier.encoder})",
         f"{found['folds']}-fold cross-validation{together}: accuracy {found['accuracy']:.3f}, AUROC {found['auroc']:.3f}",
         f"  {'class':<{size}} tiles recall precision  taken for",
-        *(_class_line(found, k, name, size) for k, name in enumerate(probe.classes)),
+        *(_class_line(found, k, name, size) for k, name in enumerate(classes)),
     ]
 
 
-def probe_notes(probe: TissueProbe) -> list[str]:
+def classifier_notes(classifier: TissueClassifier) -> list[str]:
     """What flatters the numbers."""
-    if probe.evaluation["slides_kept_together"]:
+    if classifier.evaluation["slides_kept_together"]:
         return []
     return [
         "Tiles of one slide may be on both sides of the cross-validation, which flatters; CLASS/SLIDE/tile.png keeps them together."
     ]
 
 
-def cohort_lines(cohort: Cohort, output: Path, files: int) -> list[str]:
+def concordance_lines(found: Concordance, output: Path) -> list[str]:
     """Agreement over the cohort, of each class, and of each slide's tumour."""
-    found = cohort.agreement
-    classes = cohort.question.labels.classes
-    shares = ", ".join(f"{value:.3f} {WAYS[way]}" for way, value in cohort.others.items() if value is not None)
-    count = len(cohort.counted)
+    agreed, count = found.agreement, len(found.counts)
+    shares = ", ".join(f"{value:.3f} {WAYS[way]}" for way, value in found.accuracy_by.items() if value is not None)
+    patches = int(found.classes.counts.sum())
     lines = [
-        f"{count} slide{'s' if count > 1 else ''}, {int(cohort.naming.counts.sum()):,} patches with a class -> {output} ({files} files)",
+        f"{count} slide{'s' if count > 1 else ''}, {patches:,} patches with a class -> {output} ({len(found.files)} files)",
         f"Patches whose prototype has their class: {shares}",
-        f"Prototypes against classes: AMI {_number(found.ami)}, ARI {_number(found.ari)}; "
-        f"once named: AMI {_number(found.ami_named)}, ARI {_number(found.ari_named)}",
+        f"Prototypes against classes: AMI {_number(agreed.ami)}, ARI {_number(agreed.ari)}; "
+        f"once named: AMI {_number(agreed.ami_named)}, ARI {_number(agreed.ari_named)}",
     ]
-    for k, (name, score) in enumerate(zip(classes, found.per_class, strict=True)):
-        mine = " ".join(f"C{c}" for c in (cohort.naming.chosen == k).nonzero()[0]) or "none"
-        lines.append(f"  {name}: {score.patches:,} patches, F1 {_number(score.f1)}, prototypes {mine}")
-    return lines + [_tumour_line(one) for one in list(cohort.looked.values())[:20] if one.tumour is not None]
+    for k, (name, score) in enumerate(zip(found.settings.labels.classes, agreed.per_class, strict=True)):
+        own = " ".join(f"C{c}" for c in (found.classes.chosen == k).nonzero()[0]) or "none"
+        lines.append(f"  {name}: {score.patches:,} patches, F1 {_number(score.f1)}, prototypes {own}")
+    return lines + [_tumour_line(one) for one in list(found.slides.values())[:20] if one.tumour is not None]
 
 
 def _tumour_line(one: SlideAgreement) -> str:

@@ -1,6 +1,7 @@
 """Labelled tiles: folders of images by class (as CRC-100K ships), or features of labelled patches."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,15 +35,6 @@ class LabelledTiles:
     groups: np.ndarray | None = None  # (n,) slide of each tile, where it is known
 
 
-@dataclass(frozen=True)
-class TileImages:
-    """Chosen images of a folder, before they are encoded."""
-
-    folder: Path
-    names: tuple[str, ...]  # class/.../tile.png, below the folder
-    classes: tuple[str, ...]
-
-
 def holds_features(place: Path) -> bool:
     """Whether tiles come as features: a file, or a folder with feature files and no images."""
     from panther.encoders.sources import TILE_SUFFIXES
@@ -55,8 +47,8 @@ def holds_features(place: Path) -> bool:
     return not endings & set(TILE_SUFFIXES) and bool(endings & set(BAG_SUFFIXES))
 
 
-def find_images(folder: Path, per_class: int, seed: int) -> TileImages:
-    """At most ``per_class`` images of each sub-folder, drawn at random; a class without images is refused."""
+def find_images(folder: Path, per_class: int, seed: int) -> list[str]:
+    """Names (CLASS/.../TILE) of at most ``per_class`` images of each sub-folder, drawn at random; a class without images is refused."""
     from panther.encoders.sources import TileFolder
 
     classes = _class_folders(folder)
@@ -73,33 +65,33 @@ def find_images(folder: Path, per_class: int, seed: int) -> TileImages:
                 f"{folder / name}: the class {name!r} has no tile images; fill the folder or remove it."
             ) from error
         chosen += [f"{name}/{tiles[i]}" for i in _drawn(len(tiles), per_class, rng)]
-    return TileImages(folder, tuple(chosen), classes)
+    return chosen
 
 
-def encode_images(images: TileImages, pipeline: "Pipeline", working: Path) -> tuple[LabelledTiles, dict[str, str]]:
-    """Features of the images, and a sentence for each that cannot be decoded; a killed run goes on from ``working``."""
+def encode_images(
+    folder: Path, images: Sequence[str], pipeline: "Pipeline", working: Path
+) -> tuple[LabelledTiles, dict[str, str]]:
+    """Features of images in a folder, and a sentence for each that cannot be decoded; a killed run goes on from ``working``."""
     from panther.encoders.pipeline import failures_in
     from panther.encoders.sources import TileFolder
 
-    stamps = [(images.folder / name).stat() for name in images.names]
-    state = [(name, s.st_size, s.st_mtime_ns) for name, s in zip(images.names, stamps, strict=True)]
+    stamps = [(folder / name).stat() for name in images]
+    state = [(name, s.st_size, s.st_mtime_ns) for name, s in zip(images, stamps, strict=True)]
     key = hash_of([pipeline.key, repr(pipeline.fit), state])
     log = RowLog(working, key, pipeline.encoder.about.dim, pipeline.dtype)
     try:
-        pipeline.run(TileFolder(images.folder), images.names, log)
-        count = len(images.names)
-        rows, failed = np.array(log.rows(range(count), count), np.float32), failures_in(log)
+        pipeline.run(TileFolder(folder), tuple(images), log)
+        rows, failed = np.array(log.rows(range(len(images)), len(images)), np.float32), failures_in(log)
     finally:
         log.close()
     remove_working_folder(working)
-    kept = [i for i in range(len(images.names)) if i not in failed]
-    names = [images.names[i] for i in kept]
-    tiles = _by_name(rows[kept], names, str(images.folder), pipeline.encoder.about.name, images.classes)
-    return tiles, {images.names[i]: why for i, why in failed.items()}
+    kept = [i for i in range(len(images)) if i not in failed]
+    tiles = _by_name(rows[kept], [images[i] for i in kept], str(folder), pipeline.encoder.about.name, images)
+    return tiles, {images[i]: why for i, why in failed.items()}
 
 
 def read_features(place: Path, per_class: int, seed: int) -> LabelledTiles:
-    """Features of labelled patches: `CLASS/*.h5` (a file a slide), `CLASS.h5`, or one file of `panther encode-tiles`."""
+    """Features of labelled patches: `CLASS/*.h5` (one file per slide), `CLASS.h5`, or one file of `panther encode-tiles`."""
     if place.is_file():
         return _thinned(_of_encoded_tiles(place), per_class, seed)
     folders = [entry.name for entry in _visible(place) if entry.is_dir()]
@@ -117,7 +109,7 @@ def read_features(place: Path, per_class: int, seed: int) -> LabelledTiles:
             rows.append(bag.features[: len(bag)].float().numpy())
             labels += [number] * len(bag)
             slides += [ref.sample] * len(bag)
-    # a file a class says nothing about slides; several files a class are slides, which stay together
+    # one file per class says nothing about slides; several are slides, which stay together
     groups = np.array(slides) if len(bags) > len(found) else None
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)
     tiles = LabelledTiles(np.concatenate(rows), np.array(labels), tuple(found), str(place), encoder, groups)
@@ -128,15 +120,16 @@ def _of_encoded_tiles(path: Path) -> LabelledTiles:
     bag, names = open_bag(path), tile_names(path)
     if not names or not all("/" in name for name in names):
         raise InputError(f"{path}: the file does not say which class its rows are; {EXPECTED}.")
-    classes = tuple(sorted({name.split("/")[0] for name in names}))
-    _enough(path, classes)
-    return _by_name(bag.features[: len(bag)].float().numpy(), names, str(path), bag.encoder, classes)
+    tiles = _by_name(bag.features[: len(bag)].float().numpy(), names, str(path), bag.encoder, names)
+    _enough(path, tiles.classes)
+    return tiles
 
 
 def _by_name(
-    rows: np.ndarray, names: list[str], source: str, encoder: str | None, classes: tuple[str, ...]
+    rows: np.ndarray, names: Sequence[str], source: str, encoder: str | None, every: Sequence[str]
 ) -> LabelledTiles:
-    """Tiles called CLASS/TILE, or CLASS/SLIDE/TILE where each slide has a folder."""
+    """Tiles called CLASS/TILE, or CLASS/SLIDE/TILE where each slide has a folder; the classes are those of ``every`` name."""
+    classes = tuple(sorted({name.split("/")[0] for name in every}))
     parts = [name.split("/") for name in names]
     number = {name: k for k, name in enumerate(classes)}
     slides = np.array(["/".join(part[1:-1]) for part in parts])
@@ -152,7 +145,7 @@ def _thinned(tiles: LabelledTiles, per_class: int, seed: int) -> LabelledTiles:
         raise InputError(f"{tiles.source}: the class {empty[0]!r} has no patches; give it some or remove it.")
     keep = np.concatenate([rows[_drawn(len(rows), per_class, rng)] for rows in members])
     groups = None if tiles.groups is None else tiles.groups[keep]
-    return LabelledTiles(tiles.features[keep], tiles.labels[keep], tiles.classes, tiles.source, tiles.encoder, groups)
+    return replace(tiles, features=tiles.features[keep], labels=tiles.labels[keep], groups=groups)
 
 
 def _drawn(count: int, most: int, rng: np.random.Generator) -> np.ndarray:
@@ -174,7 +167,7 @@ def _visible(folder: Path) -> list[Path]:
 def _enough(place: Path, classes: tuple[str, ...]) -> None:
     if len(classes) < 2:
         found = f"one class ({classes[0]})" if classes else "no class folders"
-        raise InputError(f"{place}: {found}; a probe needs at least two classes, {EXPECTED}.")
+        raise InputError(f"{place}: {found}; a classifier needs at least two classes, {EXPECTED}.")
 
 
 def _checked(ref: Openable, first: Bag | None) -> Bag:

@@ -1,11 +1,13 @@
-r"""A tissue probe: multinomial logistic regression on an encoder's features, so that patches and prototypes get tissue classes.
+r"""A tissue classifier: multinomial logistic regression on an encoder's features, so that patches and prototypes get tissue classes.
 
 .. math:: p(k \mid z) = \mathrm{softmax}_k \left( W^T \frac{z - m}{s} + b \right)
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,23 +17,28 @@ from torch import Tensor
 from panther.encoder_names import same_encoder
 from panther.errors import InputError, not_finite
 from panther.evaluation.metrics import classification_metrics, confusion
-from panther.explain.concordance.probe_tiles import LabelledTiles
+from panther.explain.concordance.tiles import LabelledTiles
 from panther.models.probe_search import inner_folds
 from panther.models.probes import fit_logistic
 from panther.models.scaling import Scaler, moments
 from panther.statistics import first_bad_row
-from panther.types import Bag, Rows
+from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.types import Bag, Prototypes, Rows
 from panther.version import __version__
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)  # of the penalty; on labelled tiles stronger ones never won
 INNER_FOLDS = 3  # to choose among them
 FLOOR = 1e-2  # of the mean variance: a feature that tiles hardly use must not explode on a slide that does
 ROWS = 8192  # labelled at a time
+FORMAT = 1  # raised when a reader of the old format would misread the new one
+_KEY = "panther_tissue_probe"  # as files of earlier versions have it
+_ABOUT = ("encoder", "settings", "evaluation", "parents", "version")
+TRAIN = "train one with `panther tissue-classifier`"
 
 
 @dataclass(frozen=True)
-class ProbeSettings:
-    """How a probe is fitted."""
+class ClassifierSettings:
+    """How a tissue classifier is fitted."""
 
     per_class: int = 500  # tiles of each class at most, drawn at random
     folds: int = 5  # of the cross-validation that judges it
@@ -43,8 +50,8 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True)
-class TissueProbe:
-    """A fitted probe and how far it can be trusted."""
+class TissueClassifier:
+    """A fitted classifier and how far it can be trusted."""
 
     weight: Tensor  # (d, K) float32, of standardised features
     bias: Tensor  # (K,)
@@ -55,6 +62,7 @@ class TissueProbe:
     evaluation: Mapping[str, Any] = field(default_factory=dict)  # cross-validated
     parents: str = ""  # hash of the training features and labels
     version: str = ""
+    file: str | None = None  # name of the file it was read from
 
     @property
     def dim(self) -> int:
@@ -68,49 +76,55 @@ class TissueProbe:
             digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def check(self, bag: Bag) -> None:
-        """Refuse a bag of another encoder or dimension."""
-        self.check_encoder(bag.source, bag.dim, bag.encoder)
-
-    def check_encoder(self, source: str, dim: int, encoder: str | None) -> None:
-        """Refuse features, or prototypes, of another encoder or dimension."""
-        other = not same_encoder(encoder, self.encoder)
-        if dim != self.dim or other:
-            raise InputError(
-                f"{source}: {dim} features of the encoder {encoder!r}, but the probe was trained on {self.dim} of {self.encoder!r}; "
-                "train a probe on features of the same encoder."
-            )
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Logits (n, K) of features (n, d)."""
-        return self.scaler(x) @ self.weight + self.bias
-
     def probabilities(self, rows: Rows) -> Tensor:
         """Probabilities (N, K) of features (N, d), read block by block."""
-        parts = [
-            self.logits(rows[start : start + ROWS]).double().softmax(-1).float()
-            for start in range(0, int(rows.shape[0]), ROWS)
-        ]
+        blocks = [rows[start : start + ROWS] for start in range(0, int(rows.shape[0]), ROWS)]
+        parts = [(self.scaler(x) @ self.weight + self.bias).double().softmax(-1).float() for x in blocks]
         return torch.cat(parts) if parts else torch.empty(0, len(self.classes))
 
     def label(self, bag: Bag) -> np.ndarray:
         """Probabilities (N, K) of a bag's patches; a bag of another encoder, or with NaN, is refused."""
-        self.check(bag)
+        self._check(bag.source, bag.dim, bag.encoder)
         found = self.probabilities(bag.features)
         if not bool(torch.isfinite(found).all()):
             raise not_finite(bag.source, first_bad_row(bag.features) or 0)
         return found.numpy()
 
+    def label_prototypes(self, prototypes: Prototypes) -> np.ndarray | None:
+        """Classes (C,) of the centroids; those of PCA are brought back to the features, of normalised features nothing can be said."""
+        self._check("The prototypes", prototypes.dim_in, prototypes.encoder)
+        projection = prototypes.projection
+        if projection.normalise:
+            return None
+        centroids = prototypes.centroids.float()
+        if projection.basis is not None and projection.mean is not None:
+            centroids = centroids @ projection.basis.float().T + projection.mean.float()
+        with torch.no_grad():
+            return self.probabilities(centroids).numpy().argmax(1)
 
-def fit_probe(tiles: LabelledTiles, settings: ProbeSettings | None = None) -> TissueProbe:
-    """Fit a probe on labelled tiles and judge it by cross-validation; its penalty is chosen inside every training part."""
-    settings = settings or ProbeSettings()
+    def to_dict(self) -> dict[str, Any]:
+        """What it is, as plain values."""
+        about = {"file": self.file, "hash": self.content_hash(), "encoder": self.encoder}
+        return {"kind": "tissue classifier", **about, "evaluation": dict(self.evaluation)}
+
+    def _check(self, source: str, dim: int, encoder: str | None) -> None:
+        """Refuse features, or prototypes, of another encoder or dimension."""
+        if dim != self.dim or not same_encoder(encoder, self.encoder):
+            raise InputError(
+                f"{source}: {dim} features of the encoder {encoder!r}, but the tissue classifier was trained on {self.dim} of "
+                f"{self.encoder!r}; train one on features of the same encoder."
+            )
+
+
+def fit_classifier(tiles: LabelledTiles, settings: ClassifierSettings | None = None) -> TissueClassifier:
+    """Fit a classifier on labelled tiles and judge it by cross-validation; its penalty is chosen inside every training part."""
+    settings = settings or ClassifierSettings()
     smallest = min(np.bincount(tiles.labels, minlength=len(tiles.classes)).tolist())
     if smallest < 2:
         raise InputError(f"{tiles.source}: a class has {smallest} tile; cross-validation needs at least 2 of each.")
     scaler, weight, bias, strength = _fit(tiles, np.arange(len(tiles.labels)), settings.seed)
     digest = hashlib.blake2b(tiles.features.tobytes() + tiles.labels.tobytes(), digest_size=16)
-    return TissueProbe(
+    return TissueClassifier(
         weight,
         bias,
         scaler,
@@ -123,7 +137,7 @@ def fit_probe(tiles: LabelledTiles, settings: ProbeSettings | None = None) -> Ti
     )
 
 
-def cross_validate(tiles: LabelledTiles, settings: ProbeSettings) -> dict[str, Any]:
+def cross_validate(tiles: LabelledTiles, settings: ClassifierSettings) -> dict[str, Any]:
     """Metrics on tiles that the fit has not seen; tiles of one slide stay together where the slide is known."""
     every, count = np.arange(len(tiles.labels)), len(tiles.classes)
     probabilities = np.empty((len(every), count))
@@ -145,30 +159,49 @@ def cross_validate(tiles: LabelledTiles, settings: ProbeSettings) -> dict[str, A
     }
 
 
+def save_classifier(classifier: TissueClassifier, path: Path) -> None:
+    """Write one .safetensors with weights, classes, settings and metrics; the same classifier gives the same bytes."""
+    tensors = {"weight": classifier.weight, "bias": classifier.bias, **classifier.scaler.state()}
+    about = {name: getattr(classifier, name) for name in _ABOUT}
+    about |= {"format": FORMAT, "classes": list(classifier.classes), "hash": classifier.content_hash()}
+    write_tensors(path, tensors, _KEY, about)
+
+
+def load_classifier(path: Path | str) -> TissueClassifier:
+    """Read a classifier; any other file, or one that was changed, is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such tissue classifier; {TRAIN}.")
+    try:
+        text, tensors = read_tensors(path, _KEY)
+    except TensorFileError as error:
+        raise InputError(f"{path}: not a tissue classifier, or damaged ({error}); {TRAIN}.") from error
+    if text is None:
+        raise InputError(f"{path}: a safetensors file, but not a tissue classifier; {TRAIN}.")
+    about = json.loads(text)
+    if about["format"] > FORMAT:
+        raise InputError(f"{path}: written by a newer panther-wsi ({about['version']}); update this one.")
+    weight, bias, shift, scale = (tensors[name] for name in ("weight", "bias", "shift", "scale"))
+    known = {name: about[name] for name in _ABOUT}
+    found = TissueClassifier(weight, bias, Scaler(shift, scale), tuple(about["classes"]), **known, file=path.name)
+    if found.content_hash() != about["hash"] or not bool(torch.isfinite(weight).all()):
+        raise InputError(f"{path}: the weights do not fit their hash, the file is damaged; {TRAIN}.")
+    return found
+
+
 def _fit(tiles: LabelledTiles, rows: np.ndarray, seed: int) -> tuple[Scaler, Tensor, Tensor, float]:
     """Scaler, weight (d, K), bias (K,) and the chosen penalty from these rows alone."""
     x = tiles.features[rows]
-    scaler = _standardiser(x)
+    mean, variance = moments(x)
+    deviation = variance.clamp_min(FLOOR * float(variance.mean())).sqrt()
+    scaler = Scaler(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
     groups = None if tiles.groups is None else tiles.groups[rows]
+    how: dict[str, Any] = {"strengths": STRENGTHS, "folds": INNER_FOLDS, "groups": groups, "seed": seed}
     try:
-        found = fit_logistic(
-            scaler(torch.as_tensor(x)).numpy(),
-            tiles.labels[rows],
-            len(tiles.classes),
-            strengths=STRENGTHS,
-            folds=INNER_FOLDS,
-            groups=groups,
-            seed=seed,
-        )
+        found = fit_logistic(scaler(torch.as_tensor(x)).numpy(), tiles.labels[rows], len(tiles.classes), **how)
     except InputError as error:
         raise InputError(f"{tiles.source}: {error}") from error
     return scaler, torch.as_tensor(found.weight).float(), torch.as_tensor(found.bias).float(), found.strength
-
-
-def _standardiser(x: np.ndarray) -> Scaler:
-    mean, variance = moments(x)
-    deviation = variance.clamp_min(FLOOR * float(variance.mean())).sqrt()
-    return Scaler(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
 
 
 def _ratios(part: np.ndarray, whole: np.ndarray) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""The tissue probe: what it learns, how it is judged, its file, and tiles that cannot be used."""
+"""The tissue classifier: what it learns, how it is judged, its file, and tiles that cannot be used."""
 
 from pathlib import Path
 
@@ -10,14 +10,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, recall_score
 
 from panther.errors import InputError
-from panther.explain.concordance.probe import ProbeSettings, fit_probe
-from panther.explain.concordance.probe_file import load_probe, save_probe
-from panther.explain.concordance.probe_tiles import LabelledTiles, find_images, holds_features, read_features
+from panther.explain.concordance.tiles import LabelledTiles, find_images, holds_features, read_features
+from panther.explain.concordance.tissue_classifier import (
+    ClassifierSettings,
+    fit_classifier,
+    load_classifier,
+    save_classifier,
+)
 from panther.types import Bag
 
 
 def tiles(n: int = 40, d: int = 10, k: int = 3, spread: float = 2.0, seed: int = 0) -> LabelledTiles:
-    """n tiles a class around k centres; the last feature is constant."""
+    """n tiles per class around k centres; the last feature is constant."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(k), n)
     x = rng.normal(size=(k, d))[labels] * spread + rng.normal(size=(n * k, d))
@@ -27,22 +31,22 @@ def tiles(n: int = 40, d: int = 10, k: int = 3, spread: float = 2.0, seed: int =
 
 def test_probabilities_are_those_of_a_logistic_regression_on_standardised_features() -> None:
     given = tiles()
-    probe = fit_probe(given)
+    classifier = fit_classifier(given)
     x = (given.features - given.features.mean(0)) / np.maximum(given.features.std(0), 1e-12)
-    scaled = probe.scaler(torch.as_tensor(given.features)).numpy()
+    scaled = classifier.scaler(torch.as_tensor(given.features)).numpy()
     np.testing.assert_allclose(scaled[:, :-1], x[:, :-1], atol=1e-4)
     # scikit-learn counts the penalty by C; ours is relative to the variance of the rows
     variance = float(((x - x.mean(0)) ** 2).sum(1).mean())
-    other = LogisticRegression(C=1 / (probe.settings["strength"] * variance), tol=1e-8, max_iter=10_000)
+    other = LogisticRegression(C=1 / (classifier.settings["strength"] * variance), tol=1e-8, max_iter=10_000)
     expected = other.fit(x, given.labels).predict_proba(x)
-    np.testing.assert_allclose(probe.probabilities(torch.as_tensor(given.features)), expected, atol=2e-3)
+    np.testing.assert_allclose(classifier.probabilities(torch.as_tensor(given.features)), expected, atol=2e-3)
 
 
 def test_cross_validation_tells_tiles_that_were_not_seen() -> None:
     noise = LabelledTiles(np.random.default_rng(0).normal(size=(120, 30)).astype(np.float32), np.arange(120) % 3, ("a", "b", "c"))  # fmt: skip
-    probe = fit_probe(noise)
-    assert probe.evaluation["accuracy"] < 0.5  # chance is 1/3; on its own tiles the probe would do far better
-    good = fit_probe(tiles())
+    classifier = fit_classifier(noise)
+    assert classifier.evaluation["accuracy"] < 0.5  # chance is 1/3; on its own tiles the classifier would do far better
+    good = fit_classifier(tiles())
     table = np.array(good.evaluation["confusion"])
     truth, said = (np.repeat(axis.ravel(), table.ravel()) for axis in np.indices(table.shape))
     assert good.evaluation["accuracy"] == pytest.approx(accuracy_score(truth, said))
@@ -57,46 +61,46 @@ def test_slides_stay_together_so_that_a_slides_look_does_not_pass_for_tissue() -
     x = (rng.normal(size=(20, 40))[slide] * 3 + rng.normal(size=(200, 40))).astype(
         np.float32
     )  # slides differ, classes do not
-    alone = fit_probe(LabelledTiles(x, labels, ("a", "b")))
-    together = fit_probe(LabelledTiles(x, labels, ("a", "b"), groups=slide))
+    alone = fit_classifier(LabelledTiles(x, labels, ("a", "b")))
+    together = fit_classifier(LabelledTiles(x, labels, ("a", "b"), groups=slide))
     assert alone.evaluation["accuracy"] > 0.95
     assert together.evaluation["accuracy"] < 0.75
 
 
-def test_a_file_keeps_the_probe_and_the_same_tiles_give_the_same_bytes(tmp_path: Path) -> None:
+def test_a_file_keeps_the_classifier_and_the_same_tiles_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        save_probe(fit_probe(tiles()), tmp_path / f"{name}.safetensors")
+        save_classifier(fit_classifier(tiles()), tmp_path / f"{name}.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
-    probe, found = fit_probe(tiles()), load_probe(tmp_path / "a.safetensors")
+    classifier, found = fit_classifier(tiles()), load_classifier(tmp_path / "a.safetensors")
     x = torch.randn(5, 10)
-    torch.testing.assert_close(found.probabilities(x), probe.probabilities(x))
-    assert (found.classes, found.encoder, found.evaluation) == (probe.classes, "mean", probe.evaluation)
+    torch.testing.assert_close(found.probabilities(x), classifier.probabilities(x))
+    assert (found.classes, found.encoder, found.evaluation) == (classifier.classes, "mean", classifier.evaluation)
 
 
-def test_files_that_are_no_probe_or_damaged_are_refused(tmp_path: Path) -> None:
-    save_probe(fit_probe(tiles()), tmp_path / "p.safetensors")
+def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path: Path) -> None:
+    save_classifier(fit_classifier(tiles()), tmp_path / "p.safetensors")
     content = bytearray((tmp_path / "p.safetensors").read_bytes())
     content[-3] ^= 0xFF
     (tmp_path / "q.safetensors").write_bytes(content)
     with pytest.raises(InputError, match="do not fit their hash"):
-        load_probe(tmp_path / "q.safetensors")
+        load_classifier(tmp_path / "q.safetensors")
     (tmp_path / "q.safetensors").write_bytes(content[:200])
     with pytest.raises(InputError, match="damaged"):
-        load_probe(tmp_path / "q.safetensors")
-    with pytest.raises(InputError, match="no such probe"):
-        load_probe(tmp_path / "r.safetensors")
+        load_classifier(tmp_path / "q.safetensors")
+    with pytest.raises(InputError, match="no such tissue classifier"):
+        load_classifier(tmp_path / "r.safetensors")
 
 
 def test_bags_of_another_encoder_or_with_nan_are_refused() -> None:
-    probe = fit_probe(tiles())
-    with pytest.raises(InputError, match="of the encoder 'uni', but the probe was trained on 10 of 'mean'"):
-        probe.label(Bag("s", torch.ones(2, 10), encoder="uni"))
+    classifier = fit_classifier(tiles())
+    with pytest.raises(InputError, match="of the encoder 'uni', but the tissue classifier was trained on 10 of 'mean'"):
+        classifier.label(Bag("s", torch.ones(2, 10), encoder="uni"))
     with pytest.raises(InputError, match="9 features"):
-        probe.label(Bag("s", torch.ones(2, 9), encoder="mean"))
+        classifier.label(Bag("s", torch.ones(2, 9), encoder="mean"))
     x = torch.ones(3, 10)
     x[1, 2] = torch.nan
     with pytest.raises(InputError, match="row 1"):
-        probe.label(Bag("s", x))
+        classifier.label(Bag("s", x))
 
 
 def test_features_are_read_from_class_folders_class_files_and_encoded_tiles(tmp_path: Path) -> None:
@@ -135,9 +139,9 @@ def test_tiles_that_cannot_teach_are_one_sentence(tmp_path: Path) -> None:
         find_images(tmp_path, 500, 0)
     one = LabelledTiles(np.ones((3, 2), np.float32), np.array([0, 0, 1]), ("a", "b"))
     with pytest.raises(InputError, match="a class has 1 tile"):
-        fit_probe(one)
+        fit_classifier(one)
     with pytest.raises(InputError, match="must be at least 2"):
-        ProbeSettings(folds=1)
+        ClassifierSettings(folds=1)
     (tmp_path / "f").mkdir()
     np.save(tmp_path / "f" / "a.npy", np.ones((3, 2), np.float32))
     np.save(tmp_path / "f" / "b.npy", np.ones((3, 4), np.float32))

@@ -41,11 +41,11 @@ class Agreement:
 
 @dataclass(frozen=True)
 class TumourMatch:
-    """One slide: does the posterior of the tumour prototype rank patches as the probe's probability does?"""
+    """One slide: does the posterior of the tumour prototype rank patches as the classes' probability does?"""
 
     prototype: int  # of the largest pi among the tumour's
     weight: float  # its pi
-    auroc: float | None  # its posterior finding the probe's positive patches (probability at least 1/2)
+    auroc: float | None  # its posterior finding the positive patches (probability at least 1/2)
     spearman: float | None  # rank correlation of posterior and probability
     dice: (
         float | None
@@ -55,6 +55,12 @@ class TumourMatch:
     dice_all: float | None
     positive: float  # share of positive patches
     saturated: float  # share of patches whose posterior is within 0.01 of 0 or 1
+
+
+def tissue_of(probabilities: np.ndarray) -> np.ndarray:
+    """Most probable class (N,) of rows (N, K), the first of equal ones; UNKNOWN for rows of NaN."""
+    known = np.isfinite(probabilities).all(1)
+    return np.where(known, np.nan_to_num(probabilities).argmax(1), UNKNOWN)
 
 
 def contingency(prototype: np.ndarray, tissue: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
@@ -130,8 +136,15 @@ def adjusted_information(counts: np.ndarray) -> float | None:
     return (shared - expected) / room if room > 1e-12 else 1.0  # every patch a part of its own, in both
 
 
-def match_tumour(rows: np.ndarray, weights: np.ndarray, probability: np.ndarray, tumour: Sequence[int]) -> TumourMatch:
-    """Compare shares (N, C) of the tumour's prototypes with the probability (N,) that a patch is tumour; NaN is unknown."""
+def match_tumour(
+    rows: np.ndarray, weights: np.ndarray, probability: np.ndarray, tumour: Sequence[int]
+) -> TumourMatch | None:
+    """Compare shares (N, C) of the tumour's prototypes with the probability (N,) that a patch is tumour; NaN is unknown.
+
+    None where no prototype is of the tumour.
+    """
+    if not tumour:
+        return None
     prototype = max(tumour, key=lambda c: float(weights[c]))
     known = np.isfinite(probability)
     truth, score, every = probability[known], rows[known, prototype], rows[known][:, list(tumour)].sum(1)
