@@ -161,7 +161,7 @@ def test_labels_of_other_places_or_slides_are_refused_with_an_example(tmp_path: 
         read_labels(labels_file(tmp_path, "s,5,5,a\ns,6,6,b\n")).label(bag)
     with pytest.raises(InputError, match="no row is of the slide s"):
         read_labels(labels_file(tmp_path, "t,5,5,a\nt,6,6,b\n")).label(bag)
-    with pytest.raises(InputError, match="no label column"):
+    with pytest.raises(InputError, match="expected slide_id, x, y and label"):
         read_labels(labels_file(tmp_path, "s,1,1,a\n", "slide_id,x,y,class"))
     torch.save(torch.ones(2, 2), tmp_path / "n.pt")
     with pytest.raises(InputError, match="no coordinates"):

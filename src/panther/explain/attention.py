@@ -154,10 +154,9 @@ def draw_attention(found: AttentionMap) -> Any:
     many = len(found.titles) > 1
     shown = found.within(draw.SMALL_PANEL) if many else found
     unit = draw.unit_of(shown)
-    rows = max(1, round((len(found.titles) * shown.view.size[0] / shown.view.size[1] / 1.6) ** 0.5))
-    sheet = draw.Sheet([heat_pixels(shown, k) for k in range(len(found.titles))], 80 * unit, unit, rows)
-    for number, title in enumerate(found.titles):
-        sheet.title(number, title if many else f"{shown.slide}: {title}")
+    titles = found.titles if many else (f"{shown.slide}: {found.titles[0]}",)
+    panels = [(title, heat_pixels(shown, k)) for k, title in enumerate(titles)]
+    sheet = draw.Sheet(panels, 80 * unit, unit, draw.rows_for(shown, len(panels)))
     draw.colour_bar(sheet, draw.Bar(found.scale.label))
     draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
@@ -169,12 +168,7 @@ def draw_attention_beside(found: AttentionMap) -> Any:
     shown = found.within(draw.PANEL)
     unit = draw.unit_of(shown)
     title = f"{found.titles[found.main]} (predicted: {found.predicted})"
-    panels = {shown.slide: shown.view.background, title: heat_pixels(shown, found.main)}
-    if shown.view.blank:
-        del panels[shown.slide]
-    sheet = draw.Sheet(list(panels.values()), 80 * unit, unit)
-    for number, title in enumerate(panels):
-        sheet.title(number, title)
+    sheet = draw.Sheet([*draw.original(shown), (title, heat_pixels(shown, found.main))], 80 * unit, unit)
     draw.colour_bar(sheet, draw.Bar(found.scale.label))
     draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure

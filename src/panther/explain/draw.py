@@ -19,6 +19,8 @@ BESIDE = 1.8  # larger letters: a row of pictures is shown smaller than one of t
 SAVE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # metadata left out: same input, same bytes
 
 
+Panel = tuple[str, np.ndarray]  # title, picture
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -37,23 +39,21 @@ def plain_text(draw: Callable[P, R]) -> Callable[P, R]:
 
 
 class Sheet:
-    """A figure of pictures in a row, each at its own pixels, with a title above and room on the right."""
+    """A figure of titled pictures in rows, each at its own pixels, with room on the right."""
 
-    def __init__(
-        self, pictures: Sequence[np.ndarray], right: float, unit: float, rows: int = 1, least: float = 0
-    ) -> None:
+    def __init__(self, panels: Sequence[Panel], room: float, unit: float, rows: int = 1, least: float = 0) -> None:
         from matplotlib.figure import Figure
 
         self.unit = unit  # fonts and gaps grow with the picture
         self.gap, self.head = round(14 * unit), round(30 * unit)
-        self.height, self.width = pictures[0].shape[:2]
-        self.columns = -(-len(pictures) // rows)
-        self.full = (
-            self.gap + self.columns * (self.width + self.gap) + round(right),
-            self.gap + max(rows * (self.height + self.head), round(least)),
-        )
+        self.height, self.width = panels[0][1].shape[:2]
+        self.columns = -(-len(panels) // rows)
+        self.right = self.gap + self.columns * (self.width + self.gap)  # where the room begins
+        self.full = (self.right + round(room), self.gap + max(rows * (self.height + self.head), round(least)))
         self.figure = Figure(figsize=(self.full[0] / DPI, self.full[1] / DPI), dpi=DPI, facecolor="white")
-        self.axes = [self._picture(number, picture) for number, picture in enumerate(pictures)]
+        self.axes = [self._picture(number, picture) for number, (_, picture) in enumerate(panels)]
+        for number, (title, _) in enumerate(panels):
+            self._title(number, title)
 
     def _picture(self, number: int, picture: np.ndarray) -> Any:
         row, column = divmod(number, self.columns)
@@ -74,11 +74,32 @@ class Sheet:
         options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK} | more
         self.figure.text(x, y, text, fontsize=size * self.unit, **options)
 
-    def title(self, number: int, text: str) -> None:
-        """Text above a picture."""
+    def _title(self, number: int, text: str) -> None:
         row, column = divmod(number, self.columns)
         left = self.gap + column * (self.width + self.gap)
         self.write(left, row * (self.height + self.head) + self.head / 2, short(text, self.width / (7.5 * self.unit)))
+
+    def legend_line(
+        self, left: float, top: float, colour: Any, texts: tuple[str, str], at: tuple[float, float]
+    ) -> None:
+        """Square of a colour, a number in grey and a name, ``at`` so many units from the left."""
+        from matplotlib.patches import Rectangle
+
+        x, y, w, h = self.box(left, top - 5.5 * self.unit, 11 * self.unit, 11 * self.unit)
+        edge: Any = {"linewidth": 0.4 * self.unit, "edgecolor": INK, "facecolor": colour}
+        self.figure.add_artist(Rectangle((x, y), w, h, transform=self.figure.transFigure, **edge))
+        self.write(left + at[0] * self.unit, top, texts[0], size=8, color="#555555")
+        self.write(left + at[1] * self.unit, top, texts[1], size=8)
+
+
+def original(found: SlideMap) -> list[Panel]:
+    """Panel of the slide's image; none where there is no image."""
+    return [] if found.view.blank else [(found.slide, found.view.background)]
+
+
+def rows_for(found: SlideMap, pictures: int) -> int:
+    """Rows of a sheet of so many pictures that is wider than high."""
+    return max(1, round((pictures * found.view.size[0] / found.view.size[1] / 1.6) ** 0.5))
 
 
 @plain_text
@@ -86,8 +107,7 @@ def draw_map(found: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
     unit = unit_of(found)
     width, height = _legend_size(found, unit)
-    sheet = Sheet([map_pixels(found)], width, unit, least=height)
-    sheet.title(0, found.slide)
+    sheet = Sheet([(found.slide, map_pixels(found))], width, unit, least=height)
     _legend(sheet, found)
     add_scale_bar_and_outline(sheet, found)
     return sheet.figure
@@ -97,8 +117,8 @@ def draw_map(found: SlideMap) -> Any:
 def draw_heatmap(found: SlideMap, prototype: int) -> Any:
     """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
     unit = unit_of(found)
-    sheet = Sheet([heat_pixels(found, prototype)], 80 * unit, unit)
-    sheet.title(0, f"{found.slide}: {_with_weight(found, prototype)}")
+    title = f"{found.slide}: {_with_weight(found, prototype)}"
+    sheet = Sheet([(title, heat_pixels(found, prototype))], 80 * unit, unit)
     colour_bar(sheet)
     add_scale_bar_and_outline(sheet, found)
     return sheet.figure
@@ -109,10 +129,8 @@ def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> A
     """Heatmaps of all (or these) prototypes as small pictures; returns a matplotlib figure."""
     chosen = list(range(found.prototypes)) if prototypes is None else list(prototypes)
     found = found.within(SMALL_PANEL)
-    rows = max(1, round((len(chosen) * found.view.size[0] / found.view.size[1] / 1.6) ** 0.5))
-    sheet = Sheet([heat_pixels(found, c) for c in chosen], 80, 1.0, rows)
-    for number, c in enumerate(chosen):
-        sheet.title(number, _with_weight(found, c))
+    panels = [(_with_weight(found, c), heat_pixels(found, c)) for c in chosen]
+    sheet = Sheet(panels, 80, 1.0, rows_for(found, len(chosen)))
     colour_bar(sheet)
     add_scale_bar_and_outline(sheet, found)
     return sheet.figure
@@ -124,16 +142,12 @@ def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
     found = found.within(PANEL)
     unit = BESIDE * unit_of(found)
     width, height = _legend_size(found, unit)
-    panels = {
-        found.slide: found.view.background,
-        f"{found.slide}: prototypes": map_pixels(found),
-        f"share of {_with_weight(found, prototype)}: dark 0, yellow 1": heat_pixels(found, prototype),
-    }
-    if found.view.blank:
-        del panels[found.slide]
-    sheet = Sheet(list(panels.values()), width, unit, least=height)
-    for number, text in enumerate(panels):
-        sheet.title(number, text)
+    panels = [
+        *original(found),
+        (f"{found.slide}: prototypes", map_pixels(found)),
+        (f"share of {_with_weight(found, prototype)}: dark 0, yellow 1", heat_pixels(found, prototype)),
+    ]
+    sheet = Sheet(panels, width, unit, least=height)
     _legend(sheet, found)
     add_scale_bar_and_outline(sheet, found)
     return sheet.figure
@@ -204,18 +218,18 @@ class Bar(NamedTuple):
     room: int = 76  # from the right edge: wider where the numbers are
 
 
-def colour_bar(sheet: Sheet, told: Bar = Bar()) -> None:
+def colour_bar(sheet: Sheet, what: Bar = Bar()) -> None:
     """Colour bar at the right edge."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    left = sheet.full[0] - told.room * sheet.unit
+    left = sheet.full[0] - what.room * sheet.unit
     ax = sheet.figure.add_axes(sheet.box(left, sheet.head, 14 * sheet.unit, min(sheet.height, 260 * sheet.unit)))
-    low, high = told.limits
-    mapped = ScalarMappable(Normalize(low, high), told.colours)
+    low, high = what.limits
+    mapped = ScalarMappable(Normalize(low, high), what.colours)
     bar = sheet.figure.colorbar(mapped, cax=ax, ticks=(low, (low + high) / 2, high), format="%.3g")
     bar.ax.tick_params(labelsize=8 * sheet.unit, length=3 * sheet.unit)
-    bar.set_label(told.label, fontsize=8 * sheet.unit)
+    bar.set_label(what.label, fontsize=8 * sheet.unit)
 
 
 def _legend_size(found: SlideMap, unit: float) -> tuple[float, float]:
@@ -226,7 +240,7 @@ def _legend_size(found: SlideMap, unit: float) -> tuple[float, float]:
     return column * -(-found.prototypes // per_column), (per_column + 1) * ROW * unit + 30 * unit
 
 
-ROW = 17  # pixels a line of the legend
+ROW = 17  # pixels per line of the legend
 
 
 def _per_column(found: SlideMap, unit: float) -> int:
@@ -234,23 +248,16 @@ def _per_column(found: SlideMap, unit: float) -> int:
 
 
 def _legend(sheet: Sheet, found: SlideMap) -> None:
-    from matplotlib.patches import Rectangle
-
     unit, row = sheet.unit, ROW * sheet.unit
     per_column = _per_column(found, unit)
     width = _legend_size(found, unit)[0] / -(-found.prototypes // per_column)
-    start = sheet.gap + sheet.columns * (sheet.width + sheet.gap)
     for c in range(found.prototypes):
         column, line = divmod(c, per_column)
-        left, top = start + column * width, sheet.head + (line + 1.5) * row
+        left, top = sheet.right + column * width, sheet.head + (line + 1.5) * row
         if line == 0:
             sheet.write(left + 14 * unit, top - row, "π", ha="left", size=8)
-        x, y, w, h = sheet.box(left, top - 5.5 * unit, 11 * unit, 11 * unit)
-        swatch = Rectangle((x, y), w, h, transform=sheet.figure.transFigure, linewidth=0.4 * unit, edgecolor=INK)
-        swatch.set_facecolor(palette.colour(c))
-        sheet.figure.add_artist(swatch)
-        sheet.write(left + 14 * unit, top, f"{found.weights[c]:.3f}", size=8, color="#555555")
-        sheet.write(left + 50 * unit, top, short(found.title(c)), size=8)
+        texts = f"{found.weights[c]:.3f}", short(found.title(c))
+        sheet.legend_line(left, top, palette.colour(c), texts, (14, 50))
 
 
 def _with_weight(found: SlideMap, prototype: int) -> str:

@@ -38,23 +38,14 @@ def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
     found = found.within(draw.PANEL)
     unit = draw.unit_of(found)
     limit = max(float(np.abs(shown.contributions).max()) for shown in outputs)
-    panels = {
-        found.slide: found.view.background,
-        **{
-            f"what adds to {shown.output} (red) or takes from it (blue)": value_pixels(
-                found, patch_values(found.assignment, shown.contributions), limit
-            )
-            for shown in outputs
-        },
-    }
-    if found.view.blank:
-        del panels[found.slide]
+    panels = draw.original(found)
+    for shown in outputs:
+        pixels = value_pixels(found, patch_values(found.assignment, shown.contributions), limit)
+        panels.append((f"what adds to {shown.output} (red) or takes from it (blue)", pixels))
     listed = np.argsort(-np.abs(outputs[0].contributions), kind="stable")[:LISTED].tolist()
     letters = max(len(short(found.title(c))) for c in listed)
     text = (86 + 6.6 * letters) * unit
-    sheet = draw.Sheet(list(panels.values()), text + 110 * unit, unit, least=(len(listed) + 3) * draw.ROW * unit)
-    for number, title in enumerate(panels):
-        sheet.title(number, title)
+    sheet = draw.Sheet(panels, text + 110 * unit, unit, least=(len(listed) + 3) * draw.ROW * unit)
     _list(sheet, found, outputs[0], listed, limit)
     draw.colour_bar(sheet, draw.Bar("contribution of the patch's prototype", DIVERGING, (-limit, limit), 94))
     draw.add_scale_bar_and_outline(sheet, found)
@@ -63,17 +54,10 @@ def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
 
 def _list(sheet: draw.Sheet, found: SlideMap, shown: Shown, listed: Sequence[int], limit: float) -> None:
     """Prototypes of the largest contributions, with their numbers."""
-    from matplotlib.patches import Rectangle
-
-    unit, start = sheet.unit, sheet.gap + sheet.columns * (sheet.width + sheet.gap)
-    sheet.write(start, sheet.head + 0.5 * draw.ROW * unit, short(shown.output, 24), size=8, weight="bold")
+    unit = sheet.unit
+    sheet.write(sheet.right, sheet.head + 0.5 * draw.ROW * unit, short(shown.output, 24), size=8, weight="bold")
     for line, c in enumerate(listed):
-        top = sheet.head + (line + 1.7) * draw.ROW * unit
         value = float(shown.contributions[c])
         colour = heat_colours(np.array([(value / limit + 1) / 2 if limit > 0 else 0.5]), DIVERGING)[0] / 255
-        x, y, w, h = sheet.box(start, top - 5.5 * unit, 11 * unit, 11 * unit)
-        swatch = Rectangle((x, y), w, h, transform=sheet.figure.transFigure, linewidth=0.4 * unit, edgecolor=draw.INK)
-        swatch.set_facecolor(tuple(colour))
-        sheet.figure.add_artist(swatch)
-        sheet.write(start + 16 * unit, top, f"{value:+.3f}", size=8, color="#555555")
-        sheet.write(start + 66 * unit, top, short(found.title(c)), size=8)
+        texts = f"{value:+.3f}", short(found.title(c))
+        sheet.legend_line(sheet.right, sheet.head + (line + 1.7) * draw.ROW * unit, tuple(colour), texts, (16, 66))

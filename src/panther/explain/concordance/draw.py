@@ -34,13 +34,11 @@ def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) ->
     """Original (where there is an image), patches by their prototype's class, patches by their own; a matplotlib figure."""
     found, by_prototype, by_patch = (one.within(draw.PANEL) for one in (found, by_prototype, by_patch))
     unit = draw.unit_of(found)
-    panels = {} if found.view.blank else {found.slide: found.view.background}
-    panels |= {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
+    maps = {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
     names = by_patch.names
     width = (116 + 6.6 * max(len(short(name)) for name in names.values())) * unit
-    sheet = draw.Sheet(list(panels.values()), width, unit, least=(len(names) + 2) * draw.ROW * unit + 30 * unit)
-    for number, text in enumerate(panels):
-        sheet.title(number, text)
+    least = (len(names) + 2) * draw.ROW * unit + 30 * unit
+    sheet = draw.Sheet([*draw.original(found), *maps.items()], width, unit, least=least)
     _class_legend(sheet, by_prototype.weights, by_patch.weights, names)
     draw.add_scale_bar_and_outline(sheet, found)
     return sheet.figure
@@ -67,11 +65,11 @@ def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
     whole = heat.found.within(draw.PANEL)
     near = replace(whole, view=_window_view(heat, whole.view, settings))
     unit = draw.unit_of(whole)
-    maps = [one for found in (whole, near) for one in _panels(found, heat)]
-    pictures = [found.view.background if plain else heat_pixels(found, 0) for found, plain in maps]
-    sheet = draw.Sheet(pictures, 0, unit, rows=2)
-    for number, text in enumerate(_titles(heat, positive, not whole.view.blank)):
-        sheet.title(number, text)
+    titles = _titles(heat, positive)
+    panels = [*draw.original(whole), *zip(titles, _heatmaps(whole, heat), strict=True)]
+    enlarged = ["enlarged"] * (not whole.view.blank) + [""] * len(titles)
+    pictures = [*(picture for _, picture in draw.original(near)), *_heatmaps(near, heat)]
+    sheet = draw.Sheet([*panels, *zip(enlarged, pictures, strict=True)], 0, unit, rows=2)
     for row, found in enumerate((whole, near)):
         part = copy(sheet)  # the rows have scale bars of their own
         part.axes = sheet.axes[row * sheet.columns : (row + 1) * sheet.columns]
@@ -103,40 +101,32 @@ def _class_map(found: SlideMap, tissue: np.ndarray, classes: Sequence[str]) -> S
 
 def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, names: Mapping[int, str]) -> None:
     """Colour and name of each class, with its share of the patches on either picture."""
-    from matplotlib.patches import Rectangle
-
     unit, row = sheet.unit, draw.ROW * sheet.unit
-    left = sheet.gap + sheet.columns * (sheet.width + sheet.gap)
-    sheet.write(left + 16 * unit, sheet.head + 0.5 * row, "prototypes | patches", size=8, color="#555555")
+    sheet.write(sheet.right + 16 * unit, sheet.head + 0.5 * row, "prototypes | patches", size=8, color="#555555")
     for k, name in names.items():
-        top = sheet.head + (k + 1.5) * row
-        x, y, w, h = sheet.box(left, top - 5.5 * unit, 11 * unit, 11 * unit)
-        swatch = Rectangle((x, y), w, h, transform=sheet.figure.transFigure, linewidth=0.4 * unit, edgecolor=draw.INK)
-        swatch.set_facecolor(palette.colour(k))
-        sheet.figure.add_artist(swatch)
-        sheet.write(left + 16 * unit, top, f"{first[k]:.2f} | {second[k]:.2f}", size=8, color="#555555")
-        sheet.write(left + 90 * unit, top, short(name), size=8)
+        texts = f"{first[k]:.2f} | {second[k]:.2f}", short(name)
+        sheet.legend_line(sheet.right, sheet.head + (k + 1.5) * row, palette.colour(k), texts, (16, 90))
 
 
-def _panels(found: SlideMap, heat: TumourMap) -> list[tuple[SlideMap, bool]]:
-    """Pictures of one row: a map and whether its image alone is shown. Patches without a label are left out of theirs."""
+def _heatmaps(found: SlideMap, heat: TumourMap) -> list[np.ndarray]:
+    """Probability of the tumour (patches without a label are left out), posterior of its prototype and of all, where there are more."""
     known = np.isfinite(heat.probability)
     grid = found.grid._replace(cells=found.grid.cells[known], layer=found.grid.layer[known])
     labelled = replace(found, grid=grid, assignment=heat.probability[known, None])
     shown = [[heat.match.prototype], *([list(heat.tumour)] if len(heat.tumour) > 1 else [])]
     posteriors = [replace(found, assignment=found.assignment[:, columns].sum(1, keepdims=True)) for columns in shown]
-    return [*([] if found.view.blank else [(found, True)]), (labelled, False), *((one, False) for one in posteriors)]
+    return [heat_pixels(one, 0) for one in (labelled, *posteriors)]
 
 
-def _titles(heat: TumourMap, positive: str, image: bool) -> list[str]:
+def _titles(heat: TumourMap, positive: str) -> list[str]:
+    """What the heatmaps show; what is cut off where the picture is narrow comes last."""
     match = heat.match
     number, _, name = heat.found.title(match.prototype).partition(" ")
-    # what is cut off where the picture is narrow comes last
     titles = [f"{positive}: dark 0, yellow 1"]
     titles.append(f"posterior of {number} (π {match.weight:.3f}): {_scores(match.auroc, match.dice)} {name}".rstrip())
     if len(heat.tumour) > 1:
         titles.append(f"of the {len(heat.tumour)} tumour prototypes: {_scores(match.auroc_all, match.dice_all)}")
-    return [heat.found.slide, *titles, "enlarged"] if image else titles
+    return titles
 
 
 def _scores(auroc: float | None, dice: float | None) -> str:
