@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.concordance.make import concordance
+    from panther.explain.kaplan_meier import kaplan_meier
     from panther.explain.maps import make_map
     from panther.models.predict import predict
     from panther.models.train import train
@@ -75,6 +76,7 @@ _HOMES = {
     "embed_cohort": "panther.aggregators.cohort",
     "extract": "panther.encoders.extract",
     "fit_prototypes": "panther.prototypes.fit",
+    "kaplan_meier": "panther.explain.kaplan_meier",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
     "load_prototypes": "panther.storage.prototypes",
@@ -111,6 +113,7 @@ __all__ = [
     "embed_cohort",
     "extract",
     "fit_prototypes",
+    "kaplan_meier",
     "list_bags",
     "load_cohort",
     "load_prototypes",

@@ -13,7 +13,8 @@ from PIL import Image
 
 from cli.running import Runner, strict_json
 from panther.cohort.load import load_cohort
-from panther.explain.kaplan_meier import by_patient, read_proportions
+from panther.explain.kaplan_meier import by_patient
+from panther.explain.proportions import as_proportions
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
 
@@ -201,7 +202,7 @@ def test_a_patient_has_the_same_shares_in_the_atlas_and_in_its_pi_csv(run: Runne
     Path("os.csv").write_text(
         Path("c.csv").read_text().replace("group,site,age", "os_censorship,site,os_survival_days").replace(",x,", ",0,").replace(",y,", ",1,")
     )  # fmt: skip
-    patients = by_patient(read_proportions(Path("a/pi.csv")), load_cohort(Path("os.csv"), survival="os"))
+    patients = by_patient(as_proportions(Path("a/pi.csv")), load_cohort(Path("os.csv"), survival="os"))
     assert not any("count alike" in note for note in patients.notes)
     assert patients.pi.mean(0) == pytest.approx([one["share"] for one in atlas()["prototypes"]])
     with Path("a/pi.csv").open() as handle:

@@ -17,6 +17,7 @@ from panther.execution import open_work
 
 DOORS = {
     "concordance": "panther.explain.concordance.make",
+    "kaplan_meier": "panther.explain.kaplan_meier",
     "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
 }

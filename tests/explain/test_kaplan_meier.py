@@ -11,7 +11,8 @@ from lifelines.statistics import multivariate_logrank_test
 from cli.running import Runner, strict_json
 from panther.cohort.load import Cohort, load_cohort
 from panther.errors import InputError
-from panther.explain.kaplan_meier import Proportions, by_patient, compare, read_proportions
+from panther.explain.kaplan_meier import by_patient, compare
+from panther.explain.proportions import Proportions, as_proportions
 
 PATIENTS, C = 60, 4
 
@@ -43,7 +44,7 @@ def cohort(folder: Path) -> Cohort:
 
 
 def test_curves_limits_and_p_values_are_those_of_lifelines(folder: Path) -> None:
-    patients = by_patient(read_proportions(folder / "pi.csv"), cohort(folder))
+    patients = by_patient(as_proportions(folder / "pi.csv"), cohort(folder))
     found, _ = compare(patients)
     time, event = patients.survival.time, patients.survival.event
     for one in found:
@@ -65,7 +66,7 @@ def test_curves_limits_and_p_values_are_those_of_lifelines(folder: Path) -> None
 
 
 def test_equal_proportions_are_never_parted_and_what_cannot_be_compared_is_said(folder: Path) -> None:
-    patients = by_patient(read_proportions(folder / "pi.csv"), cohort(folder))
+    patients = by_patient(as_proportions(folder / "pi.csv"), cohort(folder))
     found, notes = compare(patients)
     assert [one.prototype for one in found] == [0, 1, 3]
     assert [g.name for g in found[2].groups] == ["low", "high"]
@@ -97,14 +98,14 @@ def test_slides_of_a_patient_count_by_their_patches(tmp_path: Path) -> None:
 def test_a_table_of_proportions_may_tell_patches_and_hold_other_columns_that_begin_with_c(tmp_path: Path) -> None:
     path = tmp_path / "pi.csv"
     path.write_text("slide,patient,Centre,n_patches,C0,C1\na,A,x,30,0.25,0.75\nb,A,y,10,1,0\n")
-    found = read_proportions(path)
+    found = as_proportions(path)
     assert found.pi.tolist() == [[0.25, 0.75], [1, 0]]
     assert found.patches is not None
     assert found.patches.tolist() == [30, 10]
     for bad in ("", "0", "many", "inf"):
         path.write_text(f"slide,n_patches,C0\na,3,1\nb,{bad},1\n")
         with pytest.raises(InputError, match="line 3 has no number of patches above 0 in n_patches"):
-            read_proportions(path)
+            as_proportions(path)
 
 
 def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(

@@ -84,8 +84,8 @@ def tumour_map() -> agreed.TumourMap:
 
 def survival() -> list[dict[str, Any]]:
     one = curve(np.array([1.0, 2, 3]), np.array([True, False, True]))
-    groups = tuple(kaplan_meier.Group(name, 3, 2, 0.5, one) for name in ("low", "high"))
-    return [kaplan_meier.described(kaplan_meier.Compared(0, groups, 1.0, 0.3, 0.3), NAMES)]
+    groups = tuple(kaplan_meier.Tertile(name, 3, 2, 0.5, one) for name in ("low", "high"))
+    return [kaplan_meier.described(kaplan_meier.PrototypeSurvival(0, groups, 1.0, 0.3, 0.3), NAMES)]
 
 
 LABELS, CLASSES = np.array([0, 1]), (BROKEN, "b $")

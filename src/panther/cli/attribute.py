@@ -104,28 +104,27 @@ def kaplan_meier(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Survival of patients with little, some and much of each prototype: Kaplan-Meier curves and log-rank tests."""
-    from panther.cohort.load import make_cohort
-    from panther.cohort.spec import TaskSpec, checked
-    from panther.explain.kaplan_meier import by_patient, compare, read_proportions, write_curves
-    from panther.explain.names import label, read_names
-    from panther.storage.clinical import read_clinical
-    from panther.storage.inputs import check_output_folder
+    from panther.explain.kaplan_meier import kaplan_meier as compare_survival
+    from panther.explain.names import label
 
-    spec = checked(TaskSpec, survival=survival, time=time, event=event, censorship=censorship)
-    found = read_proportions(proportions)
-    named = read_names(names, found.pi.shape[1]) if names else {}
-    check_output_folder(output, ("km.json", "km.csv", "km.png"), proportions, table, names)
-    clinical = read_clinical(table, columns=common.columns(slide_column, patient_column, site_column))
-    patients = by_patient(found, make_cohort(clinical, spec))
-    curves, notes = compare(patients)
-    files = write_curves(curves, named, [*patients.notes, *notes], output)
-    ordered = sorted(curves, key=lambda one: one.p)
-    events = int(patients.survival.event.sum())
+    found = compare_survival(
+        proportions,
+        table,
+        survival,
+        time=time,
+        event=event,
+        censorship=censorship,
+        columns=common.columns(slide_column, patient_column, site_column),
+        names=names,
+        output=output,
+    )
+    ordered = sorted(found.prototypes, key=lambda one: one.p)
+    patients, compared = len(found.patients), len(found.prototypes)
     lines = [
-        f"{len(patients.ids)} patients, {events} events, {len(curves)} prototypes compared -> {output}",
-        *(f"  {label(one.prototype, named)}: p {one.p:.3g}, corrected {one.p_corrected:.3g}" for one in ordered[:5]),
+        f"{patients} patients, {found.events} events, {compared} prototypes compared -> {output}",
+        *(f"  {label(o.prototype, found.names)}: p {o.p:.3g}, corrected {o.p_corrected:.3g}" for o in ordered[:5]),
     ]
-    told = [{"prototype": one.prototype, "p": one.p, "p_corrected": one.p_corrected} for one in curves]
-    result = {"output": str(output), "patients": len(patients.ids), "events": events, "prototypes": told}
-    result["files"] = [str(file) for file in files]
-    common.report(result, lines, {}, as_json=as_json, notes=[*patients.notes, *notes])
+    rows = [{"prototype": one.prototype, "p": one.p, "p_corrected": one.p_corrected} for one in found.prototypes]
+    result = {"output": str(output), "patients": patients, "events": found.events, "prototypes": rows}
+    result["files"] = [str(file) for file in found.files]
+    common.report(result, lines, {}, as_json=as_json, notes=found.notes)

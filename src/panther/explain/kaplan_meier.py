@@ -1,6 +1,5 @@
 r"""Survival by how much of each prototype a patient has: Kaplan-Meier curves of tertiles of :math:`\pi_c`, log-rank tests, Holm's correction."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,44 +11,34 @@ from panther.charts.chart import Chart
 from panther.charts.style import BLUE, ORANGE, save, short
 from panther.charts.survival import Look, panel, survival_curves
 from panther.charts.to_matplotlib import draw
-from panther.cohort.load import Cohort
+from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.targets import Survival
 from panther.errors import InputError
+from panther.evaluation import survival_metrics
 from panther.evaluation.correction import holm
-from panther.evaluation.survival_metrics import (
-    KaplanMeier,
-    kaplan_meier,
-    log_rank,
-    risk_groups,
-    round_times,
-)
-from panther.explain.names import label
-from panther.explain.pooling import pooled
-from panther.storage.embeddings import read_weights
+from panther.evaluation.survival_metrics import KaplanMeier, log_rank, risk_groups, round_times
+from panther.explain.names import Names, as_names, label
+from panther.explain.proportions import SAME, Proportions, as_proportions, pooled
+from panther.storage.clinical import USUAL, Columns
+from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_json
-from panther.storage.tables import read_csv, write_spreadsheet
+from panther.storage.inputs import check_output_folder
+from panther.storage.tables import write_spreadsheet
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 FORMAT = 1
+WRITTEN = ("km.json", "km.csv", "km.png")
+HEADER = ("prototype", "name", "group", "n", "events", "largest_pi", "median", "statistic", "p", "p_corrected")
 GROUPS = ("low", "middle", "high")
 LOOKS: dict[str, Look] = {"low": (BLUE, "solid"), "middle": ("#999999", "dot"), "high": (ORANGE, "dash")}
-SAME = 1e-6  # proportions that differ by less are the same: one patch in a million
 FEW = 10  # events below which curves are hardly worth a look
 
 
-class Proportions(NamedTuple):
-    """Prototype proportions of slides, or of patients."""
-
-    samples: list[str]
-    pi: np.ndarray  # (n, C)
-    patches: np.ndarray | None  # (n,), None: not known
-
-
 class Patients(NamedTuple):
-    """Proportions and survival, one row a patient."""
+    """Proportions and survival, one row per patient."""
 
     ids: tuple[str, ...]
     pi: np.ndarray  # (n, C)
@@ -58,7 +47,7 @@ class Patients(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class Tertile:
     """Patients of one tertile."""
 
     name: str
@@ -69,59 +58,98 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Compared:
+class PrototypeSurvival:
     """One prototype: its groups, and whether their survival differs."""
 
     prototype: int
-    groups: tuple[Group, ...]
+    groups: tuple[Tertile, ...]
     statistic: float
     p: float
     p_corrected: float = np.nan
 
 
-def read_proportions(path: Path) -> Proportions:
-    """Proportions of `panther embed` (.h5ad, .npz) or of the atlas (pi.csv: slide, patient, n_patches, C0, C1, ...)."""
-    if path.suffix.lower() == ".csv":
-        return _from_csv(path)
-    samples, pi, columns = read_weights(path, "n_patches")
-    return Proportions(samples, pi.astype(np.float64), np.array(columns["n_patches"], float))
+@dataclass(frozen=True, eq=False)
+class SurvivalByPrototype:
+    """Curves and tests of every prototype, as `kaplan_meier` returns them."""
+
+    prototypes: tuple[PrototypeSurvival, ...]
+    patients: tuple[str, ...]
+    events: int
+    names: Mapping[int, str]
+    notes: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()  # that were written
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Table with one row per prototype and group."""
+        import pandas as pd
+
+        return pd.DataFrame(_rows(self.prototypes, self.names), columns=list(HEADER))
+
+    def figure(self) -> "Figure":
+        """Draw the curves, one panel per prototype."""
+        return draw_curves([described(one, self.names) for one in self.prototypes])
 
 
-def _from_csv(path: Path) -> Proportions:
-    import pandas as pd
+def kaplan_meier(
+    proportions: "Path | str | pd.DataFrame | EmbeddingTable",
+    table: "Path | str | pd.DataFrame",
+    survival: str | None = None,
+    *,
+    time: str | None = None,
+    event: str | None = None,
+    censorship: str | None = None,
+    columns: Columns = USUAL,
+    names: Names = None,
+    output: Path | str | None = None,
+) -> SurvivalByPrototype:
+    """Compare the survival of patients with little, some and much of each prototype.
 
-    try:
-        table = read_csv(path, words=("slide", "patient"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a table of proportions ({error}).") from error
-    wanted = [f"C{c}" for c in range(sum(bool(re.fullmatch(r"C\d+", str(name))) for name in table.columns))]
-    if "slide" not in table.columns or not wanted or not set(wanted) <= set(table.columns):
-        raise InputError(
-            f"{path}: has the columns {', '.join(map(str, table.columns))}; expected are slide, C0, C1, ... as `panther atlas` writes pi.csv."
-        )
-    pi = table[wanted].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
-    bad = np.flatnonzero(~np.isfinite(pi).all(1) | (pi < -SAME).any(1) | (pi > 1 + SAME).any(1))
-    if len(bad):
-        raise InputError(f"{path}: line {bad[0] + 2} holds a proportion that is no number from 0 to 1; mend it.")
-    samples = table["slide"].astype(str)
-    if samples.duplicated().any():
-        raise InputError(
-            f"{path}: the slide {samples[samples.duplicated()].iloc[0]} is there more than once; keep one row a slide."
-        )
-    known = next((name for name in ("n_patches", "patches") if name in table.columns), None)
-    return Proportions(samples.tolist(), pi, None if known is None else _patches(path, table[known]))
+    Parameters
+    ----------
+    proportions : path, DataFrame or EmbeddingTable
+        How much of each prototype every slide has: embeddings of `embed_cohort` or their file, `pi.csv` of an atlas, or a data frame
+        with the columns C0, C1, ... and the slides in the column `slide` or in the index.
+    table : path or DataFrame
+        Clinical table, one row per slide.
+    survival : str, optional
+        Endpoint os, dss, dfi or pfi; or name its columns.
+    time, event, censorship : str, optional
+        Columns of the time, and of 1 = event or 1 = censored.
+    columns : Columns
+        Names of the table's slide and patient columns, where they are not the usual ones.
+    names : path or mapping, optional
+        Names of the prototypes.
+    output : folder, optional
+        Where `km.json`, `km.csv` and `km.png` are written.
 
+    Returns
+    -------
+    SurvivalByPrototype
+        Curves of the tertiles of each proportion, log-rank tests with Holm's correction, ``to_frame()`` and ``figure()``.
 
-def _patches(path: Path, column: "pd.Series") -> np.ndarray:
-    import pandas as pd
-
-    patches = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    bad = np.flatnonzero(~(np.isfinite(patches) & (patches > 0)))
-    if len(bad):
-        raise InputError(
-            f"{path}: line {bad[0] + 2} has no number of patches above 0 in {column.name}; mend it, or drop the column."
-        )
-    return patches
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, panther
+    >>> slides, pi = [f"s{i}" for i in range(30)], np.random.default_rng(0).dirichlet(np.ones(3), 30)
+    >>> proportions = pd.DataFrame(pi, index=slides, columns=["C0", "C1", "C2"])
+    >>> table = pd.DataFrame({"slide_id": slides, "os_survival_days": range(1, 31), "os_censorship": [0, 1] * 15})
+    >>> found = panther.kaplan_meier(proportions, table, "os")
+    >>> found.events, len(found.to_frame())
+    (15, 9)
+    """
+    if not any((survival, time, event, censorship)):
+        raise InputError("Give the endpoint with `survival=`, or its columns with `time=` and `event=`.")
+    pi = as_proportions(proportions)
+    named = as_names(names, pi.pi.shape[1])
+    if output is not None:
+        check_output_folder(Path(output), WRITTEN, proportions, table, names)
+    cohort = load_cohort(table, survival=survival, time=time, event=event, censorship=censorship, columns=columns)
+    patients = by_patient(pi, cohort)
+    found, notes = compare(patients)
+    notes = [*patients.notes, *notes]
+    files = [] if output is None else write_curves(found, named, notes, Path(output))
+    events = int(patients.survival.event.sum())
+    return SurvivalByPrototype(tuple(found), patients.ids, events, named, tuple(notes), tuple(files))
 
 
 def by_patient(found: Proportions, cohort: Cohort) -> Patients:
@@ -153,7 +181,7 @@ def by_patient(found: Proportions, cohort: Cohort) -> Patients:
     return Patients(tuple(cohort.ids[k] for k in kept), np.stack(rows), survival, tuple(notes))
 
 
-def compare(patients: Patients) -> tuple[list[Compared], list[str]]:
+def compare(patients: Patients) -> tuple[list[PrototypeSurvival], list[str]]:
     """Curves and tests of every prototype, and sentences about those that are left out or should be read with care.
 
     Tertiles are cut at the 1/3 and 2/3 quantiles; who lies on a cut belongs to the lower group, so equal patients are never parted.
@@ -171,7 +199,7 @@ def compare(patients: Patients) -> tuple[list[Compared], list[str]]:
             notes.append(f"C{c}: too many patients have equal proportions for three groups; there are two.")
         test = log_rank(patients.survival.time, patients.survival.event, member)
         groups = tuple(_group(k, pi, member == k, patients.survival) for k in np.unique(member).tolist())
-        found.append(Compared(c, groups, test.statistic, test.p_value))
+        found.append(PrototypeSurvival(c, groups, test.statistic, test.p_value))
     if not found:
         raise InputError(
             f"No prototype's proportion differs between the {len(patients.ids)} patients, so no groups can be made; "
@@ -182,39 +210,49 @@ def compare(patients: Patients) -> tuple[list[Compared], list[str]]:
         notes.append(f"There are only {events} events; these curves are too uncertain to mean much.")
     corrected = holm([one.p for one in found])
     return [
-        Compared(one.prototype, one.groups, one.statistic, one.p, p) for one, p in zip(found, corrected, strict=True)
+        PrototypeSurvival(one.prototype, one.groups, one.statistic, one.p, p)
+        for one, p in zip(found, corrected, strict=True)
     ], notes
 
 
-def _group(number: int, pi: np.ndarray, inside: np.ndarray, survival: Survival) -> Group:
+def _group(number: int, pi: np.ndarray, inside: np.ndarray, survival: Survival) -> Tertile:
     time, event = survival.time[inside], survival.event[inside]
-    return Group(
-        GROUPS[number], int(inside.sum()), int(event.sum()), float(pi[inside].max()), kaplan_meier(time, event)
+    return Tertile(
+        GROUPS[number],
+        int(inside.sum()),
+        int(event.sum()),
+        float(pi[inside].max()),
+        survival_metrics.kaplan_meier(time, event),
     )
 
 
-def write_curves(found: Sequence[Compared], names: Mapping[int, str], notes: Sequence[str], folder: Path) -> list[Path]:
-    """Write `km.json`, `km.csv` (one row a group) and `km.png`."""
-    files = [folder / "km.json", folder / "km.csv", folder / "km.png"]
+def write_curves(
+    found: Sequence[PrototypeSurvival], names: Mapping[int, str], notes: Sequence[str], folder: Path
+) -> list[Path]:
+    """Write `km.json`, `km.csv` (one row per group) and `km.png`."""
+    files = [folder / name for name in WRITTEN]
     prototypes = [described(one, names) for one in found]
     test = "log-rank, Holm-corrected"
     write_json(files[0], {"format": FORMAT, "test": test, "prototypes": prototypes, "notes": list(notes)})
-    header = ("prototype", "name", "group", "n", "events", "largest_pi", "median", "statistic", "p", "p_corrected")
-    rows = [
-        (one.prototype, names.get(one.prototype, ""), g.name, g.n, g.events, g.largest, _median(g), one.statistic, one.p, one.p_corrected)
-        for one in found
-        for g in one.groups
-    ]  # fmt: skip
-    write_spreadsheet(files[1], header, rows)
+    write_spreadsheet(files[1], HEADER, _rows(found, names))
     save(draw_curves(prototypes), files[2], dpi=120)
     return files
 
 
-def _median(group: Group) -> float | str:
+def _rows(found: Sequence[PrototypeSurvival], names: Mapping[int, str]) -> list[tuple[Any, ...]]:
+    """One row per group."""
+    return [
+        (one.prototype, names.get(one.prototype, ""), g.name, g.n, g.events, g.largest, _median(g), one.statistic, one.p, one.p_corrected)
+        for one in found
+        for g in one.groups
+    ]  # fmt: skip
+
+
+def _median(group: Tertile) -> float | str:
     return group.curve.median if np.isfinite(group.curve.median) else ""  # not reached
 
 
-def described(one: Compared, names: Mapping[int, str]) -> dict[str, Any]:
+def described(one: PrototypeSurvival, names: Mapping[int, str]) -> dict[str, Any]:
     """One prototype in plain values, as `km.json` has it."""
     about = {"prototype": one.prototype, "name": names.get(one.prototype), "statistic": one.statistic}
     groups = [
@@ -225,7 +263,7 @@ def described(one: Compared, names: Mapping[int, str]) -> dict[str, Any]:
     return {**about, "p": one.p, "p_corrected": one.p_corrected, "groups": groups}
 
 
-def _curve(group: Group) -> dict[str, np.ndarray]:
+def _curve(group: Tertile) -> dict[str, np.ndarray]:
     """Curve from time 0 on, where all are alive."""
     curve = group.curve
     start = {"time": 0.0, "survival": 1.0, "low": 1.0, "high": 1.0}

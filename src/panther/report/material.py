@@ -10,8 +10,8 @@ import numpy as np
 from panther.errors import InputError
 from panther.evaluation.shift import ShiftReport, site_shift
 from panther.explain.atlas.files import PROTOTYPES
-from panther.explain.kaplan_meier import read_proportions
 from panther.explain.names import label, read_names
+from panther.explain.proportions import as_proportions
 from panther.report.data import Run, load_run, read_json
 from panther.report.fold_names import FoldNames, find_prototypes, fold_names
 from panther.report.mixtures import Mixtures, load_mixtures
@@ -154,7 +154,7 @@ def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWei
     if atlas is None or path is None or not path.exists():
         return None
     try:
-        found, table = read_proportions(path), as_table(path)
+        found, table = as_proportions(path), as_table(path)
         count = len(atlas.rows("prototypes"))
         if count and found.pi.shape[1] != count:
             raise InputError(f"{path}: has {found.pi.shape[1]} prototypes, but atlas.json beside it has {count}.")

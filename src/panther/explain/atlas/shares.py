@@ -8,7 +8,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.evaluation.correction import holm
 from panther.evaluation.intervals import Interval, bootstrap
-from panther.explain.pooling import pooled
+from panther.explain.proportions import pooled
 
 RESAMPLES = 1000
 FEWEST = 3  # patients that a group needs to take part in a test
