@@ -10,9 +10,10 @@ from known_regions import HEIGHT, SIDE, WIDTH, truth, write_slide
 from matplotlib.path import Path as Outline
 from scipy import ndimage
 
+from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain import MapSettings, SlideMap, View, grid, map_slide, raster, regions, write_map
-from panther.explain.draw import draw_map, save
+from panther.explain.draw import draw_map
 from panther.explain.palette import table
 from panther.explain.pyramid import write_pyramid
 from panther.explain.slide_map import map_pixels

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.text import Text
 
 import panther.explain
+from panther.charts.style import save
 from panther.evaluation.intervals import Interval
 from panther.evaluation.survival_metrics import kaplan_meier as curve
 from panther.explain import attention, draw, kaplan_meier
@@ -115,7 +116,7 @@ def test_a_broken_formula_in_what_people_wrote_is_drawn_letter_by_letter(name: s
     figure = FIGURES[name]()
     assert any(BROKEN in text.get_text() for text in figure.findobj(Text))
     figure.savefig(tmp_path / "theirs.png")  # by whoever got the figure
-    draw.save(figure, tmp_path / "ours.svg")
+    save(figure, tmp_path / "ours.svg")
     assert BROKEN in (tmp_path / "ours.svg").read_text()  # and not what became of it as a formula
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
+from panther.charts.style import plain_text
 from panther.errors import InputError, not_finite
 from panther.explain import draw
 from panther.explain.assign import check_patches
@@ -148,7 +149,7 @@ def map_attention(
     )
 
 
-@draw.plain_text
+@plain_text
 def draw_attention(found: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
     many = len(found.titles) > 1
@@ -162,7 +163,7 @@ def draw_attention(found: AttentionMap) -> Any:
     return sheet.figure
 
 
-@draw.plain_text
+@plain_text
 def draw_attention_beside(found: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
     shown = found.within(draw.PANEL)

@@ -1,41 +1,18 @@
 """Maps as matplotlib figures. One pixel of the picture is one pixel of the PNG, so nothing moves when it is saved."""
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.charts.style import short
+from panther.charts.style import DPI, INK, plain_text, short
 from panther.explain import palette
 from panther.explain.slide_map import HEAT, SlideMap, heat_pixels, map_pixels
-from panther.storage.atomic import atomic_write
 
-DPI = 100  # figures are laid out in pixels; SVG scales them
-INK = "#222222"
 PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
 BESIDE = 1.8  # larger letters: a row of pictures is shown smaller than one of them
-SAVE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # metadata left out: same input, same bytes
-
 
 Panel = tuple[str, np.ndarray]  # title, picture
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def plain_text(draw: Callable[P, R]) -> Callable[P, R]:
-    """Make a drawing function write names, classes and columns as people wrote them: a `$` of theirs begins no formula."""
-
-    @wraps(draw)
-    def drawn(*arguments: P.args, **options: P.kwargs) -> R:
-        import matplotlib
-
-        with matplotlib.rc_context({"text.parse_math": False}):  # a text keeps what holds when it is made
-            return draw(*arguments, **options)
-
-    return drawn
 
 
 class Sheet:
@@ -151,16 +128,6 @@ def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
     _legend(sheet, found)
     add_scale_bar_and_outline(sheet, found)
     return sheet.figure
-
-
-def save(figure: Any, path: Path, dpi: int = DPI) -> None:
-    """Write a picture whole or not at all; its ending (.png, .svg) says how, and the same figure gives the same bytes."""
-    import matplotlib
-
-    kind = path.suffix[1:]
-    settings: Any = {"svg.hashsalt": "panther", "svg.fonttype": "none", "text.parse_math": False}  # also late ticks
-    with atomic_write(path) as temporary, matplotlib.rc_context(settings):
-        figure.savefig(temporary, format=kind, dpi=dpi, metadata=SAVE[kind])
 
 
 def bar_length(width_um: float) -> float:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from panther.aggregators import build
+from panther.charts.style import save
 from panther.errors import InputError
 from panther.execution import HERE, Work, collect
-from panther.explain import draw
 from panther.explain.assign import assign
 from panther.explain.attention import SCALES, map_attention
 from panther.explain.jobs import Images, SlideJob, is_slide, none_of, of_slide, slide_jobs
@@ -194,7 +194,7 @@ def write_map(
         figure = make()  # one after the other, so that no two are in memory
         for kind in kinds:
             written.append(folder / f"{found.slide}.{name}.{kind}")
-            draw.save(figure, written[-1])
+            save(figure, written[-1])
     if "png" in formats:
         written.append(folder / f"{found.slide}.overlay.png")
         _write_overlay(written[-1], found)

@@ -11,7 +11,7 @@ from panther.explain.geometry import View, raster
 from panther.explain.slide_map import SlideMap
 from panther.storage.atomic import atomic_write
 
-CELL = 16  # pixels a patch at the finest level: edges within a sixteenth of a patch
+CELL = 16  # pixels per patch at the finest level: edges within a sixteenth of a patch
 LARGEST = 8192  # pixels of the longer side: the finest level stays below a gigabyte of memory
 TILE = 256
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from panther.explain.geometry import Grid
 
-HALF = 0.5  # contacts added to both counts: "never touches" stays a number, and two contacts do not shout
+HALF = 0.5  # contacts added to both counts: "never touches" stays a number, and two contacts are no large ratio
 
 
 class Contacts(NamedTuple):
@@ -65,7 +65,7 @@ def expected_contacts(members: np.ndarray, edges: float) -> np.ndarray:
 
 
 def _keys(found: Grid) -> tuple[np.ndarray, int]:
-    """One number a cell, in which the neighbour to the right is one more and the one below a width more; rows and grids never join."""
+    """One number per cell, in which the neighbour to the right is one more and the one below a width more; rows and grids never join."""
     cells = found.cells - found.cells.min(0)
     width, height = (int(side) + 2 for side in cells.max(0))
     return (found.layer * height + cells[:, 1]) * width + cells[:, 0], width

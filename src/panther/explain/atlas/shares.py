@@ -18,7 +18,7 @@ MOST_VALUES = 8  # of a column of numbers, so that a mean for each is still wort
 
 @dataclass(frozen=True)
 class Factor:
-    """A column of the clinical table, one value a patient; patients without one are not in it."""
+    """A column of the clinical table, one value per patient; patients without one are not in it."""
 
     column: str
     values: Mapping[str, str]  # patient -> value as written
@@ -77,7 +77,7 @@ def mean_intervals(shares: np.ndarray, seed: int = 0, resamples: int = RESAMPLES
 
 
 def factor(column: str, by_slide: Mapping[str, str], patient_of: Mapping[str, str], *, categories: bool) -> Factor:
-    """Column as one value a patient, from the slides' values that are not missing; ``categories``: numbers are only names."""
+    """Column as one value per patient, from the slides' values that are not missing; ``categories``: numbers are only names."""
     values: dict[str, str] = {}
     for slide, value in sorted(by_slide.items()):
         patient = patient_of[slide]

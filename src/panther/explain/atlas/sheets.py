@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from panther.charts.style import short
+from panther.charts.style import DPI, INK, plain_text, short
 from panther.explain import palette
 from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.exemplars import KINDS, LARGEST
-from panther.explain.draw import DPI, INK, plain_text
 
 PALE, GREY = "#E8E8E8", "#666666"
 MARGIN, GAP = 28, 10
@@ -81,7 +80,7 @@ def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
 
 @plain_text
 def draw_overview(atlas: Atlas, prototypes: Sequence[int] | None = None) -> Any:
-    """One line a prototype: colour, name, share with its interval, nearest patches; returns a matplotlib figure."""
+    """One line per prototype: colour, name, share with its interval, nearest patches; returns a matplotlib figure."""
     chosen = list(range(atlas.prototypes)) if prototypes is None else list(prototypes)
     pictured = bool(atlas.pictures)
     line = OVERVIEW_SIDE + GAP if pictured else 60

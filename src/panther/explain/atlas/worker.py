@@ -1,4 +1,4 @@
-"""What the atlas keeps of one slide: a few numbers and candidates a prototype, whatever the number of patches."""
+"""What the atlas keeps of one slide: a few numbers and candidates per prototype, whatever the number of patches."""
 
 import math
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class AtlasSettings:
     """How an atlas is made."""
 
     maps: MapSettings = field(default_factory=MapSettings)  # assignment, names and the images' resolutions: as in maps
-    exemplars: int = 8  # nearest patches a prototype, and as many random ones
+    exemplars: int = 8  # nearest patches per prototype, and as many random ones
     seed: int = 0
 
 
@@ -129,7 +129,7 @@ def _placed(bag: Bag) -> tuple[Grid | None, str]:
 
 def _side(bag: Bag, placed: Grid | None) -> float | None:
     spec = bag.spec
-    told = spec.size_level0 if spec.coords_unit == "px" else spec.mpp and spec.size and spec.mpp * spec.size
-    if told:
-        return float(told)
+    known = spec.size_level0 if spec.coords_unit == "px" else spec.mpp and spec.size and spec.mpp * spec.size
+    if known:
+        return float(known)
     return None if placed is None else placed.pitch

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.charts.style import short
+from panther.charts.style import plain_text, short
 from panther.explain import draw
 from panther.explain.attribution.model import Attribution
 from panther.explain.slide_map import DIVERGING, SlideMap, heat_colours, value_pixels
@@ -32,7 +32,7 @@ def patch_values(assignment: np.ndarray, contributions: np.ndarray) -> np.ndarra
     return assignment @ contributions
 
 
-@draw.plain_text
+@plain_text
 def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
     """Original (where there is an image) beside what each patch's prototype adds to the outputs; returns a matplotlib figure."""
     found = found.within(draw.PANEL)

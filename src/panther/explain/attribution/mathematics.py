@@ -19,7 +19,7 @@ STATISTICS = {"weight": "pi", "mean": "mu", "variance": "Sigma"}  # as the paper
 
 
 class Players(NamedTuple):
-    """Who shares in a prediction: one player a prototype and statistic."""
+    """Who shares in a prediction: one player per prototype and statistic."""
 
     names: tuple[tuple[int, str], ...]  # (prototype, statistic), P of them
     member: Tensor  # (D,), the player that owns each number
@@ -103,7 +103,7 @@ def antithetic_orders(size: int, pairs: int, seed: int) -> np.ndarray:
 
 
 def integrated_gradients(f: Function, x: Tensor, mean: Tensor, member: Tensor, steps: int = 128) -> Tensor:
-    r"""Integrated gradients (K, P) of one embedding x (D,), by the midpoint rule; their sum is off by a gap that must be told.
+    r"""Integrated gradients (K, P) of one embedding x (D,), by the midpoint rule; their sum is off by a gap that must be stated.
 
     .. math:: \phi_p = \sum_{j \in p} (x_j - m_j) \int_0^1 \partial_j f(m + t (x - m))\, dt
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from panther.aggregators import build
+from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain.assign import assign
 from panther.explain.concordance import draw as drawing
@@ -25,7 +26,6 @@ from panther.explain.concordance.agreement import (
 )
 from panther.explain.concordance.labels import PatchLabels
 from panther.explain.concordance.tissue_classifier import TissueClassifier
-from panther.explain.draw import save
 from panther.explain.jobs import SlideJob
 from panther.explain.maps import map_slide
 from panther.explain.scene import MapSettings

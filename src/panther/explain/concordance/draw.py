@@ -10,7 +10,7 @@ import numpy as np
 
 from panther.charts.chart import Chart
 from panther.charts.prototypes import class_table
-from panther.charts.style import short
+from panther.charts.style import INK, plain_text, short
 from panther.errors import InputError
 from panther.explain import draw, palette
 from panther.explain.concordance.agreement import UNKNOWN, TumourMatch, Window, densest_window
@@ -29,7 +29,7 @@ def class_maps(
     return _class_map(found, labels[found.labels], classes), _class_map(found, tissue, classes)
 
 
-@draw.plain_text
+@plain_text
 def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
     """Original (where there is an image), patches by their prototype's class, patches by their own; a matplotlib figure."""
     found, by_prototype, by_patch = (one.within(draw.PANEL) for one in (found, by_prototype, by_patch))
@@ -56,7 +56,7 @@ class TumourMap:
     region: Window | None = None  # in the units of the coordinates; None: where most tumour is
 
 
-@draw.plain_text
+@plain_text
 def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
     """Original, probability of the classes ``positive``, posterior of the tumour's prototype and of all of them, where there are more.
 
@@ -186,5 +186,5 @@ def _frame(ax: Any, whole: View, near: View, unit: float) -> None:
 
     low = whole.pixels(np.array([near.origin]))[0]
     size = np.array(near.size) / near.scale * np.array(whole.scale)
-    for colour, line in (("white", 3.0), (draw.INK, 1.4)):
+    for colour, line in (("white", 3.0), (INK, 1.4)):
         ax.add_patch(Rectangle(tuple(low), *size.tolist(), fill=False, edgecolor=colour, linewidth=line * unit))
