@@ -241,8 +241,10 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner, shared_data: Path
 ) -> None:
     from panther.encoders import load_encoder
-    from panther.encoders.extract import extract
+    from panther.encoders.extract import write_features
+    from panther.encoders.pipeline import Pipeline
     from panther.slides import open_slide, patch_spec
+    from panther.storage.trident import Coords
 
     monkeypatch.chdir(tmp_path)
     source = shared_data / "tiles" / "lung"
@@ -253,16 +255,11 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
             shutil.copy(file, tmp_path / "tiles" / name)
     run("tissue-classifier", "tiles", "-o", "classifier.safetensors", "-j", 1, "--folds", 2)
     corners, classes = write_mosaic(tmp_path / "m.tif", ["nnnnn", "nsssn", "nsssn", "nnnnn"], pools)
-    with open_slide(tmp_path / "m.tif") as slide:
+    with open_slide(tmp_path / "m.tif") as slide, Pipeline(load_encoder("lite0")) as pipeline:
         spec = patch_spec(slide, TILE, 0.5)
-        extract(
-            slide,
-            corners,
-            spec,
-            load_encoder("lite0"),
-            tmp_path / "m.h5",
-            {"patch_size_level0": TILE, "patch_size": TILE},
-        )
+        about = {"patch_size_level0": TILE, "patch_size": TILE}
+        coords = Coords("m", corners, spec, 0.5, slide.dimensions, attributes=about)
+        write_features(slide, coords, pipeline, tmp_path / "m.h5")
     run("prototypes", "m.h5", "-o", "p.safetensors", "-C", 3, "-j", 1)
     common = ("concordance", "m.h5", "-p", "p.safetensors", "-o", "a")
     run(*common, "--classifier", "classifier.safetensors", "--slides", "m.tif", "--positive", "scc", "--max-side", 300)
