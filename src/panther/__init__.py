@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from panther.models.train import train
     from panther.prototypes.choose import choose_c
     from panther.prototypes.fit import fit_prototypes
+    from panther.report.make import make_report
     from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -82,6 +83,7 @@ _HOMES = {
     "load_prototypes": "panther.storage.prototypes",
     "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
+    "make_report": "panther.report.make",
     "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.slide",
@@ -119,6 +121,7 @@ __all__ = [
     "load_prototypes",
     "make_atlas",
     "make_map",
+    "make_report",
     "make_splits",
     "open_bag",
     "open_slide",

@@ -12,9 +12,8 @@ import torch
 from panther.explain import atlas as explained
 from panther.explain.palette import colour
 from panther.report.data import load_run
-from panther.report.fold_names import APART, fold_names
+from panther.report.fold import APART, fold_names, load_mixtures
 from panther.report.material import Request, gather
-from panther.report.mixtures import load_mixtures
 from panther.report.page import build_page
 from panther.types import Prototypes
 

@@ -17,9 +17,9 @@ from panther.evaluation.shift import site_shift
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks
 from panther.report.data import load_run
+from panther.report.fold import load_mixtures
 from panther.report.html import DASH
 from panther.report.material import Request, gather
-from panther.report.mixtures import load_mixtures
 from panther.report.page import build_page
 from panther.report.sections.diagnostics import diagnostics
 from panther.report.sections.results import results

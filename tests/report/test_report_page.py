@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix as oracle
 
-from panther.report import page
+from panther.report import make, page
 from panther.report.data import load_run
 from panther.report.html import MINUS
 from panther.report.material import Request, gather
@@ -188,7 +188,7 @@ def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_pat
         "east",
         EVIL.replace("<", "&lt;").replace(">", "&gt;"),
     }
-    monkeypatch.setattr(page, "LARGE", 1e6)
+    monkeypatch.setattr(make, "LARGE", 1e6)
     assert "more than most mail servers take" in panther("report", classes, "-o", tmp_path / "r.html")[1]
 
 

@@ -25,18 +25,20 @@ def report(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Write one HTML file that tells a study in plain words, with its figures; it works offline and prints."""
-    from panther.errors import InputError
-    from panther.report.material import Request, gather
-    from panther.report.page import write_page
-    from panther.storage.inputs import check_output
+    from panther.report.make import make_report
 
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{output}: the report is one HTML file; give a name that ends in .html.")
-    check_output(output, names)
-    given = {"atlas": atlas, "maps": maps, "attribution": attribution, "km": km, "agreement": agreement}
-    folders = {name: folder for name, folder in given.items() if folder is not None}
-    material = gather(Request(run, folders, names, title, color_by))
-    notes = write_page(material, output)
+    found = make_report(
+        run,
+        atlas=atlas,
+        maps=maps,
+        attribution=attribution,
+        km=km,
+        agreement=agreement,
+        names=names,
+        title=title,
+        color_by=color_by,
+        output=output,
+    )
     size = output.stat().st_size
     lines = [f"{output}: {size / 1e6:.1f} MB, one file; open it in any browser, or print it."]
-    common.report({"output": str(output), "bytes": size}, lines, material.failures, as_json=as_json, notes=notes)
+    common.report({"output": str(output), "bytes": size}, lines, found.failures, as_json=as_json, notes=found.notes)

@@ -10,11 +10,10 @@ import numpy as np
 from panther.errors import InputError
 from panther.evaluation.shift import ShiftReport, site_shift
 from panther.explain.atlas.files import PROTOTYPES
-from panther.explain.names import label, read_names
+from panther.explain.names import Names, as_names, label
 from panther.explain.proportions import as_proportions
 from panther.report.data import Run, load_run, read_json
-from panther.report.fold_names import FoldNames, find_prototypes, fold_names
-from panther.report.mixtures import Mixtures, load_mixtures
+from panther.report.fold import FoldNames, Mixtures, find_prototypes, fold_names, load_mixtures
 from panther.storage.tables import as_table
 from panther.types import Prototypes
 
@@ -97,7 +96,7 @@ class Request:
 
     run: Path
     folders: Mapping[str, Path] = field(default_factory=dict)  # by the names of ARTEFACTS, and maps
-    names: Path | None = None
+    names: Names = None
     title: str | None = None
     color_by: str | None = None
 
@@ -118,7 +117,7 @@ def gather(request: Request) -> Material:
         known = ", ".join(run.cohort.columns)
         raise InputError(f"The cohort has no column {request.color_by!r}, which `color_by=` asks for; it has {known}.")
     mixtures = load_mixtures(run)
-    names = read_names(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
+    names = as_names(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
     title = request.title or run.study.name
     shift = _shift(run, mixtures)
     failures: dict[str, str] = {}

@@ -3,16 +3,12 @@
 import base64
 import hashlib
 from importlib import resources
-from pathlib import Path
 
 from panther.errors import InputError
 from panther.report.hints import hints
 from panther.report.html import Html, tag
 from panther.report.material import Material
 from panther.report.sections import FOREIGN, SECTIONS, summary
-from panther.storage.atomic import atomic_write
-
-LARGE = 30e6  # bytes above which mail servers refuse
 
 
 def build_page(material: Material) -> str:
@@ -43,16 +39,6 @@ def build_page(material: Material) -> str:
         [tag("script", Html(s)) for s in scripts],
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
-
-
-def write_page(material: Material, path: Path) -> list[str]:
-    """Write the report; returns what to mind about it."""
-    text = build_page(material).encode()
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(text)
-    if len(text) <= LARGE:
-        return []
-    return [f"{path} has {len(text) / 1e6:.0f} MB, more than most mail servers take; give fewer maps or exemplars."]
 
 
 def _filled(material: Material, name: str) -> Html | None:

@@ -5,7 +5,7 @@ import numpy as np
 from panther.charts.prototypes import shares
 from panther.charts.results import histogram
 from panther.evaluation.shift import COLLAPSED
-from panther.report.fold_names import renamed
+from panther.report.fold import renamed
 from panther.report.html import Html, details, join, listing, number, paragraph, table, tag
 from panther.report.material import Material
 from panther.report.plots import plot

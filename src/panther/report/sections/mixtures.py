@@ -6,9 +6,9 @@ import numpy as np
 
 from panther.charts.results import scatter, scatter_by_number, weights_boxes, weights_heatmap
 from panther.report.data import describing_columns, numeric
+from panther.report.fold import Mixtures
 from panther.report.html import Html, choice, join, paragraph, tag
 from panther.report.material import Material
-from panther.report.mixtures import Mixtures
 from panther.report.plots import plot
 
 MOST_SAMPLES = 600  # columns that a heatmap can show
@@ -20,7 +20,9 @@ def mixtures(material: Material) -> Html | None:
     found = material.mixtures
     if found is None and material.slides is None:
         return None
-    return join(tag("h2", "Mixtures"), _proportions(material), _scatter(material, found) if found else None)
+    return join(
+        tag("h2", "Mixtures"), _proportions(material), _scatter(material, found) if found and found.positions else None
+    )
 
 
 def _proportions(material: Material) -> Html | None:

@@ -1,6 +1,10 @@
-"""Mixtures of a run: how much of each prototype every sample has, and where samples lie among each other."""
+"""The fold that a report shows: how much of each prototype every slide or patient has, which are alike, what the prototypes are called.
 
-from collections.abc import Iterator
+C4 has one meaning in a report: a fold's prototypes are called and coloured as those of the atlas that they are, or marked apart.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,14 +13,18 @@ import numpy as np
 import torch
 
 from panther.aggregators import aggregators, build
+from panther.errors import InputError
+from panther.explain.palette import colour as colour_of
 from panther.mixture import effective_number
-from panther.models.scaling import build_scaler
+from panther.models.model_file import load_model
+from panther.prototypes.compare import compare
 from panther.report.data import Run
 from panther.storage.prototypes import load_prototypes
 from panther.study.cache import load_embeddings
 from panther.types import Prototypes
 
 WEIGHTS = ("weight", "count")  # statistics that say how much of a prototype there is
+APART = "#9a958c"  # colour of a prototype that the atlas does not have
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +52,7 @@ class _Kept:
     row: str
     fold: int
     vectors: Path
+    model: Path | None  # the one that was tested; None in runs of earlier versions
     prototypes: Prototypes
     file: str
     columns: list[tuple[int, str, int]]
@@ -81,21 +90,27 @@ def _kept(run: Run) -> Iterator[_Kept]:
         if vectors is not None and file is not None and entry["aggregator"] in aggregators.names():
             prototypes = load_prototypes(file)
             columns = build(entry["aggregator"], prototypes, entry["options"]).columns()
-            yield _Kept(entry["row"], entry["fold"], vectors, prototypes, file.name, columns)
+            yield _Kept(
+                entry["row"], entry["fold"], vectors, run.cached(entry["model"]), prototypes, file.name, columns
+            )
 
 
 def _read(run: Run, kept: _Kept) -> Mixtures:
-    mapped, samples = load_embeddings(kept.vectors)
-    x = np.array(mapped)
-    train = set(run.folds[kept.fold]["train"])
-    rows = np.array([i for i, name in enumerate(samples) if name in train], np.int64)
-    scaler = build_scaler(run.study.scaling.name, run.study.scaling.options).fit(x[rows], kept.columns)
+    x, units = load_embeddings(kept.vectors)
+    positions = {} if kept.model is None else _positions(kept.model, np.array(x))
+    weights = None if kept.weights is None else _shares(x[:, kept.weights].astype(float))
+    return Mixtures(kept.row, kept.fold, tuple(units), weights, positions, kept.prototypes, kept.file)
+
+
+def _positions(model: Path, x: np.ndarray) -> dict[str, tuple[np.ndarray, tuple[str, str]]]:
+    """Projections of the embeddings as the model that was tested scales them."""
+    scaler = load_model(model).scaler
+    assert scaler is not None  # of methods that keep embeddings
     scaled = scaler(torch.from_numpy(x)).double().numpy()
     positions = {"PCA": principal_components(scaled)}
-    if find_spec("umap") is not None and len(samples) > 15:
+    if find_spec("umap") is not None and len(x) > 15:
         positions["UMAP"] = _umap(scaled)
-    weights = None if kept.weights is None else _shares(x[:, kept.weights].astype(float))
-    return Mixtures(kept.row, kept.fold, tuple(samples), weights, positions, kept.prototypes, kept.file)
+    return positions
 
 
 def _shares(amounts: np.ndarray) -> np.ndarray:
@@ -121,3 +136,75 @@ def _umap(x: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
     from umap import UMAP  # type: ignore[import-not-found]
 
     return UMAP(random_state=0, n_jobs=1).fit_transform(x), ("UMAP 1", "UMAP 2")
+
+
+@dataclass(frozen=True)
+class FoldNames:
+    """What a fold's prototypes are called in a report whose other tabs show another set."""
+
+    fold: int
+    count: int  # of the fold's prototypes
+    matched: Mapping[int, int]  # of the fold -> of the reference
+    known: bool  # whether there is another set at all
+
+    def number(self, c: int) -> int | None:
+        """Number that the rest of the report has for it; None where there is no such prototype."""
+        return self.matched.get(c) if self.known else c
+
+    def colour(self, c: int) -> str:
+        """Colour of the prototype that it is."""
+        number = self.number(c)
+        return APART if number is None else colour_of(number)
+
+    def apart(self, c: int) -> str:
+        """Name of one that is only this fold's."""
+        return f"fold {self.fold + 1}'s own C{c}"
+
+    @property
+    def order(self) -> list[int]:
+        """Prototypes of the fold in the order of the reference, its own ones last."""
+        numbers = [self.number(c) for c in range(self.count)]
+        return sorted(range(self.count), key=lambda c: (numbers[c] is None, numbers[c] or 0, c))
+
+    @property
+    def said(self) -> str:
+        """Sentence about the names; empty where there is but one set."""
+        if not self.known:
+            return ""
+        found = sum(self.number(c) is not None for c in range(self.count))
+        if not found:
+            return "None of this fold's prototypes is one of the other tabs', so they have names of their own."
+        rest = "" if found == self.count else "; the others are this fold's own"
+        return f"{found} of this fold's {self.count} prototypes are the same as the other tabs' and have their names and colours{rest}."
+
+
+def fold_names(fold: int, own: Prototypes, reference: Prototypes | None, known: bool) -> FoldNames:
+    """Match a fold's prototypes one to one with those of the other tabs (Hungarian, by distance); only near ones count as the same.
+
+    ``known`` says that other tabs show prototypes; where it is not known which, none is matched.
+    """
+    count = len(own)
+    if not known or reference is None:
+        return FoldNames(fold, count, {}, known)
+    try:
+        pairs = compare(reference, own).same
+    except InputError:  # of another encoder, or another projection
+        pairs = ()
+    return FoldNames(fold, count, {theirs: ours for ours, theirs in pairs}, known)
+
+
+def renamed(text: str, names: Mapping[int, str]) -> str:
+    """Sentence in which C3 has its name."""
+    return re.sub(r"\bC(\d+)\b", lambda found: names.get(int(found[1]), found[0]), text)
+
+
+def find_prototypes(wanted: str, files: list[Path]) -> Prototypes | None:
+    """The file of this content, where it is there."""
+    for file in files:
+        try:
+            found = load_prototypes(file)
+        except (InputError, OSError):
+            continue
+        if found.content_hash() == wanted:
+            return found
+    return None
