@@ -27,11 +27,15 @@ def test_results_that_were_never_written_become_a_page_with_their_embeddings(res
     assert 'data-plot="plot-scatter-pca-0"' in found.html  # scaled by the model that was tested
 
 
-def test_the_command_and_the_function_write_the_same_bytes(classes: Path, atlas: Path, tmp_path: Path, panther: Runner) -> None:
+def test_the_command_and_the_function_write_the_same_bytes(
+    classes: Path, atlas: Path, tmp_path: Path, panther: Runner
+) -> None:
     from panther import make_report
 
     panther("report", classes, "-o", tmp_path / "command.html", "--atlas", atlas)
-    found = make_report(classes, atlas=SimpleNamespace(files=(atlas / "atlas.json",)), output=tmp_path / "function.html")
+    found = make_report(
+        classes, atlas=SimpleNamespace(files=(atlas / "atlas.json",)), output=tmp_path / "function.html"
+    )
     assert (tmp_path / "command.html").read_bytes() == (tmp_path / "function.html").read_bytes() == found.html.encode()
 
 

@@ -104,7 +104,7 @@ def contributions(names: Sequence[str], by_statistic: Mapping[str, Sequence[floa
         Bars(values, [tint(colour, shade) for colour in colours], statistic, key=tint(INK, shade))
         for shade, (statistic, values) in zip(SHADES, by_statistic.items(), strict=False)
     ]
-    x, size = Axis("mean |contribution| of each statistic"), (440, 110 + 27 * len(names))
+    x, size = Axis("mean |contribution| of each statistic"), (440, 150 + 30 * len(names))
     return Chart(bars, x, Axis(names=names), title, size, legend="lower right")
 
 
@@ -116,7 +116,7 @@ def contribution_swarm(names: Sequence[str], values: np.ndarray, colours: Sequen
         for row, (column, colour) in enumerate(zip(values.T, colours, strict=True))
     ]
     x, y = Axis("left: takes away from the output; right: adds to it"), Axis(names=names)
-    size = (660, 110 + 27 * len(names))
+    size = (660, 150 + 30 * len(names))
     return Chart(points, x, y, title, size, references=[Reference(0, colour=INK, dash="solid")])
 
 

@@ -121,7 +121,7 @@ def _points(ax: Any, mark: Points, _: Mapping[str, np.ndarray]) -> None:
     if mark.low is not None and mark.high is not None:
         ax.hlines(mark.y, mark.low, mark.high, color=colours, linewidth=1.8)
     look: dict[str, Any] = {"marker": MARKERS[mark.marker], "s": (mark.size * POINTS) ** 2, "zorder": 3}
-    look |= {"label": mark.name or None, "linewidth": 0.4}
+    look |= {"label": mark.name or None, "linewidth": 0.05 * mark.size}
     if mark.numbers is not None:
         title, values = mark.numbers
         drawn = ax.scatter(mark.x, mark.y, c=values, cmap="cividis", edgecolor="white", **look)

@@ -49,7 +49,7 @@ class Run:
     summary: pd.DataFrame
     comparisons: pd.DataFrame
     predictions: pd.DataFrame
-    trained: pd.DataFrame  # one row a cell and fold: files in the cache
+    trained: pd.DataFrame  # one row per cell and fold: its files
 
     @property
     def rows(self) -> list[str]:

@@ -1,10 +1,21 @@
-"""HTML that cannot be broken by what people call their patients: text is escaped wherever it enters."""
+"""HTML that cannot be broken by what people call their patients: text is escaped wherever it enters.
 
+Charts are in the page as data that Plotly draws when they come into view, pictures as small copies, so that it can be mailed.
+"""
+
+import base64
 import html
+import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from panther.charts.chart import Chart
+from panther.errors import InputError
+
 DASH, MINUS = "\u2013", "\u2212"  # where there is no number; before one below 0, as print has it
+QUALITY = 82  # of pictures
 _VOID = frozenset(("img", "meta", "br", "hr", "input"))
 
 
@@ -115,3 +126,45 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 def _kind(cell: object) -> str | None:
     text = str(cell)
     return "number" if text[:1].isdigit() or (text[:1] in f"{MINUS}{DASH}-<+[" and len(text) < 40) else None
+
+
+def plot(key: str, chart: Chart, alt: str, caption: object = None, widest: int | None = None) -> Html:
+    """Figure with a fixed name; ``alt`` says in words what is drawn, for those who cannot see it.
+
+    It is as wide as the page, or at most ``widest`` pixels.
+    """
+    figure = chart.plotly()
+    # in a script element only `<` could end it early
+    data = Html(json.dumps(figure, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"))
+    height = f"min-height:{figure['layout']['height']}px" + (f";max-width:{widest}px" if widest else "")
+    return tag(
+        "figure",
+        tag("div", id=f"plot-{key}", class_="canvas", role="img", aria_label=alt, style=height),
+        tag("script", data, type="application/json", data_plot=f"plot-{key}"),
+        tag("figcaption", caption or alt),
+        class_="plot",
+    )
+
+
+def data_uri(path: Path, longest: int) -> str:
+    """The picture, at most ``longest`` pixels per side, on white, as text that a page holds."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as found:
+            found.draft("RGB", (longest, longest))  # JPEG: decode at the size that is needed
+            image = found.convert("RGBA")
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path}: the picture cannot be read ({error}); it is left out of the report.") from error
+    image.thumbnail((longest, longest))
+    page = Image.new("RGB", image.size, "white")
+    page.paste(image, mask=image.getchannel("A"))
+    buffer = io.BytesIO()
+    page.save(buffer, "WEBP", quality=QUALITY, method=4)
+    return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def picture(path: Path, alt: str, caption: object, longest: int) -> Html:
+    """A figure with its caption."""
+    image = tag("img", src=data_uri(path, longest), alt=alt, loading="lazy")
+    return tag("figure", image, tag("figcaption", caption) if caption else None, class_="picture")

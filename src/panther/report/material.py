@@ -148,7 +148,7 @@ def _check_same_cohort(run: Run, slides: AtlasWeights | None, request: Request) 
 
 
 def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWeights | None:
-    """Proportions of the slides; a damaged table is told in ``failures`` and costs its place only."""
+    """Proportions of the slides; a damaged table is listed in ``failures`` and costs its place only."""
     path = None if atlas is None else atlas.folder / "pi.csv"
     if atlas is None or path is None or not path.exists():
         return None
@@ -171,12 +171,12 @@ def _refuse_others(artefacts: Mapping[str, Artefact]) -> None:
     hashes = {
         name: str(a.content["prototypes_hash"]) for name, a in artefacts.items() if "prototypes_hash" in a.content
     }
-    told_apart: dict[str, Mapping[str, object]] = {"numbers": counts, "contents": hashes}
-    for what, found in told_apart.items():
+    signs: dict[str, Mapping[str, object]] = {"numbers": counts, "contents": hashes}
+    for what, found in signs.items():
         if len(set(found.values())) > 1:
-            told = ", ".join(f"--{name} {value}" for name, value in found.items())
+            listed = ", ".join(f"`{name}=` {value}" for name, value in found.items())
             raise InputError(
-                f"The folders tell of different prototypes ({what}: {told}); write them all with the same prototype file "
+                f"The folders tell of different prototypes ({what}: {listed}); write them all with the same prototype file "
                 "(a model's own, or one given to `panther train` with -p)."
             )
 

@@ -5,7 +5,6 @@ import hashlib
 from importlib import resources
 
 from panther.errors import InputError
-from panther.report.hints import hints
 from panther.report.html import Html, tag
 from panther.report.material import Material
 from panther.report.sections import FOREIGN, SECTIONS, summary
@@ -19,7 +18,7 @@ def build_page(material: Material) -> str:
         if found is not None:
             tabs[name] = found
     absent = [name for name in SECTIONS if name not in tabs]
-    tabs = {"Summary": summary(material, hints(material, absent)), **tabs}
+    tabs = {"Summary": summary(material, absent), **tabs}
     scripts = [_plotly(), _own("page.js")]
     head = tag(
         "head",

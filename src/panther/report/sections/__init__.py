@@ -4,17 +4,14 @@ from collections.abc import Callable
 
 from panther.report.html import Html
 from panther.report.material import Material
-from panther.report.sections.agreement import agreement
 from panther.report.sections.attribution import attribution
-from panther.report.sections.cohort import cohort
+from panther.report.sections.cohort import cohort, splits
 from panther.report.sections.curves import curves
-from panther.report.sections.diagnostics import diagnostics
+from panther.report.sections.diagnostics import diagnostics, reproduce
 from panther.report.sections.mixtures import mixtures
 from panther.report.sections.pictures import maps
-from panther.report.sections.prototypes import prototypes
-from panther.report.sections.reproduce import reproduce
+from panther.report.sections.prototypes import agreement, prototypes
 from panther.report.sections.results import results
-from panther.report.sections.splits import splits
 from panther.report.sections.summary import summary
 
 Section = Callable[[Material], Html | None]

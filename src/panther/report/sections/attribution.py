@@ -4,9 +4,8 @@ import numpy as np
 
 from panther.explain.attribution.charts import by_size, contribution_chart
 from panther.explain.kaplan_meier import curve_chart
-from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, table, tag
+from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, plot, table, tag
 from panther.report.material import Artefact, Material
-from panther.report.plots import plot
 from panther.report.sections.pictures import by_slide, gallery
 
 SYMBOL = {

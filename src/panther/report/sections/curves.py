@@ -8,9 +8,8 @@ from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
 from panther.evaluation.survival_metrics import kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, where_tested
-from panther.report.html import Html, choice, join, p_value, paragraph, tag
+from panther.report.html import Html, choice, join, p_value, paragraph, plot, tag
 from panther.report.material import Material
-from panther.report.plots import plot
 
 MOST_CURVES = 6  # lines that can be told apart
 RISK = ("low risk", "high risk")
@@ -151,7 +150,7 @@ def _learning(run: Run, order: list[str]) -> Html | None:
         loaded = [run.predicted(file) for file in first["predictions"]]
         histories = [found[0]["history"] for found in loaded if found is not None and found[0]["history"]]
         if histories:
-            said = f"Loss of {name} over epochs, one line a fold; dashed lines are validation."
+            said = f"Loss of {name} over epochs, one line per fold; dashed lines are validation."
             figures[name] = plot(f"learning-{len(figures)}", learning_curves(histories), said)
     if not figures:
         return None

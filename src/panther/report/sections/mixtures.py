@@ -7,9 +7,8 @@ import numpy as np
 from panther.charts.results import scatter, scatter_by_number, weights_boxes, weights_heatmap
 from panther.report.data import describing_columns, numeric
 from panther.report.fold import Mixtures
-from panther.report.html import Html, choice, join, paragraph, tag
+from panther.report.html import Html, choice, join, paragraph, plot, tag
 from panther.report.material import Material
-from panther.report.plots import plot
 
 MOST_SAMPLES = 600  # columns that a heatmap can show
 MOST_POINTS = 3000  # of a scatter; the page holds one for every column
@@ -79,7 +78,7 @@ def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) 
 
 
 def _as_in_cohort(material: Material, samples: list[str]) -> list[str]:
-    """Rows of the cohort: patients, where it has one row a patient and the atlas one a slide."""
+    """Rows of the cohort: patients, where it has one row per patient and the atlas one per slide."""
     atlas = material.slides
     return samples if atlas is None or material.run.study.task.level != "patient" else atlas.patients
 

@@ -5,9 +5,8 @@ from itertools import islice
 from pathlib import Path
 
 from panther.errors import InputError
-from panther.report.html import Html, join, paragraph, plural, tag
+from panther.report.html import Html, join, paragraph, picture, plural, tag
 from panther.report.material import PICTURES, Material
-from panther.report.thumbnails import picture
 
 MOST_PICTURES = 12
 LARGE, SMALL = 1600, 1200  # pixels, for a few pictures and for many
@@ -29,13 +28,15 @@ def maps(material: Material) -> Html | None:
     attended = {slide for slide, kinds in found.items() if ".attention" in kinds and ".map" not in kinds}
     shown = {slide: most_telling(kinds) for slide, kinds in found.items()}
     parts = [
-        _told(material, PROTOTYPES, {s: p for s, p in shown.items() if s not in attended}, "Map of prototypes on {}"),
-        _told(material, ATTENTION, {s: p for s, p in shown.items() if s in attended}, "Map of attention on {}"),
+        _tab_part(
+            material, PROTOTYPES, {s: p for s, p in shown.items() if s not in attended}, "Map of prototypes on {}"
+        ),
+        _tab_part(material, ATTENTION, {s: p for s, p in shown.items() if s in attended}, "Map of attention on {}"),
     ]
     return join(tag("h2", "Maps"), parts) if any(parts) else None
 
 
-def _told(material: Material, said: str, pictures: Mapping[str, Path], alt: str) -> Html | None:
+def _tab_part(material: Material, said: str, pictures: Mapping[str, Path], alt: str) -> Html | None:
     shown = gallery(material, pictures, alt)
     return join(paragraph(said), shown) if shown else None
 
@@ -57,7 +58,7 @@ def most_telling(kinds: Mapping[str, Path]) -> Path:
 
 
 def gallery(material: Material, pictures: Mapping[str, Path], alt: str) -> Html | None:
-    """Pictures by caption, one below the other; one that cannot be read is told and left out."""
+    """Pictures by caption, one below the other; one that cannot be read is left out and listed."""
     longest = LARGE if len(pictures) <= MOST_PICTURES // 2 else SMALL
     shown = []
     for caption, path in islice(pictures.items(), MOST_PICTURES):

@@ -7,9 +7,8 @@ from panther.charts.results import Estimate, forest
 from panther.evaluation.intervals import smallest_wilcoxon
 from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
-from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, table, tag
+from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, plot, table, tag
 from panther.report.material import Material
-from panther.report.plots import plot
 
 MEANING = {
     "c_index": "The c-index is the share of pairs of patients whose order in time the model gets right: 0.5 is guessing, 1 is perfect.",

@@ -1,4 +1,4 @@
-"""First tab: what was asked, on whom, what came out, and whether to believe it."""
+"""First tab: what was asked, on whom, what came out, whether to believe it, and what other commands would add."""
 
 import pandas as pd
 
@@ -12,11 +12,19 @@ from panther.report.sections.cohort import cohort_of, counts
 from panther.report.sections.results import MEANING, forest_of, signed
 
 LEVEL = 0.05  # of significance
+ADDED = {
+    "Prototypes": "What each prototype looks like, how much of it there is, and in whom:",
+    "Maps": "Where each prototype lies on a slide:",
+    "Tissue classes": "Whether prototypes agree with tissue classes that people named:",
+    "Attribution": "Which prototypes drive the prediction:",
+    "Mixtures": "How much of each prototype every sample has (the cache of the run is gone, or no method keeps it):",
+    "Curves": "Curves of training and risk (the cache of the run is gone):",
+}
 
 
-def summary(material: Material, missing: list[object]) -> Html:
-    """Plain words; ``missing`` says what other commands would add."""
-    run = material.run
+def summary(material: Material, absent: list[str]) -> Html:
+    """Plain words; ``absent`` are the tabs that have nothing to show."""
+    run, missing = material.run, _hints(material, absent)
     return join(
         tag("h2", "In short"),
         tiles(counts(run)),
@@ -87,3 +95,26 @@ def _reference(run: Run, best: pd.Series) -> str | None:
         f"Against {r['reference']} on the same patients the difference of {r['row']} is {signed(r['difference'])} (95 % interval "
         f"{signed(r['ci_low'])} to {signed(r['ci_high'])}, p = {p_value(r['p_bootstrap'])}{corrected}): {verdict}."
     ).replace("p = <", "p <")
+
+
+def _hints(material: Material, absent: list[str]) -> list[object]:
+    """One line per tab that has nothing to show."""
+    commands = _commands(material)
+    return [join(ADDED[name], " ", tag("code", commands[name])) for name in absent if name in ADDED]
+
+
+def _commands(material: Material) -> dict[str, Html | str]:
+    run = material.run
+    features = next(iter(run.study.features.values()))
+    file = "protos.safetensors" if material.mixtures is None else f"{run.folder.name}/cache/{material.mixtures.file}"
+    table = f" --table {run.study.table}" if run.study.table else ""
+    group = f" --group {run.study.task.label}" if run.study.task.label else ""
+    again = f"panther run study.yaml -o {run.folder.name}/"
+    return {
+        "Prototypes": f"panther atlas {features} -p {file} -o atlas/ --slides SLIDES{table}{group}, then --atlas atlas/",
+        "Maps": f"panther map {features} -p {file} -o maps/ --slides SLIDES, then --maps maps/",
+        "Tissue classes": f"panther concordance {features} -p {file} --classifier tissue.safetensors -o agreement/, then --agreement agreement/",
+        "Attribution": f"panther attribute MODEL {features} -o attribution/, then --attribution attribution/",
+        "Mixtures": again,
+        "Curves": again,
+    }
