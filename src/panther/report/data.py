@@ -17,8 +17,8 @@ from panther.storage.tables import as_table, read_parquet
 from panther.study.cache import load_predictions
 from panther.study.display_names import endpoint_title, method_title
 from panther.study.file import Study
-from panther.study.record import COHORT, STUDY, read_record
-from panther.study.results import GROUP
+from panther.study.record import COHORT, RECORD, STUDY, read_record
+from panther.study.results import GROUP, Results
 from panther.study.tables import row_names, varying_factors
 
 CHANCE = {
@@ -120,8 +120,14 @@ class Run:
         return None if path is None else load_predictions(path)
 
 
-def load_run(folder: Path) -> Run:
-    """Read what `panther run` wrote."""
+def load_run(run: Results | Path | str) -> Run:
+    """Read what a study wrote; results that were never written are written into the folder of their models."""
+    if isinstance(run, Results):
+        folder = run.run.folder
+        if not (folder / RECORD).exists():
+            run.write(folder)
+    else:
+        folder = Path(run)
     record = read_record(folder)
     try:
         study = Study.model_validate_json(read_text(folder / STUDY))

@@ -97,7 +97,7 @@ def make_report(
         if path.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"{path}: the report is one HTML file; give a name that ends in .html.")
         check_output(path, names)
-    material = gather(Request(run_folder(run), folders, names, title, color_by))
+    material = gather(Request(run, folders, names, title, color_by))
     page = build_page(material)
     if path is None:
         return Report(page, material.failures)
@@ -106,15 +106,6 @@ def make_report(
         temporary.write_bytes(written)
     large = f"{path} has {len(written) / 1e6:.0f} MB, more than most mail servers take; give fewer maps or exemplars."
     return Report(page, material.failures, (large,) if len(written) > LARGE else ())
-
-
-def run_folder(run: Results | Path | str) -> Path:
-    """Folder of a run; results that were never written are written into the folder of their models."""
-    if not isinstance(run, Results):
-        return Path(run)
-    if not (run.run.folder / "run.json").exists():
-        run.write(run.run.folder)
-    return run.run.folder
 
 
 def _folder(name: str, value: Any) -> Path:

@@ -15,6 +15,7 @@ from panther.explain.proportions import as_proportions
 from panther.report.data import Run, load_run, read_json
 from panther.report.fold import FoldNames, Mixtures, find_prototypes, fold_names, load_mixtures
 from panther.storage.tables import as_table
+from panther.study.results import Results
 from panther.types import Prototypes
 
 # option -> the command that writes such a folder, and its JSON file
@@ -94,7 +95,7 @@ class AtlasWeights:
 class Request:
     """What a report is asked to hold."""
 
-    run: Path
+    run: Results | Path | str
     folders: Mapping[str, Path] = field(default_factory=dict)  # by the names of ARTEFACTS, and maps
     names: Names = None
     title: str | None = None
@@ -142,7 +143,7 @@ def _check_same_cohort(run: Run, slides: AtlasWeights | None, request: Request) 
         return
     if not set(slides.patients) & set(run.cohort["patient"]):
         raise InputError(
-            f"{request.folders['atlas']}: none of its patients (e.g. {slides.patients[0]!r}) is in {request.run} "
+            f"{request.folders['atlas']}: none of its patients (e.g. {slides.patients[0]!r}) is in {run.folder} "
             f"(e.g. {run.cohort['patient'].iloc[0]!r}); give the atlas of this cohort."
         )
 
