@@ -9,7 +9,7 @@ from panther.errors import InputError
 from panther.explain.names import Names
 from panther.report.material import Request, gather
 from panther.report.page import build_page
-from panther.storage.atomic import atomic_write
+from panther.storage.files import write_text
 from panther.storage.inputs import check_output
 from panther.study.results import Results
 
@@ -101,11 +101,10 @@ def make_report(
     page = build_page(material)
     if path is None:
         return Report(page, material.failures)
-    written = page.encode()
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(written)
-    large = f"{path} has {len(written) / 1e6:.0f} MB, more than most mail servers take; give fewer maps or exemplars."
-    return Report(page, material.failures, (large,) if len(written) > LARGE else ())
+    write_text(path, page)
+    size = path.stat().st_size
+    large = f"{path} has {size / 1e6:.0f} MB, more than most mail servers take; give fewer maps or exemplars."
+    return Report(page, material.failures, (large,) if size > LARGE else ())
 
 
 def _folder(name: str, value: Any) -> Path:
