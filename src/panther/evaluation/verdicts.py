@@ -18,14 +18,9 @@ def best_rows(table: pd.DataFrame) -> pd.DataFrame:
     return known[printed == printed.max()]
 
 
-def listed(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 def winners(names: Sequence[str]) -> str:
-    """Who is best, or which tie."""
-    return names[0] if len(names) == 1 else f"a tie between {listed(names)}"
+    """Who is best: `a`, or `a tie between a, b and c`."""
+    return names[0] if len(names) == 1 else f"a tie between {', '.join(names[:-1])} and {names[-1]}"
 
 
 def about_perfect(row: pd.Series) -> str:
