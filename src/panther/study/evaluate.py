@@ -1,7 +1,7 @@
 """From predictions to tables: every number of every fold, intervals over patients, comparisons between methods."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -44,31 +44,31 @@ class _Evaluation:
 def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     """Judge all predictions of a study."""
     study = run.study
-    judged = [j for trained in run.trained for j in _judged(trained, run.population, study.evaluate_by)]
+    evaluations = [one for trained in run.trained for one in _evaluations(trained, run.population, study.evaluate_by)]
     rows = []
-    for j in judged:
+    for one in evaluations:
         where = {
-            **j.trained.cell.columns(),
-            "fold": j.trained.fold,
-            "part": j.part,
-            "subgroup": j.subgroup,
-            "n": len(j.ids),
+            **one.trained.cell.columns(),
+            "fold": one.trained.fold,
+            "part": one.part,
+            "subgroup": one.subgroup,
+            "n": len(one.ids),
         }
-        found = j.task.metrics(j.prediction, j.target, j.reference if not j.subgroup else None)
-        found |= j.task.judge(j.prediction, j.target, j.reference)
+        found = one.task.metrics(one.prediction, one.target, one.reference if not one.subgroup else None)
+        found |= one.task.judge(one.prediction, one.target, one.reference)
         rows += [{**where, "metric": name, "value": value} for name, value in found.items()]
     metrics = pd.DataFrame(rows)
-    tested = [j for j in judged if j.part not in ("train", "val")]
+    tested = [one for one in evaluations if one.part not in ("train", "val")]
     groups: dict[tuple[Any, ...], list[_Evaluation]] = {}
-    for j in tested:
-        groups.setdefault(j.group(), []).append(j)
+    for one in tested:
+        groups.setdefault(one.group(), []).append(one)
     intervals = _intervals(groups, study.bootstrap, work)
     summary = _summary(metrics, intervals, groups)
-    comparisons = _comparisons(study, groups, metrics, work)
+    comparisons = _comparisons(study, groups, work)
     return Results(metrics, _predictions(tested), summary, comparisons, run)
 
 
-def _judged(trained: Trained, population: Population, evaluate_by: str | None) -> Iterable[_Evaluation]:
+def _evaluations(trained: Trained, population: Population, evaluate_by: str | None) -> Iterable[_Evaluation]:
     about, parts = load_predictions(trained.predictions)
     task = load_task(about["task"])
     patient = dict(zip(population.ids, population.patients, strict=True))
@@ -87,33 +87,30 @@ def _subgroups(whole: _Evaluation, values: pd.Series) -> Iterable[_Evaluation]:
     known = values.fillna("").astype(str)  # an external table need not have the column
     for value in sorted(set(known[~is_missing(known)])):
         rows = np.flatnonzero((known == value).to_numpy())
-        yield _Evaluation(
-            whole.trained,
-            whole.part,
-            value,
-            whole.task,
-            {name: array[rows] for name, array in whole.prediction.items()},
-            whole.target.take(rows),
-            tuple(whole.ids[i] for i in rows),
-            tuple(whole.patients[i] for i in rows),
-            whole.reference,
+        yield replace(
+            whole,
+            subgroup=value,
+            prediction={name: array[rows] for name, array in whole.prediction.items()},
+            target=whole.target.take(rows),
+            ids=tuple(whole.ids[i] for i in rows),
+            patients=tuple(whole.patients[i] for i in rows),
         )
 
 
 def _measure(members: Sequence[_Evaluation]) -> tuple[Measure, np.ndarray]:
     """Metrics averaged over folds and seeds as a function of rows, rows being all predictions one after the other."""
-    owner = np.concatenate([np.full(len(j.ids), number) for number, j in enumerate(members)])
-    start = np.cumsum([0, *(len(j.ids) for j in members)])
+    owner = np.concatenate([np.full(len(one.ids), number) for number, one in enumerate(members)])
+    start = np.cumsum([0, *(len(one.ids) for one in members)])
 
     def on(rows: np.ndarray) -> dict[str, float]:
         found = []
-        for number, j in enumerate(members):
+        for number, one in enumerate(members):
             mine = rows[owner[rows] == number] - start[number]
             if len(mine):
-                found.append(_metrics_of(j, mine))
+                found.append(_metrics_of(one, mine))
         return {name: _mean([f[name] for f in found]) for name in found[0]}
 
-    return on, np.concatenate([np.array(j.patients) for j in members])
+    return on, np.concatenate([np.array(one.patients) for one in members])
 
 
 def _mean(values: list[float]) -> float:
@@ -122,11 +119,11 @@ def _mean(values: list[float]) -> float:
     return float(np.mean(known)) if known else np.nan
 
 
-def _metrics_of(j: _Evaluation, rows: np.ndarray) -> dict[str, float]:
-    chosen = {name: values[rows] for name, values in j.prediction.items()}
-    target = j.target.take(rows)
+def _metrics_of(one: _Evaluation, rows: np.ndarray) -> dict[str, float]:
+    chosen = {name: values[rows] for name, values in one.prediction.items()}
+    target = one.target.take(rows)
     # a resample may lack events or classes: that metric is then not defined there, and left out of the interval
-    return j.task.judge(chosen, target, j.reference)
+    return one.task.judge(chosen, target, one.reference)
 
 
 def _interval(members: list[_Evaluation], number: int) -> dict[str, tuple[float, float]]:
@@ -158,7 +155,7 @@ def _summary(
         intervals.get(key, {}).get(name, (np.nan, np.nan)) for key, name in zip(owners, table["metric"], strict=True)
     ]
     table["ci_low"], table["ci_high"] = [low for low, _ in limits], [high for _, high in limits]
-    table["patients"] = [len({p for j in groups[key] for p in j.patients}) for key in owners]
+    table["patients"] = [len({p for one in groups[key] for p in one.patients}) for key in owners]
     table["exact_low"] = [
         _exact_bound(groups[key], name) if is_perfect(mean) else np.nan
         for key, name, mean in zip(owners, table["metric"], table["mean"], strict=True)
@@ -168,19 +165,14 @@ def _summary(
 
 def _exact_bound(members: list[_Evaluation], metric: str) -> float:
     """Bound of a perfect score, where the metric has one."""
-    known = [(j.target, j.patients) for j in members if isinstance(j.target, Classes)]
+    known = [(one.target, one.patients) for one in members if isinstance(one.target, Classes)]
     if not known:
         return np.nan
     labels = np.concatenate([np.array(target.names)[target.labels] for target, _ in known])
     return exact_bounds(labels, np.concatenate([np.array(patients) for _, patients in known])).get(metric, np.nan)
 
 
-def _comparisons(
-    study: Study,
-    groups: dict[tuple[Any, ...], list[_Evaluation]],
-    metrics: pd.DataFrame,
-    work: Work,
-) -> pd.DataFrame:
+def _comparisons(study: Study, groups: dict[tuple[Any, ...], list[_Evaluation]], work: Work) -> pd.DataFrame:
     """Every cell against the reference method, on the same patients of the same folds."""
     reference = study.reference or study.methods[0].title
     pairs = []
@@ -207,7 +199,7 @@ def _reference_of(key: tuple[Any, ...], groups: Iterable[tuple[Any, ...]], metho
 
 def _aligned(first: list[_Evaluation], second: list[_Evaluation]) -> tuple[list[_Evaluation], list[_Evaluation]]:
     """Folds that both have, in one order."""
-    a, b = ({(j.trained.fold, j.trained.cell.seed): j for j in side} for side in (first, second))
+    a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
     both = [k for k in a if k in b and a[k].ids == b[k].ids]
     return [a[k] for k in both], [b[k] for k in both]
 
@@ -215,8 +207,8 @@ def _aligned(first: list[_Evaluation], second: list[_Evaluation]) -> tuple[list[
 def _by_fold(members: list[_Evaluation]) -> list[dict[str, float]]:
     """Metrics of each fold, the mean of its seeds: seeds of a fold share its patients, they are no further evidence."""
     folds: dict[int, list[dict[str, float]]] = {}
-    for j in members:
-        folds.setdefault(j.trained.fold, []).append(_metrics_of(j, np.arange(len(j.ids))))
+    for one in members:
+        folds.setdefault(one.trained.fold, []).append(_metrics_of(one, np.arange(len(one.ids))))
     return [{name: _mean([seed[name] for seed in seeds]) for name in seeds[0]} for seeds in folds.values()]
 
 
@@ -237,18 +229,18 @@ def _compare(pair: tuple[list[_Evaluation], list[_Evaluation]], number: int) -> 
     return found
 
 
-def _predictions(judged: list[_Evaluation]) -> pd.DataFrame:
+def _predictions(tested: list[_Evaluation]) -> pd.DataFrame:
     tables = []
-    for j in judged:
-        if j.subgroup:
+    for one in tested:
+        if one.subgroup:
             continue
-        columns: dict[str, Any] = {**j.trained.cell.columns(), "fold": j.trained.fold, "part": j.part}
-        columns |= {"sample": list(j.ids), "patient": list(j.patients)}
-        if isinstance(j.target, Classes):
-            columns["label"] = [j.target.names[k] for k in j.target.labels]
-            names = j.task.names  # type: ignore[attr-defined]
-            columns |= {f"probability_{n}": j.prediction["probabilities"][:, k] for k, n in enumerate(names)}
+        columns: dict[str, Any] = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part}
+        columns |= {"sample": list(one.ids), "patient": list(one.patients)}
+        if isinstance(one.target, Classes):
+            columns["label"] = [one.target.names[k] for k in one.target.labels]
+            names = one.task.names  # type: ignore[attr-defined]
+            columns |= {f"probability_{n}": one.prediction["probabilities"][:, k] for k, n in enumerate(names)}
         else:
-            columns |= {"time": j.target.time, "event": j.target.event, "risk": j.prediction["risk"]}
+            columns |= {"time": one.target.time, "event": one.target.event, "risk": one.prediction["risk"]}
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
