@@ -4,6 +4,7 @@ A lock only saves double work: results are written whole and rows with a checksu
 owners would do no harm.
 """
 
+import errno
 import json
 import os
 import socket
@@ -12,12 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from panther.errors import InputError
 
 HEARTBEAT = 30.0  # seconds
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # file systems without hard links: FAT, some shares
 EXPIRES = 600.0  # seconds without a sign of life, for owners on other machines
 
 
@@ -93,8 +96,22 @@ def _create(path: Path, content: str) -> bool:
         return False
     except FileNotFoundError:  # another process has just swept the folder away
         return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return _create_in_two_steps(path, content)
     finally:
         temporary.unlink(missing_ok=True)
+    return True
+
+
+def _create_in_two_steps(path: Path, content: str) -> bool:
+    """Make the lock where the file system has no hard links; an empty one that a killed process leaves expires."""
+    try:
+        with path.open("x", encoding="utf-8") as handle:
+            handle.write(content)
+    except FileExistsError:
+        return False
     return True
 
 
@@ -106,21 +123,23 @@ def _break(path: Path, expires: float) -> None:
     except FileNotFoundError:
         return
     if not _stale(aside, expires):
-        with suppress(FileExistsError):
+        with suppress(OSError):  # there is a newer one already
             os.link(aside, path)
     aside.unlink(missing_ok=True)
 
 
 def _stale(path: Path, expires: float) -> bool:
     """Whether the owner is dead (on this machine) or has given no sign of life for long."""
+    about: Any = None
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
         age = time.time() - path.stat().st_mtime
+        with suppress(ValueError):  # empty, or not ours: it expires as one of another machine
+            about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return True
-    except (OSError, ValueError):
+    except OSError:
         return False
-    if about.get("host") == _host():
+    if isinstance(about, dict) and about.get("host") == _host():
         return not _alive(about.get("pid"), about.get("started"))
     return age > expires
 

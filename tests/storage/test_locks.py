@@ -1,0 +1,63 @@
+"""Locks between processes: one owner at a time, and none that outlives its owner."""
+
+import errno
+import json
+import os
+import time
+
+import pytest
+
+from panther.errors import InputError
+from panther.storage import locks
+from panther.storage.locks import hold, lock, owner
+
+
+@pytest.fixture(params=["links", "no links"])
+def path(request, tmp_path, monkeypatch):
+    """A place for a lock, on file systems with and without hard links."""
+
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    if request.param == "no links":
+        monkeypatch.setattr(os, "link", refused)
+    return tmp_path / "folder" / "lock"
+
+
+def test_a_lock_has_one_owner_and_is_given_back(path):
+    with lock(path) as got:
+        assert got
+        with lock(path) as again:
+            assert not again
+        assert owner(path).startswith(f"process {os.getpid()} on")
+    assert not path.exists()
+    assert not list(path.parent.iterdir())
+
+
+def test_a_held_lock_refuses_the_next_in_a_sentence_until_it_is_closed(path):
+    held = hold(path)
+    with pytest.raises(
+        InputError, match=rf"another run is writing there \(process {os.getpid()} on .* after 10 minutes"
+    ):
+        hold(path)
+    held.close()
+    hold(path).close()
+
+
+@pytest.mark.parametrize(
+    ("content", "age", "free"),
+    [
+        ({"host": "elsewhere", "pid": 1, "started": 0.0}, 10, False),
+        ({"host": "elsewhere", "pid": 1, "started": 0.0}, 10_000, True),
+        ({"host": locks._host(), "pid": 2**22 + 1, "started": 0.0}, 10, True),  # a process that does not run
+        (None, 10, False),  # empty: its owner may be writing it
+        (None, 10_000, True),
+    ],
+)
+def test_a_lock_expires_with_its_owner(path, content, age, free):
+    path.parent.mkdir()
+    path.write_text("" if content is None else json.dumps(content))
+    os.utime(path, (time.time() - age,) * 2)
+    with lock(path) as got:
+        assert got == free
+    assert path.exists() != free
