@@ -42,7 +42,7 @@ def plain(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None)
 
 def plain_slide(ref: BagRef, prototypes: Tensor) -> Mixture:
     """Read the whole array, hand it to torch where the prototypes are, run the passes once."""
-    return Mixture(*(t.cpu() for t in plain(_load(ref.paths[0]).to(prototypes.device), prototypes, 1)))
+    return Mixture(*(t.cpu() for t in plain(_load(ref.files[0]).to(prototypes.device), prototypes, 1)))
 
 
 def plain_slide_on(ref: BagRef, prototypes: Tensor, device: str) -> list[np.ndarray]:

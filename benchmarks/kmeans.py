@@ -77,7 +77,7 @@ class Cohort:
     def load(self) -> np.ndarray:
         x = np.empty((self.slides * self.patches, self.dim), np.float32)
         for i, ref in enumerate(self.refs()):
-            x[i * self.patches : (i + 1) * self.patches] = np.load(ref.paths[0])
+            x[i * self.patches : (i + 1) * self.patches] = np.load(ref.files[0])
         return x
 
 

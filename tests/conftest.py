@@ -31,7 +31,7 @@ def pytest_sessionstart() -> None:
     if "forkserver" in multiprocessing.get_all_start_methods():
         modules = (
             "execution",
-            "learning.results",
+            "study.results",
             "explain.attention",
             "explain.atlas",
             "encoders.decode",
