@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from numbers import Integral
 from typing import Any
 
 from panther.errors import InputError, suggestion
@@ -32,6 +33,15 @@ def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool
 def check_seed(value: Any) -> None:
     """Refuse a seed that a generator would not take."""
     check_whole("seed", value, 0, LARGEST_SEED)
+
+
+def seed_of(random_state: Any) -> int:
+    """Seed of a `random_state` as scikit-learn takes it: a number is itself; a RandomState, or numpy's own for None, draws one."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    from sklearn.utils import check_random_state
+
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from panther.aggregators._base import build
 from panther.aggregators.cohort import embed_sample
 from panther.storage.bags import BagLike, as_bag
-from panther.storage.prototypes import load_prototypes
+from panther.storage.prototypes import as_prototypes
 from panther.types import Prototypes, SlideEmbedding
 
 
@@ -45,6 +45,5 @@ def embed(
     >>> one.vector.shape, one.tokens.shape
     (torch.Size([21]), torch.Size([3, 7]))
     """
-    if not isinstance(prototypes, Prototypes):
-        prototypes = load_prototypes(prototypes)
+    prototypes = as_prototypes(prototypes)
     return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options), with_assignment=with_assignment)

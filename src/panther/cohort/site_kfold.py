@@ -1,18 +1,17 @@
 """Folds that keep sites apart, as a scikit-learn splitter."""
 
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, column_or_1d
 
 from panther.cohort.balance import folds_of_sites
 from panther.cohort.site_folds import Effort
 from panther.cohort.targets import Classes, Survival, Target
 from panther.errors import InputError
+from panther.limits import seed_of
 
 
 class SiteKFold(BaseCrossValidator):
@@ -78,10 +77,12 @@ class SiteKFold(BaseCrossValidator):
         if self.n_splits < 2:
             raise InputError(f"{self.n_splits} folds are too few; give at least `n_splits=2`.")
         sites = column_or_1d(groups)
-        given = self.random_state
-        seed = given if isinstance(given, Integral) else check_random_state(given).randint(2**31 - 1)
         fold, _ = folds_of_sites(
-            _target(y, len(sites)), sites, self.n_splits, seed=int(seed), effort=Effort(seconds=self.seconds)
+            _target(y, len(sites)),
+            sites,
+            self.n_splits,
+            seed=seed_of(self.random_state),
+            effort=Effort(seconds=self.seconds),
         )
         for number in range(self.n_splits):
             yield fold == number

@@ -17,12 +17,12 @@ from panther.aggregators import build
 from panther.aggregators.cohort import embed_sample
 from panther.errors import InputError
 from panther.estimators.old_names import takes_old_names, with_new_names
-from panther.estimators.seeds import RandomState, seed_of
 from panther.execution import HERE, Work, map_all, open_work
+from panther.limits import seed_of
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.bags import BagsLike, Listing, as_bag, as_bags
 from panther.storage.embeddings import column_name
-from panther.storage.prototypes import load_prototypes
+from panther.storage.prototypes import as_prototypes
 from panther.types import Aggregator, Bag, Prototypes
 
 EM_SETTINGS = ("tau", "steps", "variance", "temperature", "covariance", "weights")  # None: as the preset says
@@ -112,7 +112,7 @@ class Panther(TransformerMixin, BaseEstimator):
         n_sample_patches: int = 20_000,
         normalise: bool = False,
         pca: int | None = None,
-        random_state: RandomState = 0,
+        random_state: Any = 0,
         n_jobs: int | None = 1,
     ) -> None:
         self.n_prototypes = n_prototypes
@@ -155,8 +155,7 @@ class Panther(TransformerMixin, BaseEstimator):
         >>> Panther.from_prototypes(Prototypes(torch.eye(3)), tau=1.0).transform([torch.randn(50, 3)]).shape
         (1, 21)
         """
-        if not isinstance(prototypes, Prototypes):
-            prototypes = load_prototypes(prototypes)
+        prototypes = as_prototypes(prototypes)
         return cls(len(prototypes), **parameters)._with(prototypes)
 
     def fit(self, X: BagsLike, y: Any = None) -> "Panther":

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from panther.errors import InputError
 from panther.estimators.scaling import FLOATS, mixture_columns, scaled
-from panther.estimators.seeds import RandomState, seed_of
 from panther.evaluation.survival_metrics import concordance
+from panther.limits import seed_of
 from panther.models.probes import fit_cox, fit_logistic
 from panther.models.scaling import build_scaler
 
@@ -20,7 +20,7 @@ from panther.models.scaling import build_scaler
 class _EmbeddingProbe(BaseEstimator):
     """What both probes do: scale the embeddings, then weigh their statistics."""
 
-    def __init__(self, scaling: str = "fisher", n_prototypes: int | None = None, random_state: RandomState = 0) -> None:
+    def __init__(self, scaling: str = "fisher", n_prototypes: int | None = None, random_state: Any = 0) -> None:
         self.scaling = scaling
         self.n_prototypes = n_prototypes
         self.random_state = random_state
