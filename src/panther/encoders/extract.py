@@ -80,8 +80,9 @@ def extract(
 
     Examples
     --------
-    >>> bag = panther.extract("slide.svs", "uni", device="cuda")
-    >>> embedding = panther.embed(bag, prototypes)
+    >>> import panther
+    >>> bag = panther.extract("slide.svs", "uni", device="cuda")  # doctest: +SKIP
+    >>> embedding = panther.embed(bag, prototypes)  # doctest: +SKIP
     """
     from panther.encoders.loading import load_encoder
     from panther.slides import Slide, Tissue, find_tissue, grid, open_slide, patch_spec
