@@ -17,7 +17,7 @@ from panther.statistics import first_bad_row
 from panther.storage.bags import BagsLike, Listing, as_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
-from panther.storage.prototypes import load_prototypes
+from panther.storage.prototypes import as_prototypes
 from panther.storage.row_log import Block, RowLog
 from panther.types import Aggregator, Openable, Prototypes, SlideEmbedding
 from panther.version import __version__
@@ -70,8 +70,7 @@ def embed_cohort(
     >>> table.to_frame().shape
     (3, 21)
     """
-    if not isinstance(prototypes, Prototypes):
-        prototypes = load_prototypes(Path(prototypes))
+    prototypes = as_prototypes(prototypes)
     options = {**(options or {}), **settings}
     module = build(method, prototypes, options)
     listing = as_bags(features)
