@@ -177,5 +177,5 @@ def test_requests_that_make_no_sense_are_one_sentence(
         assert told in err
         assert err.count("\n") == 1
     assert not Path("x").exists()
-    with pytest.raises(InputError, match="no scale 'log'"):
+    with pytest.raises(InputError, match="no attention scale 'log'"):
         map_attention(open_bag(s), model, scale="log")

@@ -1,7 +1,7 @@
 r"""Survival by how much of each prototype a patient has: Kaplan-Meier curves of tertiles of :math:`\pi_c`, log-rank tests, Holm's correction."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -209,21 +209,13 @@ def compare(patients: Patients) -> tuple[list[PrototypeSurvival], list[str]]:
     if events < FEW:
         notes.append(f"There are only {events} events; these curves are too uncertain to mean much.")
     corrected = holm([one.p for one in found])
-    return [
-        PrototypeSurvival(one.prototype, one.groups, one.statistic, one.p, p)
-        for one, p in zip(found, corrected, strict=True)
-    ], notes
+    return [replace(one, p_corrected=p) for one, p in zip(found, corrected, strict=True)], notes
 
 
 def _group(number: int, pi: np.ndarray, inside: np.ndarray, survival: Survival) -> Tertile:
     time, event = survival.time[inside], survival.event[inside]
-    return Tertile(
-        GROUPS[number],
-        int(inside.sum()),
-        int(event.sum()),
-        float(pi[inside].max()),
-        survival_metrics.kaplan_meier(time, event),
-    )
+    curve = survival_metrics.kaplan_meier(time, event)
+    return Tertile(GROUPS[number], len(time), int(event.sum()), float(pi[inside].max()), curve)
 
 
 def write_curves(

@@ -149,18 +149,17 @@ def match_tumour(
     known = np.isfinite(probability)
     truth, score, every = probability[known], rows[known, prototype], rows[known][:, list(tumour)].sum(1)
     positive = truth >= 0.5
-    return TumourMatch(
-        prototype,
-        float(weights[prototype]),
-        _defined(binary_auroc(positive, score)),
-        rank_correlation(score, truth),
-        overlap(positive, score >= 0.5),
-        _defined(binary_auroc(positive, every)),
-        rank_correlation(every, truth),
-        overlap(positive, every >= 0.5),
-        float(positive.mean()) if len(truth) else 0.0,
-        float((np.minimum(score, 1 - score) < SURE).mean()) if len(truth) else 0.0,
-    )
+    sure = float((np.minimum(score, 1 - score) < SURE).mean()) if len(truth) else 0.0
+    part = float(positive.mean()) if len(truth) else 0.0
+    alone, together = _scores(truth, score), _scores(truth, every)
+    return TumourMatch(prototype, float(weights[prototype]), *alone, *together, part, sure)
+
+
+def _scores(truth: np.ndarray, score: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """AUROC, Spearman's correlation and Dice's coefficient of a score (N,) against a probability (N,)."""
+    positive = truth >= 0.5
+    auroc = float(binary_auroc(positive, score))
+    return auroc if np.isfinite(auroc) else None, rank_correlation(score, truth), overlap(positive, score >= 0.5)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -199,7 +198,3 @@ def _entropy(counts: np.ndarray) -> float:
 
 def _ratio(part: float, whole: float) -> float | None:
     return float(part / whole) if whole else None
-
-
-def _defined(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

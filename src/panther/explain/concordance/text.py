@@ -54,26 +54,20 @@ def concordance_lines(found: Concordance, output: Path) -> list[str]:
 
 
 def _tumour_line(one: SlideAgreement) -> str:
-    assert one.tumour is not None
     match = one.tumour
-    alone, every = (
-        f"AUROC {_number(auroc)}, Spearman {_number(spearman)}, Dice {_number(dice)}"
-        for auroc, spearman, dice in (
-            (match.auroc, match.spearman, match.dice),
-            (match.auroc_all, match.spearman_all, match.dice_all),
-        )
-    )
+    assert match is not None
+    alone = _scores(match.auroc, match.spearman, match.dice)
+    every = _scores(match.auroc_all, match.spearman_all, match.dice_all)
     return f"  {one.slide}: C{match.prototype} (pi {match.weight:.2f}) finds tumour with {alone}; all tumour prototypes: {every}"
 
 
+def _scores(auroc: float | None, spearman: float | None, dice: float | None) -> str:
+    return f"AUROC {_number(auroc)}, Spearman {_number(spearman)}, Dice {_number(dice)}"
+
+
 def _class_line(found: Mapping[str, Any], k: int, name: str, size: int) -> str:
-    mistakes = sorted(
-        (
-            (-count, other)
-            for other, count in zip(found["tiles"], found["confusion"][k], strict=True)
-            if other != name and count
-        )
-    )
+    counts = zip(found["tiles"], found["confusion"][k], strict=True)
+    mistakes = sorted((-count, other) for other, count in counts if other != name and count)
     taken = ", ".join(f"{other} {-count}" for count, other in mistakes[:3]) or "-"
     recall, precision = _number(found["recall"][name]), _number(found["precision"][name])
     return f"  {name:<{size}} {found['tiles'][name]:>5}  {recall:>5}     {precision:>5}  {taken}"
