@@ -4,7 +4,20 @@ import numpy as np
 
 from panther.explain.attribution.charts import by_size, contribution_chart
 from panther.explain.kaplan_meier import curve_chart
-from panther.report.html import Html, choice, details, join, listing, number, p_value, paragraph, plot, table, tag
+from panther.report.html import (
+    Html,
+    choice,
+    details,
+    join,
+    listing,
+    number,
+    p_value,
+    paragraph,
+    plot,
+    table,
+    tag,
+    words,
+)
 from panther.report.material import Artefact, Material
 from panther.report.sections.pictures import by_slide, gallery
 
@@ -40,10 +53,11 @@ def _contributions(material: Material) -> Html | None:
     return join(
         tag("h3", "What drives the prediction"),
         paragraph(
-            "How much each prototype moves the model's output away from that of the average training sample, as the mean size "
-            "over samples. It explains the model, not the disease: "
-            "a prototype can matter because it goes with a site or with how the tissue was cut. "
-            "The model is one of `panther train`, not one of the study's folds: the numbers of the other tabs do not judge it."
+            "How much each prototype moves the model's output away from that of the average training sample, as the mean size over samples. "
+            "It explains the model, not the disease: a prototype can matter because it goes with a site or with how the tissue was cut. ",
+            words(
+                "The other tabs judge this model only where it is one of the study's own (folder `models/` of the run)."
+            ),
         ),
         choice("output", "Output", figures),
         paragraph(
