@@ -93,7 +93,7 @@ def saturation_note(found: Concordance) -> list[str]:
         return []
     return [
         f"Posteriors are within 0.01 of 0 or 1 in {np.median(parts):.0%} of a slide's patches (median): in {found.settings.prototypes.dim} "
-        "dimensions they saturate, so the heatmap is nearly a mask (ranks still tell small from smaller); `temperature=10` softens it."
+        "dimensions they saturate, so the heatmap is nearly a mask (ranks still tell small from smaller); the setting temperature=10 softens it."
     ]
 
 
