@@ -208,3 +208,25 @@ def test_a_message_is_translated_for_the_command_that_was_typed():
 def test_every_command_with_a_clinical_table_takes_its_columns_by_name(name):
     options = {spelling for one in dict(leaves())[name].params for spelling in one.opts}
     assert {"--slide-column", "--patient-column", "--site-column"} <= options
+
+
+ROOT = Path(__file__).resolve().parents[2]
+TYPED = re.compile(r"panther ([a-z][a-z-]+)([^`#|\n]*)")
+
+
+def test_commands_that_a_reader_may_type_have_the_options_they_are_given():
+    """In the README, the documentation, and what the package prints (hints of the report, the demo)."""
+    known = {
+        name: {spelling for one in options(command) for spelling in (*one.opts, *one.secondary_opts)}
+        for name, command in leaves()
+    }
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    checked, wrong = 0, []
+    for page in pages:
+        for found in TYPED.finditer(re.sub(r"\\\n\s*", " ", page.read_text())):
+            for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", found[2].partition(", then")[0]):
+                checked += found[1] in known
+                if word not in known.get(found[1], {word}):
+                    wrong.append(f"{page.relative_to(ROOT)}: {found[0]}")
+    assert wrong == []
+    assert checked > 100

@@ -145,7 +145,7 @@ def find_template(name: str) -> Template:
 def write_study(text: str, path: Path) -> None:
     """Write a study to start from; an existing file is not overwritten."""
     if path.exists():
-        raise InputError(f"{path}: is there already; give another name with -o.")
+        raise InputError(f"{path}: is there already; give another name.")
     write_text(path, text)
 
 
