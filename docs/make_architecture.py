@@ -11,12 +11,20 @@ FLOWS = {  # name -> colour (Okabe and Ito)
 A, B, C, D = FLOWS
 # Layers from the top; a room may import what lies below it. (room, what it holds, flows that pass it)
 LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
-    [("cli", "parse, call, print", (A, B, C, D)), ("estimators", "scikit-learn", ()), ("panther_demo", "drawn slides", ())],
+    [
+        ("cli", "parse, call, print", (A, B, C, D)),
+        ("estimators", "scikit-learn", ()),
+        ("panther_demo", "drawn slides", ()),
+    ],
     [("report", "one HTML file", (C,))],
     [("explain", "maps, atlas, attribution, agreement", (D,))],
     [("study", "file, grid, jobs, results", (C,))],
     [("models", "tasks, heads, probes, trainer", (C,)), ("charts", "a chart is a value", (C, D))],
-    [("cohort", "endpoints, splits", (C,)), ("evaluation", "metrics, intervals", (C,)), ("encoders", "weights, extract", (B,))],
+    [
+        ("cohort", "endpoints, splits", (C,)),
+        ("evaluation", "metrics, intervals", (C,)),
+        ("encoders", "weights, extract", (B,)),
+    ],
     [
         ("slides", "tissue, patches", (B, D)),
         ("prototypes", "K-means, choosing C", (A, C)),
@@ -24,8 +32,17 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
         ("mil", "ABMIL, TransMIL ...", (C,)),
     ],
     [("storage", "readers, tables, embeddings, atomic files", (A, B, C, D))],
-    [("mixture", "EM", (A, C, D)), ("statistics", "assign, accumulate", (A, C, D)), ("execution", "Work, stream", (A, B, C, D))],
-    [("types", "Bag, Mixture", ()), ("registry", "names", ()), ("workers", "guarded processes", (A, B, C, D)), ("errors", "sentences", ())],
+    [
+        ("mixture", "EM", (A, C, D)),
+        ("statistics", "assign, accumulate", (A, C, D)),
+        ("execution", "Work, stream", (A, B, C, D)),
+    ],
+    [
+        ("types", "Bag, Mixture", ()),
+        ("registry", "names", ()),
+        ("workers", "guarded processes", (A, B, C, D)),
+        ("errors", "sentences", ()),
+    ],
 ]
 WIDTH, HEIGHT, GAP, TOP = 960, 52, 8, 46
 
