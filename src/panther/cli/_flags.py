@@ -19,7 +19,6 @@ _OPTIONS: dict[str | tuple[str, str], str] = {
     "mpp_table": "--slide-mpp-table",
     "n_prototypes": "-C",
     "site": "--site-column",
-    "slide": "--slides",
     ("convert", "mpp"): "--slide-mpp",
 }
 _STUDIES = ("run",)  # commands that take a study file in place of options
