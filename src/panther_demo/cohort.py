@@ -10,7 +10,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.execution import HERE, Work, map_all
 from panther.storage.tables import write_csv
-from panther_demo.slide import SlidePlan, write_slide
+from panther_demo.slide import DrawnSlide, write_slide
 from panther_demo.stain import site_stain, slide_stain
 from panther_demo.tissues import tissues
 
@@ -57,7 +57,7 @@ class Patient:
     name: str
     site: str
     subtype: str
-    slides: tuple[SlidePlan, ...]
+    slides: tuple[DrawnSlide, ...]
     days: int
     censored: bool
 
@@ -77,7 +77,7 @@ def write_cohort(folder: Path, settings: CohortSettings, work: Work = HERE) -> i
     """Write `slides/`, `truth/` (masks and `shares.csv`) and `cohort.csv`; returns the number of slides."""
     patients = make_patients(settings)
     plans = [plan for patient in patients for plan in patient.slides]
-    write: Callable[[SlidePlan], np.ndarray] = partial(write_slide, slides=folder / "slides", truth=folder / "truth")
+    write: Callable[[DrawnSlide], np.ndarray] = partial(write_slide, slides=folder / "slides", truth=folder / "truth")
     drawn = map_all(write, plans, "drawing", work)
     rows = [[plan.name, *(round(float(s), 4) for s in shares)] for plan, shares in zip(plans, drawn, strict=True)]
     write_csv(folder / "truth" / "shares.csv", ["slide_id", *tissues.names()], rows)
@@ -97,7 +97,7 @@ def _patient(settings: CohortSettings, number: int) -> Patient:
     name = f"SYN-{chr(ord('A') + site)}{number:03d}"
     stain = site_stain(np.random.default_rng([settings.seed, 2, site]))
     slides = tuple(
-        SlidePlan(
+        DrawnSlide(
             f"{name}-{index + 1}",
             tuple(map(float, one)),
             (settings.side, settings.side),
@@ -137,5 +137,5 @@ def _survival(rng: np.random.Generator, shares: np.ndarray) -> tuple[int, bool]:
 
 
 def _rows(patient: Patient) -> list[list[object]]:
-    told = [patient.site, patient.subtype, patient.days, int(patient.censored)]
-    return [[patient.name, plan.name, *told] for plan in patient.slides]
+    known = [patient.site, patient.subtype, patient.days, int(patient.censored)]
+    return [[patient.name, plan.name, *known] for plan in patient.slides]

@@ -59,8 +59,8 @@ def write_feature_cohort(
         for slide in range(2 if number % 4 == 0 else 1):
             name = f"{patient.name}-{slide}"
             write_features(folder / "features" / f"{name}.h5", patient, world, rng)
-            told = (patient.site, patient.subtype, f"{patient.days:.0f}", int(patient.censored))
-            rows.append(",".join(map(str, (patient.name, name, *told))))
+            known = (patient.site, patient.subtype, f"{patient.days:.0f}", int(patient.censored))
+            rows.append(",".join(map(str, (patient.name, name, *known))))
     with atomic_write(folder / "cohort.csv") as temporary:
         temporary.write_text("\n".join(rows) + "\n", encoding="utf-8")
 

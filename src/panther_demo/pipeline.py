@@ -10,7 +10,7 @@ from panther.execution import Track, untracked
 from panther.storage.atomic import check_writable_folder
 from panther_demo.actions import draw_cohort, name_prototypes, study_file
 from panther_demo.cohort import CohortSettings, make_patients
-from panther_demo.steps import Runner, Say, Step, command
+from panther_demo.steps import DemoStep, Runner, Say, command
 from panther_demo.studies import PROTOTYPES, TASKS
 
 NEEDED = {
@@ -25,6 +25,8 @@ NEEDED = {
 MAPPED = 4  # slides with maps
 FEATURES = Path("job", "20x_256px_0px_overlap", "features_lite0")
 MODELS = {"subtype": ("--label", "subtype"), "survival": ("--survival", "os")}
+
+CPU = ("--device", "cpu")  # the same numbers on every machine, also where there is a GPU
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def check_packages() -> None:
         )
 
 
-def steps(demo: Demo, track: Track = untracked) -> list[Step]:
+def steps(demo: Demo, track: Track = untracked) -> list[DemoStep]:
     """All steps in their order."""
     return [
         *_slides(demo, track),
@@ -98,47 +100,47 @@ def closing(demo: Demo, runner: Runner) -> list[str]:
     ]
 
 
-def _slides(demo: Demo, track: Track) -> list[Step]:
+def _slides(demo: Demo, track: Track) -> list[DemoStep]:
     at, cohort = demo.folder, demo.cohort
-    told = (f"draw {cohort.patients} synthetic patients:", *(f"{k} {v}" for k, v in vars(cohort).items()))
+    does = (f"draw {cohort.patients} synthetic patients:", *(f"{k} {v}" for k, v in vars(cohort).items()))
     drawn = (at / "slides", at / "truth" / "shares.csv", at / "cohort.csv")
     scheme = ("--scheme", "site-kfold", "-k", min(5, cohort.sites), "--label", "subtype", "--name", "demo")
     return [
-        Step("draw", drawn, told, partial(draw_cohort, at, cohort, track)),
-        command("slides", [demo.features], "slides", at / "slides", "-o", at / "job", "--encoder", "lite0"),
+        DemoStep("draw", drawn, does, partial(draw_cohort, at, cohort, track)),
+        command("slides", [demo.features], "slides", at / "slides", "-o", at / "job", "--encoder", "lite0", *CPU),
         command("splits", [at / "splits"], "splits", at / "cohort.csv", *scheme, "-o", at / "splits"),
     ]
 
 
-def _studies(demo: Demo) -> list[Step]:
+def _studies(demo: Demo) -> list[DemoStep]:
     """For each task a study file and its run."""
     found = []
     for name in TASKS:
         file, run = demo.folder / f"{name}.yaml", demo.folder / name
-        told = ("write", str(file), "with", "all ten methods" if demo.full else "the unsupervised methods and ABMIL")
+        does = ("write", str(file), "with", "all ten methods" if demo.full else "the unsupervised methods and ABMIL")
         write = partial(study_file, demo.folder, name, demo.features, demo.full)
         found += [
-            Step(f"study-{name}", (file,), told, write),
+            DemoStep(f"study-{name}", (file,), does, write),
             command(f"run-{name}", [run / "table.md"], "run", file, "-o", run),
         ]
     return found
 
 
-def _prototypes(demo: Demo) -> list[Step]:
+def _prototypes(demo: Demo) -> list[DemoStep]:
     """Prototypes of the whole cohort, which pictures and final models share; their names, from the truth."""
     at, features = demo.folder, demo.features
     prototypes, slides = at / "prototypes.safetensors", at / "slides.h5ad"
     table = ("--table", at / "cohort.csv")
-    told = ("name the prototypes by what was drawn under most of their patches",)
+    does = ("name the prototypes by what was drawn under most of their patches",)
     named = (at / "names.yaml", at / "truth" / "patches.csv")
     return [
-        command("prototypes", [prototypes], "prototypes", features, "-C", PROTOTYPES, "-o", prototypes),
-        command("embed", [slides], "embed", features, "-p", prototypes, *table, "-o", slides),
-        Step("names", named, told, partial(name_prototypes, at, features)),
+        command("prototypes", [prototypes], "prototypes", features, "-C", PROTOTYPES, "-o", prototypes, *CPU),
+        command("embed", [slides], "embed", features, "-p", prototypes, *table, "-o", slides, *CPU),
+        DemoStep("names", named, does, partial(name_prototypes, at, features)),
     ]
 
 
-def _pictures(demo: Demo) -> list[Step]:
+def _pictures(demo: Demo) -> list[DemoStep]:
     """Maps of some slides, the atlas, agreement with the truth, survival by prototype."""
     at, features = demo.folder, demo.features
     using = ("-p", at / "prototypes.safetensors", "--names", at / "names.yaml")
@@ -165,7 +167,7 @@ def _pictures(demo: Demo) -> list[Step]:
     ]
 
 
-def _models(demo: Demo) -> list[Step]:
+def _models(demo: Demo) -> list[DemoStep]:
     """For each task a final model and what drives its predictions."""
     at, features, found = demo.folder, demo.features, []
     for name, task in MODELS.items():
@@ -173,13 +175,13 @@ def _models(demo: Demo) -> list[Step]:
         how = ("--table", at / "cohort.csv", *task, "-p", at / "prototypes.safetensors")
         shown = ("--names", at / "names.yaml", "--slides", at / "slides", "--max-side", 512)
         found += [
-            command(f"train-{name}", [model], "train", features, *how, "-o", model),
+            command(f"train-{name}", [model], "train", features, *how, "-o", model, *CPU),
             command(f"attribute-{name}", [out / "attribution.json"], "attribute", model, features, *shown, "-o", out),
         ]
     return found
 
 
-def _reports(demo: Demo) -> list[Step]:
+def _reports(demo: Demo) -> list[DemoStep]:
     at, found = demo.folder, []
     for name, page in (("subtype", at / "report.html"), ("survival", at / "survival.html")):
         parts = ("--atlas", at / "atlas", "--maps", at / "maps", "--km", at / "km", "--agreement", at / "agreement")

@@ -26,7 +26,7 @@ INKS = ((40, 90, 190), (30, 130, 80), (20, 70, 140))
 
 
 @dataclass(frozen=True)
-class SlidePlan:
+class DrawnSlide:
     """All that a slide depends on; small enough to send to another process."""
 
     name: str
@@ -44,7 +44,7 @@ class SlidePlan:
         return f"{DESCRIPTION} Plan {hashlib.sha256(f'{__version__} {plan}'.encode()).hexdigest()[:16]}."
 
 
-def draw(plan: SlidePlan) -> tuple[np.ndarray, Layout]:
+def draw(plan: DrawnSlide) -> tuple[np.ndarray, Layout]:
     """Picture (h, w, 3) and where each tissue is."""
     rng = np.random.default_rng(plan.seed)
     layout = make_layout(rng, np.array(plan.shares), plan.shape)
@@ -60,7 +60,7 @@ def draw(plan: SlidePlan) -> tuple[np.ndarray, Layout]:
     return (_inked(picture, rng) if plan.pen else picture), layout
 
 
-def write_slide(plan: SlidePlan, slides: Path, truth: Path) -> np.ndarray:
+def write_slide(plan: DrawnSlide, slides: Path, truth: Path) -> np.ndarray:
     """Write `SLIDE.tif` and the truth `SLIDE.png` (a pixel is 8 x 8 of the slide's, 0 is glass); returns the true shares (T,).
 
     A slide of the same plan that is there already is kept: a killed run goes on where it was.

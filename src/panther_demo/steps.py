@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class DemoStep:
     """One command of the product, or something that the demo does itself."""
 
     name: str  # of its stamp
@@ -32,12 +32,12 @@ class Step:
         return f"$ panther {shlex.join(self.arguments)}" if self.act is None else f"# {' '.join(self.arguments)}"
 
 
-def command(name: str, outputs: Sequence[Path], *arguments: object) -> Step:
-    """Step that runs `panther` with these arguments."""
-    return Step(name, tuple(outputs), tuple(map(str, arguments)))
+def command(name: str, outputs: Sequence[Path], *arguments: object) -> DemoStep:
+    """DemoStep that runs `panther` with these arguments."""
+    return DemoStep(name, tuple(outputs), tuple(map(str, arguments)))
 
 
-def launch(step: Step) -> int:
+def launch(step: DemoStep) -> int:
     """Run the product's own command in a process of its own, as a user would; returns its exit code."""
     return subprocess.run([sys.executable, "-m", "panther", *step.arguments]).returncode
 
@@ -48,17 +48,17 @@ class Runner:
 
     folder: Path  # of the stamps
     say: Say
-    launch: Callable[[Step], int] = launch
+    launch: Callable[[DemoStep], int] = launch
     key: str = ""
     ran: int = 0
     seconds: float = 0.0
 
-    def run(self, steps: Sequence[Step]) -> None:
+    def run(self, steps: Sequence[DemoStep]) -> None:
         """Run what is not done."""
         for step in steps:
             self._next(step)
 
-    def _next(self, step: Step) -> None:
+    def _next(self, step: DemoStep) -> None:
         self.key = hashlib.sha256(json.dumps([self.key, __version__, step.name, *step.arguments]).encode()).hexdigest()
         stamp = self.folder / f"{step.name}.json"
         if self._is_done(step, stamp):
@@ -66,17 +66,17 @@ class Runner:
             return
         self.say(f"\n{step}")
         start = time.perf_counter()
-        told = step.act() if step.act is not None else self._command(step)
+        summary = step.act() if step.act is not None else self._command(step)
         missing = [path for path in step.outputs if not path.exists()]
         if missing:
             raise InputError(f"`{str(step)[2:]}` ended without writing {missing[0]}; please report it.")
         seconds = round(time.perf_counter() - start, 1)
-        self.say(f"{told}  [{seconds} s]".strip())
+        self.say(f"{summary}  [{seconds} s]".strip())
         with atomic_write(stamp) as temporary:
             temporary.write_text(json.dumps({"key": self.key, "seconds": seconds}), encoding="utf-8")
         self.ran, self.seconds = self.ran + 1, self.seconds + seconds
 
-    def _is_done(self, step: Step, stamp: Path) -> bool:
+    def _is_done(self, step: DemoStep, stamp: Path) -> bool:
         if not stamp.is_file() or not all(path.exists() for path in step.outputs):
             return False
         try:
@@ -84,7 +84,7 @@ class Runner:
         except (ValueError, KeyError, TypeError):
             return False  # not a stamp of ours: do it again
 
-    def _command(self, step: Step) -> str:
+    def _command(self, step: DemoStep) -> str:
         code = self.launch(step)
         if code:
             raise InputError(

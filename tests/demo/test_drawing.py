@@ -11,7 +11,7 @@ from panther.slides import list_slides, open_slide
 from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
 from panther_demo.layout import SCALE, make_layout
 from panther_demo.noise import enlarged, ramp, scattered
-from panther_demo.slide import SlidePlan, draw, write_slide
+from panther_demo.slide import DrawnSlide, draw, write_slide
 from panther_demo.stain import site_stain, transmitted
 from panther_demo.tissues import tissues
 from panther_demo.truth import read_mask
@@ -20,8 +20,8 @@ NAMES = tissues.names()
 SHARES = (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 
 
-def plan(shares=SHARES, side=1280, seed=1, **more) -> SlidePlan:
-    return SlidePlan("S", shares, (side, side), site_stain(np.random.default_rng(3)), (seed,), **more)
+def plan(shares=SHARES, side=1280, seed=1, **more) -> DrawnSlide:
+    return DrawnSlide("S", shares, (side, side), site_stain(np.random.default_rng(3)), (seed,), **more)
 
 
 @pytest.fixture(scope="module")

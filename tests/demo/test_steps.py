@@ -10,7 +10,7 @@ from panther_demo import pipeline
 from panther_demo.actions import draw_cohort
 from panther_demo.cohort import CohortSettings, make_patients, tiny
 from panther_demo.pipeline import Demo, check_packages, mapped, steps
-from panther_demo.steps import Runner, Step, command
+from panther_demo.steps import DemoStep, Runner, command
 
 
 class Recorder:
@@ -75,7 +75,7 @@ def test_commands_are_printed_as_one_would_type_them(tmp_path):
     recorder = Recorder()
     recorder.run(tmp_path, command("x", [], "map", "my slide.h5", "-p", "p"))
     assert recorder.said[0] == "\n$ panther map 'my slide.h5' -p p"
-    assert str(Step("y", (), ("draw", "it"), lambda: "")) == "# draw it"
+    assert str(DemoStep("y", (), ("draw", "it"), lambda: "")) == "# draw it"
 
 
 def test_every_command_of_the_demo_is_one_that_the_product_has(tmp_path):

@@ -22,7 +22,7 @@ from panther.errors import InputError
 from panther.explain.attribution import AttributionSettings, attribute
 from panther.explain.attribution.draw import patch_values
 from panther.explain.attribution.model import against_the_others
-from panther.models.fitting import Recipe
+from panther.models.fitting import TrainingRecipe
 from panther.models.model import Model
 from panther.models.model_file import load_model, save_model
 from panther.models.named import Named
@@ -34,7 +34,7 @@ from panther.storage.bags import list_bags
 from slides.phantoms import write_pyramid
 from study.generated import generate
 
-RECIPE = Recipe(
+RECIPE = TrainingRecipe(
     Named(name="panther", options={"preset": "calibrated"}),
     Named(name="probe"),
     Named(name="cross-entropy"),

@@ -12,7 +12,7 @@ from panther.explain.palette import table
 from panther.explain.slide_map import heat_colours
 from panther.slides import open_slide
 from panther.types import PatchSpec
-from panther_demo.slide import SlidePlan, draw
+from panther_demo.slide import DrawnSlide, draw
 from panther_demo.stain import site_stain
 
 SIDE = 12  # pixels a patch
@@ -40,7 +40,7 @@ def nearest(shown: np.ndarray, known: np.ndarray) -> np.ndarray:
 def picture(request: pytest.FixtureRequest) -> np.ndarray:
     """H&E: two real slides, and one of the demo's."""
     if request.param == "drawn":
-        plan = SlidePlan(
+        plan = DrawnSlide(
             "s", (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1), (1024, 1024), site_stain(np.random.default_rng(3)), (0,)
         )
         return draw(plan)[0][::3, ::3]

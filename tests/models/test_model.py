@@ -10,7 +10,7 @@ import pytest
 from panther.cohort.load import load_cohort
 from panther.cohort.targets import Classes
 from panther.errors import InputError
-from panther.models.fitting import Recipe
+from panther.models.fitting import TrainingRecipe
 from panther.models.model_file import load_model, save_model
 from panther.models.named import Named
 from panther.models.predict import predict_bags
@@ -21,7 +21,7 @@ from panther.storage.bags import BagRef, list_bags
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from study.generated import generate
 
-RECIPE = Recipe(
+RECIPE = TrainingRecipe(
     Named(name="panther", options={"preset": "calibrated"}),
     Named(name="linear"),
     Named(name="cross-entropy"),

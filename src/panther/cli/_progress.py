@@ -16,7 +16,7 @@ from typing import Any, Protocol
 EVERY = "PANTHER_LOG_EVERY"  # environment: seconds between two lines; 0 is none
 
 
-class Bar(Protocol):
+class ProgressBar(Protocol):
     """How a phase of the work reports."""
 
     def advance(self, count: int = 1) -> None:
@@ -103,7 +103,7 @@ def log_progress(command: str, progress: CommandProgress = CURRENT) -> Iterator[
 
 
 @contextmanager
-def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[Bar]:
+def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[ProgressBar]:
     """A phase of the work: a bar on a terminal, which disappears when done; else a part of the lines."""
     if _is_terminal():
         with _rich_bar(what, total) as shown:
@@ -144,7 +144,7 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def _rich_bar(what: str, total: int) -> Iterator[Bar]:
+def _rich_bar(what: str, total: int) -> Iterator[ProgressBar]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -191,7 +191,7 @@ class PatchProgress:
     def __init__(self, slides: Sequence[str], patches: Mapping[str, int]) -> None:
         self._slides, self._patches = slides, patches
         self._done: Counter[str] = Counter()
-        self._bar: Bar | None = None
+        self._bar: ProgressBar | None = None
 
     def advance(self, slide: str, patches: int) -> None:
         """So many more patches of that slide are done."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from panther.encoders.images import Preprocess
-from panther.encoders.sources import Reading, Source
+from panther.encoders.sources import OpenSource, Source
 from panther.errors import InputError
 from panther.workers import GuardedPool, TaskLostError, process_context
 
@@ -32,13 +32,13 @@ class Batch:
 
 
 @dataclass
-class Canvas:
+class PatchBuffer:
     """The memory that patches are decoded into, and the source that is open; one per process."""
 
     pixels: np.ndarray  # (rows, size, size, 3)
     fit: Preprocess
     source: Source | None = None
-    reading: Reading | None = None
+    reading: OpenSource | None = None
 
     def decode(self, source: Source, items: Sequence[Any] | np.ndarray, row: int) -> dict[int, str]:
         """Decode ``items`` into the rows from ``row`` on; the reasons of those that failed."""
@@ -51,7 +51,7 @@ class Canvas:
                 failed[offset] = str(error)
         return failed
 
-    def opened(self, source: Source) -> Reading:
+    def opened(self, source: Source) -> OpenSource:
         """Open the source, or use it again."""
         if self.reading is None or source != self.source:
             self.close()
@@ -153,14 +153,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _canvas(memory: Any, fit: Preprocess) -> Canvas:
-    return Canvas(np.frombuffer(memory, np.uint8).reshape(-1, fit.size, fit.size, 3), fit)
+def _canvas(memory: Any, fit: Preprocess) -> PatchBuffer:
+    return PatchBuffer(np.frombuffer(memory, np.uint8).reshape(-1, fit.size, fit.size, 3), fit)
 
 
 class _Here(Executor):
     """Decodes in this process, on the canvas of the decoder."""
 
-    def __init__(self, canvas: Canvas) -> None:
+    def __init__(self, canvas: PatchBuffer) -> None:
         self._canvas = canvas
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
@@ -175,7 +175,7 @@ class _Here(Executor):
         self._canvas.close()
 
 
-_HERE: list[Canvas] = []  # in a worker process: its canvas, made when the process begins
+_HERE: list[PatchBuffer] = []  # in a worker process: its canvas, made when the process begins
 
 
 def _begin(memory: Any, fit: Preprocess) -> None:

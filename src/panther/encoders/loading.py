@@ -23,7 +23,7 @@ PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EncoderRecipe:
     """How an encoder is made: its facts, its network, and what is done to the names of its weights."""
 
     about: EncoderInfo
@@ -56,8 +56,8 @@ def load_encoder(
     return Encoder(recipe.about, model.to(memory_format=torch.channels_last), print_of_weights, place, exact)
 
 
-def find_recipe(name: str) -> Recipe:
-    """Recipe of a name; a sentence where there is none."""
+def find_recipe(name: str) -> EncoderRecipe:
+    """EncoderRecipe of a name; a sentence where there is none."""
     _need_timm()
     if name.startswith("timm:"):
         return _of_timm(name)
@@ -69,7 +69,7 @@ def find_recipe(name: str) -> Recipe:
         )
     entry = encoders.entry(name)
     how = entry.metadata
-    return Recipe(about(name), entry.value, how.clean, how.drop, how.under, how.file, how.package)
+    return EncoderRecipe(about(name), entry.value, how.clean, how.drop, how.under, how.file, how.package)
 
 
 def chosen_precision(name: str, device: torch.device) -> Precision:
@@ -93,7 +93,7 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _with_weights(recipe: Recipe, weights: Path | None) -> nn.Module:
+def _with_weights(recipe: EncoderRecipe, weights: Path | None) -> nn.Module:
     if recipe.own and weights is None:
         return recipe.build()
     path = weights or find_weights(recipe.about, recipe.file, recipe.package)
@@ -120,7 +120,7 @@ def _computed_buffers(model: nn.Module, expected: dict[str, Any]) -> bool:
     return any(name not in expected for name, _ in model.named_buffers())
 
 
-def _of_timm(name: str) -> Recipe:
+def _of_timm(name: str) -> EncoderRecipe:
     import timm
 
     architecture = name.removeprefix("timm:")
@@ -148,10 +148,10 @@ def _of_timm(name: str) -> Recipe:
     )
     classifier = cfg.get("classifier") or ()
     heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    return Recipe(facts, build, drop=tuple(f"{head}." for head in heads))
+    return EncoderRecipe(facts, build, drop=tuple(f"{head}." for head in heads))
 
 
-def _of_factory(name: str) -> Recipe:
+def _of_factory(name: str) -> EncoderRecipe:
     module_path, _, attribute = name.partition(":")
     try:
         with _working_folder_importable():
@@ -182,7 +182,7 @@ def _of_factory(name: str) -> Recipe:
                 f"The encoder {name!r} does not turn images (B, 3, {facts.size}, {facts.size}) into (B, d)."
             )
         facts = replace(facts, dim=int(out.shape[1]))
-    return Recipe(facts, build, own=True)
+    return EncoderRecipe(facts, build, own=True)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from panther.types import PatchSpec
 TILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
 
 
-class Reading(Protocol):
+class OpenSource(Protocol):
     """An opened source."""
 
     def read(self, item: Any) -> np.ndarray:
@@ -26,7 +26,7 @@ class Reading(Protocol):
 class Source(Protocol):
     """Something with patches; hashable, so that a worker keeps it open."""
 
-    def open(self) -> Reading:
+    def open(self) -> OpenSource:
         """Open it in this process."""
 
 

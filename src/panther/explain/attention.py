@@ -158,7 +158,7 @@ def draw_attention(found: AttentionMap) -> Any:
     titles = found.titles if many else (f"{shown.slide}: {found.titles[0]}",)
     panels = [(title, heat_pixels(shown, k)) for k, title in enumerate(titles)]
     sheet = draw.Sheet(panels, 80 * unit, unit, draw.rows_for(shown, len(panels)))
-    draw.colour_bar(sheet, draw.Bar(found.scale.label))
+    draw.colour_bar(sheet, draw.ColourBar(found.scale.label))
     draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
 
@@ -170,7 +170,7 @@ def draw_attention_beside(found: AttentionMap) -> Any:
     unit = draw.unit_of(shown)
     title = f"{found.titles[found.main]} (predicted: {found.predicted})"
     sheet = draw.Sheet([*draw.original(shown), (title, heat_pixels(shown, found.main))], 80 * unit, unit)
-    draw.colour_bar(sheet, draw.Bar(found.scale.label))
+    draw.colour_bar(sheet, draw.ColourBar(found.scale.label))
     draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
 

@@ -176,7 +176,7 @@ def _scale_bar(ax: Any, found: SlideMap, unit: float) -> None:
     ax.text(left, base - 5 * unit, text, fontsize=8 * unit, color=INK, va="bottom", path_effects=halo)
 
 
-class Bar(NamedTuple):
+class ColourBar(NamedTuple):
     """A colour bar: what it says, which colours, from where to where."""
 
     label: str = "share of the patch"
@@ -185,7 +185,7 @@ class Bar(NamedTuple):
     room: int = 76  # from the right edge: wider where the numbers are
 
 
-def colour_bar(sheet: Sheet, what: Bar = Bar()) -> None:
+def colour_bar(sheet: Sheet, what: ColourBar = ColourBar()) -> None:
     """Colour bar at the right edge."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize

@@ -3,7 +3,7 @@
 from panther.mil import abmil, attnmisl, dsmil, ilra, transmil  # noqa: F401 (register)
 from panther.mil._base import Network, NetworkInputs, build, networks, revision
 from panther.mil.loading import BagSource, LoadSettings
-from panther.mil.model import MILModel, Outputs, build_model, count_parameters
+from panther.mil.model import MILModel, NetworkOutputs, build_model, count_parameters
 
 __all__ = [
     "BagSource",
@@ -11,7 +11,7 @@ __all__ = [
     "MILModel",
     "Network",
     "NetworkInputs",
-    "Outputs",
+    "NetworkOutputs",
     "build",
     "build_model",
     "count_parameters",

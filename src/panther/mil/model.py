@@ -21,7 +21,7 @@ class HasLoss(Protocol):
 
 
 @dataclass(frozen=True)
-class Outputs:
+class NetworkOutputs:
     """What a model says about a batch of bags."""
 
     logits: Tensor  # (B, n_outputs), the prediction
@@ -47,7 +47,7 @@ class MILModel(nn.Module):
         super().__init__()
         self.network, self.head = network, head
 
-    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> Outputs:
+    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> NetworkOutputs:
         """Predict for bags (B, N, d) with a mask (B, N), or for one bag (N, d)."""
         if len(x.shape) == 2:
             x = (x if isinstance(x, Tensor) else x[:]).unsqueeze(0)
@@ -59,9 +59,9 @@ class MILModel(nn.Module):
             raise InputError(
                 f"The network has {streams[-1].shape[-1]} outputs but the head {streams[0].shape[-1]}; build both for the same task."
             )
-        return Outputs(torch.stack(streams).mean(0), streams, embedding)
+        return NetworkOutputs(torch.stack(streams).mean(0), streams, embedding)
 
-    def loss(self, outputs: Outputs, batch: Mapping[str, Tensor], task: HasLoss) -> Tensor:
+    def loss(self, outputs: NetworkOutputs, batch: Mapping[str, Tensor], task: HasLoss) -> Tensor:
         """Mean of the streams' losses."""
         return torch.stack([task.loss(stream.float(), batch) for stream in outputs.streams]).mean()
 

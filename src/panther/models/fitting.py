@@ -31,7 +31,7 @@ from panther.version import __version__
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """What to train."""
 
     method: Named
@@ -125,13 +125,18 @@ class _Source(Protocol):
 
 
 def fit_model(
-    recipe: Recipe, parts: Parts, data: Embedded | Bags, *, checkpoint: Path | None = None, track: Track = untracked
+    recipe: TrainingRecipe,
+    parts: Parts,
+    data: Embedded | Bags,
+    *,
+    checkpoint: Path | None = None,
+    track: Track = untracked,
 ) -> FittedModel:
     """Train on the part `train`; `val`, where there is one, decides when to stop.
 
     Parameters
     ----------
-    recipe : Recipe
+    recipe : TrainingRecipe
         What to train.
     parts : Parts
         Names and targets of everybody; the test parts are kept for predicting.
@@ -148,7 +153,7 @@ def fit_model(
 
 
 def _fit_on_embeddings(
-    recipe: Recipe, parts: Parts, data: Embedded, checkpoint: Path | None, track: Track
+    recipe: TrainingRecipe, parts: Parts, data: Embedded, checkpoint: Path | None, track: Track
 ) -> FittedModel:
     """A scaling and a head."""
     parts = parts.known(data.names)
@@ -180,7 +185,9 @@ def _fit_on_embeddings(
     return _finished(Model(recipe.method, recipe.head, task, *made), trained, parts)
 
 
-def _fit_on_bags(recipe: Recipe, parts: Parts, data: Bags, checkpoint: Path | None, track: Track) -> FittedModel:
+def _fit_on_bags(
+    recipe: TrainingRecipe, parts: Parts, data: Bags, checkpoint: Path | None, track: Track
+) -> FittedModel:
     """A network with a head of its own."""
     task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
     first = data.refs[parts.ids["train"][0]].open()
@@ -228,7 +235,7 @@ def _finished(model: Model, trained: _Trained, parts: Parts) -> FittedModel:
     return FittedModel(model, trained.history, parts, lambda part: model.task.predict(trained.logits(part)))
 
 
-def _about(recipe: Recipe, parts: Parts) -> dict[str, Any]:
+def _about(recipe: TrainingRecipe, parts: Parts) -> dict[str, Any]:
     """What the file of a model says about its training."""
     contents = {name: parts.contents[name] for name in parts.ids["train"]}
     return {

@@ -54,7 +54,7 @@ Loss = Callable[
 ]  # training rows, test rows, strength -> summed loss of the test rows
 
 
-class Model(NamedTuple):
+class ProbeModel(NamedTuple):
     """A penalised linear model in coordinates z (n, r)."""
 
     strata: np.ndarray  # (n,), what inner folds have alike
@@ -88,7 +88,7 @@ class _Tried(NamedTuple):
     log_weight: float  # unnormalised, of prior and cross-validated likelihood
 
 
-def fit_searched(x: np.ndarray, model: Model, search: Search) -> Probe:
+def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
     """Fit a model to rows (n, D): with the best penalty or, where blocks are weighed, averaged over penalties and weights."""
     x = np.asarray(x, np.float64)
     if not np.isfinite(x).all():
@@ -108,7 +108,7 @@ def fit_searched(x: np.ndarray, model: Model, search: Search) -> Probe:
 
 
 def _averaged(
-    centred: np.ndarray, mean: np.ndarray, blocks: dict[str, np.ndarray], model: Model, search: Search
+    centred: np.ndarray, mean: np.ndarray, blocks: dict[str, np.ndarray], model: ProbeModel, search: Search
 ) -> Probe:
     """Average of the models with all weightings and penalties, by prior times tempered cross-validated likelihood.
 
@@ -203,7 +203,7 @@ def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str,
     return {name: columns for name, columns in found.items() if np.any(centred[:, columns])}
 
 
-def _cross_validated(z: np.ndarray, model: Model, search: Search) -> dict[float, float]:
+def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> dict[float, float]:
     """Summed loss over inner folds, from strong to weak penalties until two in a row were worse; one strength needs no scores."""
     if len(search.strengths) == 1:
         return {}

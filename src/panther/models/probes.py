@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError
-from panther.models.probe_search import Loss, Model, Probe, Search, fit_searched
+from panther.models.probe_search import Loss, Probe, ProbeModel, Search, fit_searched
 
 NEWTON_STEPS = 50
 
@@ -41,7 +41,7 @@ def fit_logistic(x: np.ndarray, labels: np.ndarray, n_classes: int, **search: An
 
         return loss
 
-    model = Model(labels, losses, lambda z, strength: _logistic(z, labels, n_classes, strength))
+    model = ProbeModel(labels, losses, lambda z, strength: _logistic(z, labels, n_classes, strength))
     return fit_searched(x, model, Search(**search))
 
 
@@ -70,7 +70,7 @@ def fit_cox(x: np.ndarray, time: np.ndarray, event: np.ndarray, **search: Any) -
     def solve(z: np.ndarray, strength: float) -> tuple[np.ndarray, np.ndarray]:
         return ridge_cox(z, time, event, strength)[:, None], np.zeros(1)
 
-    return fit_searched(x, Model(event.astype(np.int64), losses, solve), Search(**search))
+    return fit_searched(x, ProbeModel(event.astype(np.int64), losses, solve), Search(**search))
 
 
 def ridge_cox(

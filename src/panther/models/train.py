@@ -16,7 +16,7 @@ from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.mil import networks
 from panther.models.checks import check_head, check_loss, check_method
-from panther.models.fitting import Bags, Embedded, Parts, Recipe, fit_model
+from panther.models.fitting import Bags, Embedded, Parts, TrainingRecipe, fit_model
 from panther.models.heads import PROBE
 from panther.models.model import Model
 from panther.models.model_file import save_model
@@ -140,7 +140,7 @@ def make_recipe(
     head: str,
     loss: str | None,
     prototypes: KMeansSettings,
-) -> Recipe:
+) -> TrainingRecipe:
     """What to train, with the paper's settings of training; names and settings are tried first."""
     check_method(method, options)
     check_head(head, {})
@@ -150,11 +150,13 @@ def make_recipe(
     loss = loss or ("cox" if head == PROBE and survival and not supervised else chosen.loss)
     check_loss(loss, {}, survival)
     own = Named(name="own" if supervised else head)
-    return Recipe(Named(name=method, options=dict(options)), own, Named(name=loss), prototypes, chosen.train, task=task)
+    return TrainingRecipe(
+        Named(name=method, options=dict(options)), own, Named(name=loss), prototypes, chosen.train, task=task
+    )
 
 
 def _given_prototypes(
-    prototypes: Prototypes | Path | str | None, count: int | None, recipe: Recipe
+    prototypes: Prototypes | Path | str | None, count: int | None, recipe: TrainingRecipe
 ) -> Prototypes | None:
     if prototypes is None:
         return None
@@ -172,7 +174,7 @@ def _given_prototypes(
 def train_model(
     bags: Sequence[Openable],
     target: Target,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     prototypes: Prototypes | None = None,
     *,
     patients: Mapping[str, str] | None = None,

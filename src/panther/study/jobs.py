@@ -12,7 +12,7 @@ import numpy as np
 
 from panther.aggregators import embed_cohort
 from panther.content import hash_of
-from panther.models.fitting import Bags, Embedded, FittedModel, Parts, Recipe, fit_model
+from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
 from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.prototypes import KMeansSettings, fit_bags
@@ -28,7 +28,7 @@ def cache_key(*parts: Any) -> str:
     return hash_of([__version__, *parts])
 
 
-class Job:
+class StudyJob:
     """One piece of work, and the files that it makes; the last one is written last."""
 
     path: Path
@@ -54,7 +54,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class PrototypeJob(Job):
+class PrototypeJob(StudyJob):
     """Fit prototypes on training bags."""
 
     bags: tuple[Openable, ...]
@@ -75,7 +75,7 @@ class PrototypeJob(Job):
 
 
 @dataclass(frozen=True)
-class EmbeddingJob(Job):
+class EmbeddingJob(StudyJob):
     """Embed everybody on given prototypes."""
 
     bags: tuple[Openable, ...]
@@ -104,10 +104,10 @@ class EmbeddingJob(Job):
 
 
 @dataclass(frozen=True)
-class ModelJob(Job):
+class ModelJob(StudyJob):
     """Train one cell in one fold and predict every part of it."""
 
-    recipe: Recipe
+    recipe: TrainingRecipe
     parts: Parts
     prototypes: Path | None
     embeddings: Path | None  # of methods without a network ...
@@ -157,7 +157,7 @@ def write_predictions(fitted: FittedModel, path: Path) -> None:
     write_arrays(path, arrays)
 
 
-def run_job(job: Job) -> str:
+def run_job(job: StudyJob) -> str:
     """Run a job unless its files are there already; returns where they are."""
     if not job.done:
         job.run()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from panther.mil import networks
-from panther.models.fitting import Parts, Recipe
+from panther.models.fitting import Parts, TrainingRecipe
 from panther.models.presets import TrainSettings, preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
@@ -101,9 +101,11 @@ class Plan:
             f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}",
         )
 
-    def _recipe(self, cell: Cell) -> Recipe:
+    def _recipe(self, cell: Cell) -> TrainingRecipe:
         scaling, task = self.study.scaling, self.study.task
-        return Recipe(cell.method, cell.head, cell.loss, self._kmeans(cell), self._training(cell), scaling, task)
+        return TrainingRecipe(
+            cell.method, cell.head, cell.loss, self._kmeans(cell), self._training(cell), scaling, task
+        )
 
     def _kmeans(self, cell: Cell) -> KMeansSettings:
         count = max(cell.n_prototypes, 1)  # 0: the method has none

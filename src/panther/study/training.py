@@ -10,7 +10,7 @@ from panther.prototypes.patches import scan_bags
 from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged
 from panther.study.file import Cell, Study
-from panther.study.jobs import Job, run_job
+from panther.study.jobs import StudyJob, run_job
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
 from panther.types import Openable
@@ -47,7 +47,7 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     population, features, failures = _gathered(study, store, work)
     readable = study.model_copy(update={"features": {e: f for e, f in study.features.items() if e in features}})
     plan = Plan(readable, population, features, folder)
-    stages: dict[str, dict[Path, Job]] = {"prototypes": {}, "embeddings": {}, "models": {}}
+    stages: dict[str, dict[Path, StudyJob]] = {"prototypes": {}, "embeddings": {}, "models": {}}
     trained = []
     for cell in readable.cells():
         for fold in range(len(population.splits)):
@@ -129,7 +129,7 @@ def _readable(population: Population, features: Mapping[str, Mapping[str, Featur
     return replace(population, splits=splits)
 
 
-def _run_stage(stage: str, jobs: list[Job], broken: set[Path], failures: dict[str, str], work: Work) -> set[Path]:
+def _run_stage(stage: str, jobs: list[StudyJob], broken: set[Path], failures: dict[str, str], work: Work) -> set[Path]:
     """Run the jobs of one stage whose inputs exist; returns the paths that will never be."""
     lost = {job.path for job in jobs if broken & set(job.inputs)}
     missing = [job for job in jobs if job.path not in lost and not job.done]

@@ -19,7 +19,7 @@ OVERVIEW_LETTERS = 26  # of a line of a name
 OVERVIEW_TILES, OVERVIEW_SIDE, OVERVIEW_NAME, OVERVIEW_BAR = 4, 84, 290, 330  # number of patches, then pixels
 
 
-class Canvas:
+class SheetCanvas:
     """A figure whose coordinates are pixels from the upper left."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -63,7 +63,7 @@ def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
     rows = {kind: atlas.chosen(prototype, kind) for kind in KINDS}
     across = max(4, *(len(row) for row in rows.values()))
     head, block = 84, 28 + LARGEST + 40
-    canvas = Canvas(2 * MARGIN + across * (LARGEST + GAP) - GAP, head + block * len(rows) + 8)
+    canvas = SheetCanvas(2 * MARGIN + across * (LARGEST + GAP) - GAP, head + block * len(rows) + 8)
     _swatch(canvas, prototype, MARGIN, 26, 20)
     fitting = int((canvas.size[0] - 2 * MARGIN - 32) / LETTER)
     canvas.write(MARGIN + 32, 37, short(atlas.title(prototype), fitting), 15, weight="bold")
@@ -87,7 +87,7 @@ def draw_overview(atlas: Atlas, prototypes: Sequence[int] | None = None) -> Any:
     tiles = MARGIN + OVERVIEW_NAME + OVERVIEW_BAR + 40
     width = tiles + (OVERVIEW_TILES * (OVERVIEW_SIDE + 6) - 6 + MARGIN if pictured else 0)
     head = 96
-    canvas = Canvas(width, head + line * len(chosen) + 14)
+    canvas = SheetCanvas(width, head + line * len(chosen) + 14)
     canvas.write(MARGIN, 28, f"{atlas.prototypes} prototypes", 15, weight="bold")
     canvas.write(MARGIN, 52, f"{_cohort(atlas)}; share: mean over patients, 95 % interval", 9, color=GREY)
     scale = _axis(canvas, atlas, chosen, head, line)
@@ -119,7 +119,7 @@ def member_text(atlas: Atlas, prototype: int) -> str:
     return f"{int(members.sum()):,} patches, {int((members > 0).sum())} of {len(members)} slides"
 
 
-def _tile(canvas: Canvas, atlas: Atlas, index: int, left: float, top: float) -> None:
+def _tile(canvas: SheetCanvas, atlas: Atlas, index: int, left: float, top: float) -> None:
     one = atlas.exemplars[index]
     canvas.picture(left, top, LARGEST, atlas.pictures.get(index), palette.colour(one.prototype))
     canvas.write(left, top + LARGEST + 11, short(one.slide, 27), 7, color=GREY)
@@ -127,7 +127,7 @@ def _tile(canvas: Canvas, atlas: Atlas, index: int, left: float, top: float) -> 
     canvas.write(left, top + LARGEST + 24, f"{place}  d {one.distance:.3g}".strip(), 6.5, color=GREY)
 
 
-def _name(canvas: Canvas, atlas: Atlas, prototype: int, middle: float) -> None:
+def _name(canvas: SheetCanvas, atlas: Atlas, prototype: int, middle: float) -> None:
     """Write the prototype's name on at most two lines, its members below."""
     lines = textwrap.wrap(
         atlas.title(prototype), OVERVIEW_LETTERS, max_lines=2, placeholder=" …", break_on_hyphens=False
@@ -138,7 +138,7 @@ def _name(canvas: Canvas, atlas: Atlas, prototype: int, middle: float) -> None:
     canvas.write(MARGIN + 38, top + 18 * len(lines) + 1, member_text(atlas, prototype), 8, color=GREY)
 
 
-def _swatch(canvas: Canvas, prototype: int, left: float, top: float, side: float) -> None:
+def _swatch(canvas: SheetCanvas, prototype: int, left: float, top: float, side: float) -> None:
     canvas.box(left, top, side, side, facecolor=palette.colour(prototype), edgecolor=INK, linewidth=0.5)
 
 
@@ -150,7 +150,7 @@ def _cohort(atlas: Atlas) -> str:
     )
 
 
-def _axis(canvas: Canvas, atlas: Atlas, chosen: Sequence[int], head: int, line: int) -> float:
+def _axis(canvas: SheetCanvas, atlas: Atlas, chosen: Sequence[int], head: int, line: int) -> float:
     """Draw grid lines of the shares; returns pixels for a share of 1."""
     from matplotlib.ticker import MaxNLocator
 
@@ -165,7 +165,7 @@ def _axis(canvas: Canvas, atlas: Atlas, chosen: Sequence[int], head: int, line: 
     return scale
 
 
-def _bar(canvas: Canvas, atlas: Atlas, prototype: int, middle: float, scale: float) -> None:
+def _bar(canvas: SheetCanvas, atlas: Atlas, prototype: int, middle: float, scale: float) -> None:
     from matplotlib import patheffects
 
     share, left = atlas.shares[prototype], MARGIN + OVERVIEW_NAME

@@ -47,7 +47,7 @@ def draw_attribution(found: SlideMap, outputs: Sequence[Shown]) -> Any:
     text = (86 + 6.6 * letters) * unit
     sheet = draw.Sheet(panels, text + 110 * unit, unit, least=(len(listed) + 3) * draw.ROW * unit)
     _list(sheet, found, outputs[0], listed, limit)
-    draw.colour_bar(sheet, draw.Bar("contribution of the patch's prototype", DIVERGING, (-limit, limit), 94))
+    draw.colour_bar(sheet, draw.ColourBar("contribution of the patch's prototype", DIVERGING, (-limit, limit), 94))
     draw.add_scale_bar_and_outline(sheet, found)
     return sheet.figure
 

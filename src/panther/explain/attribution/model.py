@@ -14,7 +14,7 @@ from panther.aggregators import build, embed_cohort
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.explain.attribution import mathematics as maths
-from panther.explain.attribution.view import View, view_of
+from panther.explain.attribution.view import HeadView, view_of
 from panther.limits import check_choice
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
@@ -71,7 +71,7 @@ class Attribution:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ExplainedOutputs:
     """What is explained: numbers that a task makes of its logits."""
 
     names: tuple[str, ...]
@@ -93,11 +93,11 @@ def against_the_others(logits: Tensor) -> Tensor:
 
 
 # a log-risk is what a head puts out; discrete time has one risk, minus the expected number of bins survived
-OUTPUTS: dict[str, Callable[[Any], Outputs]] = {
-    "cross-entropy": lambda task: Outputs(tuple(task.names), against_the_others),
-    "cox": lambda task: Outputs(("log-risk",), _same),
-    "ranking": lambda task: Outputs(("risk",), _same),
-    "nll": lambda task: Outputs(("risk",), lambda logits: risk_from_hazards(logits)[:, None], linear=False),
+OUTPUTS: dict[str, Callable[[Any], ExplainedOutputs]] = {
+    "cross-entropy": lambda task: ExplainedOutputs(tuple(task.names), against_the_others),
+    "cox": lambda task: ExplainedOutputs(("log-risk",), _same),
+    "ranking": lambda task: ExplainedOutputs(("risk",), _same),
+    "nll": lambda task: ExplainedOutputs(("risk",), lambda logits: risk_from_hazards(logits)[:, None], linear=False),
 }
 
 
@@ -164,7 +164,7 @@ def attribute_bags(
     )
 
 
-def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
+def _kind(model: Model, outputs: ExplainedOutputs, asked: str | None) -> str:
     linear = _slope(model, outputs) is not None
     if asked is None:
         return "exact" if linear else "shapley"
@@ -177,7 +177,7 @@ def _kind(model: Model, outputs: Outputs, asked: str | None) -> str:
     return asked
 
 
-def _slope(model: Model, outputs: Outputs) -> Tensor | None:
+def _slope(model: Model, outputs: ExplainedOutputs) -> Tensor | None:
     """Weights (K, E) of what is explained on what players own, where both head and output are linear."""
     inner = model.network.network if isinstance(model.network, Flat) else None
     if not isinstance(inner, nn.Linear) or model.scaler is None or not outputs.linear:
@@ -189,7 +189,7 @@ def _slope(model: Model, outputs: Outputs) -> Tensor | None:
     return outputs.of(weight.T).T
 
 
-def _function(network: nn.Module, view: View, outputs: Outputs) -> maths.Function:
+def _function(network: nn.Module, view: HeadView, outputs: ExplainedOutputs) -> maths.Function:
     """What players own (B, E) to what is explained (B, K); in float64, so that sums of differences keep their digits."""
     precise = copy.deepcopy(network).double().eval().requires_grad_(False)
     return lambda x: outputs.of(precise(view.scaled(x)))

@@ -16,7 +16,7 @@ Columns = Sequence[tuple[int, str, int]]
 PART_OF_MEAN = "part of mean"  # what a prototype adds to the slide's mean
 
 
-class View(NamedTuple):
+class HeadView(NamedTuple):
     """An embedding (B, D) as numbers (B, E) that each belong to one prototype and statistic."""
 
     columns: Columns  # E, (prototype, statistic, dimension)
@@ -25,12 +25,12 @@ class View(NamedTuple):
     scaled: Callable[[Tensor], Tensor]  # (B, E) -> what the head sees (B, D')
 
 
-def view_of(scaler: Scaler, columns: Columns, mean: Tensor) -> View:
-    """View of the embeddings that this scaling reads; ``mean`` (D,) is the mean training embedding."""
+def view_of(scaler: Scaler, columns: Columns, mean: Tensor) -> HeadView:
+    """What a head reads of embeddings under this scaling; ``mean`` (D,) is the mean training embedding."""
     exact = scaler.double()
     usual = exact.usual
     if usual is None:
-        return View(columns, mean, lambda x: x, exact)
+        return HeadView(columns, mean, lambda x: x, exact)
     count, dim = usual.means.shape
     tokens = count * (1 + 2 * dim)
 
@@ -43,4 +43,4 @@ def view_of(scaler: Scaler, columns: Columns, mean: Tensor) -> View:
         return (torch.cat([x[:, :tokens], whole], 1) - exact.shift) / exact.scale
 
     names = [*fisher_columns(count, dim)[:tokens], *((c, PART_OF_MEAN, j) for c in range(count) for j in range(dim))]
-    return View(names, torch.cat([exact.shift[:tokens], usual.parts.flatten()]), expand, scaled)
+    return HeadView(names, torch.cat([exact.shift[:tokens], usual.parts.flatten()]), expand, scaled)

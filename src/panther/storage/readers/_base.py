@@ -27,7 +27,7 @@ NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FileContent:
     """A file that may be a bag."""
 
     path: Path
@@ -53,7 +53,7 @@ class Candidate:
             self.h5.close()
 
 
-Reader = Callable[[Candidate], Bag | None]  # None: this content is not mine
+Reader = Callable[[FileContent], Bag | None]  # None: this content is not mine
 readers: Registry[Reader, Nothing] = Registry("feature file format", Nothing)
 
 
@@ -83,21 +83,21 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolutio
     (5, 8)
     """
     path = Path(path)
-    candidate = Candidate(path, first_bytes(path))
+    content = FileContent(path, first_bytes(path))
     with reading(path):
-        bag = _opened(candidate)
+        bag = _opened(content)
     return replace(bag, encoder=encoder_name or bag.encoder, any_resolution=any_resolution)
 
 
-def _opened(candidate: Candidate) -> Bag:
-    path = candidate.path
+def _opened(content: FileContent) -> Bag:
+    path = content.path
     try:
         for entry in readers:
-            bag = entry.value(candidate)
+            bag = entry.value(content)
             if bag is not None:
                 return replace(_checked(path, bag), path=path, format=entry.name)
-        if candidate.h5 is not None:
-            raise _without_features(path, candidate.h5)
+        if content.h5 is not None:
+            raise _without_features(path, content.h5)
     except (InputError, MemoryError):
         raise
     except BlockingIOError as error:  # HDF5 locks what it writes
@@ -111,9 +111,9 @@ def _opened(candidate: Candidate) -> Bag:
             f"{path}: the file is damaged ({first_sentence(error)}); extract its features again."
         ) from error
     finally:
-        candidate.close()
+        content.close()
     expected = f"expected features in one of the layouts {', '.join(readers.names())}"
-    raise InputError(f"{path}: {what_it_is(candidate.head)}; {expected}.")
+    raise InputError(f"{path}: {what_it_is(content.head)}; {expected}.")
 
 
 def _without_features(path: Path, h5: Any) -> InputError:

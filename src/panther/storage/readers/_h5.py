@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.storage.readers._base import Candidate, check_coords_shape, check_numbers, first_sentence, mapped
+from panther.storage.readers._base import FileContent, check_coords_shape, check_numbers, first_sentence, mapped
 from panther.storage.readers._h5_storage import check_storage
 from panther.storage.readers._h5_storage import own_dataset as dataset
 from panther.types import Bag, PatchSpec, Rows
@@ -28,7 +28,7 @@ def described(h5: Any) -> bool:
     return bool({"encoder", "name"} & features) or ("coords" in h5 and "patch_size_level0" in h5["coords"].attrs)
 
 
-def h5_bag(file: Candidate, name: str, spec: PatchSpec, encoder: str | None) -> Bag:
+def h5_bag(file: FileContent, name: str, spec: PatchSpec, encoder: str | None) -> Bag:
     """Bag of the dataset ``name`` and, where the file has them, ``coords``."""
     features = h5_rows(file.path, file.h5[name])
     coords = None

@@ -3,12 +3,12 @@
 from numpy.lib import format as npy_format
 
 from panther.errors import InputError
-from panther.storage.readers._base import Candidate, as_matrix, check_numbers, mapped, readers
+from panther.storage.readers._base import FileContent, as_matrix, check_numbers, mapped, readers
 from panther.types import Bag
 
 
 @readers.register("npy")
-def npy(file: Candidate) -> Bag | None:
+def npy(file: FileContent) -> Bag | None:
     """Read a .npy file; pickled (object) arrays are refused."""
     if not file.head.startswith(npy_format.MAGIC_PREFIX):
         return None

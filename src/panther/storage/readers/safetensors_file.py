@@ -4,12 +4,12 @@ import json
 
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import spec_from
-from panther.storage.readers._base import Candidate, as_coords, as_matrix, readers
+from panther.storage.readers._base import FileContent, as_coords, as_matrix, readers
 from panther.types import Bag, PatchSpec
 
 
 @readers.register("safetensors")
-def safetensors_file(file: Candidate) -> Bag | None:
+def safetensors_file(file: FileContent) -> Bag | None:
     """Read tensors by name; the header, 8 bytes of length and JSON, says which format it is."""
     length = int.from_bytes(file.head[:8], "little")
     if file.head[8:9] != b"{" or (length > file.path.stat().st_size and file.path.suffix != ".safetensors"):

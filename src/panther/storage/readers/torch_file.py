@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.storage.readers._base import Candidate, as_coords, as_matrix, readers
+from panther.storage.readers._base import FileContent, as_coords, as_matrix, readers
 from panther.types import Bag
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"  # the second until torch 1.6
 
 
 @readers.register("pt")
-def torch_file(file: Candidate) -> Bag | None:
+def torch_file(file: FileContent) -> Bag | None:
     """Read a tensor, or a dictionary with `features` or `feats` and perhaps `coords`."""
     if not file.head.startswith((ZIP, LEGACY)):
         return None

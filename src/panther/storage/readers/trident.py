@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from panther.storage.readers._base import Candidate, readers
+from panther.storage.readers._base import FileContent, readers
 from panther.storage.readers._h5 import dataset, described, h5_bag, text
 from panther.types import Bag, PatchSpec
 
@@ -14,7 +14,7 @@ OURS = {
 
 
 @readers.register("trident")
-def trident(file: Candidate) -> Bag | None:
+def trident(file: FileContent) -> Bag | None:
     """Read TRIDENT's layout; the attributes tell it from CLAM's."""
     features = dataset(file.h5, "features")
     if features is None or features.ndim == 3 or not described(file.h5):
