@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from panther.storage.atomic import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np  # read when an array is: completing a word in the shell writes and reads text alone
 
 
 def read_text(path: Path) -> str:
@@ -35,19 +36,25 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_array(path: Path) -> np.ndarray:
+def read_array(path: Path) -> "np.ndarray":
     """Array of a .npy file, mapped into memory; one that would need a pickle is refused."""
+    import numpy as np
+
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def write_array(path: Path, array: np.ndarray) -> None:
+def write_array(path: Path, array: "np.ndarray") -> None:
     """Write a .npy file."""
+    import numpy as np
+
     with atomic_write(path) as temporary, temporary.open("wb") as handle:
         np.save(handle, np.asarray(array))
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path) -> "dict[str, np.ndarray]":
     """Arrays of a .npz file; those that would need a pickle are refused."""
+    import numpy as np
+
     # opened here, because np.load leaves a file open that turns out to be no archive
     with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
@@ -55,6 +62,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write a .npz file; arrays alone, nothing in it needs a pickle."""
+    import numpy as np
+
     with atomic_write(path) as temporary, temporary.open("wb") as handle:  # np.savez would append .npz to the name
         np.savez(handle, **arrays)
 
