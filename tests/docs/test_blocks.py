@@ -27,6 +27,9 @@ PAGES = [
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if str(page.relative_to(ROOT / "docs")) not in ELSEWHERE),
 ]
 
+# CI runs these; `make slow` runs all: twenty pages of commands take minutes.
+IN_CI = {"README.md", "docs/how-to/feature-files.md", "docs/how-to/maps.md", "docs/how-to/studies.md"}
+
 # What a block says -> why it is not run here. A block that matches none of these, and does not run, fails.
 NOT_RUN = {
     r"^make (demo|test)": "the whole suite, or minutes of work that have a test of their own",
@@ -54,7 +57,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("docs") / "world")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def _in_ci_or_slow(page: Path) -> Any:
+    name = str(page.relative_to(ROOT))
+    return pytest.param(page, id=name, marks=() if name in IN_CI else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("page", [_in_ci_or_slow(page) for page in PAGES])
 def test_the_blocks_of_a_page_run_as_they_are_written(page, world, tmp_path):
     for number, found in enumerate(read_together(blocks(page, ROOT))):
         folder = shutil.copytree(world, tmp_path / f"world{number}")

