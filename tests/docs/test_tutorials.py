@@ -21,7 +21,9 @@ def script(page: str) -> str:
     return "\n".join(parts)
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(  # each takes minutes: CI runs one, `make slow` all
+    "page", [pytest.param(p, id=p.stem, marks=() if p.stem == "survival" else pytest.mark.slow) for p in TUTORIALS]
+)
 def test_a_tutorial_runs_as_it_is_written(page, tmp_path):
     text = page.read_text()
     assert BLOCK.search(text), f"{page.name} has nothing to run"
