@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixture_bags import mixture_bag
-from panther import statistics
 from panther.errors import InputError
 from panther.mixture import fit_mixture
-from panther.statistics import accumulate, first_bad_row, nearest
+from panther.statistics import NEGLIGIBLE, accumulate, blocks, first_bad_row, nearest
 from panther.types import Concatenated
 
 
@@ -33,7 +32,7 @@ def test_statistics_are_those_of_a_plain_loop():
 def test_the_size_of_blocks_changes_nothing(rows, monkeypatch):
     x, h = mixture_bag(500, 8, 4)
     whole = fit_mixture(x, h, torch.ones(8)).mixture
-    monkeypatch.setattr(statistics, "block_rows", lambda *_, **__: rows)
+    monkeypatch.setattr(blocks, "block_rows", lambda *_, **__: rows)
     blocked = fit_mixture(x, h, torch.ones(8)).mixture
     for a, b in zip(whole, blocked, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -98,7 +97,7 @@ def test_padding_may_hold_anything():
 def test_posteriors_too_small_to_matter_are_exactly_zero():
     x, h = mixture_bag(300, 40, 5, separation=1.2)
     q = fit_mixture(x, h, torch.ones(40), keep_assignment=True).assignment
-    assert ((q == 0) | (q >= statistics.NEGLIGIBLE)).all()
+    assert ((q == 0) | (q >= NEGLIGIBLE)).all()
     assert (q == 0).any()
 
 
@@ -142,7 +141,7 @@ def test_an_empty_bag_is_refused():
 
 
 def test_the_first_bad_row_is_found_in_any_block(monkeypatch):
-    monkeypatch.setattr(statistics, "block_rows", lambda *_, **__: 10)
+    monkeypatch.setattr(blocks, "block_rows", lambda *_, **__: 10)
     x = torch.zeros(95, 3)
     assert first_bad_row(x) is None
     x[77, 1] = torch.inf

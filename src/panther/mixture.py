@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from panther.limits import check_choice, check_number, check_whole
-from panther.statistics import NEGLIGIBLE, Assign, Statistics, accumulate, compute_dtype
+from panther.statistics import Logits, Statistics, accumulate, compute_dtype
 from panther.types import Mixture, Rows
 
 FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
@@ -129,7 +129,7 @@ def fit_mixture(
     return MixtureFit(mixture, sums.mass, torch.stack(log_likelihood, -1), assignment)
 
 
-def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = torch.float32) -> Assign:
+def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = torch.float32) -> Logits:
     r"""E-step: :math:`q_{nc} \propto (\pi_c N(z_n; \mu_c, \Sigma_c))^{1/T}` (paper eq. 3), score :math:`\log p(z_n)`.
 
     Where the components share one variance (the first step) the term :math:`z^2/\Sigma` is the same for all; it is left
@@ -143,28 +143,7 @@ def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = t
     linear = (means / variances).transpose(-1, -2).to(dtype)  # (..., d, C)
     quadratic = None if shared else (-0.5 / variances).transpose(-1, -2).to(dtype)
 
-    def assign(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
-        joint = z @ linear + bias
-        if quadratic is not None:
-            assert z2 is not None
-            joint = joint + z2 @ quadratic
-        q, evidence = _softmax(joint)
-        if temperature != 1.0:
-            q, _ = _softmax(joint / temperature)
-        return q, evidence
-
-    return assign
-
-
-def _softmax(joint: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax with what is negligible set to zero, and the log of the sum, from one exponential.
-
-    Exponents are cut where the result counts as zero anyway: exp() of what underflows is slow, and so are subnormal numbers.
-    """
-    top = joint.detach().amax(-1, keepdim=True)
-    e = (joint - top).clamp_min(math.log(NEGLIGIBLE) - 1).exp()
-    total = e.sum(-1, keepdim=True)
-    return torch.nn.functional.threshold(e / total, NEGLIGIBLE, 0.0), (top + total.log()).squeeze(-1)
+    return Logits(linear, bias, quadratic, temperature)
 
 
 def maximise(sums: Statistics, centres: Tensor, variance: Tensor, tau: float) -> Mixture:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from panther.aggregators._base import aggregators, per_prototype_means
 from panther.limits import check_choice, check_number, check_whole
-from panther.statistics import NEGLIGIBLE, Assign, accumulate, compute_dtype, squared_distances
+from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_dtype, squared_distances
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 ABSORB = 50.0  # scalings beyond exp(+-50) are moved into the potentials, where they cannot overflow
@@ -63,11 +63,7 @@ def plan_rows(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assig
         (transport.potentials - centroids.double().square().sum(-1) / epsilon.unsqueeze(-1)).unsqueeze(-2).to(centroids)
     )
 
-    def assign(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
-        joint = z @ linear + bias
-        return torch.nn.functional.threshold(joint.softmax(-1), NEGLIGIBLE, 0.0), joint.logsumexp(-1)
-
-    return assign
+    return Logits(linear, bias)
 
 
 def plan_rows_by_distance(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assign:

@@ -1,0 +1,65 @@
+"""Assignments of patches to prototypes. What a fast kernel can do is a value, :class:`Logits`; anything callable serves the torch kernel."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# (z, z^2), both (..., n, d) and centred -> assignment (..., n, C) and a score per patch (..., n)
+Assign = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+
+NEGLIGIBLE = 1e-30  # smaller posteriors count as zero: products with subnormal numbers are 30 times slower
+
+
+@dataclass(frozen=True)
+class Logits:
+    r"""Assignment by scores that are linear in :math:`[1, z, z^2]`: their softmax, or the highest.
+
+    .. math:: \ell_n = z_n L + z_n^2 Q + b,\quad a_n = \mathrm{softmax}(\ell_n / T),\quad \text{score}_n = \log \sum_c \exp \ell_{nc}
+
+    and with ``hard`` the one-hot vector of the largest (the first of equals), whose value is the score. Calling it is the reference
+    that every kernel is compared with.
+    """
+
+    linear: Tensor  # (..., d, C)
+    bias: Tensor  # (..., 1, C); -inf for a component without weight
+    quadratic: Tensor | None = None  # (..., d, C)
+    temperature: float = 1.0
+    hard: bool = False
+
+    def __call__(self, z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Assignment and score of a centred block and its squares."""
+        joint = z @ self.linear + self.bias
+        if self.quadratic is not None:
+            assert z2 is not None
+            joint = joint + z2 @ self.quadratic
+        if self.hard:
+            score, index = joint.max(-1)
+            return torch.nn.functional.one_hot(index, joint.shape[-1]).to(z), score
+        q, evidence = _softmax(joint)
+        if self.temperature != 1.0:
+            q, _ = _softmax(joint / self.temperature)
+        return q, evidence
+
+
+def nearest(centroids: Tensor) -> Logits:
+    r"""Hard assignment to the nearest centroid, centred like the blocks; score :math:`\max_c z\cdot h_c - |h_c|^2/2`."""
+    return Logits(centroids.T, -0.5 * (centroids * centroids).sum(-1), hard=True)
+
+
+def everything(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Assign every patch to one and the same."""
+    return z.new_ones(*z.shape[:-1], 1), z.new_zeros(z.shape[:-1])
+
+
+def _softmax(joint: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax with what is negligible set to zero, and the log of the sum, from one exponential.
+
+    Exponents are cut where the result counts as zero anyway: exp() of what underflows is slow, and so are subnormal numbers.
+    """
+    top = joint.detach().amax(-1, keepdim=True)
+    e = (joint - top).clamp_min(math.log(NEGLIGIBLE) - 1).exp()
+    total = e.sum(-1, keepdim=True)
+    return torch.nn.functional.threshold(e / total, NEGLIGIBLE, 0.0), (top + total.log()).squeeze(-1)

@@ -1,0 +1,26 @@
+"""What the kernel adds up."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Statistics(NamedTuple):
+    r"""Sums over patches about an origin: :math:`s_0=\sum_n a_{nc}`, :math:`s_1=\sum_n a_{nc} z_n`, :math:`s_2=\sum_n a_{nc} z_n^2`."""
+
+    mass: Tensor  # (..., C)
+    total: Tensor  # (..., C, d)
+    square: Tensor  # (..., C, d); zeros where squares were not asked for
+    score: Tensor  # (...), sum of the patches' scores
+    patches: Tensor  # (...), their number
+
+    def merge(self, other: "Statistics") -> "Statistics":
+        """Statistics of two disjoint sets of patches."""
+        return Statistics(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Accumulated(NamedTuple):
+    """Statistics of a whole bag and, when asked for, the assignment that made them."""
+
+    statistics: Statistics
+    assignment: Tensor | None  # (..., N, C)

@@ -1,0 +1,39 @@
+"""The kernel in torch: the reference that the others are held to, the fallback, and the one that gradients flow through."""
+
+import torch
+from torch import Tensor
+
+from panther.statistics.assign import Assign
+from panther.statistics.blocks import Workspace, blocks
+from panther.statistics.sums import Accumulated, Statistics
+from panther.types import Rows
+
+
+def accumulate_in_torch(
+    x: Rows, assign: Assign, origin: Tensor, mask: Tensor | None, *, squares: bool, keep_assignment: bool
+) -> Accumulated:
+    """Block by block: centre, square, assign, two matrix products. See :func:`panther.statistics.accumulate`."""
+    sums: Statistics | None = None
+    kept: list[Tensor] = []
+    work = Workspace(reuse=not torch.is_grad_enabled())
+    for block, real in blocks(x, mask, origin):
+        z = work.centred(block, origin, real)  # (..., n, d)
+        z2 = work.squared(z) if squares else None
+        a, score = assign(z, z2)  # (..., n, C), (..., n)
+        if real is not None:
+            a, score = a * real.unsqueeze(-1).to(a), score * real.to(score)
+        part = _sums(z, z2, a, score, real)
+        sums = part if sums is None else sums.merge(part)
+        if keep_assignment:
+            kept.append(a)
+    assert sums is not None
+    return Accumulated(sums, torch.cat(kept, dim=-2) if keep_assignment else None)
+
+
+def _sums(z: Tensor, z2: Tensor | None, a: Tensor, score: Tensor, real: Tensor | None) -> Statistics:
+    """Sums of one block: matrix products in the block's type, handed on in float64 so that 1e8 patches add up safely."""
+    by_prototype = a.transpose(-1, -2)  # (..., C, n)
+    total = (by_prototype @ z).double()
+    square = torch.zeros_like(total) if z2 is None else (by_prototype @ z2).double()
+    count = score.new_full(score.shape[:-1], score.shape[-1]) if real is None else real.sum(-1)
+    return Statistics(a.sum(-2, dtype=torch.float64), total, square, score.sum(-1, dtype=torch.float64), count.double())
