@@ -6,14 +6,14 @@ The E-step is an assignment for :func:`panther.statistics.accumulate`; the M-ste
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import Logits, Statistics, accumulate, compute_dtype
-from panther.types import Mixture, Rows
+from panther.types import Mixture, Ragged, Rows
 
 FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
 ILL_CONDITIONED = 8.0  # squared distance to the origin over variance, above which float32 sums lose the fifth digit
@@ -80,7 +80,7 @@ class MixtureFit(NamedTuple):
 
 
 def fit_mixture(
-    x: Rows,
+    x: Rows | Ragged,
     prototypes: Tensor,
     variance: Tensor,
     settings: EMSettings = PRESETS["paper"],
@@ -92,8 +92,8 @@ def fit_mixture(
 
     Parameters
     ----------
-    x : Rows or Tensor
-        (N, d), or (B, N, d) with a mask.
+    x : Rows, Tensor or Ragged
+        (N, d), (B, N, d) with a mask, or bags one after the other.
     prototypes : Tensor
         (C, d); its device is where the arithmetic is done.
     variance : Tensor
@@ -122,11 +122,21 @@ def fit_mixture(
             mixture = _constrained(maximise(sums, centres, start, settings.tau), sums.mass + settings.tau, settings)
             if precision == torch.float64 or not _ill_conditioned(sums.mass, mixture):
                 break
+            if isinstance(x, Ragged):  # most bags of the batch need no repetition
+                return _one_by_one(x, prototypes, variance, settings, keep_assignment=keep_assignment)
             precision = torch.float64
         log_likelihood.append(_log_likelihood(sums, before))
     mixture = Mixture(mixture.weights.to(dtype), (mixture.means + origin).to(dtype), mixture.variances.to(dtype))
     assignment = None if assignment is None else assignment.to(dtype)
     return MixtureFit(mixture, sums.mass, torch.stack(log_likelihood, -1), assignment)
+
+
+def _one_by_one(x: Ragged, *start: Any, keep_assignment: bool) -> MixtureFit:
+    fits = [fit_mixture(bag, *start, keep_assignment=keep_assignment) for bag in x.bags()]
+    mixture = Mixture(*map(torch.stack, zip(*(fit.mixture for fit in fits), strict=True)))
+    kept = [fit.assignment for fit in fits if fit.assignment is not None]
+    masses, evidence = (torch.stack(t) for t in zip(*((fit.mass, fit.log_likelihood) for fit in fits), strict=True))
+    return MixtureFit(mixture, masses, evidence, torch.cat(kept) if kept else None)
 
 
 def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = torch.float32) -> Logits:

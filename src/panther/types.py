@@ -147,6 +147,27 @@ class Concatenated:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
+class Ragged(NamedTuple):
+    """Bags of different lengths one after the other in one tensor: a batch without padding."""
+
+    rows: Tensor  # (sum of N, d)
+    lengths: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(bags, patches of the smallest, d)."""
+        return len(self.lengths), min(self.lengths, default=0), int(self.rows.shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers."""
+        return self.rows.dtype
+
+    def bags(self) -> tuple[Tensor, ...]:
+        """Each bag as a view (N, d)."""
+        return self.rows.split(self.lengths)
+
+
 @dataclass(frozen=True)
 class Projection:
     """What is done to features before they meet prototypes: L2 normalisation, then PCA; nothing by default."""
@@ -173,6 +194,8 @@ class Projection:
 
     def view(self, rows: Rows) -> Rows:
         """Same rows, projected as they are read."""
+        if isinstance(rows, Ragged):
+            return Ragged(self(rows.rows), rows.lengths)
         return rows if self.is_identity else Projected(rows, self)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.types import Rows
+from panther.types import Ragged, Rows
 
 BLOCK_BYTES = {"cpu": 2 << 20, "cuda": 256 << 20}  # on a CPU a block and its squares stay in cache
 
@@ -31,7 +31,7 @@ def first_bad_row(x: Rows) -> int | None:
     return None
 
 
-def check_patches(x: Rows, mask: Tensor | None) -> None:
+def check_patches(x: Rows | Ragged, mask: Tensor | None) -> None:
     """Refuse a bag, or a bag of a batch, without patches."""
     if x.shape[-2] == 0:
         raise InputError("The bag is empty (0 patches); an embedding needs at least one patch.")
@@ -41,7 +41,6 @@ def check_patches(x: Rows, mask: Tensor | None) -> None:
 
 def blocks(x: Rows, mask: Tensor | None, origin: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Rows and their mask, block by block, where the origin is."""
-    check_patches(x, mask)
     batch = int(x.shape[0]) if len(x.shape) == 3 else 1
     step = block_rows(int(x.shape[-1]), origin.element_size(), origin.device.type, batch)
     for start in range(0, int(x.shape[-2]), step):

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
-from panther.statistics.blocks import Workspace, blocks
+from panther.statistics.blocks import Workspace, blocks, check_patches
 from panther.types import Rows
 
 
 def squared_distances(x: Rows, points: Tensor, origin: Tensor, mask: Tensor | None = None) -> Tensor:
     """Squared Euclidean distances (..., N, k) of all patches to a few points; the origin keeps digits, as in the kernel."""
+    check_patches(x, mask)
     p = points - origin
     norms = p.square().sum(-1)
     parts = []

@@ -1,12 +1,14 @@
 """The kernel in torch: the reference that the others are held to, the fallback, and the one that gradients flow through."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from panther.statistics.assign import Assign
+from panther.statistics.assign import Assign, Logits
 from panther.statistics.blocks import Workspace, blocks
 from panther.statistics.sums import Accumulated, Statistics
-from panther.types import Rows
+from panther.types import Ragged, Rows
 
 
 def accumulate_in_torch(
@@ -28,6 +30,27 @@ def accumulate_in_torch(
             kept.append(a)
     assert sums is not None
     return Accumulated(sums, torch.cat(kept, dim=-2) if keep_assignment else None)
+
+
+def accumulate_bags_in_torch(
+    x: Ragged, assign: Assign, origin: Tensor, *, squares: bool, keep_assignment: bool
+) -> Accumulated:
+    """The same for every bag of a batch by itself."""
+    found = [
+        accumulate_in_torch(rows, _of_bag(assign, bag), origin, None, squares=squares, keep_assignment=keep_assignment)
+        for bag, rows in enumerate(x.bags())
+    ]
+    sums = Statistics(*map(torch.stack, zip(*(one.statistics for one in found), strict=True)))
+    kept = [one.assignment for one in found if one.assignment is not None]
+    return Accumulated(sums, torch.cat(kept) if kept else None)
+
+
+def _of_bag(assign: Assign, bag: int) -> Assign:
+    """Parameters of one bag, where every bag has its own."""
+    if not isinstance(assign, Logits) or assign.linear.dim() == 2:
+        return assign
+    quadratic = None if assign.quadratic is None else assign.quadratic[bag]
+    return replace(assign, linear=assign.linear[bag], bias=assign.bias[bag], quadratic=quadratic)
 
 
 def _sums(z: Tensor, z2: Tensor | None, a: Tensor, score: Tensor, real: Tensor | None) -> Statistics:

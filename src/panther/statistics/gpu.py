@@ -1,0 +1,127 @@
+"""Launching the Triton kernels: bags one after the other in one tensor, without padding."""
+
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from panther.statistics.assign import NEGLIGIBLE, Logits
+from panther.statistics.blocks import blocks
+from panther.statistics.sums import Accumulated, Statistics
+from panther.types import Ragged, Rows
+
+CHUNK = 1024  # rows whose sums are added in float32; their sums are added in float64
+MOST_PROTOTYPES = 128  # the logits of a block of rows stay in registers
+# found on an H200, 15,000 x 1024: rows of a block, features of a piece, warps, stages of the pipeline that loads ahead
+ASSIGN = {"ROWS": 64, "PIECE": 32, "num_warps": 2, "num_stages": 3}
+ADD = {"ROWS": 32, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
+FINISH = 1024
+
+
+@cache
+def available() -> bool:
+    """Whether Triton is there; it comes with torch on Linux, and not everywhere."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def suits(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
+    """Whether these kernels can do it: float32 arithmetic on a GPU, few enough prototypes."""
+    return (
+        origin.is_cuda
+        and origin.dtype == torch.float32
+        and dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and assign.linear.shape[-1] <= MOST_PROTOTYPES
+        and available()
+    )
+
+
+def accumulate_on_gpu(
+    x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
+) -> Accumulated:
+    """See :func:`panther.statistics.accumulate`. Bags of a batch give the same bytes together and alone."""
+    if isinstance(x, Ragged):
+        return accumulate_ragged(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
+    if isinstance(x, Tensor) and x.dim() == 3:
+        ragged = Ragged(x.flatten(0, 1), (int(x.shape[1]),) * int(x.shape[0]))
+        found = accumulate_ragged(ragged, assign, origin, squares=squares, keep_assignment=keep_assignment)
+        return found._replace(
+            assignment=None if found.assignment is None else found.assignment.unflatten(0, x.shape[:2])
+        )
+    sums: Statistics | None = None
+    kept = []
+    for block, _ in blocks(x, None, origin):
+        bag = Ragged(block, (len(block),))
+        found = accumulate_ragged(bag, assign, origin, squares=squares, keep_assignment=keep_assignment)
+        part = Statistics(*(t.squeeze(0) for t in found.statistics))
+        sums = part if sums is None else sums.merge(part)
+        if found.assignment is not None:
+            kept.append(found.assignment)
+    assert sums is not None
+    return Accumulated(sums, torch.cat(kept) if kept else None)
+
+
+def accumulate_ragged(
+    x: Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
+) -> Accumulated:
+    """Statistics with a leading dimension for the bags; the assignment of all rows (rows, C)."""
+    from panther.statistics import triton_kernel as kernel
+
+    rows, origin = x.rows.to(origin.device).contiguous(), origin.contiguous()
+    (n, d), c, bags = rows.shape, assign.linear.shape[-1], len(x.lengths)
+    padded = max(16, 1 << (c - 1).bit_length())
+    chunks, firsts = _chunks(x.lengths, rows.device)
+    linear, quadratic = _by_prototype(assign.linear), _by_prototype(assign.quadratic)
+    bias = assign.bias.reshape(-1, c).contiguous()
+    blocks_of_chunk = CHUNK // ASSIGN["ROWS"]
+    new: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
+    assignment, small = torch.empty(n, c, **new), torch.empty(len(chunks) * blocks_of_chunk, padded + 1, **new)
+    kernel.assign[(len(chunks), blocks_of_chunk)](
+        *(rows, origin, linear, bias, quadratic, chunks, assignment, small),
+        *(d, c, c if len(bias) > 1 else 0, 1 / assign.temperature),
+        CHUNK=CHUNK,
+        PADDED=padded,
+        QUADRATIC=quadratic is not None,
+        HARD=assign.hard,
+        TEMPERED=assign.temperature != 1.0,
+        NEGLIGIBLE=NEGLIGIBLE,
+        **ASSIGN,
+    )
+    moments = 2 if squares else 1
+    width = moments * c * d
+    partial = torch.empty(len(chunks), moments, c, d, **new)
+    kernel.add[(len(chunks), -(-d // ADD["COLUMNS"]))](
+        *(rows, origin, assignment, chunks, partial, d, c), PADDED=padded, SQUARES=squares, **ADD
+    )
+    sums = torch.empty(bags, moments, c, d, dtype=torch.float64, device=rows.device)
+    kernel.finish[(bags, -(-width // FINISH))](partial, firsts, sums, width, PER=1, SIZE=FINISH)
+    few = torch.empty(bags, padded + 1, dtype=torch.float64, device=rows.device)
+    kernel.finish[(bags, 1)](small, firsts, few, padded + 1, PER=blocks_of_chunk, SIZE=2 * padded)
+    total = sums[:, 0]
+    square = sums[:, 1] if squares else torch.zeros_like(total)
+    statistics = Statistics(few[:, :c], total, square, few[:, padded], _counts(x.lengths, rows.device))
+    return Accumulated(statistics, assignment if keep_assignment else None)
+
+
+def _by_prototype(parameters: Tensor | None) -> Tensor | None:
+    return None if parameters is None else parameters.mT.contiguous()  # (..., C, d)
+
+
+@lru_cache(maxsize=256)
+def _chunks(lengths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Bag, first and last row of every chunk, and the first chunk of every bag; no chunk has rows of two bags."""
+    table, firsts, offset = [], [0], 0
+    for bag, length in enumerate(lengths):
+        table += [(bag, offset + start, offset + min(start + CHUNK, length)) for start in range(0, length, CHUNK)]
+        firsts.append(len(table))
+        offset += length
+    return torch.tensor(table, device=device), torch.tensor(firsts, device=device)
+
+
+@lru_cache(maxsize=256)
+def _counts(lengths: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(lengths, dtype=torch.float64, device=device)

@@ -1,0 +1,62 @@
+"""The Triton kernels, run on the CPU by Triton's own interpreter, against the torch reference."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixture_bags import mixture_bag
+from panther.mixture import EMSettings, fit_mixture
+from panther.statistics import accumulate, nearest
+from panther.types import Ragged
+
+pytest.importorskip("triton", reason="Triton is not installed: it comes with torch on Linux alone")
+
+COMPARE = Path(__file__).with_name("compare_gpu_kernel.py")
+
+
+def test_triton_kernels_agree_with_the_reference():
+    """In a process of its own: the interpreter is chosen when Triton is imported."""
+    done = subprocess.run(
+        [sys.executable, str(COMPARE)],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings", [EMSettings(), EMSettings(steps=3, tau=1.0), EMSettings(steps=2, covariance="tied")]
+)
+def test_bags_one_after_the_other_give_what_each_gives_alone(settings):
+    bags = [mixture_bag(n, 5, 3, seed=n)[0] for n in (4, 30, 11)]
+    h = mixture_bag(1, 5, 3)[1]
+    batch = Ragged(torch.cat(bags), (4, 30, 11))
+    together = fit_mixture(batch, h, torch.ones(5), settings, keep_assignment=True)
+    alone = [fit_mixture(bag, h, torch.ones(5), settings, keep_assignment=True) for bag in bags]
+    for i, fit in enumerate(alone):
+        for a, b in zip(together.mixture, fit.mixture, strict=True):
+            assert torch.equal(a[i], b)
+        assert torch.equal(together.log_likelihood[i], fit.log_likelihood)
+    assert torch.equal(together.assignment, torch.cat([fit.assignment for fit in alone]))
+
+
+def test_a_bag_of_a_batch_that_float32_cannot_sum_is_repeated_and_the_others_are_as_they_were():
+    far, near = mixture_bag(40, 6, 3, separation=200.0, seed=1), mixture_bag(50, 6, 3, seed=2)
+    batch = Ragged(torch.cat([far[0], near[0]]), (40, 50))
+    together = fit_mixture(batch, far[1], torch.ones(6))
+    for i, bag in enumerate((far[0], near[0])):
+        for a, b in zip(together.mixture, fit_mixture(bag, far[1], torch.ones(6)).mixture, strict=True):
+            assert torch.equal(a[i], b)
+
+
+def test_an_empty_bag_in_a_batch_is_refused():
+    from panther.errors import InputError
+
+    with pytest.raises(InputError, match="empty"):
+        accumulate(Ragged(torch.ones(3, 4), (3, 0)), nearest(torch.zeros(2, 4)), torch.zeros(4))
