@@ -2,6 +2,9 @@
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class InputError(ValueError):
@@ -18,6 +21,13 @@ class NotABagError(InputError):
 def not_finite(source: str, row: int) -> InputError:
     """Error for a bag with a NaN or an infinite number in that row."""
     return InputError(f"{source}: row {row} of the features holds NaN or an infinite number; extract this slide again.")
+
+
+def value_of(outcome: T | InputError) -> T:
+    """Return the value, or raise the error that stands in its place."""
+    if isinstance(outcome, InputError):
+        raise outcome
+    return outcome
 
 
 def listed(names: Iterable[object], limit: int = 40) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.prototypes.candidates import CandidateScores, judge
-from panther.prototypes.patches import sample_patches
+from panther.prototypes.draw import sample_patches
 from panther.prototypes.recommend import PARTS, Choice, HalvedCohort, recommend
 from panther.prototypes.reproducibility import random_halves
 from panther.prototypes.settings import KMeansSettings
@@ -99,10 +99,9 @@ def compare_numbers(
     smallest, largest = numbers
     if not 1 <= smallest < largest:
         raise InputError(f"The range {smallest}:{largest} is empty; give two numbers, the smaller first, e.g. 4:64.")
-    patches = sample_patches(bags, replace(settings, n_prototypes=largest), work)
+    patches, drawn = sample_patches(bags, replace(settings, n_prototypes=largest), work)
     x = Projection(normalise=settings.normalise)(patches.x)
-    names = [bag.sample for bag in bags]
-    owner, unit = _units(patches.owner, names, patients, settings.seed)
+    owner, unit = _units(patches.owner, [bag.sample for bag in drawn], patients, settings.seed)
     cohort = HalvedCohort(unit, int(owner.max()) + 1, HALVINGS, dict(patches.failures))
     halvings = list(random_halves(owner, settings.seed, HALVINGS))
     _check_size(min(len(half) for rows in halvings for half in rows), largest, cohort, len(x))

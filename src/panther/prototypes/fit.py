@@ -1,28 +1,25 @@
-"""From a cohort of bags to prototypes: scan, sample, k-means on the sample, Lloyd passes over everything, measure."""
+"""From cohorts of bags to prototypes: scan, sample, K-means on the sample, Lloyd passes over everything, measure."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from panther.content import HashedRows, hash_contents
-from panther.errors import InputError, not_finite
-from panther.execution import HERE, Work, stream
-from panther.patch_spec import in_common
-from panther.prototypes.diagnostics import diagnose
-from panther.prototypes.kmeans import kmeans, update, worst_served
-from panther.prototypes.patches import BagInfo, example, sample_patches
+from panther.errors import InputError, value_of
+from panther.execution import HERE, Work
+from panther.prototypes.draw import Draw, check_enough, draw_patches, plan_draw
+from panther.prototypes.kmeans import kmeans_many
+from panther.prototypes.passes import pass_over
+from panther.prototypes.patches import Scan, scan_cohorts
+from panther.prototypes.progress import FitProgress, project
 from panther.prototypes.settings import KMeansSettings
-from panther.statistics import Statistics, accumulate, first_bad_row, nearest
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection, Prototypes
-from panther.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,158 +88,122 @@ def fit_prototypes(
     return found.prototypes
 
 
-@torch.no_grad()
 def fit_bags(bags: Sequence[Openable], settings: KMeansSettings, *, work: Work = HERE) -> PrototypeFit:
     """Fit prototypes on the bags of training slides or patients; one that fails is left out and listed."""
-    patches = sample_patches(bags, settings, work)
-    infos, failures, x = patches.infos, dict(patches.failures), patches.x
-    usable = [bag for bag in bags if bag.sample in infos and bag.sample not in failures]
-    empty = [bag.sample for bag in usable if infos[bag.sample].patches == 0]
-    usable = [bag for bag in usable if infos[bag.sample].patches]
-
-    projection, x = _project(x, settings)
-    x = x.to(work.device)
-    best, inertias = kmeans(x, settings.n_prototypes, settings.seed, settings.restarts, track=work.track)
-    centroids, measured = best.centroids, None
-    for number in range(settings.passes + 1):
-        what = f"pass {number + 1} of {settings.passes} over all patches" if number < settings.passes else "measuring"
-        measured = _cohort_pass(usable, centroids, projection, work, what, squares=number == settings.passes)
-        failures |= measured.failures
-        usable = [bag for bag in usable if bag.sample not in failures]
-        if not usable:
-            raise InputError(f"No slide could be read to the end. {example(failures)}")
-        if number < settings.passes:
-            centroids = _moved(measured, centroids, x)
-    assert measured is not None
-    return PrototypeFit(_finished(measured, centroids, projection, inertias, infos, settings), failures, empty)
-
-
-def _project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
-    projection = Projection(normalise=settings.normalise)
-    x = projection(x)
-    if settings.pca is None:
-        return projection, x
-    if settings.pca > min(x.shape):
-        raise InputError(
-            f"PCA to {settings.pca} dimensions needs as many patches and features; the sample has {tuple(x.shape)}."
-        )
-    mean = x.mean(0, dtype=torch.float64)
-    centred = x.double() - mean
-    _, vectors = torch.linalg.eigh(centred.T @ centred)
-    basis = vectors.flip(-1)[:, : settings.pca]
-    basis = basis * torch.sign(
-        basis.gather(0, basis.abs().argmax(0, keepdim=True))
-    )  # a sign that does not depend on the solver
-    projection = replace(projection, mean=mean.float(), basis=basis.float().contiguous())
-    return projection, (centred @ basis).float()
-
-
-@dataclass(frozen=True)
-class _Pass:
-    sums: Statistics
-    origin: Tensor
-    slide_mass: dict[str, Tensor]
-    contents: dict[str, str]  # slide or patient -> hash of its features, where squares were asked for
-    failures: dict[str, str]
-
-
-class _BagSums(NamedTuple):
-    statistics: Statistics
-    content: str | None
-
-
-def _cohort_pass(
-    bags: Sequence[Openable],
-    centroids: Tensor,
-    projection: Projection,
-    work: Work,
-    what: str,
-    *,
-    squares: bool,
-) -> _Pass:
-    """Statistics of all patches, added up in the bags' order so that the sum does not depend on who computed it."""
-    origin = centroids.mean(0)
-    function = partial(
-        _bag_statistics,
-        centroids=centroids.cpu(),  # sent from the CPU; each worker moves them to the device itself
-        origin=origin.cpu(),
-        device=str(centroids.device),
-        projection=projection,
-        squares=squares,
-    )
-    total: Statistics | None = None
-    slide_mass: dict[str, Tensor] = {}
-    contents: dict[str, str] = {}
-    failures: dict[str, str] = {}
-    for index, (sums, content) in stream(function, bags, what, work, failures):
-        name = bags[index].sample
-        slide_mass[name] = sums.mass
-        if content is not None:
-            contents[name] = content
-        total = sums if total is None else total.merge(sums)
-    if total is None:
-        raise InputError(f"No slide could be read to the end. {example(failures)}")
-    return _Pass(total, origin, slide_mass, contents, failures)
+    (fitted,) = fit_many([(bags, settings)], work=work)
+    return value_of(fitted)
 
 
 @torch.no_grad()
-def _bag_statistics(
-    ref: Openable, *, centroids: Tensor, origin: Tensor, device: str, projection: Projection, squares: bool
-) -> _BagSums:
-    bag = ref.open()
-    read = HashedRows(bag.features) if squares else bag.features  # the last pass also says what the bags were
-    rows = projection.view(read)
-    assign = nearest((centroids - origin).to(device))
-    sums = accumulate(rows, assign, origin.to(device), squares=squares).statistics
-    if not bool(torch.isfinite(sums.total).all()):
-        bad = first_bad_row(bag.features)
-        raise (
-            InputError(f"{bag.source}: features are too large to add up.")
-            if bad is None
-            else not_finite(bag.source, bad)
-        )
-    return _BagSums(Statistics(*(t.cpu() for t in sums)), read.digest() if isinstance(read, HashedRows) else None)
+def fit_many(
+    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, work: Work = HERE
+) -> list[PrototypeFit | InputError]:
+    """Many fits (folds, seeds, numbers of prototypes) from the same walks over their bags.
+
+    Every bag is opened once to look at it, once to sample from it, and once in each pass, whatever the number of fits that learn from it.
+    Each result is, byte for byte, what the fit gives alone. Samples that are equal (the same bags, seed and size) are held once; fits whose
+    samples do not fit into ``memory_gb`` together walk one group after the other.
+
+    Parameters
+    ----------
+    fits : sequence of (bags, settings)
+        The training bags of each fit, and how it is done. Bags that are equal are one bag.
+    work : Work
+        How work is run.
+
+    Returns
+    -------
+    list of PrototypeFit or InputError
+        In the order of ``fits``. An impossible fit (no patches, too few of them) does not stop the others: its error stands in its place.
+    """
+    found: dict[int, PrototypeFit | InputError] = {}
+    planned: dict[Draw, list[_Plan]] = {}
+    scans = scan_cohorts([bags for bags, _ in fits], work)
+    for number, ((bags, settings), scan) in enumerate(zip(fits, scans, strict=True)):
+        try:
+            usable = value_of(scan)
+            planned.setdefault(plan_draw(bags, usable, settings), []).append(_Plan(number, settings, usable))
+        except InputError as error:
+            found[number] = error
+    for group in _groups(planned):
+        found |= _fit_group(group, work)
+    return [found[number] for number in range(len(fits))]
 
 
-def _moved(measured: _Pass, centroids: Tensor, x: Tensor) -> Tensor:
-    sums = Statistics(*(t.to(centroids.device) for t in measured.sums))
-    moved = update(sums, centroids, measured.origin)
-    empty = (sums.mass == 0).nonzero().flatten()
-    if len(empty):
-        moved[empty] = worst_served(x, moved, measured.origin, len(empty))
-    return moved
+class _Plan(NamedTuple):
+    """One fit before any patch of it was read."""
+
+    number: int  # position among those asked for
+    settings: KMeansSettings
+    scan: Scan
 
 
-def _finished(
-    measured: _Pass,
-    centroids: Tensor,
-    projection: Projection,
-    inertias: list[float],
-    infos: Mapping[str, BagInfo],
-    settings: KMeansSettings,
-) -> Prototypes:
-    sums, slides = measured.sums, tuple(measured.slide_mass)
-    order = torch.argsort(-sums.mass, stable=True)  # C0 is the most common pattern
-    centres = centroids.cpu().double() - measured.origin.cpu().double()
-    about = (
-        sums.square - 2 * centres * sums.total + sums.mass.unsqueeze(-1) * centres * centres
-    )  # (C, d), about the centroids
-    within = (about.clamp_min(0).sum(0) / sums.patches).float()
-    centroids, occupancy = centroids.cpu()[order].contiguous(), sums.mass[order]
-    slide_mass = {slide: mass[order] for slide, mass in measured.slide_mass.items()}
-    return Prototypes(
-        centroids,
-        within,
-        occupancy,
-        projection,
-        encoder=next((infos[s].encoder for s in slides if infos[s].encoder), None),
-        slides=slides,
-        settings={**asdict(settings), "patches": int(sums.patches)},
-        diagnostics={
-            "inertia": float(f"{float(about.sum()):.6g}"),
-            **diagnose(centroids, within, occupancy, slide_mass, inertias),
-        },
-        parents=hash_contents(measured.contents),
-        version=__version__,
-        spec=in_common([infos[s].spec for s in slides]),
-    )
+_Plans = Mapping[Draw, Sequence[_Plan]]  # by the sample that they share
+
+
+def _groups(planned: _Plans) -> Iterator[_Plans]:
+    """Fits whose samples fit into memory together, beside a copy of the largest: each group is another round of walks."""
+    group: dict[Draw, Sequence[_Plan]] = {}
+    for draw, plans in planned.items():
+        sizes = [other.nbytes for other in (*group, draw)]
+        room = min(plan.settings.memory_gb for some in (*group.values(), plans) for plan in some) * 1e9
+        if group and sum(sizes) + max(sizes) > room:
+            yield group
+            group = {}
+        group[draw] = plans
+    if group:
+        yield group
+
+
+def _fit_group(planned: _Plans, work: Work) -> dict[int, PrototypeFit | InputError]:
+    """Fits that walk together, each as far as it gets."""
+    found: dict[int, PrototypeFit | InputError] = {}
+    running: dict[int, FitProgress] = {}
+    for number, started in _start(planned, work).items():
+        if isinstance(started, InputError):
+            found[number] = started
+        else:
+            running[number] = started
+    last = max((fit.settings.passes for fit in running.values()), default=-1)
+    for step in range(last + 1):
+        what = f"pass {step + 1} of {last} over all patches" if step < last else "measuring"
+        requests = {number: fit.request(step) for number, fit in running.items()}
+        passed = pass_over({number: (running[number].bags, r) for number, r in requests.items()}, work, what)
+        for number, request in requests.items():
+            fit = running[number]
+            try:
+                fit.take(passed[number], request)
+            except InputError as error:
+                found[number] = error
+            if fit.prototypes is not None:
+                found[number] = PrototypeFit(fit.prototypes, fit.failures, fit.empty)
+            if number in found:
+                del running[number]
+    return found
+
+
+def _start(planned: _Plans, work: Work) -> dict[int, FitProgress | InputError]:
+    """K-means of every fit on its sample, all restarts side by side."""
+    ready: dict[int, FitProgress] = {}
+    found: dict[int, FitProgress | InputError] = {}
+    samples = draw_patches(list(planned), work)
+    for draw, plans in planned.items():
+        sample = samples.pop(0)  # held no longer where it is projected
+        projected: dict[tuple[bool, int | None], tuple[Projection, Tensor]] = {}
+        for number, settings, (infos, failures) in plans:
+            failures = {**failures, **sample.failures}
+            how = settings.normalise, settings.pca
+            try:
+                check_enough(sample.x, failures, settings)
+                if how not in projected:
+                    projection, x = project(sample.x, settings)
+                    projected[how] = projection, x.to(work.device)
+            except InputError as error:
+                found[number] = error
+            else:
+                bags = [bag for bag in draw.bags if bag.sample not in failures]
+                ready[number] = FitProgress(settings, infos, bags, failures, *projected[how])
+    solved = kmeans_many([fit.problem for fit in ready.values()], work.track)
+    for (number, fit), run in zip(ready.items(), solved, strict=True):
+        found[number] = run if isinstance(run, InputError) else fit.start(run)
+    return found

@@ -4,17 +4,19 @@ r"""K-means on a sample in memory: k-means++ and Lloyd iterations on the streami
 """
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
+from panther.errors import InputError, value_of
 from panther.execution import Track, untracked
 from panther.statistics import Statistics, accumulate, block_rows, nearest, squared_distances
 
 TOLERANCE = 1e-5  # relative gain of inertia below which Lloyd stops
+ITERATIONS = 100  # at most
 
 
 class KMeansRun(NamedTuple):
@@ -24,37 +26,63 @@ class KMeansRun(NamedTuple):
     inertia: float
 
 
-def kmeans(
-    x: Tensor, n_clusters: int, seed: int, restarts: int, max_iterations: int = 100, track: Track = untracked
-) -> tuple[KMeansRun, list[float]]:
-    """Best of several restarts on a sample (m, d), and the inertia of each.
+class KMeansProblem(NamedTuple):
+    """A sample and how it is to be clustered."""
 
-    Restarts run side by side, one thread each, so the result does not depend on the number of cores.
-    """
-    distinct = len(torch.unique(x[: 100 * n_clusters], dim=0))
-    if distinct < n_clusters and len(torch.unique(x, dim=0)) < n_clusters:
-        raise InputError(
-            f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer with `n_prototypes=`, or give more patches."
-        )
-    origin = block_mean(x)
+    x: Tensor  # (m, d)
+    n_clusters: int
+    seed: int
+    restarts: int
+
+
+Solved = tuple[KMeansRun, list[float]]  # the best run, and the inertia of each
+
+
+def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int, track: Track = untracked) -> Solved:
+    """Best of several restarts on a sample (m, d), and the inertia of each."""
+    (solved,) = kmeans_many([KMeansProblem(x, n_clusters, seed, restarts)], track)
+    return value_of(solved)
+
+
+def kmeans_many(problems: Sequence[KMeansProblem], track: Track = untracked) -> list[Solved | InputError]:
+    """Solve several problems: all their restarts side by side, one thread each, so no result depends on the number of cores."""
+    refused = [_too_few_different(problem) for problem in problems]
+    origins = {id(x): block_mean(x) for x in {id(p.x): p.x for p in problems}.values()}
+    jobs = [(i, number) for i, p in enumerate(problems) if refused[i] is None for number in range(p.restarts)]
 
     @torch.no_grad()
-    def restart(number: int) -> KMeansRun:
+    def restart(job: tuple[int, int]) -> KMeansRun:
         torch.set_num_threads(1)
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
-        return lloyd(x, plus_plus(x, n_clusters, origin, generator), origin, max_iterations)
+        problem, origin = problems[job[0]], origins[id(problems[job[0]].x)]
+        generator = torch.Generator().manual_seed(problem.seed * 1_000_003 + job[1])
+        return lloyd(problem.x, plus_plus(problem.x, problem.n_clusters, origin, generator), origin)
 
     threads, what = torch.get_num_threads(), "K-means from several starts"
-    if x.is_cuda:
-        runs = [restart(number) for number in track(range(restarts), what, restarts)]
+    if any(problem.x.is_cuda for problem in problems):
+        found = [restart(job) for job in track(jobs, what, len(jobs))]
     else:
-        with ThreadPoolExecutor(min(restarts, os.cpu_count() or 1)) as pool:
-            runs = list(track(pool.map(restart, range(restarts)), what, restarts))
+        with ThreadPoolExecutor(max(1, min(len(jobs), os.cpu_count() or 1))) as pool:
+            found = list(track(pool.map(restart, jobs), what, len(jobs)))
     torch.set_num_threads(threads)
-    return min(runs, key=lambda run: run.inertia), [run.inertia for run in runs]
+    runs: list[list[KMeansRun]] = [[] for _ in problems]
+    for (i, _), run in zip(jobs, found, strict=True):
+        runs[i].append(run)
+    return [
+        error or (min(mine, key=lambda run: run.inertia), [run.inertia for run in mine])
+        for error, mine in zip(refused, runs, strict=True)
+    ]
 
 
-def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, max_iterations: int) -> KMeansRun:
+def _too_few_different(problem: KMeansProblem) -> InputError | None:
+    x, n_clusters = problem.x, problem.n_clusters
+    if len(torch.unique(x[: 100 * n_clusters], dim=0)) >= n_clusters or len(torch.unique(x, dim=0)) >= n_clusters:
+        return None
+    return InputError(
+        f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer with `n_prototypes=`, or give more patches."
+    )
+
+
+def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, max_iterations: int = ITERATIONS) -> KMeansRun:
     """Lloyd iterations until the inertia no longer falls; an empty cluster moves to the patch that is served worst."""
     energy = _energy(x, origin)
     inertia = torch.inf

@@ -1,19 +1,16 @@
-"""The patches prototypes are learned from: a scan of every bag, then a uniform sample over the cohort."""
+"""A glance at every bag before prototypes are learned from them: what all must have in common, and which differ."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from panther.encoder_names import same_encoder
-from panther.errors import InputError, not_finite
-from panther.execution import Work, collect, stream
-from panther.prototypes.sampling import allocate, choose_rows, take
-from panther.prototypes.settings import KMeansSettings
+from panther.errors import InputError, value_of
+from panther.execution import ItemResult, Work, map_slides
 from panther.types import Openable, PatchSpec
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class BagInfo(NamedTuple):
@@ -26,49 +23,45 @@ class BagInfo(NamedTuple):
     any_resolution: bool = False
 
 
-@dataclass(frozen=True)
-class PatchSample:
-    """Sampled patches and where they are from."""
-
-    x: Tensor  # (m, d) float32
-    owner: Tensor  # (m,), index of each patch's bag among those given
-    infos: Mapping[str, BagInfo]  # of all usable bags
-    failures: Mapping[str, str]  # slide or patient -> sentence
+Scan = tuple[dict[str, BagInfo], dict[str, str]]  # of usable bags, by name; a sentence for each of the others
 
 
-def sample_patches(bags: Sequence[Openable], settings: KMeansSettings, work: Work) -> PatchSample:
-    """Sample patches uniformly over a cohort; a bag that cannot be read is left out and listed."""
-    infos, failures = scan_bags(bags, work)
-    usable = [(i, s) for i, s in enumerate(bags) if s.sample in infos and infos[s.sample].patches > 0]
-    if not usable:
-        raise InputError(f"None of the {len(bags)} slides has patches to learn prototypes from. {example(failures)}")
-    dim = infos[usable[0][1].sample].dim
-    limit = min(settings.sample, int(settings.memory_gb * 1e9 / (dim * 4 * 2)))  # the sample and one copy of it
-    sizes = allocate([infos[s.sample].patches for _, s in usable], limit, settings.share)
-    jobs = [
-        (i, s, choose_rows(s.sample, infos[s.sample].patches, size, settings.seed))
-        for (i, s), size in zip(usable, sizes, strict=True)
-        if size
-    ]
-    x, owner = torch.empty(sum(sizes), dim), torch.empty(sum(sizes), dtype=torch.long)
-    filled = 0
-    for index, taken in stream(_take, jobs, "sampling patches", work, failures):
-        end = filled + len(taken)
-        x[filled:end], owner[filled:end] = taken, jobs[index][0]
-        filled = end
-    if filled < settings.n_prototypes:
-        raise InputError(
-            f"{filled} patches cannot give {settings.n_prototypes} prototypes; ask for fewer with `n_prototypes=`. {example(failures)}"
-        )
-    return PatchSample(x[:filled], owner[:filled], infos, failures)
-
-
-def scan_bags(bags: Sequence[Openable], work: Work) -> tuple[dict[str, BagInfo], dict[str, str]]:
+def scan_bags(bags: Sequence[Openable], work: Work) -> Scan:
     """Glance at every bag; those that disagree with the majority in dimension, encoder or resolution are refused."""
-    infos, failures = collect(_bag_info, bags, "looking at the files", work)
-    for trait in TRAITS:
-        failures |= _outvoted(infos, trait)
-        infos = {name: info for name, info in infos.items() if name not in failures}
+    (scan,) = scan_cohorts([bags], work)
+    return value_of(scan)
+
+
+def scan_cohorts(cohorts: Sequence[Sequence[Openable]], work: Work) -> list[Scan | InputError]:
+    """The same for several cohorts, each with a majority of its own, that may have bags in common: each is opened once."""
+    bags = in_order(cohorts)
+    found = dict(zip(bags, walk(_bag_info, bags, "looking at the files", work), strict=True))
+    return [_voted({bag: found[bag] for bag in cohort}) for cohort in cohorts]
+
+
+def in_order(cohorts: Iterable[Iterable[Openable]]) -> list[Openable]:
+    """Every bag once, by name. Draws and sums follow this order, so that no result depends on how the slides were listed."""
+    return sorted(dict.fromkeys(bag for bags in cohorts for bag in bags), key=lambda bag: bag.sample)
+
+
+def walk(function: Callable[[T], R], items: Sequence[T], what: str, work: Work) -> Iterator[ItemResult[R]]:
+    """What became of each item, in their order."""
+    yield from work.track(map_slides(function, items, work.executor), what, len(items))
+
+
+def _voted(found: Mapping[Openable, ItemResult[BagInfo]]) -> Scan | InputError:
+    infos = {bag.sample: result.value for bag, result in found.items() if result.value is not None}
+    failures = {
+        bag.sample: result.reason
+        for bag, result in found.items()
+        if result.reason is not None and not (result.skipped and len(found) > 1)
+    }
+    try:
+        for trait in TRAITS:
+            failures |= _outvoted(infos, trait)
+            infos = {name: info for name, info in infos.items() if name not in failures}
+    except InputError as error:
+        return error
     return infos, failures
 
 
@@ -134,13 +127,3 @@ def example(failures: Mapping[str, str]) -> str:
 def _bag_info(ref: Openable) -> BagInfo:
     bag = ref.open()
     return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.any_resolution)
-
-
-def _take(job: tuple[int, Openable, Tensor]) -> Tensor:
-    _, ref, index = job
-    bag = ref.open()
-    rows = take(bag.features, index)
-    bad = ~torch.isfinite(rows).all(-1)
-    if bool(bad.any()):
-        raise not_finite(bag.source, int(index[bad][0]))
-    return rows

@@ -19,7 +19,7 @@ class KMeansSettings:
     passes: int = 3  # Lloyd passes over all patches of the cohort afterwards
     normalise: bool = False  # L2
     pca: int | None = None  # dimensions
-    memory_gb: float = 4.0  # cap on what the sample may take
+    memory_gb: float = 4.0  # cap on what the sample may take, or the samples of fits that walk together
 
     def __post_init__(self) -> None:
         check_whole("The number of prototypes", self.n_prototypes, 1, 100_000)

@@ -1,0 +1,143 @@
+"""The sample that K-means starts on: patches drawn uniformly over a cohort, for many fits from one walk over their bags."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from panther.errors import InputError, not_finite
+from panther.execution import Work
+from panther.prototypes.patches import Scan, example, in_order, scan_bags, walk
+from panther.prototypes.sampling import allocate, choose_rows, take
+from panther.prototypes.settings import KMeansSettings
+from panther.types import Openable
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How many patches each bag gives: all that is known of a sample before any is read. Equal draws give one and the same sample."""
+
+    bags: tuple[Openable, ...]  # those with patches, in the order of their names
+    sizes: tuple[int, ...]
+    seed: int
+    dim: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the sample."""
+        return sum(self.sizes) * self.dim * 4
+
+
+@dataclass(frozen=True)
+class PatchSample:
+    """Sampled patches and where they are from."""
+
+    x: Tensor  # (m, d) float32
+    owner: Tensor  # (m,), index of each patch's bag in the draw
+    failures: Mapping[str, str]  # slide or patient -> sentence
+
+
+def plan_draw(bags: Sequence[Openable], scan: Scan, settings: KMeansSettings) -> Draw:
+    """Spread the sample over the bags that have patches."""
+    infos, failures = scan
+    usable = [bag for bag in in_order([bags]) if bag.sample in infos and infos[bag.sample].patches]
+    if not usable:
+        raise InputError(f"None of the {len(bags)} slides has patches to learn prototypes from. {example(failures)}")
+    dim = infos[usable[0].sample].dim
+    limit = min(settings.sample, int(settings.memory_gb * 1e9 / (dim * 4 * 2)))  # the sample and one copy of it
+    sizes = allocate([infos[bag.sample].patches for bag in usable], limit, settings.share)
+    return Draw(tuple(usable), tuple(sizes), settings.seed, dim)
+
+
+def draw_patches(draws: Sequence[Draw], work: Work) -> list[PatchSample]:
+    """All samples from one walk: a bag is opened once for all draws; one that fails is left out and listed."""
+    samples = [_Filling.of(draw) for draw in draws]
+    bags = in_order(draw.bags for draw in draws)
+    takers: dict[Openable, list[tuple[int, int]]] = {bag: [] for bag in bags}  # draw, place of the bag in it
+    for number, draw in enumerate(draws):
+        for place, (bag, size) in enumerate(zip(draw.bags, draw.sizes, strict=True)):
+            if size:
+                takers[bag].append((number, place))
+    jobs = [
+        (bag, tuple((draws[number].sizes[place], draws[number].seed) for number, place in takers[bag]))
+        for bag in bags
+        if takers[bag]
+    ]
+    for result in walk(_take, jobs, "sampling patches", work):
+        bag = jobs[result.index][0]
+        for pick, (number, place) in enumerate(takers[bag]):
+            if result.value is None:
+                samples[number].failures[bag.sample] = str(result.reason)
+            else:
+                samples[number].add(result.value, pick, place, bag.sample)
+    return [sample.whole() for sample in samples]
+
+
+def sample_patches(
+    bags: Sequence[Openable], settings: KMeansSettings, work: Work
+) -> tuple[PatchSample, tuple[Openable, ...]]:
+    """Sample of one cohort, and the bags that its owners count."""
+    scan = scan_bags(bags, work)
+    draw = plan_draw(bags, scan, settings)
+    (sample,) = draw_patches([draw], work)
+    sample = replace(sample, failures={**scan[1], **sample.failures})
+    check_enough(sample.x, sample.failures, settings)
+    return sample, draw.bags
+
+
+def check_enough(x: Tensor, failures: Mapping[str, str], settings: KMeansSettings) -> None:
+    """Refuse a sample with fewer patches than prototypes."""
+    if len(x) < settings.n_prototypes:
+        raise InputError(
+            f"{len(x)} patches cannot give {settings.n_prototypes} prototypes; ask for fewer with `n_prototypes=`. {example(failures)}"
+        )
+
+
+class _Taken(NamedTuple):
+    """Rows of one bag for all draws; what several draws share travels once."""
+
+    rows: Tensor  # (n, d)
+    picks: list[Tensor]  # of each draw, indices into `rows`
+    bad: list[int | None]  # of each draw, its first row of the bag with a NaN or an infinite number
+    source: str
+
+
+def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
+    ref, draws = job
+    bag = ref.open()
+    chosen = [choose_rows(ref.sample, len(bag), size, seed) for size, seed in draws]
+    index = torch.cat(chosen).unique()
+    rows = take(bag.features, index)
+    finite = torch.isfinite(rows).all(-1)
+    picks = [torch.searchsorted(index, mine) for mine in chosen]
+    bad = [None if bool(finite[pick].all()) else int(index[pick][~finite[pick]][0]) for pick in picks]
+    return _Taken(rows, picks, bad, bag.source)
+
+
+@dataclass
+class _Filling:
+    """A sample that is being filled, bag after bag."""
+
+    x: Tensor
+    owner: Tensor
+    failures: dict[str, str] = field(default_factory=dict)
+    filled: int = 0
+
+    @classmethod
+    def of(cls, draw: Draw) -> "_Filling":
+        size = sum(draw.sizes)
+        return cls(torch.empty(size, draw.dim), torch.empty(size, dtype=torch.long))
+
+    def add(self, taken: _Taken, pick: int, place: int, name: str) -> None:
+        row = taken.bad[pick]
+        if row is not None:
+            self.failures[name] = str(not_finite(taken.source, row))
+            return
+        end = self.filled + len(taken.picks[pick])
+        self.x[self.filled : end], self.owner[self.filled : end] = taken.rows[taken.picks[pick]], place
+        self.filled = end
+
+    def whole(self) -> PatchSample:
+        return PatchSample(self.x[: self.filled], self.owner[: self.filled], self.failures)

@@ -1,0 +1,110 @@
+"""One pass over a cohort for many fits at once: every bag is opened and read once, each block serves all fits that learn from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from panther.content import HashedRows
+from panther.errors import InputError, not_finite
+from panther.execution import Work
+from panther.prototypes.patches import in_order, walk
+from panther.statistics import Logits, Statistics, accumulate, block_rows, first_bad_row, nearest
+from panther.types import Bag, Openable, Projection
+
+
+class PassRequest(NamedTuple):
+    """What a pass has to know of one fit; small enough to send."""
+
+    centroids: Tensor  # (C, d), on the CPU: each worker moves them to the device itself
+    origin: Tensor  # (d,)
+    projection: Projection
+    measure: bool  # squares as well, and what the bags held
+
+    def on(self, device: str) -> tuple[Logits, Tensor]:
+        """Assignment and origin, on the device."""
+        origin = self.origin.to(device)
+        return nearest(self.centroids.to(device) - origin), origin
+
+
+@dataclass
+class CohortPass:
+    """What one fit learned from one pass."""
+
+    sums: Statistics | None = None  # added up in the order of the bags' names, whoever computed them; None: of no bag
+    slide_mass: dict[str, Tensor] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)  # slide or patient -> hash of its features, if measured
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, sums: Statistics, content: str | None) -> None:
+        """Take in one bag."""
+        self.slide_mass[name] = sums.mass
+        self.sums = sums if self.sums is None else self.sums.merge(sums)
+        if content is not None:
+            self.contents[name] = content
+
+
+def pass_over(
+    fits: Mapping[int, tuple[Sequence[Openable], PassRequest]], work: Work, what: str
+) -> dict[int, CohortPass]:
+    """Statistics of all patches of every fit (bags, request), by its number."""
+    users: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits.values()), ())
+    for number, (bags, _) in fits.items():
+        for bag in bags:
+            users[bag] += (number,)
+    found = {number: CohortPass() for number in fits}
+    function = partial(_sums_of_bag, requests={n: request for n, (_, request) in fits.items()}, device=work.device)
+    jobs = list(users.items())
+    for result in walk(function, jobs, what, work):
+        bag, numbers = jobs[result.index]
+        for place, number in enumerate(numbers):
+            sums = str(result.reason) if result.value is None else result.value.sums[place]
+            if isinstance(sums, str):
+                found[number].failures[bag.sample] = sums
+            else:
+                assert result.value is not None
+                found[number].add(bag.sample, sums, result.value.content if fits[number][1].measure else None)
+    return found
+
+
+class _BagSums(NamedTuple):
+    sums: list[Statistics | str]  # of each fit that uses the bag, or why there are none
+    content: str | None
+
+
+@torch.no_grad()
+def _sums_of_bag(
+    job: tuple[Openable, tuple[int, ...]], *, requests: Mapping[int, PassRequest], device: str
+) -> _BagSums:
+    bag = job[0].open()
+    wanted = [requests[number] for number in job[1]]
+    hashed = HashedRows(bag.features) if any(request.measure for request in wanted) else None
+    rows = bag.features if hashed is None else hashed
+    kernels = [request.on(device) for request in wanted]
+    sums: list[Statistics | None] = [None] * len(wanted)
+    step = block_rows(bag.dim, 4, torch.device(device).type)
+    for start in range(0, max(len(bag), 1), step):  # an empty bag is refused by the kernel
+        block = rows[start : start + step].to(device)
+        for place, (request, (assign, origin)) in enumerate(zip(wanted, kernels, strict=True)):
+            part = accumulate(request.projection(block), assign, origin, squares=request.measure).statistics
+            before = sums[place]
+            sums[place] = part if before is None else before.merge(part)
+    return _BagSums(_checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest())
+
+
+def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:
+    """Sums on the CPU, or why they cannot be used."""
+    finite = [bool(torch.isfinite(s.total).all()) for s in sums]
+    why = "" if all(finite) else _why(bag)
+    return [Statistics(*(t.cpu() for t in s)) if good else why for s, good in zip(sums, finite, strict=True)]
+
+
+def _why(bag: Bag) -> str:
+    row = first_bad_row(bag.features)
+    error = (
+        InputError(f"{bag.source}: features are too large to add up.") if row is None else not_finite(bag.source, row)
+    )
+    return str(error)

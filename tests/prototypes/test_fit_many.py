@@ -1,0 +1,189 @@
+"""Many fits that walk a cohort together: each as if it were alone, every bag read once for all."""
+
+import os
+import signal
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mixture_bags import mixture_bag
+from panther.errors import InputError
+from panther.execution import Work, open_executor
+from panther.prototypes import KMeansSettings, fit_bags, fit_many
+from panther.storage.bags import list_bags
+from panther.storage.prototypes import save_prototypes
+from panther.types import Bag
+
+SETTINGS = KMeansSettings(4, sample=600, restarts=2, passes=2)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A bag that counts how often it is opened and how many of its rows are read."""
+
+    bag: Bag
+    opened: Counter = field(default_factory=Counter)
+    rows_read: Counter = field(default_factory=Counter)
+
+    @property
+    def sample(self):
+        return self.bag.sample
+
+    @property
+    def files(self):
+        return ()
+
+    @property
+    def shape(self):
+        return self.bag.features.shape
+
+    @property
+    def dtype(self):
+        return self.bag.features.dtype
+
+    def open(self):
+        self.opened["times"] += 1
+        return replace(self.bag, features=self)
+
+    def __getitem__(self, rows):
+        block = self.bag.features[rows]
+        self.rows_read["rows"] += len(block)
+        return block
+
+
+def cohort(slides=8, n=700, d=8):
+    return [Bag(f"s{i}", mixture_bag(n, d, 4, separation=1.0, seed=i)[0]) for i in range(slides)]
+
+
+def grid(bags):
+    """Folds, seeds, numbers, projections and passes that differ."""
+    first, second = bags[:6], bags[2:]
+    return [
+        (first, SETTINGS),
+        (second, SETTINGS),
+        (first, replace(SETTINGS, seed=1)),
+        (first, replace(SETTINGS, n_prototypes=6, passes=3)),
+        (second, replace(SETTINGS, normalise=True, share="equal")),
+        (second, replace(SETTINGS, pca=3, passes=0)),
+    ]
+
+
+def saved(fitted, path: Path) -> bytes:
+    save_prototypes(fitted.prototypes, path)
+    return path.read_bytes()
+
+
+def test_each_fit_has_the_bytes_that_it_has_alone(tmp_path):
+    fits = grid(cohort())
+    together = fit_many(fits)
+    alone = [fit_bags(*fit) for fit in fits]
+    assert [saved(f, tmp_path / "a") for f in together] == [saved(f, tmp_path / "a") for f in alone]
+    assert len({f.prototypes.content_hash() for f in together}) == len(fits)
+
+
+def test_the_order_in_which_slides_are_listed_does_not_matter(tmp_path):
+    bags = cohort()
+    assert saved(fit_bags(bags[::-1], SETTINGS), tmp_path / "a") == saved(fit_bags(bags, SETTINGS), tmp_path / "a")
+
+
+def test_a_bag_is_opened_and_read_once_a_walk_whatever_the_number_of_fits():
+    bags = [Counted(bag) for bag in cohort()]
+    fits = grid(bags)
+    walks = 2 + max(settings.passes for _, settings in fits) + 1  # look, sample, passes, measure
+    fit_many(fits)
+    for bag in bags:
+        assert bag.opened["times"] <= walks
+        assert bag.rows_read["rows"] <= (walks - 1) * len(bag.bag)  # looking reads no rows
+
+
+def test_fits_whose_samples_are_too_large_together_walk_in_groups_and_give_the_same(tmp_path):
+    bags = [Counted(bag) for bag in cohort(n=300)]
+    room = 600 * 8 * 4 * 3.5 / 1e9  # two samples of 600 patches and a copy of one
+    fits = [(bags, replace(SETTINGS, seed=seed, memory_gb=room)) for seed in range(5)]
+    together = fit_many(fits)
+    walks = 1 + 3 * (1 + SETTINGS.passes + 1)  # five samples, two at a time: three groups
+    assert {bag.opened["times"] for bag in bags} == {walks}
+    assert [saved(f, tmp_path / "a") for f in together] == [saved(fit_bags(*fit), tmp_path / "a") for fit in fits]
+
+
+def test_equal_samples_are_held_once():
+    bags = [Counted(bag) for bag in cohort(n=300)]
+    room = 600 * 8 * 4 * 2.5 / 1e9  # one sample and its copy
+    fit_many([(bags, replace(SETTINGS, n_prototypes=c, memory_gb=room)) for c in (2, 3, 4, 5)])
+    assert {bag.opened["times"] for bag in bags} == {1 + 1 + SETTINGS.passes + 1}  # one group
+
+
+def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
+    bags = cohort()
+    nothing = [Bag("none", torch.empty(0, 8))]
+    same = [Bag("same", torch.ones(50, 8))]
+    broken = [Bag("nan", torch.full((700, 8), torch.nan))]
+    late = Bag("late", bags[0].features.clone())
+    late.features[650, 3] = torch.inf
+    fits = [
+        (nothing, SETTINGS),
+        (bags, SETTINGS),
+        (same, SETTINGS),
+        (broken, SETTINGS),
+        ([late], replace(SETTINGS, sample=4, n_prototypes=2)),  # the row is not in the sample
+        (bags[:1], replace(SETTINGS, pca=50)),
+        ([*bags, late], SETTINGS),
+        ([bags[0], Bag("odd", torch.randn(50, 5))], SETTINGS),
+    ]
+    found = fit_many(fits)
+    words = (
+        "None of the 1",
+        None,
+        "fewer than 4 different",
+        "0 patches",
+        "No slide",
+        "PCA to 50",
+        None,
+        "equally often",
+    )
+    for outcome, expected in zip(found, words, strict=True):
+        assert isinstance(outcome, InputError) == (expected is not None)
+        assert expected is None or expected in str(outcome)
+    assert list(found[6].failures) == ["late"]
+    assert "row 650" in found[6].failures["late"]
+    assert saved(found[1], tmp_path / "a") == saved(fit_bags(bags, SETTINGS), tmp_path / "a")
+
+
+def test_slides_of_two_encoders_under_the_same_names_are_different_bags(tmp_path):
+    small = [Bag(bag.sample, bag.features[:, :5].contiguous(), encoder="other") for bag in cohort()]
+    fits = [(cohort(), SETTINGS), (small, SETTINGS)]
+    assert [f.prototypes.dim for f in fit_many(fits)] == [8, 5]
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A file that kills the process that reads it."""
+
+    sample: str
+    files: tuple[Path, ...] = ()
+
+    def open(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_give_the_same_bytes_and_a_bag_that_kills_one_fails_alone(tmp_path):
+    for bag in cohort():
+        np.save(tmp_path / f"{bag.sample}.npy", bag.features.numpy())
+    refs = list_bags(tmp_path).refs
+    fits = [(refs[:6], SETTINGS), ([*refs[2:], Deadly("s9")], SETTINGS), ([Deadly("s9")], SETTINGS)]
+    with open_executor(2) as executor:
+        one, other, none = fit_many(fits, work=Work(executor))
+    assert saved(one, tmp_path / "a") == saved(fit_bags(refs[:6], SETTINGS), tmp_path / "a")
+    assert saved(other, tmp_path / "a") == saved(fit_bags(refs[2:], SETTINGS), tmp_path / "a")
+    assert list(other.failures) == ["s9"]
+    assert isinstance(none, InputError)
+
+
+def test_nothing_asked_for_gives_nothing():
+    assert fit_many([]) == []
+    with pytest.raises(InputError, match="None of the 0"):
+        fit_bags([], SETTINGS)
