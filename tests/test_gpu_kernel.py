@@ -60,3 +60,23 @@ def test_an_empty_bag_in_a_batch_is_refused():
 
     with pytest.raises(InputError, match="empty"):
         accumulate(Ragged(torch.ones(3, 4), (3, 0)), nearest(torch.zeros(2, 4)), torch.zeros(4))
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_replaying_the_small_work_changes_nothing(steps):
+    """On a GPU by CUDA graphs; here the same functions are called."""
+    from panther.mixture import _fit_replayed
+
+    x, h = mixture_bag(300, 40, 3, separation=0.2)
+    settings = EMSettings(steps=steps, tau=0.5)
+    replayed = _fit_replayed(x, h, torch.ones(40), settings, keep_assignment=True)
+    plain = fit_mixture(x, h, torch.ones(40), settings, keep_assignment=True)
+    for a, b in zip((*replayed.mixture, *replayed[1:]), (*plain.mixture, *plain[1:]), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_bag_that_needs_float64_is_left_to_the_step_by_step_way():
+    from panther.mixture import _fit_replayed
+
+    x, h = mixture_bag(40, 6, 3, separation=200.0)
+    assert _fit_replayed(x, h, torch.ones(6), EMSettings(), keep_assignment=False) is None

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import Logits, Statistics, accumulate, compute_dtype
+from panther.statistics.replay import replay
 from panther.types import Mixture, Ragged, Rows
 
 FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
@@ -104,31 +105,95 @@ def fit_mixture(
     Float32 sums lose digits of the variance when components lie many standard deviations apart; such a slide is
     noticed and its step repeated in float64, so that accuracy does not depend on the data.
     """
+    if _replayable(x, prototypes, variance, mask):
+        fit = _fit_replayed(x, prototypes, variance, settings, keep_assignment=keep_assignment)
+        if fit is not None:
+            return fit
     dtype = precision = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
-    origin = (
-        prototypes.detach().double().mean(0).to(dtype).double()
-    )  # rounded once: all arithmetic subtracts the same point
-    centres = prototypes.double() - origin  # (C, d)
-    start = variance.double().to(centres.device).expand(1, -1)  # (1, d): shared by the components
-    mixture = Mixture(centres.new_full((len(centres),), 1 / len(centres)), centres, start)
+    origin, centres, start = _start(prototypes, variance, dtype)
+    mixture = _uniform(centres, start)
     log_likelihood = []
     for step in range(settings.steps):
-        if step:
-            mixture = mixture._replace(variances=mixture.variances.clamp_min(FLOOR * float(start.detach().mean())))
-        before, keep = mixture, keep_assignment and step == settings.steps - 1
+        before = mixture if step == 0 else _floored(mixture, start)
+        keep = keep_assignment and step == settings.steps - 1
         while True:
             assign = posterior(before, settings.temperature, precision)
             sums, assignment = accumulate(x, assign, origin.to(precision), mask=mask, keep_assignment=keep)
             mixture = _constrained(maximise(sums, centres, start, settings.tau), sums.mass + settings.tau, settings)
-            if precision == torch.float64 or not _ill_conditioned(sums.mass, mixture):
+            if precision == torch.float64 or not bool(_ill_conditioned(sums.mass, mixture)):
                 break
             if isinstance(x, Ragged):  # most bags of the batch need no repetition
                 return _one_by_one(x, prototypes, variance, settings, keep_assignment=keep_assignment)
             precision = torch.float64
         log_likelihood.append(_log_likelihood(sums, before))
-    mixture = Mixture(mixture.weights.to(dtype), (mixture.means + origin).to(dtype), mixture.variances.to(dtype))
     assignment = None if assignment is None else assignment.to(dtype)
-    return MixtureFit(mixture, sums.mass, torch.stack(log_likelihood, -1), assignment)
+    return MixtureFit(_finished(mixture, origin, dtype), sums.mass, torch.stack(log_likelihood, -1), assignment)
+
+
+def _replayable(x: Rows | Ragged, prototypes: Tensor, variance: Tensor, mask: Tensor | None) -> bool:
+    rows = x.rows if isinstance(x, Ragged) else x
+    learns = torch.is_grad_enabled() and any(
+        isinstance(t, Tensor) and t.requires_grad for t in (rows, prototypes, variance)
+    )
+    return prototypes.is_cuda and mask is None and x.dtype != torch.float64 and not learns
+
+
+def _fit_replayed(
+    x: Rows | Ragged, prototypes: Tensor, variance: Tensor, settings: EMSettings, *, keep_assignment: bool
+) -> MixtureFit | None:
+    """The same mathematics, what is small of a step replayed as one CUDA graph; None where a step wants to be repeated in float64."""
+    dtype = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
+
+    def begin(prototypes: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
+        origin, centres, start = _start(prototypes, variance, dtype)
+        assign = posterior(_uniform(centres, start), settings.temperature, dtype)
+        return origin, origin.to(dtype), centres, start, assign.linear, assign.bias
+
+    def advance(doubtful: Tensor, origin: Tensor, centres: Tensor, start: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+        found = Statistics(*sums)
+        mixture = _constrained(maximise(found, centres, start, settings.tau), found.mass + settings.tau, settings)
+        doubtful = doubtful | _ill_conditioned(found.mass, mixture)
+        if last:
+            return doubtful, *_finished(mixture, origin, dtype)
+        assign = posterior(_floored(mixture, start), settings.temperature, dtype)
+        assert assign.quadratic is not None
+        return doubtful, assign.linear, assign.bias, assign.quadratic
+
+    variance = variance.to(prototypes.device)
+    origin, rounded, centres, start, *entering = replay(begin, (prototypes, variance), ("begin", settings, dtype))
+    doubtful = torch.zeros((), dtype=torch.bool, device=prototypes.device)
+    log_likelihood = []
+    for step in range(settings.steps):
+        last = step == settings.steps - 1
+        assign = Logits(entering[0], entering[1], entering[2] if step else None, settings.temperature)
+        sums, assignment = accumulate(x, assign, rounded, keep_assignment=keep_assignment and last)
+        first = Mixture(sums.mass, centres, start)  # its variances are what the likelihood of the first step lacks
+        log_likelihood.append(sums.score if step else _log_likelihood(sums, first))
+        state = (doubtful, origin, centres, start, *sums)
+        doubtful, *entering = replay(advance, state, ("advance", last, settings, dtype))
+    if bool(doubtful):
+        return None
+    return MixtureFit(Mixture(*(t.clone() for t in entering)), sums.mass, torch.stack(log_likelihood, -1), assignment)
+
+
+def _start(prototypes: Tensor, variance: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Origin, centred prototypes (C, d) and starting variance (1, d), shared by the components; all in float64."""
+    origin = prototypes.detach().double().mean(0).to(dtype).double()  # rounded once: all subtract the same point
+    centres = prototypes.double() - origin
+    return origin, centres, variance.double().to(centres.device).expand(1, -1)
+
+
+def _finished(mixture: Mixture, origin: Tensor, dtype: torch.dtype) -> Mixture:
+    return Mixture(mixture.weights.to(dtype), (mixture.means + origin).to(dtype), mixture.variances.to(dtype))
+
+
+def _uniform(centres: Tensor, start: Tensor) -> Mixture:
+    return Mixture(centres.new_full((len(centres),), 1 / len(centres)), centres, start)
+
+
+def _floored(mixture: Mixture, start: Tensor) -> Mixture:
+    """Mixture that can enter an E-step."""
+    return mixture._replace(variances=torch.maximum(mixture.variances, FLOOR * start.detach().mean()))
 
 
 def _one_by_one(x: Ragged, *start: Any, keep_assignment: bool) -> MixtureFit:
@@ -216,6 +281,6 @@ def _log_likelihood(sums: Statistics, mixture: Mixture) -> Tensor:
 
 
 @torch.no_grad()
-def _ill_conditioned(mass: Tensor, mixture: Mixture) -> bool:
+def _ill_conditioned(mass: Tensor, mixture: Mixture) -> Tensor:
     distance, spread = mixture.means.square().mean(-1), mixture.variances.mean(-1)
-    return bool((torch.isfinite(mass) & (mass > 1.5) & (distance > ILL_CONDITIONED * spread)).any())
+    return (torch.isfinite(mass) & (mass > 1.5) & (distance > ILL_CONDITIONED * spread)).any()

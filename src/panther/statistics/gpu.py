@@ -77,13 +77,11 @@ def accumulate_ragged(
     chunks, firsts = _chunks(x.lengths, rows.device)
     linear, quadratic = _by_prototype(assign.linear), _by_prototype(assign.quadratic)
     bias = assign.bias.reshape(-1, c).contiguous()
-    blocks_of_chunk = CHUNK // ASSIGN["ROWS"]
     new: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
-    assignment, small = torch.empty(n, c, **new), torch.empty(len(chunks) * blocks_of_chunk, padded + 1, **new)
-    kernel.assign[(len(chunks), blocks_of_chunk)](
-        *(rows, origin, linear, bias, quadratic, chunks, assignment, small),
+    assignment = torch.empty(n, c + 1, **new)  # and the score
+    kernel.assign[(len(chunks), CHUNK // ASSIGN["ROWS"])](
+        *(rows, origin, linear, bias, quadratic, chunks, assignment),
         *(d, c, c if len(bias) > 1 else 0, 1 / assign.temperature),
-        CHUNK=CHUNK,
         PADDED=padded,
         QUADRATIC=quadratic is not None,
         HARD=assign.hard,
@@ -92,19 +90,18 @@ def accumulate_ragged(
         **ASSIGN,
     )
     moments = 2 if squares else 1
-    width = moments * c * d
-    partial = torch.empty(len(chunks), moments, c, d, **new)
+    width = moments * c * d + c + 1
+    partial = torch.empty(len(chunks), width, **new)
     kernel.add[(len(chunks), -(-d // ADD["COLUMNS"]))](
         *(rows, origin, assignment, chunks, partial, d, c), PADDED=padded, SQUARES=squares, **ADD
     )
-    sums = torch.empty(bags, moments, c, d, dtype=torch.float64, device=rows.device)
-    kernel.finish[(bags, -(-width // FINISH))](partial, firsts, sums, width, PER=1, SIZE=FINISH)
-    few = torch.empty(bags, padded + 1, dtype=torch.float64, device=rows.device)
-    kernel.finish[(bags, 1)](small, firsts, few, padded + 1, PER=blocks_of_chunk, SIZE=2 * padded)
-    total = sums[:, 0]
-    square = sums[:, 1] if squares else torch.zeros_like(total)
-    statistics = Statistics(few[:, :c], total, square, few[:, padded], _counts(x.lengths, rows.device))
-    return Accumulated(statistics, assignment if keep_assignment else None)
+    sums = torch.empty(bags, width, dtype=torch.float64, device=rows.device)
+    kernel.finish[(bags, -(-width // FINISH))](partial, firsts, sums, width, SIZE=FINISH)
+    total, square = sums[:, : c * d].view(bags, c, d), sums[:, c * d : 2 * c * d]
+    square = square.view(bags, c, d) if squares else torch.zeros_like(total)
+    mass, score = sums[:, -c - 1 : -1], sums[:, -1]
+    statistics = Statistics(mass, total, square, score, _counts(x.lengths, rows.device))
+    return Accumulated(statistics, assignment[:, :c].contiguous() if keep_assignment else None)
 
 
 def _by_prototype(parameters: Tensor | None) -> Tensor | None:

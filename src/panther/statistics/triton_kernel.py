@@ -18,12 +18,10 @@ def assign(
     quadratic,
     chunks,
     assignment,
-    small,
     d,
     C,
     bag_stride,
     inverse_temperature,
-    CHUNK: tl.constexpr,
     ROWS: tl.constexpr,
     PIECE: tl.constexpr,
     PADDED: tl.constexpr,
@@ -37,11 +35,7 @@ def assign(
     first = tl.load(chunks + 3 * chunk + 1) + block * ROWS
     last = tl.load(chunks + 3 * chunk + 2)
     c = tl.arange(0, PADDED)
-    place = small + (chunk * (CHUNK // ROWS) + block) * (PADDED + 1)
-    if first >= last:
-        tl.store(place + c, tl.zeros((PADDED,), tl.float32))
-        tl.store(place + PADDED, 0.0)
-    else:
+    if first < last:
         rows = first + tl.arange(0, ROWS)
         real = rows < last
         own = c < C
@@ -79,9 +73,9 @@ def assign(
             a = e / total[:, None]
             a = tl.where(a > NEGLIGIBLE, a, 0.0)
         a = tl.where(real[:, None], a, 0.0)
-        tl.store(assignment + rows[:, None] * C + c[None, :], a, mask=real[:, None] & own[None, :])
-        tl.store(place + c, tl.sum(a, 0))
-        tl.store(place + PADDED, tl.sum(tl.where(real, score, 0.0), 0))
+        row = assignment + rows * (C + 1)  # the score stands beside the assignment
+        tl.store(row[:, None] + c[None, :], a, mask=real[:, None] & own[None, :])
+        tl.store(row + C, score, mask=real)
 
 
 @triton.jit
@@ -106,30 +100,40 @@ def add(
     centre = tl.load(origin + k, mask=inside, other=0.0)
     total = tl.zeros((PADDED, COLUMNS), tl.float32)
     square = tl.zeros((PADDED, COLUMNS), tl.float32)
+    mass = tl.zeros((PADDED,), tl.float64)  # these two by one program alone
+    score = tl.zeros((ROWS,), tl.float64)
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         real = rows < last
         z = tl.load(x + rows[:, None] * d + k[None, :], mask=real[:, None] & inside[None, :], other=0.0).to(tl.float32)
         z = tl.where(real[:, None], z - centre[None, :], 0.0)
-        a = tl.load(assignment + rows[None, :] * C + c[:, None], mask=real[None, :] & own[:, None], other=0.0)
+        row = assignment + rows * (C + 1)
+        a = tl.load(row[None, :] + c[:, None], mask=real[None, :] & own[:, None], other=0.0)
         total = tl.dot(a, z, total, input_precision="tf32x3")
         if SQUARES:
             square = tl.dot(a, z * z, square, input_precision="tf32x3")
-    S: tl.constexpr = 2 if SQUARES else 1
-    where = partial + chunk * S * C * d + c[:, None] * d + k[None, :]
+        if tl.program_id(1) == 0:
+            mass += tl.sum(a, 1).to(tl.float64)
+            score += tl.load(row + C, mask=real, other=0.0).to(tl.float64)
+    MOMENTS: tl.constexpr = 2 if SQUARES else 1
+    own_part = partial + chunk * (MOMENTS * C * d + C + 1)
+    where = own_part + c[:, None] * d + k[None, :]
     both = own[:, None] & inside[None, :]
     tl.store(where, total, mask=both)
     if SQUARES:
         tl.store(where + C * d, square, mask=both)
+    if tl.program_id(1) == 0:
+        tl.store(own_part + MOMENTS * C * d + c, mass.to(tl.float32), mask=own)
+        tl.store(own_part + MOMENTS * C * d + C, tl.sum(score, 0).to(tl.float32))
 
 
 @triton.jit
-def finish(partial, firsts, out, width, PER: tl.constexpr, SIZE: tl.constexpr):
+def finish(partial, firsts, out, width, SIZE: tl.constexpr):
     """Add the parts of each bag in float64, in their order."""
     bag = tl.program_id(0)
     i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     inside = i < width
     total = tl.zeros((SIZE,), tl.float64)
-    for part in range(tl.load(firsts + bag) * PER, tl.load(firsts + bag + 1) * PER):
+    for part in range(tl.load(firsts + bag), tl.load(firsts + bag + 1)):
         total += tl.load(partial + part * width + i, mask=inside, other=0.0).to(tl.float64)
     tl.store(out + bag * width + i, total, mask=inside)

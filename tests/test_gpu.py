@@ -1,0 +1,92 @@
+"""On a real GPU: the contract of the kernel, and of what is built on it. Skipped where there is none."""
+
+import numpy as np
+import pytest
+import torch
+
+import panther
+from mixture_bags import mixture_bag
+from panther.mixture import PRESETS, EMSettings, fit_mixture
+from panther.statistics import accumulate, nearest
+from panther.types import Ragged
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+SETTINGS = [*PRESETS.values(), EMSettings(steps=5), EMSettings(steps=3, temperature=4.0, covariance="tied", tau=0.1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("settings", SETTINGS, ids=range(len(SETTINGS)))
+@torch.no_grad()
+def test_a_gpu_gives_what_the_cpu_gives(settings, dtype):
+    settings = settings if settings.variance != "pooled" else EMSettings(tau=1.0, variance=1.0)
+    x, h = mixture_bag(3000, 70, 7, separation=0.5)
+    x = x.to(dtype)
+    here = fit_mixture(x.double(), h, torch.ones(70), settings, keep_assignment=True)
+    there = fit_mixture(x.cuda(), h.cuda(), torch.ones(70), settings, keep_assignment=True)
+    for a, b in zip((*there.mixture, *there[1:]), (*here.mixture, *here[1:]), strict=True):
+        torch.testing.assert_close(a.cpu().double(), b.double(), rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def test_bytes_depend_neither_on_the_run_nor_on_the_bags_beside():
+    bags = [mixture_bag(n, 33, 5, seed=n)[0].cuda() for n in (1, 1500, 64, 2049)]
+    h = mixture_bag(1, 33, 5)[1].cuda()
+    for settings in (EMSettings(), EMSettings(steps=3)):
+        batch = Ragged(torch.cat(bags), tuple(map(len, bags)))
+        together = [fit_mixture(batch, h, torch.ones(33), settings).mixture for _ in range(2)]
+        for i, bag in enumerate(bags):
+            alone = fit_mixture(bag, h, torch.ones(33), settings).mixture
+            for a, b, c in zip(*together, alone, strict=True):
+                assert torch.equal(a[i], b[i])
+                assert torch.equal(a[i], c)
+
+
+@torch.no_grad()
+def test_hard_assignment_counts_every_patch_once():
+    x, h = mixture_bag(5000, 40, 9, separation=0.2)
+    sums, a = accumulate(x.cuda(), nearest(h.cuda()), torch.zeros(40).cuda(), keep_assignment=True)
+    assert float(sums.mass.sum()) == 5000
+    assert torch.equal(a.cpu().argmax(-1), torch.cdist(x, h).argmin(-1))
+
+
+@torch.no_grad()
+def test_an_ill_conditioned_bag_is_repeated_in_float64_on_a_gpu_too():
+    x, h = mixture_bag(200, 6, 3, separation=300.0)
+    exact, got = (
+        fit_mixture(x.double(), h, torch.ones(6)).mixture,
+        fit_mixture(x.cuda(), h.cuda(), torch.ones(6)).mixture,
+    )
+    torch.testing.assert_close(got.variances.cpu().double(), exact.variances.double(), rtol=1e-5, atol=1e-8)
+
+
+def test_gradients_flow_through_torch():
+    x, h = mixture_bag(100, 5, 3)
+    centroids = h.cuda().requires_grad_()
+    fit_mixture(x.cuda(), centroids, torch.ones(5)).mixture.means.sum().backward()
+    assert torch.isfinite(centroids.grad).all()
+
+
+@pytest.mark.parametrize("method", ["panther", "protocounts", "h2t", "ot", "deepsets"])
+def test_a_cohort_is_embedded_as_on_the_cpu(method):
+    from panther.execution import Work
+
+    rng = np.random.default_rng(0)
+    bags = {f"s{i}": rng.normal(i % 2, 1, (50 + 300 * i, 12)).astype("float32") for i in range(5)}
+    prototypes = panther.fit_prototypes(bags, n_prototypes=4)
+    here = panther.embed_cohort(bags, prototypes, method)
+    there = panther.embed_cohort(bags, prototypes, method, work=Work(device="cuda"))
+    assert here.samples == there.samples
+    np.testing.assert_allclose(there.vectors, here.vectors, rtol=1e-3, atol=1e-4)
+
+
+def test_prototypes_are_found_as_on_the_cpu():
+    from panther.execution import Work
+
+    tissues = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
+    bags = [
+        np.repeat(tissues, 50, axis=0) + 0.01 * np.random.default_rng(i).normal(size=(200, 16)).astype("float32")
+        for i in range(4)
+    ]
+    here, there = (panther.fit_prototypes(bags, n_prototypes=4, work=Work(device=d)) for d in ("cpu", "cuda"))
+    np.testing.assert_allclose(np.sort(there.centroids, 0), np.sort(here.centroids, 0), atol=1e-4)
