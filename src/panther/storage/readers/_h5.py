@@ -11,6 +11,7 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.storage.readers._base import FileContent, check_coords_shape, check_numbers, first_sentence, mapped
+from panther.storage.readers._h5_chunks import ChunkOffsets, StoredBytes, chunk_offsets
 from panther.storage.readers._h5_storage import check_storage
 from panther.storage.readers._h5_storage import own_dataset as dataset
 from panther.types import Bag, PatchSpec, Rows
@@ -50,15 +51,15 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
         )
     dtype = dataset.dtype
     check_numbers(path, dataset.name[1:], dtype)
+    plain = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() == 0 and dtype.isnative
+    if plain and dataset.chunks == (dataset.chunks[0], shape[1]) and 0 not in shape:
+        return ChunkedRows(path, dataset.name, shape, dtype, chunk_offsets(path, dataset), dataset.chunks[0])
     check_storage(path, dataset)
     if 0 in shape:
         return mapped(path, dtype, 0, shape)
     offset = None if dataset.is_virtual else dataset.id.get_offset()
     if offset is not None:
         return mapped(path, dtype, offset, shape)
-    plain = dataset.id.get_create_plist().get_nfilters() == 0 and dtype.isnative
-    if plain and dataset.chunks is not None and dataset.chunks[-1] == shape[1] and dataset.ndim == 2:
-        return ChunkedRows(path, dataset.name, shape, dtype, dataset.chunks[0])
     return H5Rows(path, dataset.name, shape, dtype)
 
 
@@ -109,9 +110,7 @@ class H5Rows(_Stored):
             with reading(self.path):
                 block = self._dataset[rows] if self._dataset.ndim == 2 else self._dataset[0, rows]
         except OSError as error:
-            raise InputError(
-                f"{self.path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)}); extract its features again."
-            ) from error
+            raise unreadable(self.path, rows, error) from error
         return torch.from_numpy(block.astype(self.numpy_dtype.newbyteorder("="), copy=False))
 
 
@@ -123,30 +122,18 @@ class ChunkedRows(_Stored):
     listed once and neighbours are copied together.
     """
 
-    chunk: int  # rows per chunk
+    chunks: ChunkOffsets
+    rows_per_chunk: int
 
     @cached_property
-    def _file(self) -> np.memmap:
-        return np.memmap(self.path, np.uint8, "r")
+    def _file(self) -> StoredBytes:
+        return self.chunks.file(self.path)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
         """Byte offset of each row."""
-        import h5py
-
-        offsets = np.full(-(-self.shape[0] // self.chunk), -1, np.int64)
-
-        def note(info: Any) -> None:
-            number = info.chunk_offset[0] // self.chunk
-            if number < len(offsets):  # else the index of the chunks is damaged, and some place stays empty
-                offsets[number] = info.byte_offset
-
-        with reading(self.path), h5py.File(self.path, "r") as file:
-            file[self.name].id.chunk_iter(note)
-        if offsets.min() < 0 or offsets.max() + self.chunk * self._row_bytes > self.path.stat().st_size:
-            raise InputError(f"{self.path}: its chunks lie outside of the file; copy or extract it again.")
-        inside = np.arange(self.chunk) * self._row_bytes
-        return (offsets[:, None] + inside).reshape(-1)[: self.shape[0]]
+        inside = np.arange(self.rows_per_chunk) * self._row_bytes
+        return (self.chunks.offsets[:, None] + inside).reshape(-1)[: self.shape[0]]
 
     @property
     def _row_bytes(self) -> int:
@@ -155,11 +142,21 @@ class ChunkedRows(_Stored):
     def __getitem__(self, rows: slice) -> Tensor:
         starts = self._offsets[rows]
         out = np.empty((len(starts), self.shape[1]), self.numpy_dtype)
-        flat, size = out.reshape(-1).view(np.uint8), self._row_bytes
+        flat, size = out.reshape(-1).view(np.uint8).data, self._row_bytes
         first = 0
-        for last in [*(np.flatnonzero(np.diff(starts) != size) + 1).tolist(), len(starts)]:
-            if first < last:
-                begin = int(starts[first])
-                flat[first * size : last * size] = self._file[begin : begin + (last - first) * size]
-            first = last
+        try:
+            with reading(self.path):
+                for last in [*(np.flatnonzero(np.diff(starts) != size) + 1).tolist(), len(starts)]:
+                    if first < last:
+                        self._file.read_into(flat[first * size : last * size], int(starts[first]))
+                    first = last
+        except (EOFError, OSError) as error:
+            raise unreadable(self.path, rows, error) from error
         return torch.from_numpy(out)
+
+
+def unreadable(path: Path, rows: slice, error: Exception) -> InputError:
+    """Rows that a file does not give."""
+    return InputError(
+        f"{path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)}); extract its features again."
+    )
