@@ -174,6 +174,31 @@ def test_an_item_whose_worker_was_killed_once_is_tried_again_alone(tmp_path):
     assert outcome.value == marker
 
 
+class Heavy:
+    """A function that says when it is unpacked."""
+
+    def __init__(self, log: Path, plus: int) -> None:
+        self.log, self.plus = log, plus
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        with self.log.open("a") as lines:
+            lines.write(f"{os.getpid()}\n")
+
+    def __call__(self, number: int) -> int:
+        if number == 3 and self.plus == 100 and len(self.log.read_text().splitlines()) == 1:
+            os._exit(1)  # its worker is replaced, and gets the function again
+        return number + self.plus
+
+
+def test_a_function_is_sent_to_each_worker_once_and_to_one_that_takes_its_place(tmp_path):
+    with open_executor(1) as pool:
+        for name, plus, unpacked in [("a", 10, 1), ("b", 20, 1), ("c", 100, 2)]:
+            heavy = Heavy(tmp_path / name, plus)
+            assert [r.value for r in map_slides(heavy, range(5), pool)] == [plus + n for n in range(5)]
+            assert len((tmp_path / name).read_text().splitlines()) == unpacked
+
+
 def test_workers_that_cannot_even_begin_are_told_in_a_sentence():
     pool = GuardedPool(2, process_context(), initializer=os._exit, initargs=(3,))
     with pool, pytest.raises(InputError, match="cannot be started"):

@@ -5,19 +5,19 @@ Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Cl
 
 import logging
 import os
-import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
 from panther.errors import InputError, NotABagError
-from panther.workers import GuardedPool, TaskLostError, process_context
+from panther.workers import GuardedPool, SentOnce, TaskLostError, process_context
 
 logger = logging.getLogger(__name__)
 
@@ -112,11 +112,12 @@ def map_slides(
                 yield _as_result(index, _attempt(function, item))
         return
     window = 4 * max(os.cpu_count() or 1, 16)
-    packed: Any = _Packed.of(function) if isinstance(executor, GuardedPool) else function
+    attempt: Any = partial(_attempt, function)
+    attempt = SentOnce.of(attempt) if isinstance(executor, GuardedPool) else attempt
     pending: deque[tuple[int, T, Future[Any]]] = deque()
     try:
         for index, item in enumerate(items):
-            pending.append((index, item, executor.submit(_attempt, packed, item)))
+            pending.append((index, item, executor.submit(attempt, item)))
             if len(pending) >= window:
                 yield _collected(*pending.popleft())
         while pending:
@@ -193,26 +194,6 @@ def _dask_executor(address: str) -> Iterator[Executor]:
         yield client.get_executor(pure=False, retries=3)
     finally:
         client.close()
-
-
-class _Packed(NamedTuple):
-    """A function, pickled once for all items; a worker unpacks it once. It may hold a whole table of labels."""
-
-    key: bytes
-    payload: bytes
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> "_Packed":
-        return cls(os.urandom(16), pickle.dumps(function))
-
-    def __call__(self, item: Any) -> Any:
-        if self.key not in _unpacked:
-            _unpacked.clear()
-            _unpacked[self.key] = pickle.loads(self.payload)
-        return _unpacked[self.key](item)
-
-
-_unpacked: dict[bytes, Callable[..., Any]] = {}  # in a worker: the function at hand
 
 
 class _Result(NamedTuple):

@@ -4,7 +4,16 @@ The C libraries below (HDF5, OpenSlide, GLib) can be crashed, or sent into an en
 are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
-from panther.workers.pool import GuardedPool, process_context
+from panther.workers.pool import GuardedPool, SentOnce, process_context
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
 
-__all__ = ["READ_LIMIT", "GuardedPool", "TaskLostError", "begin_worker", "process_context", "read_limit", "reading"]
+__all__ = [
+    "READ_LIMIT",
+    "GuardedPool",
+    "SentOnce",
+    "TaskLostError",
+    "begin_worker",
+    "process_context",
+    "read_limit",
+    "reading",
+]

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from panther.workers.watch import GRACE, TaskLostError, Watch, begin_worker, read_limit
 
 ATTEMPTS = 2  # the second one alone
+FUNCTION = b"function"  # begins a message that is no task; a pickle begins otherwise
 
 
 def _work(connection: Connection, watch: Watch, initializer: Callable[..., None] | None, initargs: tuple) -> None:
@@ -26,17 +28,21 @@ def _work(connection: Connection, watch: Watch, initializer: Callable[..., None]
     begin_worker(watch)
     if initializer is not None:
         initializer(*initargs)
+    function = SentOnce(b"")
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         connection.send_bytes(b"")  # ready
         while True:
             payload = connection.recv_bytes()
-            connection.send_bytes(_done(payload))
+            if payload.startswith(FUNCTION):
+                function = SentOnce(payload[len(FUNCTION) :])
+            else:
+                connection.send_bytes(_done(payload, function))
 
 
-def _done(payload: bytes) -> bytes:
+def _done(payload: bytes, sent: "SentOnce") -> bytes:
     try:
         function, arguments, options = pickle.loads(payload)
-        return pickle.dumps((True, function(*arguments, **options)))
+        return pickle.dumps((True, (function or sent.value)(*arguments, **options)))
     except Exception as error:
         try:
             return pickle.dumps((False, error))
@@ -44,10 +50,28 @@ def _done(payload: bytes) -> bytes:
             return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
+@dataclass(eq=False)
+class SentOnce:
+    """A function that many tasks call: pickled once, and sent to each worker once. It may hold a whole table, or many prototypes."""
+
+    payload: bytes
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "SentOnce":
+        """Pickle it."""
+        return cls(pickle.dumps(function))
+
+    @cached_property
+    def value(self) -> Callable[..., Any]:
+        """The function, where it is called."""
+        return pickle.loads(self.payload)
+
+
 @dataclass
 class _Task:
     future: "Future[Any]"
     payload: bytes
+    function: SentOnce | None = None  # None: it is part of the payload
     attempts: int = 0
 
 
@@ -58,6 +82,7 @@ class _Worker:
     watch: Watch
     task: _Task | None = None
     ready: bool = False
+    function: SentOnce | None = None  # what was sent to it last
 
 
 def _give_up(task: _Task, error: Exception) -> None:
@@ -99,8 +124,9 @@ class GuardedPool(Executor):
         self._thread.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Have a worker call the function."""
-        task = _Task(Future(), pickle.dumps((fn, args, kwargs)))
+        """Have a worker call the function, which may be a `SentOnce`."""
+        sent = fn if isinstance(fn, SentOnce) else None
+        task = _Task(Future(), pickle.dumps((None if sent else fn, args, kwargs)), sent)
         with self._lock:
             if self._closing:
                 raise RuntimeError("The workers have been ended.")
@@ -169,6 +195,9 @@ class GuardedPool(Executor):
             task.attempts += 1
             worker.task = task
             with suppress(BrokenPipeError, ConnectionResetError):  # it has just died; its sentinel says so
+                if task.function is not None and task.function is not worker.function:
+                    worker.function = task.function
+                    worker.connection.send_bytes(FUNCTION + task.function.payload)
                 worker.connection.send_bytes(task.payload)
         self._team += [self._start() for _ in range(needed)]
 
