@@ -1,6 +1,7 @@
 """Shared fixture: the real data, where it is there; and worker processes that start quickly."""
 
 import multiprocessing
+from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -24,6 +25,18 @@ def shared_tiles() -> Path:
     if not tiles.is_dir():
         pytest.skip("the folder ../shared/data/tiles with real tiles is not here")
     return tiles
+
+
+@pytest.fixture(scope="module", params=["torch", "compiled"])
+def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each kernel of the CPU in turn; `pytestmark = pytest.mark.usefixtures("kernel")` runs a module over both."""
+    from panther.statistics.compiled import load_library
+
+    if request.param == "compiled" and isinstance(reason := load_library(), str):
+        pytest.skip(f"there is no compiled kernel: {reason}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PANTHER_KERNEL", request.param)
+        yield request.param
 
 
 def pytest_sessionstart() -> None:

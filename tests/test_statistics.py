@@ -14,6 +14,8 @@ from panther.mixture import fit_mixture
 from panther.statistics import NEGLIGIBLE, accumulate, blocks, first_bad_row, nearest
 from panther.types import Concatenated
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 
 def test_statistics_are_those_of_a_plain_loop():
     x, h = mixture_bag(97, 5, 3, separation=1.0)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import psutil
 
+from panther.errors import InputError
+
 
 class Finding(NamedTuple):
     """One line of the examination."""
@@ -66,6 +68,25 @@ def _device() -> Finding:
     return Finding("GPU", "none; everything runs on the CPU")
 
 
+def _kernel() -> Finding:
+    from panther.statistics.compiled import load_library
+    from panther.statistics.kernels import kernel_name
+
+    try:
+        name = kernel_name()
+    except InputError as error:
+        return Finding("kernel", str(error), "unset PANTHER_KERNEL")
+    library = load_library()
+    if isinstance(library, str):
+        return Finding(
+            "kernel",
+            f"torch; the compiled one is several times faster, but {library}",
+            "install a C compiler (gcc or clang), then panther again",
+        )
+    asked = "" if name != "torch" else f", because PANTHER_KERNEL asks for it ({library.name} is there)"
+    return Finding("kernel", name + asked)
+
+
 def _threads() -> Finding:
     import torch
 
@@ -86,4 +107,4 @@ def _disk() -> Finding:
     return Finding("disk", found, "free some space" if disk.free < 5e9 else None)
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (_openslide, _device, _threads, _memory, _disk)
+CHECKS: tuple[Callable[[], Finding], ...] = (_openslide, _device, _kernel, _threads, _memory, _disk)

@@ -8,6 +8,8 @@ from given import EVERYTHING, C, D, a_bag
 
 from panther.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 
 @pytest.fixture(autouse=True)
 def _one_thread():

@@ -12,6 +12,8 @@ from mixture_bags import mixture_bag
 from panther.mixture import FLOOR, PRESETS, EMSettings, fit_mixture, log_posterior, responsibilities
 from panther.types import Mixture
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 
 def two_pass(x: torch.Tensor, prototypes: torch.Tensor, variance: torch.Tensor) -> tuple[Mixture, torch.Tensor]:
     """One EM step in float64, distances and variances by plain differences: no expansion, no shift, no blocks."""

@@ -3,7 +3,10 @@
 import torch
 from torch import Tensor
 
+from panther.statistics.assign import Logits
 from panther.statistics.blocks import Workspace, blocks, check_patches
+from panther.statistics.compiled import distances_compiled, suits
+from panther.statistics.kernels import compiled_kernel, needs_gradient
 from panther.types import Rows
 
 
@@ -12,6 +15,10 @@ def squared_distances(x: Rows, points: Tensor, origin: Tensor, mask: Tensor | No
     check_patches(x, mask)
     p = points - origin
     norms = p.square().sum(-1)
+    linear = Logits(-2 * p.mT, norms)
+    library = compiled_kernel()
+    if library is not None and mask is None and suits(x, linear, origin) and not needs_gradient(x, linear, origin):
+        return distances_compiled(library, x, linear, origin)
     parts = []
     work = Workspace(reuse=not torch.is_grad_enabled())
     for block, real in blocks(x, mask, origin):

@@ -1,16 +1,46 @@
 """One interface to all kernels, and the choice between them."""
 
+import os
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from panther.statistics import gpu
+from panther.errors import InputError
+from panther.limits import check_choice
+from panther.statistics import compiled, gpu
 from panther.statistics.assign import Assign, Logits
 from panther.statistics.blocks import check_patches
 from panther.statistics.sums import Accumulated
 from panther.statistics.torch_kernel import accumulate_bags_in_torch, accumulate_in_torch
 from panther.types import Ragged, Rows
+
+CHOICES = ("auto", "compiled", "torch")
+
+
+def wanted_kernel() -> str:
+    """What the environment variable PANTHER_KERNEL asks for; a variable, so that workers follow."""
+    wanted = os.environ.get("PANTHER_KERNEL", "auto")
+    check_choice("kernel (PANTHER_KERNEL)", wanted, CHOICES)
+    return wanted
+
+
+def compiled_kernel() -> compiled.Library | None:
+    """Return the compiled kernel where it is there and wanted."""
+    wanted = wanted_kernel()
+    found = None if wanted == "torch" else compiled.load_library()
+    if wanted == "compiled" and isinstance(found, str):
+        raise InputError(
+            f"PANTHER_KERNEL=compiled, but there is no compiled kernel: {found}. Unset it to compute in torch."
+        )
+    return None if isinstance(found, str) else found
+
+
+def kernel_name() -> str:
+    """Name of the kernel that computes on this machine's CPU: `torch`, or `compiled` and the instruction set."""
+    library = compiled_kernel()
+    return "torch" if library is None else f"compiled ({library.name})"
 
 
 def accumulate(
@@ -37,7 +67,7 @@ def accumulate(
         (B, N), True for a real patch.
     """
     check_patches(x, mask)
-    if isinstance(assign, Logits) and mask is None and not _needs_gradient(x, assign, origin):
+    if isinstance(assign, Logits) and mask is None and not needs_gradient(x, assign, origin):
         fast = _fast_kernel(x, assign, origin)
         if fast is not None:
             return fast(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
@@ -47,11 +77,17 @@ def accumulate(
 
 
 def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[..., Accumulated] | None:
-    """The kernel that can do this faster than torch, if there is one."""
-    return gpu.accumulate_on_gpu if gpu.suits(x.dtype, assign, origin) else None
+    """The kernel that can do this faster than torch, if there is one and it is wanted."""
+    if wanted_kernel() != "torch" and gpu.suits(x.dtype, assign, origin):
+        return gpu.accumulate_on_gpu
+    library = compiled_kernel()
+    if library is not None and compiled.suits(x, assign, origin):
+        return partial(compiled.accumulate_compiled, library)
+    return None
 
 
-def _needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
+def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
+    """Whether gradients must flow through this, which only torch can do."""
     rows = x.rows if isinstance(x, Ragged) else x
     tensors = (rows, origin, assign.linear, assign.bias, assign.quadratic)
     return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors)
