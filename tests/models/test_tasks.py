@@ -58,6 +58,20 @@ def test_following_the_gradient_lowers_the_loss_and_lifts_the_metric(name):
     assert next(iter(found.values())) > 0.9
 
 
+def test_judging_by_counts_is_judging_the_rows_repeated_so_often(name):
+    train, test = target_for(name, 200), target_for(name, 12, seed=1)
+    task = fit_task(name, train)
+    generator = torch.Generator().manual_seed(0)
+    known, prediction = (task.predict(torch.randn(n, task.n_outputs, generator=generator)) for n in (200, 12))
+    rows = np.random.default_rng(2).integers(12, size=(20, 4))  # four of them: some lack events or classes
+    counts = np.stack([np.bincount(drawn, minlength=12) for drawn in rows]).astype(float)
+    found = task.judge(prediction, test, (known, train), counts)
+    assert tuple(found) == task.judged
+    for i, drawn in enumerate(rows):
+        alone = task.judge({k: v[drawn] for k, v in prediction.items()}, test.take(drawn), (known, train))
+        assert {k: v[i] for k, v in found.items()} == pytest.approx(alone, abs=1e-14, nan_ok=True)
+
+
 def test_a_task_written_as_json_comes_back_the_same(name):
     task = fit_task(name, target_for(name))
     again = load_task(json.loads(json.dumps(task.settings())))

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from panther.cohort.targets import Classes
-from panther.evaluation.intervals import wilcoxon
+from panther.evaluation.intervals import Interval, wilcoxon
 from panther.models.named import Named
 from panther.models.tasks import Classification
-from panther.study.evaluate import _compare, _Evaluation, _summary
+from panther.study.evaluate import Members, _compared, _Evaluation, _Pair, _resampled, _summary
 from panther.study.file import Cell
 from panther.study.tables import markdown, verdicts
 from panther.study.training import Trained
@@ -39,7 +39,14 @@ def judged(
     return _Evaluation(trained, "test", "", Classification(NAMES), prediction, target, ids, ids, None)
 
 
-def method_with_fold_effects(rng: np.random.Generator, folds: int, seeds: int) -> list[_Evaluation]:
+def compared(first: Members, second: Members) -> dict[str, dict[str, float]]:
+    """Rows of the comparison of two methods, by metric."""
+    pair = _Pair(first[0].group(), second[0].group(), (first, second))
+    rows = _compared(pair, {side: _resampled(side, 1) for side in pair.sides})
+    return {row["metric"]: row for row in rows}
+
+
+def method_with_fold_effects(rng: np.random.Generator, folds: int, seeds: int) -> Members:
     """A method that is lucky in some folds and not in others, whatever the seed of its training."""
     members = []
     labels = np.arange(30) % 2
@@ -48,14 +55,14 @@ def method_with_fold_effects(rng: np.random.Generator, folds: int, seeds: int) -
         for seed in range(seeds):
             scores = labels + luck + rng.normal(0, 0.2, 30)
             members.append(judged(scores, labels, fold=fold, seed=seed))
-    return members
+    return tuple(members)
 
 
 @pytest.mark.parametrize(("folds", "seeds"), [(5, 5), (8, 3)])
 def test_equal_methods_seldom_differ_however_many_seeds_each_fold_has(folds, seeds):
     rng = np.random.default_rng(0)
     p = [
-        _compare(tuple(method_with_fold_effects(rng, folds, seeds) for _ in range(2)), 0)["auroc"]["p_wilcoxon"]
+        compared(*(method_with_fold_effects(rng, folds, seeds) for _ in range(2)))["auroc"]["p_wilcoxon"]
         for _ in range(40)
     ]
     assert np.mean(np.array(p) < 0.05) <= 0.05
@@ -67,13 +74,13 @@ def test_the_test_over_folds_is_that_of_the_folds_means():
     pair = [method_with_fold_effects(rng, 6, 4) for _ in range(2)]
     values = [[j.task.judge(j.prediction, j.target)["auroc"] for j in side] for side in pair]
     means = [np.reshape(side, (6, 4)).mean(1) for side in values]
-    assert _compare(tuple(pair), 0)["auroc"]["p_wilcoxon"] == pytest.approx(wilcoxon(*means))
+    assert compared(*pair)["auroc"]["p_wilcoxon"] == pytest.approx(wilcoxon(*means))
 
 
 def test_seeds_of_a_single_fold_are_no_test_over_folds():
     rng = np.random.default_rng(2)
     pair = tuple(method_with_fold_effects(rng, 1, 5) for _ in range(2))
-    assert np.isnan(_compare(pair, 0)["auroc"]["p_wilcoxon"])
+    assert np.isnan(compared(*pair)["auroc"]["p_wilcoxon"])
 
 
 def summary_of(methods: dict[str, float], labels: np.ndarray) -> pd.DataFrame:
@@ -83,11 +90,11 @@ def summary_of(methods: dict[str, float], labels: np.ndarray) -> pd.DataFrame:
         scores = np.where(labels == 1, 3.0, -3.0)
         scores[: int(wrong)] *= -1
         j = judged(scores, labels, method=method)
-        groups[j.group()] = [j]
+        groups[j.group()] = (j,)
         where = {**j.trained.cell.columns(), "fold": 0, "part": "test", "subgroup": "", "n": len(labels)}
         rows += [{**where, "metric": k, "value": v} for k, v in j.task.metrics(j.prediction, j.target).items()]
     metrics = pd.DataFrame(rows)
-    intervals = {key: {"balanced_accuracy": (1.0, 1.0)} for key in groups}
+    intervals = {key: {"balanced_accuracy": Interval(1.0, 1.0, 1.0, 100)} for key in groups}
     return _summary(metrics, intervals, groups)
 
 
@@ -122,6 +129,6 @@ def test_slides_of_one_patient_do_not_raise_the_exact_bound():
     )
     few = _Evaluation(**{**vars(one), "patients": tuple(f"P{i % 4}" for i in range(20))})
     for member, patients in ((one, 20), (few, 4)):
-        summary = _summary(metrics, {}, {one.group(): [member]})
+        summary = _summary(metrics, {}, {one.group(): (member,)})
         assert summary["patients"].item() == patients
         assert summary["exact_low"].item() == pytest.approx(0.025 ** (1 / patients))

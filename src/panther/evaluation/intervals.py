@@ -1,8 +1,8 @@
 r"""How sure is a number, and is one method better than another? Patients are resampled, never their slides.
 
-A measure is a function from rows to named numbers so all metrics of one set
-of predictions share the same resamples. Where a resample does not define a metric (one class only, no events) it is left
-out of that metric and counted.
+A resample says how often each row counts. A measure is a function from such counts to named numbers, so all metrics of one set of
+predictions, and all methods on the same patients, share the same resamples. Where a resample does not define a metric (one class only, no
+events) it is left out of that metric and counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,8 @@ import numpy as np
 
 from panther.errors import InputError
 
-Measure = Callable[[np.ndarray], Mapping[str, float]]  # rows -> named numbers
+Measure = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # counts (resamples, rows) -> named numbers (resamples,)
+BLOCK = 4_000_000  # counts that are in memory together: 32 MB
 
 
 @dataclass(frozen=True)
@@ -32,53 +33,56 @@ class Difference(Interval):
     p_value: float  # two-sided
 
 
-def resamples(patients: Sequence[object] | np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
-    """Rows of `number` draws of patients with replacement; every row of a drawn patient comes along."""
+@dataclass(frozen=True, eq=False)
+class Resampled:
+    """Every metric on all rows, and on resamples of their patients."""
+
+    whole: Mapping[str, float]
+    drawn: Mapping[str, np.ndarray]  # (resamples,), NaN where the metric is not defined
+
+
+def resample_counts(patients: Sequence[object] | np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each row counts (b, n) in `number` draws of patients with replacement, in blocks; all rows of a patient count alike."""
     names, member = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     if len(names) == 0:
         raise InputError("There are no patients to resample.")
-    order = np.argsort(member, kind="stable")
-    sizes = np.bincount(member, minlength=len(names))
-    first = np.cumsum(sizes) - sizes
     rng = np.random.default_rng(seed)
-    for _ in range(number):
-        drawn = rng.integers(len(names), size=len(names))
-        length = sizes[drawn]
-        within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
-        yield order[np.repeat(first[drawn], length) + within]
+    most = max(1, BLOCK // len(member))
+    for start in range(0, number, most):
+        drawn = rng.integers(len(names), size=(min(most, number - start), len(names)))
+        drawn += len(names) * np.arange(len(drawn))[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        yield counts.astype(np.float64)[:, member]
 
 
-def bootstrap(
-    measure: Measure, patients: Sequence[object] | np.ndarray, number: int = 1000, seed: int = 0, level: float = 0.95
-) -> dict[str, Interval]:
+def resample(measure: Measure, patients: Sequence[object] | np.ndarray, number: int = 1000, seed: int = 0) -> Resampled:
+    """Measure all rows, and `number` resamples of their patients; the same patients and seed give the same resamples."""
+    whole = measure(np.ones((1, len(patients))))
+    blocks = [measure(counts) for counts in resample_counts(patients, number, seed)]
+    return Resampled(
+        {name: float(value[0]) for name, value in whole.items()},
+        {name: np.concatenate([block[name] for block in blocks]) for name in whole},
+    )
+
+
+def intervals(resampled: Resampled, level: float = 0.95) -> dict[str, Interval]:
     """Percentile interval of every metric over patients."""
-    whole = measure(np.arange(len(patients)))
-    drawn = _table([measure(rows) for rows in resamples(patients, number, seed)], whole)
-    return {name: Interval(float(whole[name]), *_limits(drawn[name], level)) for name in whole}
+    return {name: Interval(value, *_limits(resampled.drawn[name], level)) for name, value in resampled.whole.items()}
 
 
-def paired_bootstrap(
-    first: Measure,
-    second: Measure,
-    patients: Sequence[object] | np.ndarray,
-    number: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> dict[str, Difference]:
-    r"""Difference of every metric between two sets of predictions for the same rows.
+def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dict[str, Difference]:
+    r"""Difference of every metric between two sets of predictions for the same rows, resampled alike.
 
     The p-value is twice the share of resamples on the wrong side of 0, with the data themselves counted as one more that is,
     :math:`2 (\min(\#\{d \le 0\}, \#\{d \ge 0\}) + 1) / (n + 1)`: at least :math:`2 / (n + 1)`, at most 1.
     """
-    every = np.arange(len(patients))
-    whole = _minus(first(every), second(every))
-    drawn = _table([_minus(first(rows), second(rows)) for rows in resamples(patients, number, seed)], whole)
     found = {}
-    for name in whole:
-        values = drawn[name][~np.isnan(drawn[name])]
+    for name in [name for name in first.whole if name in second.whole]:
+        values = first.drawn[name] - second.drawn[name]
+        values = values[~np.isnan(values)]
         wrong = min(int((values <= 0).sum()), int((values >= 0).sum()))
         p = min(1.0, 2 * (wrong + 1) / (len(values) + 1)) if len(values) else np.nan
-        found[name] = Difference(float(whole[name]), *_limits(values, level), p)
+        found[name] = Difference(first.whole[name] - second.whole[name], *_limits(values, level), p)
     return found
 
 
@@ -104,16 +108,6 @@ def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
 def smallest_wilcoxon(folds: int) -> float:
     r"""Smallest p-value that the signed-rank test can give: :math:`2 / 2^n`, all n folds on one side."""
     return float(2.0 ** (1 - folds))
-
-
-def _minus(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
-    return {name: first[name] - second[name] for name in first if name in second}
-
-
-def _table(
-    rows: list[Mapping[str, float]] | list[dict[str, float]], names: Mapping[str, float]
-) -> dict[str, np.ndarray]:
-    return {name: np.array([row[name] for row in rows], np.float64) for name in names}
 
 
 def _limits(values: np.ndarray, level: float) -> tuple[float, float, int]:

@@ -11,8 +11,10 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 from panther.errors import InputError
+from panther.evaluation.metrics import ratio
 
 TIED = 1e-8  # risks this close are equal: what float32 and the order of a sum can do
+PAIRS = 1_000_000  # that are looked at together: a few MB
 
 
 @dataclass(frozen=True)
@@ -20,37 +22,39 @@ class ComparablePairs:
     """Of each patient with an event: how many others are comparable, and how many of those have a lower risk."""
 
     index: np.ndarray  # (e,), positions of the patients with an event
-    right: np.ndarray  # (e,), pairs in the right order; equal risks count half
-    number: np.ndarray  # (e,), comparable pairs
+    counts: np.ndarray  # (..., e), how often each of them counts
+    right: np.ndarray  # (..., e), pairs in the right order; equal risks count half
+    number: np.ndarray  # (..., e), comparable pairs
 
-    def concordance(self, weight: np.ndarray | None = None) -> float:
-        """Share of pairs in the right order, each pair weighed by its event; NaN where no pair counts."""
-        weight = np.ones(len(self.index)) if weight is None else weight
-        total = float(weight @ self.number)
-        return float(weight @ self.right) / total if total > 0 else np.nan
+    def concordance(self, weight: np.ndarray | None = None) -> np.ndarray:
+        """Share of pairs in the right order (...,), each pair weighed by its event (e,); NaN where no pair counts."""
+        counts = self.counts if weight is None else self.counts * weight
+        return ratio(np.vecdot(counts, self.right), np.vecdot(counts, self.number))
 
 
-def comparable_pairs(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> ComparablePairs:
-    """Count the pairs behind a c-index.
+def comparable_pairs(
+    time: np.ndarray, event: np.ndarray, risk: np.ndarray, counts: np.ndarray | None = None
+) -> ComparablePairs:
+    """Count the pairs behind a c-index; `counts` (..., n) says how often each patient counts, once by default.
 
     A pair is comparable when the shorter follow-up ended with an event, or both are equal and exactly one did. Risks that differ by at
     most 1e-8 are equal. That is no equivalence (a ~ b and b ~ c leave a and c open), so each pair is asked by itself.
     """
+    counts = np.ones(len(time)) if counts is None else counts
     index = np.flatnonzero(event)
-    right, number = np.zeros(len(index)), np.zeros(len(index))
-    blocks = np.array_split(np.arange(len(index)), max(1, len(index) * len(time) // 4_000_000))  # a few MB at a time
-    for block in blocks:
-        i = index[block]
-        later = (time[i, None] < time) | ((time[i, None] == time) & ~event)  # (b, n)
-        equal = np.abs(risk - risk[i, None]) <= TIED
-        number[block] = later.sum(1)
-        right[block] = (later & ~equal & (risk[i, None] > risk)).sum(1) + 0.5 * (later & equal).sum(1)
-    return ComparablePairs(index, right, number)
+    right, number = (np.zeros((*counts.shape[:-1], len(index))) for _ in range(2))
+    for block in np.array_split(np.arange(len(index)), max(1, len(index) * len(time) // PAIRS)):
+        i = index[block, None]
+        later = (time[i] < time) | ((time[i] == time) & ~event)  # (b, n)
+        equal = np.abs(risk - risk[i]) <= TIED
+        number[..., block] = counts @ later.T
+        right[..., block] = counts @ (later * np.where(equal, 0.5, risk[i] > risk)).T
+    return ComparablePairs(index, counts[..., index], right, number)
 
 
 def concordance(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> float:
     r"""Harrell's c-index: share of comparable pairs (:func:`comparable_pairs`) whose risks have the right order."""
-    return comparable_pairs(time, event, risk).concordance()
+    return float(comparable_pairs(time, event, risk).concordance())
 
 
 def uno_weights(time: np.ndarray, reference: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -13,7 +13,7 @@ from panther.cohort.load import Cohort, make_cohort
 from panther.cohort.spec import Level, TaskSpec
 from panther.cohort.targets import Classes
 from panther.errors import InputError
-from panther.evaluation.intervals import Interval, bootstrap
+from panther.evaluation.intervals import Interval, intervals, resample
 from panther.evaluation.metric_names import TITLES
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.evaluation.verdicts import about_perfect
@@ -106,12 +106,10 @@ def score(model: Model, samples: Sequence[str], predictions: Mapping[str, np.nda
     patients = np.array([cohort.samples[i].patient for i in positions])
     judged = {name: values[rows] for name, values in predictions.items()}
 
-    def measure(chosen: np.ndarray) -> dict[str, float]:
-        return model.task.judge({name: values[chosen] for name, values in judged.items()}, target.take(chosen))
-
-    intervals = {name: i for name, i in bootstrap(measure, patients, RESAMPLES).items() if not np.isnan(i.value)}
-    notes = [*_seen(model, [samples[i] for i in rows]), *_perfect(intervals, target, patients)]
-    return Scores(len(rows), len(set(patients)), target.counts(), intervals, tuple(notes))
+    resampled = resample(lambda counts: model.task.judge(judged, target, None, counts), patients, RESAMPLES)
+    metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
+    notes = [*_seen(model, [samples[i] for i in rows]), *_perfect(metrics, target, patients)]
+    return Scores(len(rows), len(set(patients)), target.counts(), metrics, tuple(notes))
 
 
 def _seen(model: Model, samples: Sequence[str]) -> list[str]:
@@ -124,11 +122,11 @@ def _seen(model: Model, samples: Sequence[str]) -> list[str]:
     ]
 
 
-def _perfect(intervals: Mapping[str, Interval], target: Any, patients: np.ndarray) -> list[str]:
+def _perfect(metrics: Mapping[str, Interval], target: Any, patients: np.ndarray) -> list[str]:
     """What a perfect score does not say."""
     bounds = exact_bounds(target.labels, patients) if isinstance(target, Classes) else {}
     notes = []
-    for name, interval in intervals.items():
+    for name, interval in metrics.items():
         if is_perfect(interval.value):
             about = {"mean": interval.value, "patients": len(set(patients)), "exact_low": bounds.get(name, np.nan)}
             notes.append(f"{TITLES[name]} is 1: {about_perfect(pd.Series(about))}.")

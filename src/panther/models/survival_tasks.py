@@ -61,9 +61,9 @@ class SurvivalTask(Task[Survival]):
         self, prediction: Prediction, target: Survival, reference: tuple[Prediction, Survival] | None = None
     ) -> dict[str, float]:
         """c-index; with a reference also Uno's, the mean time-dependent AUC and, where survival is predicted, the integrated Brier score."""
+        found = {name: float(value) for name, value in self.judge(prediction, target, reference).items()}
         if reference is None:
-            return {"c_index": survival_metrics.concordance(target.time, target.event, prediction["risk"])}
-        found = self.judge(prediction, target, reference)
+            return {"c_index": found["c_index"]}
         outcome, known = (target.time, target.event), (reference[1].time, reference[1].event)
         times = survival_metrics.evaluation_times(outcome, known)
         found["time_auc"] = survival_metrics.time_dependent_auc(outcome, prediction["risk"], times, known)[1]
@@ -73,16 +73,18 @@ class SurvivalTask(Task[Survival]):
         return found
 
     def judge(
-        self, prediction: Prediction, target: Survival, reference: tuple[Prediction, Survival] | None = None
-    ) -> dict[str, float]:
+        self,
+        prediction: Prediction,
+        target: Survival,
+        reference: tuple[Prediction, Survival] | None = None,
+        counts: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
         """Both c-indices from one count of the pairs; Uno's needs the reference's censoring."""
-        pairs = survival_metrics.comparable_pairs(target.time, target.event, prediction["risk"])
-        found = {"c_index": pairs.concordance(), "c_index_uno": np.nan}
-        if reference is not None:
-            known = (reference[1].time, reference[1].event)
-            weight = survival_metrics.uno_weights(target.time[pairs.index], known)
-            found["c_index_uno"] = pairs.concordance(weight)
-        return found
+        pairs = survival_metrics.comparable_pairs(target.time, target.event, prediction["risk"], counts)
+        unknown = np.full(len(pairs.index), np.nan)
+        known = None if reference is None else (reference[1].time, reference[1].event)
+        weight = unknown if known is None else survival_metrics.uno_weights(target.time[pairs.index], known)
+        return {"c_index": pairs.concordance(), "c_index_uno": pairs.concordance(weight)}
 
 
 @tasks.register("cox", target=Survival, options=("ties",))

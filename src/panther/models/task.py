@@ -54,12 +54,18 @@ class Task(ABC, Generic[T]):
     ) -> dict[str, float]:
         """Judge predictions; `reference` are predictions and target of the training part, for metrics that need them."""
 
+    @abstractmethod
     def judge(
-        self, prediction: Prediction, target: T, reference: "tuple[Prediction, T] | None" = None
-    ) -> dict[str, float]:
-        """The metrics of `judged` only, NaN where one is not defined: quick enough for thousands of resamples."""
-        found = self.metrics(prediction, target, reference)
-        return {name: found.get(name, np.nan) for name in self.judged}
+        self,
+        prediction: Prediction,
+        target: T,
+        reference: "tuple[Prediction, T] | None" = None,
+        counts: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """The metrics of `judged` only, NaN where one is not defined; `counts` (..., n) says how often each sample counts.
+
+        One number for each of the counts, (...,), so that thousands of resamples are one call; without them each sample counts once.
+        """
 
     def settings(self) -> dict[str, Any]:
         """Plain values from which :func:`load_task` makes this task again."""

@@ -74,11 +74,11 @@ class Classification(Task[Classes]):
 
     def encode(self, target: Classes) -> dict[str, Tensor]:
         """`label` (n,), in the training part's order of classes."""
-        if tuple(target.names) == self.names:
-            return {"label": torch.as_tensor(target.labels, dtype=torch.int64)}
-        return {"label": torch.as_tensor(self._own_labels(target))}
+        return {"label": torch.as_tensor(self._own_labels(target), dtype=torch.int64)}
 
     def _own_labels(self, target: Classes) -> np.ndarray:
+        if tuple(target.names) == self.names:
+            return target.labels
         unknown = sorted({target.names[k] for k in np.unique(target.labels)} - set(self.names))
         if unknown:
             raise InputError(
@@ -105,8 +105,19 @@ class Classification(Task[Classes]):
         self, prediction: Prediction, target: Classes, reference: tuple[Prediction, Classes] | None = None
     ) -> dict[str, float]:
         """Balanced accuracy, weighted F1, quadratic kappa, AUROC, accuracy."""
-        labels = target.labels if tuple(target.names) == self.names else self._own_labels(target)
-        return classification_metrics(labels, prediction["probabilities"])
+        found = classification_metrics(self._own_labels(target), prediction["probabilities"])
+        return {name: float(value) for name, value in found.items()}
+
+    def judge(
+        self,
+        prediction: Prediction,
+        target: Classes,
+        reference: tuple[Prediction, Classes] | None = None,
+        counts: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """All but accuracy."""
+        found = classification_metrics(self._own_labels(target), prediction["probabilities"], counts)
+        return {name: found[name] for name in self.judged}
 
 
 def fit_task(name: str, target: Classes | Survival, **options: Any) -> Task[Any]:

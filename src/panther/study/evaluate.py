@@ -9,16 +9,19 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.targets import Classes, Target
-from panther.evaluation.intervals import Measure, bootstrap, paired_bootstrap, wilcoxon
+from panther.evaluation.intervals import Interval, Resampled, differences, intervals, resample, wilcoxon
+from panther.evaluation.metrics import mean_of_defined
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.execution import HERE, Work, map_all
 from panther.models.tasks import Task, load_task
 from panther.storage.tables import is_missing
 from panther.study.cache import load_predictions
-from panther.study.file import Study
 from panther.study.population import Population
 from panther.study.results import GROUP, Results
 from panther.study.training import StudyRun, Trained
+
+Group = tuple[Any, ...]  # values of GROUP, part and subgroup: a row of the summary
+WHERE = [*GROUP, "part", "subgroup"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,37 +38,35 @@ class _Evaluation:
     patients: tuple[str, ...]
     reference: Any  # training predictions and target
 
-    def group(self) -> tuple[Any, ...]:
+    def group(self) -> Group:
         """Row of the summary this belongs to."""
         columns = self.trained.cell.columns()
         return (*(columns[name] for name in GROUP), self.part, self.subgroup)
+
+    def judge(self, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Metrics that get intervals; a resample may lack events or classes, there they are NaN."""
+        return self.task.judge(self.prediction, self.target, self.reference, counts)
+
+
+Members = tuple[_Evaluation, ...]  # folds and seeds of one row of the summary
 
 
 def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     """Judge all predictions of a study."""
     study = run.study
     evaluations = [one for trained in run.trained for one in _evaluations(trained, run.population, study.evaluate_by)]
-    rows = []
-    for one in evaluations:
-        where = {
-            **one.trained.cell.columns(),
-            "fold": one.trained.fold,
-            "part": one.part,
-            "subgroup": one.subgroup,
-            "n": len(one.ids),
-        }
-        found = one.task.metrics(one.prediction, one.target, one.reference if not one.subgroup else None)
-        found |= one.task.judge(one.prediction, one.target, one.reference)
-        rows += [{**where, "metric": name, "value": value} for name, value in found.items()]
-    metrics = pd.DataFrame(rows)
+    metrics = _metrics(evaluations)
     tested = [one for one in evaluations if one.part not in ("train", "val")]
-    groups: dict[tuple[Any, ...], list[_Evaluation]] = {}
+    groups: dict[Group, Members] = {}
     for one in tested:
-        groups.setdefault(one.group(), []).append(one)
-    intervals = _intervals(groups, study.bootstrap, work)
-    summary = _summary(metrics, intervals, groups)
-    comparisons = _comparisons(study, groups, work)
-    return Results(metrics, _predictions(tested), summary, comparisons, run)
+        groups[one.group()] = (*groups.get(one.group(), ()), one)
+    pairs = _pairs(groups, study.reference or study.methods[0].title)
+    sides = dict.fromkeys([*groups.values(), *(side for pair in pairs for side in pair.sides)])  # each once
+    function = partial(_resampled, number=max(study.bootstrap, 1))
+    resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
+    limits = {key: intervals(resampled[members]) for key, members in groups.items()} if study.bootstrap else {}
+    comparisons = pd.DataFrame([row for pair in pairs for row in _compared(pair, resampled)])
+    return Results(metrics, _predictions(tested), _summary(metrics, limits, groups), comparisons, run)
 
 
 def _evaluations(trained: Trained, population: Population, evaluate_by: str | None) -> Iterable[_Evaluation]:
@@ -97,64 +98,39 @@ def _subgroups(whole: _Evaluation, values: pd.Series) -> Iterable[_Evaluation]:
         )
 
 
-def _measure(members: Sequence[_Evaluation]) -> tuple[Measure, np.ndarray]:
-    """Metrics averaged over folds and seeds as a function of rows, rows being all predictions one after the other."""
-    owner = np.concatenate([np.full(len(one.ids), number) for number, one in enumerate(members)])
-    start = np.cumsum([0, *(len(one.ids) for one in members)])
-
-    def on(rows: np.ndarray) -> dict[str, float]:
-        found = []
-        for number, one in enumerate(members):
-            mine = rows[owner[rows] == number] - start[number]
-            if len(mine):
-                found.append(_metrics_of(one, mine))
-        return {name: _mean([f[name] for f in found]) for name in found[0]}
-
-    return on, np.concatenate([np.array(one.patients) for one in members])
+def _metrics(evaluations: Iterable[_Evaluation]) -> pd.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for one in evaluations:
+        where = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part, "subgroup": one.subgroup}
+        found = one.task.metrics(one.prediction, one.target, one.reference if not one.subgroup else None)
+        found |= {name: float(value) for name, value in one.judge().items()}
+        rows += [{**where, "n": len(one.ids), "metric": name, "value": value} for name, value in found.items()]
+    return pd.DataFrame(rows)
 
 
-def _mean(values: list[float]) -> float:
-    """Mean of those that are defined."""
-    known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else np.nan
+def _resampled(members: Members, number: int) -> Resampled:
+    """Metrics averaged over folds and seeds, on resamples of all their patients."""
+    ends = np.cumsum([len(one.ids) for one in members])[:-1]
+
+    def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
+        return _mean([one.judge(part) for one, part in zip(members, np.split(counts, ends, axis=-1), strict=True)])
+
+    return resample(measure, np.concatenate([np.array(one.patients) for one in members]), number)
 
 
-def _metrics_of(one: _Evaluation, rows: np.ndarray) -> dict[str, float]:
-    chosen = {name: values[rows] for name, values in one.prediction.items()}
-    target = one.target.take(rows)
-    # a resample may lack events or classes: that metric is then not defined there, and left out of the interval
-    return one.task.judge(chosen, target, one.reference)
-
-
-def _interval(members: list[_Evaluation], number: int) -> dict[str, tuple[float, float]]:
-    measure, patients = _measure(members)
-    return {name: (i.low, i.high) for name, i in bootstrap(measure, patients, number).items()}
-
-
-def _intervals(
-    groups: dict[tuple[Any, ...], list[_Evaluation]], number: int, work: Work
-) -> dict[tuple[Any, ...], dict[str, tuple[float, float]]]:
-    if not number:
-        return {}
-    keys = list(groups)
-    function = partial(_interval, number=number)
-    found = map_all(function, [groups[key] for key in keys], "confidence intervals", work)
-    return dict(zip(keys, found, strict=True))
+def _mean(found: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Mean of each metric over the folds or seeds that define it."""
+    return {name: mean_of_defined(np.stack([one[name] for one in found], -1)) for name in found[0]}
 
 
 def _summary(
-    metrics: pd.DataFrame,
-    intervals: dict[tuple[Any, ...], dict[str, tuple[float, float]]],
-    groups: dict[tuple[Any, ...], list[_Evaluation]],
+    metrics: pd.DataFrame, limits: dict[Group, dict[str, Interval]], groups: dict[Group, Members]
 ) -> pd.DataFrame:
     tested = metrics[~metrics["part"].isin(["train", "val"])]
-    keys = [*GROUP, "part", "subgroup"]
-    table = tested.groupby([*keys, "metric"], sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
-    owners = [tuple(row[k] for k in keys) for _, row in table.iterrows()]
-    limits = [
-        intervals.get(key, {}).get(name, (np.nan, np.nan)) for key, name in zip(owners, table["metric"], strict=True)
-    ]
-    table["ci_low"], table["ci_high"] = [low for low, _ in limits], [high for _, high in limits]
+    table = tested.groupby([*WHERE, "metric"], sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
+    owners = [tuple(row[k] for k in WHERE) for _, row in table.iterrows()]
+    found = [limits.get(key, {}).get(name) for key, name in zip(owners, table["metric"], strict=True)]
+    table["ci_low"], table["ci_high"] = ([getattr(i, end, np.nan) for i in found] for end in ("low", "high"))
     table["patients"] = [len({p for one in groups[key] for p in one.patients}) for key in owners]
     table["exact_low"] = [
         _exact_bound(groups[key], name) if is_perfect(mean) else np.nan
@@ -163,7 +139,7 @@ def _summary(
     return table
 
 
-def _exact_bound(members: list[_Evaluation], metric: str) -> float:
+def _exact_bound(members: Members, metric: str) -> float:
     """Bound of a perfect score, where the metric has one."""
     known = [(one.target, one.patients) for one in members if isinstance(one.target, Classes)]
     if not known:
@@ -172,61 +148,63 @@ def _exact_bound(members: list[_Evaluation], metric: str) -> float:
     return exact_bounds(labels, np.concatenate([np.array(patients) for _, patients in known])).get(metric, np.nan)
 
 
-def _comparisons(study: Study, groups: dict[tuple[Any, ...], list[_Evaluation]], work: Work) -> pd.DataFrame:
+@dataclass(frozen=True)
+class _Pair:
+    """A cell and the cell of the reference method, with the folds and seeds that both have."""
+
+    key: Group
+    against: Group
+    sides: tuple[Members, Members]
+
+
+def _pairs(groups: dict[Group, Members], reference: str) -> list[_Pair]:
     """Every cell against the reference method, on the same patients of the same folds."""
-    reference = study.reference or study.methods[0].title
     pairs = []
     for key, members in groups.items():
         against = _reference_of(key, groups, reference)
-        if against is not None and against != key:
-            pairs.append((key, against, *_aligned(members, groups[against])))
-    rows = []
-    function = partial(_compare, number=study.bootstrap)
-    differences = map_all(function, [p[2:] for p in pairs], "comparisons", work)
-    for (key, against, *_), found in zip(pairs, differences, strict=True):
-        for metric, values in found.items():
-            where = dict(zip([*GROUP, "part", "subgroup"], key, strict=True))
-            rows.append({**where, "reference": f"{against[1]} + {against[2]}", "metric": metric, **values})
-    return pd.DataFrame(rows)
+        if against is not None and against != key and (sides := _aligned(members, groups[against]))[0]:
+            pairs.append(_Pair(key, against, sides))
+    return pairs
 
 
-def _reference_of(key: tuple[Any, ...], groups: Iterable[tuple[Any, ...]], method: str) -> tuple[Any, ...] | None:
+def _reference_of(key: Group, groups: Iterable[Group], method: str) -> Group | None:
     """Cell of the reference method most like this one: same encoder, training size and part, then head, loss, C."""
     fixed = (0, 5, 6, 7)
     like = [g for g in groups if g[1] == method and all(g[i] == key[i] for i in fixed)]
     return max(like, key=lambda g: tuple(g[i] == key[i] for i in (2, 3, 4)), default=None)
 
 
-def _aligned(first: list[_Evaluation], second: list[_Evaluation]) -> tuple[list[_Evaluation], list[_Evaluation]]:
-    """Folds that both have, in one order."""
+def _aligned(first: Members, second: Members) -> tuple[Members, Members]:
+    """Folds and seeds that both have, in one order."""
     a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
     both = [k for k in a if k in b and a[k].ids == b[k].ids]
-    return [a[k] for k in both], [b[k] for k in both]
+    return tuple(a[k] for k in both), tuple(b[k] for k in both)
 
 
-def _by_fold(members: list[_Evaluation]) -> list[dict[str, float]]:
+def _by_fold(members: Members) -> list[dict[str, np.ndarray]]:
     """Metrics of each fold, the mean of its seeds: seeds of a fold share its patients, they are no further evidence."""
-    folds: dict[int, list[dict[str, float]]] = {}
+    folds: dict[int, list[dict[str, np.ndarray]]] = {}
     for one in members:
-        folds.setdefault(one.trained.fold, []).append(_metrics_of(one, np.arange(len(one.ids))))
-    return [{name: _mean([seed[name] for seed in seeds]) for name in seeds[0]} for seeds in folds.values()]
+        folds.setdefault(one.trained.fold, []).append(one.judge())
+    return [_mean(seeds) for seeds in folds.values()]
 
 
-def _compare(pair: tuple[list[_Evaluation], list[_Evaluation]], number: int) -> dict[str, dict[str, float]]:
-    (one, patients), (other, _) = _measure(pair[0]), _measure(pair[1])
-    by_fold = [_by_fold(side) for side in pair]
-    found = {}
-    for name, d in paired_bootstrap(one, other, patients, max(number, 1)).items():
-        folds = [[f[name] for f in side] for side in by_fold]
-        p = wilcoxon(*folds) if len(folds[0]) > 1 else np.nan
-        found[name] = {
+def _compared(pair: _Pair, resampled: dict[Members, Resampled]) -> Iterable[dict[str, Any]]:
+    """One row per metric: the difference, its interval, and both tests."""
+    first, second = pair.sides
+    by_fold = _by_fold(first), _by_fold(second)
+    for name, d in differences(resampled[first], resampled[second]).items():
+        folds = [[float(f[name]) for f in side] for side in by_fold]
+        yield {
+            **dict(zip(WHERE, pair.key, strict=True)),
+            "reference": f"{pair.against[1]} + {pair.against[2]}",
+            "metric": name,
             "difference": d.value,
             "ci_low": d.low,
             "ci_high": d.high,
             "p_bootstrap": d.p_value,
-            "p_wilcoxon": p,
+            "p_wilcoxon": wilcoxon(*folds) if len(folds[0]) > 1 else np.nan,
         }
-    return found
 
 
 def _predictions(tested: list[_Evaluation]) -> pd.DataFrame:

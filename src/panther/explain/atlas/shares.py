@@ -7,7 +7,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.evaluation.correction import holm
-from panther.evaluation.intervals import Interval, bootstrap
+from panther.evaluation.intervals import Interval, intervals, resample
 from panther.explain.proportions import pooled
 
 RESAMPLES = 1000
@@ -69,10 +69,10 @@ def mean_intervals(shares: np.ndarray, seed: int = 0, resamples: int = RESAMPLES
     if len(shares) < 2:
         return [Interval(float(shares[:, c].mean()), np.nan, np.nan, 0) for c in range(count)]
 
-    def measure(rows: np.ndarray) -> dict[str, float]:
-        return {str(c): value for c, value in enumerate(shares[rows].mean(0).tolist())}
+    def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(map(str, range(count)), (counts @ shares / len(shares)).T, strict=True))
 
-    found = bootstrap(measure, np.arange(len(shares)), resamples, seed)
+    found = intervals(resample(measure, np.arange(len(shares)), resamples, seed))
     return [found[str(c)] for c in range(count)]
 
 

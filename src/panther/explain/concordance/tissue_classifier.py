@@ -149,7 +149,7 @@ def cross_validate(tiles: LabelledTiles, settings: ClassifierSettings) -> dict[s
     table = confusion(tiles.labels, probabilities.argmax(1), count)
     numbers = classification_metrics(tiles.labels, probabilities)
     return {
-        **{name: numbers[name] for name in ("accuracy", "balanced_accuracy", "auroc")},
+        **{name: float(numbers[name]) for name in ("accuracy", "balanced_accuracy", "auroc")},
         "recall": dict(zip(tiles.classes, _ratios(np.diag(table), table.sum(1)), strict=True)),
         "precision": dict(zip(tiles.classes, _ratios(np.diag(table), table.sum(0)), strict=True)),
         "confusion": table.tolist(),  # rows are the truth
