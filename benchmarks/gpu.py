@@ -1,0 +1,156 @@
+"""PANTHER embeddings and K-means on one GPU: slides that are there already, and from files.
+
+    python benchmarks/gpu.py                    # about 4 minutes on a machine with a GPU, 8 GB of temporary files
+    python benchmarks/gpu.py --only kernel      # or: files, kmeans
+    python benchmarks/gpu.py --quick            # does it run? seconds; its figures mean nothing
+
+*plain* makes the published passes and no more (`_passes.plain`), a batch as the published code has it, (B, N, d), here without padding. *ours* takes
+the same slides one after the other without padding. Times are by CUDA events around calls that start when the GPU is idle, so they hold what Python
+takes to launch the work.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from _harness import interleaved, machine, table
+from _passes import COMPONENTS, DIM, KINDS, error, exact, ours, plain, plain_slide_on, slide
+from embed import write_layouts
+from panther.aggregators import embed_cohort
+from panther.execution import Work, map_slides, open_executor
+from panther.prototypes.kmeans import kmeans
+from panther.storage.bags import BagRef, list_bags
+from panther.types import Mixture, Prototypes, Ragged
+
+BATCH = 16
+
+
+def kernel(patches: int) -> None:
+    """Slides in the GPU's memory, one and a batch."""
+    rows = []
+    for kind, dtype in ((kind, dtype) for kind in KINDS for dtype in (torch.float32, torch.float16)):
+        bags = [slide(kind, patches, seed)[0].to("cuda", dtype) for seed in range(BATCH)]
+        prototypes = slide(kind, patches)[1].cuda()
+        stacked, ragged = torch.stack(bags), Ragged(torch.cat(bags), (patches,) * BATCH)
+        truth = exact(bags[0], prototypes, 10)
+        for steps in (1, 10):
+            sides: dict[str, Callable[[], Mixture]] = {
+                "plain": partial(plain, bags[0], prototypes, steps),
+                "ours": partial(ours, bags[0], prototypes, steps),
+                f"plain, {BATCH} at once": partial(plain, stacked, prototypes, steps),
+                f"ours, {BATCH} at once": partial(ours, ragged, prototypes, steps),
+            }
+            ms = {name: _median_ms(call) / (BATCH if "once" in name else 1) for name, call in sides.items()}
+            for name, call in sides.items():
+                found = call()
+                one = Mixture(*(t[0] for t in found)) if "once" in name else found
+                ratio = f"{ms[name.replace('ours', 'plain')] / ms[name]:.2f}x" if "ours" in name else ""
+                rows.append([kind, str(dtype)[6:], steps, name, f"{ms[name]:.3f}", ratio, error(one, truth[steps - 1])])
+    header = ["posteriors", "input", "steps", "", "ms per slide", "plain / ours", "error μ, Σ"]
+    table(f"Kernel: {patches:,} x {DIM}, C = {COMPONENTS}", header, rows)
+
+
+def _median_ms(call: Callable[[], Any], rounds: int = 40) -> float:
+    for _ in range(5):
+        call()
+    found = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        call()
+        last.record()
+        torch.cuda.synchronize()
+        found.append(first.elapsed_time(last))
+    return float(np.median(found))
+
+
+def pinned_rate() -> float:
+    """GB/s from pinned memory to the GPU: what no pipeline can exceed."""
+    here = torch.empty(256 << 20, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty_like(here, device="cuda")
+    return (256 << 20) / _median_ms(lambda: there.copy_(here, non_blocking=True)) / 1e6
+
+
+def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
+    """From files in the page cache to embeddings, by number of processes."""
+    _, prototypes = slide("one-hot", patches)
+    ready, rows, limit = Prototypes(prototypes), [], pinned_rate()
+    with tempfile.TemporaryDirectory() as folder:
+        distinct = write_layouts(Path(folder), min(slides, 12), patches)
+        layouts = {name: _linked(refs, slides) for name, refs in distinct.items()}
+        rates: dict[tuple[str, str], list[float]] = {}
+        for count in processes:
+            with open_executor(count) as pool:
+                for name, refs in layouts.items():
+                    job = partial(plain_slide_on, prototypes=prototypes, device="cuda")
+                    sides = {
+                        "plain": lambda job=job, refs=refs, pool=pool: list(map_slides(job, refs, pool)),
+                        "ours": partial(embed_cohort, refs, ready, work=Work(pool, "cuda")),
+                    }
+                    seconds = interleaved(sides, 2)
+                    for side, spent in seconds.items():
+                        rates.setdefault((name, side), []).append(slides / spent)
+        for (name, side), found in rates.items():
+            size = patches * DIM * (2 if "float16" in name and side == "ours" else 4)
+            possible = limit * 1e9 / size
+            rows.append([name, side, *(f"{r:.0f}" for r in found), f"{max(found) / possible:.0%}"])
+    title = f"From files, slides/s by number of processes; the last column: the best against {limit:.0f} GB/s, pinned memory to the GPU"
+    table(title, ["files", "", *processes, "of the copy's rate"], rows)
+
+
+def _linked(refs: list[BagRef], slides: int) -> list[BagRef]:
+    """More names for the same files: they lie in the page cache once."""
+    folder = refs[0].files[0].parent
+    for number in range(len(refs), slides):
+        file = refs[number % len(refs)].files[0]
+        os.link(file, folder / f"again_{number:03}{file.suffix}")
+    return list(list_bags(folder).refs)
+
+
+def clusters(patches: int, cores: int) -> None:
+    """K-means in memory: the GPU against all cores, the same starts and restarts."""
+    x = torch.cat([slide("soft", 10_000, seed)[0] for seed in range(max(1, patches // 10_000))])
+    torch.set_num_threads(cores)
+    sides = {device: partial(_kmeans, x.to(device)) for device in ("cpu", "cuda")}
+    seconds = interleaved(sides, 1, synchronise=torch.cuda.synchronize)
+    inertia = {device: call() for device, call in sides.items()}
+    rows = [[d, f"{seconds[d]:.2f}", f"{inertia[d]:.6g}", f"{seconds['cpu'] / seconds[d]:.1f}x"] for d in sides]
+    title = f"K-means in memory: {len(x):,} x {DIM}, C = {COMPONENTS}, 3 restarts, at most 20 iterations; the CPU has {cores} cores"
+    table(title, ["device", "s", "inertia", "cpu / this"], rows)
+
+
+def _kmeans(x: Tensor) -> float:
+    return kmeans(x, COMPONENTS, 0, 3, 20)[0].inertia
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("kernel", "files", "kmeans"), help="one part")
+    parser.add_argument("--slides", type=int, default=96)
+    parser.add_argument("--patches", type=int, default=15_000)
+    parser.add_argument("--processes", type=int, nargs="+", default=(1, 4, 8, 14))
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("There is no GPU here.")
+    slides, patches = (4, 300) if options.quick else (options.slides, options.patches)
+    print(machine("h5py", "panther-wsi"))
+    if options.only in (None, "kernel"):
+        kernel(patches)
+    if options.only in (None, "files"):
+        files(slides, patches, tuple(options.processes))
+    if options.only in (None, "kmeans"):
+        clusters(1_000 if options.quick else 200_000, len(os.sched_getaffinity(0)))
+
+
+if __name__ == "__main__":
+    main()
