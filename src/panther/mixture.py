@@ -147,31 +147,34 @@ def _fit_replayed(
     def begin(prototypes: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
         origin, centres, start = _start(prototypes, variance, dtype)
         assign = posterior(_uniform(centres, start), settings.temperature, dtype)
-        return origin, origin.to(dtype), centres, start, assign.linear, assign.bias
+        doubtful = torch.zeros((), dtype=torch.bool, device=centres.device)
+        return origin.to(dtype), assign.linear, assign.bias, origin, centres, start.clone(), doubtful
 
-    def advance(doubtful: Tensor, origin: Tensor, centres: Tensor, start: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
-        found = Statistics(*sums)
-        mixture = _constrained(maximise(found, centres, start, settings.tau), found.mass + settings.tau, settings)
-        doubtful = doubtful | _ill_conditioned(found.mass, mixture)
+    def advance(
+        mass: Tensor, total: Tensor, square: Tensor, score: Tensor,
+        origin: Tensor, centres: Tensor, start: Tensor, doubtful: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        found = Statistics(mass, total, square, score, mass)
+        mixture = _constrained(maximise(found, centres, start, settings.tau), mass + settings.tau, settings)
+        doubtful |= _ill_conditioned(mass, mixture)
+        evidence = score.clone() if step else _log_likelihood(found, _uniform(centres, start))
         if last:
-            return doubtful, *_finished(mixture, origin, dtype)
+            return evidence, *_finished(mixture, origin, dtype)
         assign = posterior(_floored(mixture, start), settings.temperature, dtype)
         assert assign.quadratic is not None
-        return doubtful, assign.linear, assign.bias, assign.quadratic
+        return evidence, assign.linear, assign.bias, assign.quadratic
 
     variance = variance.to(prototypes.device)
-    origin, rounded, centres, start, *entering = replay(begin, (prototypes, variance), ("begin", settings, dtype))
-    doubtful = torch.zeros((), dtype=torch.bool, device=prototypes.device)
+    rounded, *entering = replay(begin, (prototypes, variance), ("begin", settings, dtype))
+    entering, fixed = entering[:2], entering[2:]
     log_likelihood = []
     for step in range(settings.steps):
         last = step == settings.steps - 1
         assign = Logits(entering[0], entering[1], entering[2] if step else None, settings.temperature)
         sums, assignment = accumulate(x, assign, rounded, keep_assignment=keep_assignment and last)
-        first = Mixture(sums.mass, centres, start)  # its variances are what the likelihood of the first step lacks
-        log_likelihood.append(sums.score if step else _log_likelihood(sums, first))
-        state = (doubtful, origin, centres, start, *sums)
-        doubtful, *entering = replay(advance, state, ("advance", last, settings, dtype))
-    if bool(doubtful):
+        evidence, *entering = replay(advance, sums[:4], ("advance", step == 0, last, settings, dtype), fixed)
+        log_likelihood.append(evidence.clone())
+    if bool(fixed[-1]):
         return None
     return MixtureFit(Mixture(*(t.clone() for t in entering)), sums.mass, torch.stack(log_likelihood, -1), assignment)
 

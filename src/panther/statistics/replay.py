@@ -14,34 +14,44 @@ _local = threading.local()  # a graph's memory is its own, so no two threads may
 class _Graph:
     """A function's launches on tensors of given shapes, recorded once."""
 
-    def __init__(self, function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor]) -> None:
-        self._inputs = [torch.empty_like(t, memory_format=torch.contiguous_format).copy_(t) for t in inputs]
+    def __init__(
+        self, function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], fixed: Sequence[Tensor]
+    ) -> None:
+        self._inputs = [t.clone(memory_format=torch.contiguous_format) for t in inputs]
+        self._fixed = fixed  # held: the recording knows their addresses
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # once outside of the recording: libraries set themselves up on their first call
-            function(*self._inputs)
+            function(*self._inputs, *(t.clone() for t in fixed))
         torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # other threads may copy meanwhile
-            self._outputs = tuple(function(*self._inputs))
+            self._outputs = tuple(function(*self._inputs, *fixed))
 
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        torch._foreach_copy_(self._inputs, list(inputs))
+        for own, given in zip(self._inputs, inputs, strict=True):
+            own.copy_(given)
         self._graph.replay()
         return self._outputs
 
 
-def replay(function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], key: Hashable) -> tuple[Tensor, ...]:
-    """Return ``function(*inputs)``; on a GPU by replaying what it launched the first time.
+def replay(
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    key: Hashable,
+    fixed: Sequence[Tensor] = (),
+) -> tuple[Tensor, ...]:
+    """Return ``function(*inputs, *fixed)``; on a GPU by replaying what it launched the first time.
 
     The function must do the same launches for the same ``key`` and shapes, without looking at numbers. What is returned on a
-    GPU is overwritten by the next replay with the same key and shapes in this thread: copy what is to stay.
+    GPU is overwritten by the next replay with the same key and shapes in this thread: copy what is to stay. Such tensors may be
+    handed to another function as ``fixed``: they are not copied, and it may write into them.
     """
     if not inputs[0].is_cuda:
-        return tuple(function(*inputs))
+        return tuple(function(*inputs, *fixed))
     graphs: OrderedDict[Hashable, _Graph] = _local.__dict__.setdefault("graphs", OrderedDict())
-    known = (key, *((t.shape, t.dtype, t.device) for t in inputs))
-    graph = graphs.pop(known, None) or _Graph(function, inputs)
+    known = (key, *((t.shape, t.dtype, t.device) for t in inputs), *(t.data_ptr() for t in fixed))
+    graph = graphs.pop(known, None) or _Graph(function, inputs, fixed)
     graphs[known] = graph
     while len(graphs) > KEPT:
         graphs.popitem(last=False)
