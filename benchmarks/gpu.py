@@ -1,7 +1,7 @@
-"""PANTHER embeddings and K-means on one GPU: slides that are there already, and from files.
+"""PANTHER embeddings on one GPU: slides that are there already, and from files.
 
     python benchmarks/gpu.py                    # about 4 minutes on a machine with a GPU, 8 GB of temporary files
-    python benchmarks/gpu.py --only kernel      # or: files, kmeans
+    python benchmarks/gpu.py --only kernel      # or: files
     python benchmarks/gpu.py --quick            # does it run? seconds; its figures mean nothing
 
 *plain* makes the published passes and no more (`_passes.plain`), a batch as the published code has it, (B, N, d), here without padding. *ours* takes
@@ -19,25 +19,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from _harness import interleaved, machine, table
 from _passes import COMPONENTS, DIM, KINDS, error, exact, ours, plain, plain_slide_on, slide
 from embed import write_layouts
 from panther.aggregators import embed_cohort
 from panther.execution import Work, map_slides, open_executor
-from panther.prototypes.kmeans import kmeans
 from panther.storage.bags import BagRef, list_bags
 from panther.types import Mixture, Prototypes, Ragged
 
-BATCH = 16
+BATCH = 64
 
 
 def kernel(patches: int) -> None:
     """Slides in the GPU's memory, one and a batch."""
     rows = []
     for kind, dtype in ((kind, dtype) for kind in KINDS for dtype in (torch.float32, torch.float16)):
-        bags = [slide(kind, patches, seed)[0].to("cuda", dtype) for seed in range(BATCH)]
+        bags = [slide(kind, patches, seed)[0].to("cuda", dtype) for seed in range(8)] * (BATCH // 8)
         prototypes = slide(kind, patches)[1].cuda()
         stacked, ragged = torch.stack(bags), Ragged(torch.cat(bags), (patches,) * BATCH)
         truth = exact(bags[0], prototypes, 10)
@@ -116,25 +114,9 @@ def _linked(refs: list[BagRef], slides: int) -> list[BagRef]:
     return list(list_bags(folder).refs)
 
 
-def clusters(patches: int, cores: int) -> None:
-    """K-means in memory: the GPU against all cores, the same starts and restarts."""
-    x = torch.cat([slide("soft", 10_000, seed)[0] for seed in range(max(1, patches // 10_000))])
-    torch.set_num_threads(cores)
-    sides = {device: partial(_kmeans, x.to(device)) for device in ("cpu", "cuda")}
-    seconds = interleaved(sides, 1, synchronise=torch.cuda.synchronize)
-    inertia = {device: call() for device, call in sides.items()}
-    rows = [[d, f"{seconds[d]:.2f}", f"{inertia[d]:.6g}", f"{seconds['cpu'] / seconds[d]:.1f}x"] for d in sides]
-    title = f"K-means in memory: {len(x):,} x {DIM}, C = {COMPONENTS}, 3 restarts, at most 20 iterations; the CPU has {cores} cores"
-    table(title, ["device", "s", "inertia", "cpu / this"], rows)
-
-
-def _kmeans(x: Tensor) -> float:
-    return kmeans(x, COMPONENTS, 0, 3, 20)[0].inertia
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("kernel", "files", "kmeans"), help="one part")
+    parser.add_argument("--only", choices=("kernel", "files"), help="one part")
     parser.add_argument("--slides", type=int, default=96)
     parser.add_argument("--patches", type=int, default=15_000)
     parser.add_argument("--processes", type=int, nargs="+", default=(1, 4, 8, 14))
@@ -148,8 +130,6 @@ def main() -> None:
         kernel(patches)
     if options.only in (None, "files"):
         files(slides, patches, tuple(options.processes))
-    if options.only in (None, "kmeans"):
-        clusters(1_000 if options.quick else 200_000, len(os.sched_getaffinity(0)))
 
 
 if __name__ == "__main__":
