@@ -13,7 +13,8 @@ from panther.evaluation.metrics import auroc
 from panther.evaluation.survival_metrics import concordance
 from panther.models.losses import cox
 from panther.models.probe_search import inner_folds, rotate
-from panther.models.probes import cox_loss, fit_cox, fit_logistic, fit_suitable, ridge_cox
+from panther.models.probe_solvers import cox_loss, logistic, ridge_cox
+from panther.models.probes import fit_cox, fit_logistic, fit_suitable
 from panther.models.tasks import fit_task
 
 
@@ -35,7 +36,7 @@ def test_ridge_cox_is_scikit_survivals(d, alpha):
         .coef_
     )
     rotation = rotate(x - x.mean(0))
-    found = rotation.back(ridge_cox(rotation.z, time, event, alpha)[:, None])[:, 0]
+    found = rotation.back(ridge_cox(rotation.z[None], time, event, alpha)[0, :, None])[:, 0]
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
@@ -52,7 +53,7 @@ def test_the_probe_of_one_strength_is_the_ridge_cox_of_that_penalty():
 def test_the_gradient_of_the_cox_loss_is_that_of_the_network_loss():
     _, time, event = survival_data(60, 3)
     eta = np.random.default_rng(1).normal(size=60)
-    value, gradient = cox_loss(eta, time, event)
+    (value,), (gradient,) = cox_loss(eta[None], time, event)
     tensor = torch.tensor(eta, requires_grad=True)
     loss = cox(tensor, torch.tensor(time), torch.tensor(event), "breslow") * event.sum()
     loss.backward()
@@ -72,6 +73,28 @@ def test_logistic_probe_is_scikit_learns_in_the_original_coordinates(n_classes):
     task = fit_task("cross-entropy", Classes(tuple("abc"[:n_classes]), labels))
     found = task.predict(torch.tensor(probe.logits(x)))["probabilities"]
     np.testing.assert_allclose(found, model.predict_proba(x - x.mean(0)), atol=1e-4)
+
+
+@pytest.mark.parametrize("d", [8, 60, 200])  # fewer numbers than samples, as many, more
+@pytest.mark.parametrize("strength", [1e-3, 1.0, 1e3])
+def test_two_classes_reach_the_minimum_that_scikit_learns_newton_method_finds(d, strength):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(3, 60, d)) / np.sqrt(d)
+    labels = (z[0, :, 0] + z[1, :, 0] > 0).astype(int)
+    found = logistic(z, labels, 2, strength)
+    for rows, logits in zip(z, found.logits(z), strict=True):
+        model = LogisticRegression(C=1 / strength, solver="newton-cholesky", max_iter=1000, tol=1e-12).fit(rows, labels)
+        np.testing.assert_allclose(logits[:, 1] - logits[:, 0], model.decision_function(rows), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weightings_that_are_fitted_together_are_those_fitted_alone(n_classes):
+    z = np.random.default_rng(0).normal(size=(4, 30, 50))
+    labels = np.arange(30) % n_classes
+    together = logistic(z, labels, n_classes, 0.1)
+    for number in range(4):
+        alone = logistic(z[number : number + 1], labels, n_classes, 0.1)
+        np.testing.assert_array_equal(alone.beta[0], together.beta[number])
 
 
 def test_inner_cross_validation_finds_the_signal_and_shuffled_labels_fall_to_chance():

@@ -9,11 +9,12 @@ Where an embedding has several statistics (blocks), their Gram matrices add, :ma
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from panther.errors import InputError
+from panther.models.probe_solvers import Coefficients
 
 STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 4))  # of the penalty, relative to the embeddings' variance
 # Chosen by the protocol of docs/decisions/0009: cautious, because a few dozen patients tell little about weights
@@ -49,17 +50,20 @@ class Search:
     seed: int = 0
 
 
-Loss = Callable[
-    [np.ndarray, np.ndarray, float], float
-]  # training rows, test rows, strength -> summed loss of the test rows
+class Solve(Protocol):
+    """Fit weightings z (W, n, r) on some rows with a penalty, from a neighbour's solution where there is one."""
+
+    def __call__(
+        self, z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None
+    ) -> Coefficients: ...
 
 
 class ProbeModel(NamedTuple):
-    """A penalised linear model in coordinates z (n, r)."""
+    """A penalised linear model."""
 
     strata: np.ndarray  # (n,), what inner folds have alike
-    losses: Callable[[np.ndarray], Loss]  # z -> how to judge a penalty on it
-    solve: Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]]  # z, strength -> (r, K), (K,)
+    solve: Solve
+    loss: Callable[[Coefficients, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # model, z, train, test -> (W,)
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class Rotation:
 class _Tried(NamedTuple):
     """One weighting of the blocks with one penalty."""
 
-    shares: np.ndarray  # (B,)
+    weighting: int
     strength: float
     log_weight: float  # unnormalised, of prior and cross-validated likelihood
 
@@ -99,11 +103,12 @@ def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
     blocks = _varying_blocks(centred, search.blocks)
     if len(blocks) < 2:
         rotation = rotate(centred).of_unit_variance()
-        scores = _cross_validated(rotation.z, model, search)
+        z = rotation.z[None]
+        scores = _cross_validated(z, model, search)[0]
         strength = min(scores, key=scores.__getitem__) if scores else float(search.strengths[0])
-        beta, bias = model.solve(rotation.z, strength)
-        weight = rotation.back(beta)
-        return Probe(weight, bias - mean @ weight, strength, scores)
+        found = model.solve(z, np.arange(len(x)), strength)
+        weight = rotation.back(found.beta[0])
+        return Probe(weight, found.bias[0] - mean @ weight, strength, scores)
     return _averaged(centred, mean, blocks, model, search)
 
 
@@ -115,31 +120,49 @@ def _averaged(
     The best weighting alone follows noise; an average of linear models is one linear model as well.
     """
     weightings = block_weightings(len(blocks))
+    if len(search.strengths) == 1:
+        weightings = weightings[:1]  # nothing is cross-validated: equal weights
     weighed = WeighedBlocks(centred, list(blocks.values()))
+    rotations = [weighed.rotation(shares) for shares in weightings]
+    scores = _cross_validated(_stacked(rotations), model, search)
     tried: list[_Tried] = []
-    equal_scores: dict[float, float] = {}
-    for number, shares in enumerate(weightings):
-        scores = _cross_validated(weighed.rotation(shares).z, model, search) or {float(search.strengths[0]): 0.0}
+    for number, own in enumerate(scores):
         prior = EQUAL_PRIOR if number == 0 else (1 - EQUAL_PRIOR) / (len(weightings) - 1)
-        tried += [_Tried(shares, s, np.log(prior) - TEMPER * loss) for s, loss in scores.items()]
-        equal_scores = equal_scores or scores
-        if len(search.strengths) == 1:
-            break  # nothing was cross-validated: equal weights
+        found = own or {float(search.strengths[0]): 0.0}
+        tried += [_Tried(number, s, np.log(prior) - TEMPER * loss) for s, loss in found.items()]
     log_weight = np.array([t.log_weight for t in tried])
     probability = np.exp(log_weight - log_weight.max())
     probability[probability < NEGLIGIBLE * probability.sum()] = 0.0
     probability /= probability.sum()
-    weight, bias = 0.0, 0.0
-    for one, p in zip(tried, probability, strict=True):
-        if p > 0:
-            rotation = weighed.rotation(one.shares)
-            beta, own_bias = model.solve(rotation.z, one.strength)
-            weight, bias = weight + p * rotation.back(beta), bias + p * own_bias
-    shares = probability @ np.array([t.shares for t in tried])
+    weight, bias = _mean_model(rotations, model, tried, probability)
+    shares = probability @ np.array([weightings[t.weighting] for t in tried])
     likeliest = tried[int(probability.argmax())].strength
     named = {name: float(share) for name, share in zip(blocks, shares, strict=True)}
-    assert isinstance(weight, np.ndarray)
-    return Probe(weight, bias - mean @ weight, likeliest, equal_scores, named)
+    return Probe(weight, bias - mean @ weight, likeliest, scores[0] or {likeliest: 0.0}, named)
+
+
+def _mean_model(
+    rotations: list["Rotation"], model: ProbeModel, tried: list[_Tried], probability: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (D, K) and intercepts (K,), averaged; one product over D for each weighting."""
+    weight, bias = np.zeros(1), np.zeros(1)
+    every = np.arange(len(model.strata))
+    for number, rotation in enumerate(rotations):
+        own = [(t, p) for t, p in zip(tried, probability, strict=True) if t.weighting == number and p > 0]
+        if not own:
+            continue
+        beta = np.zeros(1)
+        for one, p in own:
+            found = model.solve(rotation.z[None], every, one.strength)
+            beta, bias = beta + p * found.beta[0], bias + p * found.bias[0]
+        weight = weight + rotation.back(beta)
+    return weight, bias
+
+
+def _stacked(rotations: list["Rotation"]) -> np.ndarray:
+    """Coordinates (W, n, r), those of fewer filled up with zeros, which change nothing."""
+    width = max(rotation.z.shape[1] for rotation in rotations)
+    return np.stack([np.pad(r.z, ((0, 0), (0, width - r.z.shape[1]))) for r in rotations])
 
 
 def block_weightings(count: int) -> list[np.ndarray]:
@@ -203,19 +226,35 @@ def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str,
     return {name: columns for name, columns in found.items() if np.any(centred[:, columns])}
 
 
-def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> dict[float, float]:
-    """Summed loss over inner folds, from strong to weak penalties until two in a row were worse; one strength needs no scores."""
+def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[dict[float, float]]:
+    """Of each weighting (W, n, r): summed loss over inner folds, from strong to weak penalties until two in a row were worse.
+
+    One strength needs no scores. Every model starts from that of the stronger penalty.
+    """
+    scores: list[dict[float, float]] = [{} for _ in z]
     if len(search.strengths) == 1:
-        return {}
+        return scores
     parts = inner_folds(model.strata, search.folds, search.groups, search.seed)
-    every, loss = np.arange(len(model.strata)), model.losses(z)
-    scores: dict[float, float] = {}
-    for strength in sorted(search.strengths, reverse=True):
-        if len(scores) > 2 and min(list(scores.values())[-2:]) > min(scores.values()):
-            break  # weaker ones only cost time
-        losses = [loss(np.setdiff1d(every, part), part, float(strength)) for part in parts]
-        scores[float(strength)] = float(np.nansum(losses)) if not np.isnan(losses).all() else np.inf
+    starts: list[Coefficients | None] = [None] * len(parts)
+    going = np.arange(len(z))
+    for strength in sorted(map(float, search.strengths), reverse=True):
+        losses = np.empty((len(parts), len(going)))
+        for number, test in enumerate(parts):
+            train = np.setdiff1d(np.arange(len(model.strata)), test)
+            starts[number] = found = model.solve(z[going], train, strength, starts[number])
+            losses[number] = model.loss(found, z[going], train, test)
+        for own, column in zip(going, losses.T, strict=True):
+            scores[own][strength] = float(np.nansum(column)) if not np.isnan(column).all() else np.inf
+        worse = np.array([_only_worse(list(scores[own].values())) for own in going])
+        going, starts = going[~worse], [one and one.take(~worse) for one in starts]
+        if not len(going):
+            break
     return scores
+
+
+def _only_worse(losses: list[float]) -> bool:
+    """Whether weaker penalties only cost time."""
+    return len(losses) > 2 and min(losses[-2:]) > min(losses)
 
 
 def inner_folds(strata: np.ndarray, folds: int, groups: np.ndarray | None, seed: int) -> list[np.ndarray]:
