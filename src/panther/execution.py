@@ -80,13 +80,14 @@ def stream(
     work: Work,
     failures: dict[str, str],
     skipped: set[str] | None = None,
+    ahead: int | None = None,
 ) -> Iterator[tuple[int, R]]:
     """Positions and values of the items that went well, in their order, as they come; the others are written into ``failures``.
 
     An item that was never meant (a file of coordinates among bags) is no failure, unless it was the only one asked for; its name is
-    added to ``skipped``.
+    added to ``skipped``. ``ahead`` as in :func:`map_slides`.
     """
-    for result in work.track(map_slides(function, items, work.executor), what, len(items)):
+    for result in work.track(map_slides(function, items, work.executor, ahead), what, len(items)):
         name = name_of(items[result.index])
         if result.reason is None:
             yield result.index, result.value
@@ -98,20 +99,22 @@ def stream(
 
 
 def map_slides(
-    function: Callable[[T], R], items: Iterable[T], executor: Executor | None = None
+    function: Callable[[T], R], items: Iterable[T], executor: Executor | None = None, ahead: int | None = None
 ) -> Iterator[ItemResult[R]]:
     """Yield the result of each item, in the items' order, whatever the executor.
 
     Every call runs with one torch thread: many slides side by side beat many threads on one slide, and the bytes of a
     result do not depend on who computed it. An item that fails does not stop the others. A bounded number of items is
-    in flight, so memory does not grow with the cohort.
+    in flight, so memory does not grow with the cohort; ``ahead`` bounds it further where results are large, though every core
+    keeps its work.
     """
     if executor is None:
         with _one_thread():
             for index, item in enumerate(items):
                 yield _as_result(index, _attempt(function, item))
         return
-    window = 4 * max(os.cpu_count() or 1, 16)
+    cores = os.cpu_count() or 1
+    window = 4 * max(cores, 16) if ahead is None else min(4 * max(cores, 16), max(ahead, 2 * cores))
     attempt: Any = partial(_attempt, function)
     attempt = SentOnce.of(attempt) if isinstance(executor, GuardedPool) else attempt
     pending: deque[tuple[int, T, Future[Any]]] = deque()
@@ -209,17 +212,19 @@ def _attempt(function: Callable[[T], R], item: T) -> _Result:
     with _one_thread():
         try:
             return _Result(function(item))
-        except InputError as error:
-            return _Result(None, str(error), isinstance(error, NotABagError), traceback.format_exc())
-        except MemoryError:
-            reason = f"{name_of(item)}: memory is too short for it; use fewer `workers=`, or a machine with more."
-            return _Result(None, reason, traceback=traceback.format_exc())
-        except OSError as error:
-            reason = f"{error.filename or name_of(item)}: {error.strerror or error}."
-            return _Result(None, reason, traceback=traceback.format_exc())
         except Exception as error:  # one slide must not stop ten thousand
-            reason = f"{name_of(item)}: unexpected {type(error).__name__}: {error}"
-            return _Result(None, reason, traceback=traceback.format_exc())
+            return _Result(None, reason_of(error, item), isinstance(error, NotABagError), traceback.format_exc())
+
+
+def reason_of(error: Exception, item: Any) -> str:
+    """What went wrong with an item, as a sentence."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"{name_of(item)}: memory is too short for it; use fewer `workers=`, or a machine with more."
+    if isinstance(error, OSError):
+        return f"{error.filename or name_of(item)}: {error.strerror or error}."
+    return f"{name_of(item)}: unexpected {type(error).__name__}: {error}"
 
 
 def name_of(item: Any) -> str:

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from panther.aggregators._base import build
-from panther.aggregators.cohort import embed_sample
+from panther.errors import InputError, not_finite
+from panther.statistics import first_bad_row
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.prototypes import as_prototypes
-from panther.types import Prototypes, SlideEmbedding
+from panther.types import Aggregator, Openable, Prototypes, SlideEmbedding
 
 
 def embed(
@@ -47,3 +50,20 @@ def embed(
     """
     prototypes = as_prototypes(prototypes)
     return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options), with_assignment=with_assignment)
+
+
+def embed_sample(
+    sample: Openable, prototypes: Prototypes, module: Aggregator, *, with_assignment: bool = False
+) -> SlideEmbedding:
+    """Embedding of one bag, checked: NaN raises, naming the row."""
+    bag = prototypes.prepared(sample.open())
+    if len(bag) == 0:
+        raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
+    with torch.no_grad():
+        embedding = module(bag.features, with_assignment=with_assignment)
+    if not bool(torch.isfinite(embedding.vector).all()):
+        bad = first_bad_row(bag.features)
+        if bad is None:
+            raise InputError(f"{bag.source}: features are too large to square in float32; rescale them.")
+        raise not_finite(bag.source, bad)
+    return embedding

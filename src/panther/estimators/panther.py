@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from panther.aggregators import build
-from panther.aggregators.cohort import embed_sample
+from panther.aggregators.embed import embed_sample
 from panther.errors import InputError
 from panther.estimators.old_names import takes_old_names, with_new_names
 from panther.execution import HERE, Work, map_all, open_work

@@ -76,7 +76,7 @@ class RowLog:
         """Keep the block (n, width) that begins at row ``start``, and plain values with it."""
         numbers = np.ascontiguousarray(rows, self._dtype).tobytes()
         try:
-            self._rows.seek(start * self._row_bytes)
+            self._rows.seek(start * self.row_bytes)
             self._rows.write(numbers)
             self._rows.flush()  # a full disk says so here, before the block is counted
             self._log.append([start, len(rows), zlib.crc32(numbers), about])
@@ -91,13 +91,13 @@ class RowLog:
             end += self.done[end].rows
         return end
 
-    def rows(self, wanted: Sequence[int], total: int) -> np.ndarray:
-        """Return the ``wanted`` rows of ``total``; a memory map where these are all and the folder stays."""
+    def rows(self, wanted: Sequence[int], total: int, columns: slice = slice(None)) -> np.ndarray:
+        """Return the ``wanted`` rows of ``total``, of all columns or some; a memory map where these are all and the folder stays."""
         if not len(wanted):
-            return np.empty((0, self._width), self._dtype)
+            return np.empty((0, self._width), self._dtype)[:, columns]
         try:
-            self._rows.truncate(total * self._row_bytes)  # the last rows may have failed
-            matrix = np.memmap(self._path, self._dtype, "r", shape=(total, self._width))
+            self._rows.truncate(total * self.row_bytes)  # the last rows may have failed
+            matrix = np.memmap(self._path, self._dtype, "r", shape=(total, self._width))[:, columns]
         except OSError as error:
             raise self._refused(error) from error
         return matrix if len(wanted) == total and self._temporary is None else np.asarray(matrix[list(wanted)])
@@ -113,7 +113,8 @@ class RowLog:
             remove_working_folder(self._folder)  # nothing to go on from
 
     @property
-    def _row_bytes(self) -> int:
+    def row_bytes(self) -> int:
+        """Size of one row on disk."""
         return self._width * self._dtype.itemsize
 
     def _begin(self, header: str) -> None:
@@ -131,8 +132,8 @@ class RowLog:
             for line in self._log.read():
                 with suppress(ValueError, TypeError, OSError, OverflowError, MemoryError):  # not a line of ours
                     start, count, checksum, about = line
-                    rows.seek(start * self._row_bytes)
-                    if zlib.crc32(rows.read(count * self._row_bytes)) == checksum:
+                    rows.seek(start * self.row_bytes)
+                    if zlib.crc32(rows.read(count * self.row_bytes)) == checksum:
                         done[start] = Block(count, about)
         return done
 

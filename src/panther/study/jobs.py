@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from panther.aggregators import embed_cohort
 from panther.content import hash_of
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
 from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.prototypes import KMeansSettings, fit_bags
+from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.study.cache import load_embeddings, sound_checkpoint
@@ -48,10 +48,6 @@ class StudyJob:
         """Whether all of them are there."""
         return all(path.exists() for path in self.outputs.values())
 
-    def run(self) -> None:
-        """Do the work and write the files."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class PrototypeJob(StudyJob):
@@ -76,8 +72,9 @@ class PrototypeJob(StudyJob):
 
 @dataclass(frozen=True)
 class EmbeddingJob(StudyJob):
-    """Embed everybody on given prototypes."""
+    """Embed everybody on given prototypes; jobs of one encoder are done together (see :mod:`panther.study.stages`)."""
 
+    encoder: str
     bags: tuple[Openable, ...]
     prototypes: Path
     method: Named
@@ -96,9 +93,8 @@ class EmbeddingJob(StudyJob):
         """The matrix."""
         return {"embeddings": self.path}
 
-    def run(self) -> None:
-        """Write the matrix (n, out_dim) and the names of those who could be embedded."""
-        table = embed_cohort(self.bags, load_prototypes(self.prototypes), self.method.name, self.method.options)
+    def write(self, table: EmbeddingTable) -> None:
+        """Write the names of those who could be embedded, then the matrix (n, out_dim)."""
         write_json(self.path.with_suffix(".json"), {"samples": table.samples, "failures": dict(table.failures)})
         write_array(self.path, table.vectors)
 
@@ -157,8 +153,7 @@ def write_predictions(fitted: FittedModel, path: Path) -> None:
     write_arrays(path, arrays)
 
 
-def run_job(job: StudyJob) -> str:
-    """Run a job unless its files are there already; returns where they are."""
+def run_job(job: PrototypeJob | ModelJob) -> None:
+    """Run a job, unless another process has made its files meanwhile."""
     if not job.done:
         job.run()
-    return str(job.path)

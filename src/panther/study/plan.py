@@ -68,7 +68,8 @@ class Plan:
         names = list(self.features[cell.encoder])
         key = cache_key("embeddings", prototypes.path.name, cell.method.key(), self._contents(cell.encoder, names))
         bags = tuple(self.population.bags[cell.encoder][name] for name in names)
-        return EmbeddingJob(bags, prototypes.path, cell.method, self.folder / "cache" / f"embeddings-{key}.npy")
+        path = self.folder / "cache" / f"embeddings-{key}.npy"
+        return EmbeddingJob(cell.encoder, bags, prototypes.path, cell.method, path)
 
     def _model(
         self,

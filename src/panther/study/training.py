@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from panther.errors import InputError
-from panther.execution import HERE, Work, map_slides
+from panther.execution import HERE, Work
 from panther.prototypes.patches import scan_bags
 from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged
 from panther.study.file import Cell, Study
-from panther.study.jobs import StudyJob, run_job
+from panther.study.jobs import StudyJob
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
+from panther.study.stages import STAGES, run_stage
 from panther.types import Openable
 
 
@@ -47,7 +48,7 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     population, features, failures = _gathered(study, store, work)
     readable = study.model_copy(update={"features": {e: f for e, f in study.features.items() if e in features}})
     plan = Plan(readable, population, features, folder)
-    stages: dict[str, dict[Path, StudyJob]] = {"prototypes": {}, "embeddings": {}, "models": {}}
+    stages: dict[str, dict[Path, StudyJob]] = {stage: {} for stage in STAGES}
     trained = []
     for cell in readable.cells():
         for fold in range(len(population.splits)):
@@ -61,7 +62,7 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
     broken: set[Path] = set()
     for stage, todo in stages.items():
-        broken |= _run_stage(stage, list(todo.values()), broken, failures, work)
+        broken |= run_stage(stage, list(todo.values()), broken, failures, work)
     usable = [t for t in trained if t.predictions not in broken]
     if not usable:
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
@@ -127,15 +128,3 @@ def _readable(population: Population, features: Mapping[str, Mapping[str, Featur
         for s in population.splits
     )
     return replace(population, splits=splits)
-
-
-def _run_stage(stage: str, jobs: list[StudyJob], broken: set[Path], failures: dict[str, str], work: Work) -> set[Path]:
-    """Run the jobs of one stage whose inputs exist; returns the paths that will never be."""
-    lost = {job.path for job in jobs if broken & set(job.inputs)}
-    missing = [job for job in jobs if job.path not in lost and not job.done]
-    for result in work.track(map_slides(run_job, missing, work.executor), stage, len(missing)):
-        if result.reason is not None:
-            job = missing[result.index]
-            failures[f"{stage}: {job}"] = f"{job}: {result.reason}"
-            lost.add(job.path)
-    return lost

@@ -1,0 +1,192 @@
+"""Several methods on several prototypes in one walk over the bags: each bag is opened and read once, whatever the grid.
+
+Bags are spread over workers, and the rows of all methods are kept side by side as they come, so that a killed walk goes on where it was.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.aggregators._base import build
+from panther.aggregators.embed import embed_sample
+from panther.content import HashedRows, hash_of
+from panther.errors import InputError
+from panther.execution import Work, reason_of, stream
+from panther.statistics import block_rows
+from panther.storage.bags import Listing
+from panther.storage.embeddings import EmbeddingTable
+from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
+from panther.storage.row_log import Block, RowLog
+from panther.types import Aggregator, Openable, Prototypes, Rows, SlideEmbedding
+from panther.version import __version__
+
+HELD_BYTES = (
+    512 << 20
+)  # a bag up to this size is held while several embedders work on it; a larger one each of them reads by blocks
+WAITING_BYTES = 256 << 20  # rows of finished bags that may wait for a slower one before them
+FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A method with its settings on given prototypes."""
+
+    prototypes: Prototypes
+    method: str = "panther"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _ = self.module  # a setting that makes no sense is refused at once
+
+    @cached_property
+    def module(self) -> Aggregator:
+        """The method as a module."""
+        return build(self.method, self.prototypes, self.options)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What an embedding depends on beside the features."""
+        return {"method": self.method, **self.options, "prototypes": self.prototypes.content_hash()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the module behind: where it is sent to, it is built from the prototypes, which many embedders share."""
+        return {item.name: self.__dict__[item.name] for item in fields(self)}
+
+
+def embed_grid(
+    listing: Listing, embedders: Sequence[Embedder], partial_folder: Path | None, work: Work
+) -> Generator[EmbeddingTable | InputError]:
+    """Yield the table of each embedder, in their order, after one walk over the bags; an error where it could embed none of them.
+
+    Finished rows are kept in ``partial_folder`` until the caller removes it; the vectors of a table may be a memory map of them.
+    """
+    names = [bag.sample for bag in listing.refs]
+    widths = [embedder.module.out_dim for embedder in embedders]
+    key = hash_of([__version__, [embedder.settings for embedder in embedders], names])
+    log = RowLog(partial_folder, key, sum(widths))
+    try:
+        lost, skipped = _walk(listing.refs, embedders, log, work)
+        for number, end in enumerate(accumulate(widths)):
+            found = {name: log.done[i].about for i, name in enumerate(names) if i in log.done and name not in skipped}
+            failures = {name: why for name in names if (why := lost.get(name) or _failure(found.get(name), number))}
+            rows = {name: about for name, about in found.items() if name not in failures}
+            if not rows:
+                first = next(iter(failures.values()), "")
+                yield InputError(f"None of the {len(names)} samples could be embedded. {first}")
+                continue
+            kept = [i for i, name in enumerate(names) if name in rows]
+            vectors = log.rows(kept, len(names), slice(end - widths[number], end))
+            yield _table(embedders[number], number, rows, vectors, {**listing.problems, **failures})
+    finally:
+        log.close()
+
+
+def _walk(
+    bags: Sequence[Openable], embedders: Sequence[Embedder], log: RowLog, work: Work
+) -> tuple[dict[str, str], set[str]]:
+    """Fill the log; returns a sentence for each bag that no embedder could embed, and the names of those that are no bags."""
+    failures: dict[str, str] = {}
+    skipped: set[str] = set()
+    function = partial(_embed_one, embedders=embedders, device=work.device)
+    jobs = [(bag, _fingerprint(log.done.get(index))) for index, bag in enumerate(bags)]
+    ahead = WAITING_BYTES // log.row_bytes
+    for index, row in stream(function, jobs, "embedding", work, failures, skipped, ahead=ahead):
+        if row is not None:
+            vector, about = row
+            log.add(index, vector[None], about)
+    return failures, skipped
+
+
+def _embed_one(
+    job: tuple[Openable, Fingerprint | None], *, embedders: Sequence[Embedder], device: str
+) -> tuple[np.ndarray, dict[str, Any]] | None:
+    """Vectors of one bag side by side, and what is kept beside them; None where an earlier run has finished these very features."""
+    ref, done = job
+    if done is not None and done.holds_for(ref.files):
+        return None
+    stamp = stamp_of(ref.files)
+    bag = ref.open()
+    if done is not None and bag.fingerprint() == done.content:  # touched, but the same
+        return None
+    features = HashedRows(bag.features)  # hashed as they are read
+    shared = len(embedders) > 1 and len(bag) * bag.dim * bag.features.dtype.itemsize <= HELD_BYTES
+    bag = replace(bag, features=_in_memory(features, device) if shared else features)
+    vectors, each, errors = [], [], []
+    for embedder in embedders:
+        try:
+            embedding = embed_sample(bag, embedder.prototypes, embedder.module.to(device))
+            vectors.append(embedding.vector.cpu().numpy())
+            each.append(_summary(embedding))
+        except Exception as error:  # the other embedders go on
+            vectors.append(np.full(embedder.module.out_dim, np.nan, np.float32))
+            each.append({FAILED: reason_of(error, ref)})
+            errors.append(error)
+    if len(errors) == len(embedders):
+        raise errors[0]
+    about = {"fingerprint": features.digest(), "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
+    return np.concatenate(vectors), {**about, "each": each}
+
+
+def _in_memory(rows: Rows, device: str) -> Tensor:
+    """All rows (N, d) as stored, out of their file."""
+    held = torch.empty(tuple(rows.shape), dtype=rows.dtype, device=device)
+    step = block_rows(int(rows.shape[1]), rows.dtype.itemsize, "cpu")
+    for start in range(0, len(held), step):
+        held[start : start + step] = rows[start : start + step]
+    return held
+
+
+def _fingerprint(done: Block | None) -> Fingerprint | None:
+    """Which features an earlier run has finished for all embedders, and how their files were then."""
+    if done is None or any(FAILED in about for about in done.about["each"]):
+        return None
+    return Fingerprint.from_plain(done.about.get("fingerprint"), done.about.get("stamp"))
+
+
+def _failure(about: Mapping[str, Any] | None, number: int) -> str | None:
+    """Why this embedder could not embed a bag that others could."""
+    return None if about is None else about["each"][number].get(FAILED)
+
+
+def _table(
+    embedder: Embedder,
+    number: int,
+    rows: Mapping[str, Mapping[str, Any]],
+    vectors: np.ndarray,
+    failures: Mapping[str, str],
+) -> EmbeddingTable:
+    """Vectors of one embedder with what was kept beside them."""
+    each = [{"n_patches": about["n_patches"], **about["each"][number]} for about in rows.values()]
+    weights = np.array([row.pop("weights") for row in each]) if "weights" in each[0] else None
+    return EmbeddingTable(
+        list(rows),
+        vectors,
+        {column: [row[column] for row in each] for column in each[0]},
+        weights,
+        embedder.module.columns(),
+        embedder.prototypes,
+        embedder.settings,
+        failures,
+        contents={name: about["fingerprint"] for name, about in rows.items()},
+    )
+
+
+def _summary(embedding: SlideEmbedding) -> dict[str, Any]:
+    """Plain numbers worth a column of the table."""
+    about: dict[str, Any] = {}
+    for name, value in embedding.aux.items():
+        if name == "mass":
+            about["absent_prototypes"] = int((value < 1).sum())
+        elif name == "weights":
+            about["weights"] = value.tolist()
+        else:
+            last = value.reshape(-1)[-1] if isinstance(value, torch.Tensor) else value  # of the last EM step
+            about[name] = float(last)
+    return about

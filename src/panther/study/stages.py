@@ -1,0 +1,101 @@
+"""How the jobs of a study are run, stage by stage. Jobs that read the same bags walk over them together, so that a bag is read as often
+for a large grid as for a small one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from panther.aggregators.grid import Embedder, embed_grid
+from panther.content import hash_of
+from panther.errors import InputError
+from panther.execution import Work, map_slides
+from panther.storage.bags import Listing
+from panther.storage.embeddings import EmbeddingTable
+from panther.storage.files import read_json, write_json
+from panther.storage.prototypes import load_prototypes
+from panther.storage.working import remove_working_folder
+from panther.study.jobs import EmbeddingJob, StudyJob, run_job
+
+Outcome = tuple[StudyJob, str | None]  # a job, and why its files cannot be made
+
+
+def run_stage(
+    stage: str, jobs: Sequence[StudyJob], broken: set[Path], failures: dict[str, str], work: Work
+) -> set[Path]:
+    """Run the jobs of one stage whose inputs exist and whose files do not; returns the paths that will never be."""
+    lost = {job.path for job in jobs if broken & set(job.inputs)}
+    for job, reason in STAGES[stage]([job for job in jobs if job.path not in lost], work):
+        if reason is not None:
+            failures[f"{stage}: {job}"] = f"{job}: {reason}"
+            lost.add(job.path)
+    return lost
+
+
+def _models(jobs: Sequence[Any], work: Work) -> Iterator[Outcome]:
+    return _one_by_one(jobs, "models", work)
+
+
+def _prototypes(jobs: Sequence[Any], work: Work) -> Iterator[Outcome]:
+    return _one_by_one(jobs, "prototypes", work)
+
+
+def _one_by_one(jobs: Sequence[Any], what: str, work: Work) -> Iterator[Outcome]:
+    missing = [job for job in jobs if not job.done]
+    for result in work.track(map_slides(run_job, missing, work.executor), what, len(missing)):
+        yield missing[result.index], result.reason
+
+
+def _embeddings(jobs: Sequence[Any], work: Work) -> Iterator[Outcome]:
+    """All embeddings of an encoder from one walk over its bags."""
+    for encoder in dict.fromkeys(job.encoder for job in jobs):
+        yield from _embed_together([job for job in jobs if job.encoder == encoder], work)
+
+
+def _embed_together(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Outcome]:
+    """One walk; its rows stay in the cache until all files are written."""
+    rows = jobs[0].path.parent / f"unfinished-{hash_of(jobs[0].encoder)[:8]}"
+    members = rows.with_suffix(".json")
+    embedders: dict[str, Embedder] = {}
+    load = cache(load_prototypes)  # once for all methods on them
+    for job in _of_one_walk(jobs, members):
+        try:
+            embedders[job.path.name] = Embedder(load(job.prototypes), job.method.name, job.method.options)
+        except InputError as error:
+            yield job, str(error)
+    walking = [job for job in jobs if job.path.name in embedders]
+    if not walking:
+        return
+    write_json(members, list(embedders))
+    listing = Listing(walking[0].bags, {})
+    with closing(embed_grid(listing, list(embedders.values()), rows, replace(work, device="cpu"))) as tables:
+        for job, table in zip(walking, tables, strict=True):
+            if isinstance(table, EmbeddingTable):
+                job.write(table)
+                yield job, None
+            else:
+                yield job, str(table)
+    remove_working_folder(rows)
+    members.unlink(missing_ok=True)
+
+
+def _of_one_walk(jobs: Sequence[EmbeddingJob], members: Path) -> list[EmbeddingJob]:
+    """Jobs without a file; those of a killed walk that had all of them, where there is one: then its rows are taken up."""
+    missing = [job for job in jobs if not job.done]
+    begun: set[str] = set()
+    with suppress(OSError, ValueError, TypeError):
+        begun = set(read_json(members))
+    names = {job.path.name for job in jobs}
+    if missing and {job.path.name for job in missing} <= begun <= names:
+        return [job for job in jobs if job.path.name in begun]
+    return missing
+
+
+STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Outcome]]] = {
+    "prototypes": _prototypes,
+    "embeddings": _embeddings,
+    "models": _models,
+}
