@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from panther.aggregators.grid import Embedder, embed_grid
+from panther.errors import value_of
 from panther.execution import HERE, Work, open_work
 from panther.storage.bags import BagsLike, Listing, as_bags
 from panther.storage.embeddings import EmbeddingTable
@@ -69,6 +70,4 @@ def embed_cohort(
 
 def _embedded(listing: Listing, embedder: Embedder, partial_folder: Path | None, work: Work) -> EmbeddingTable:
     (table,) = embed_grid(listing, [embedder], partial_folder, work)
-    if not isinstance(table, EmbeddingTable):
-        raise table
-    return table
+    return value_of(table)

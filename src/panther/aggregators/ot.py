@@ -7,6 +7,7 @@ The solution is a softmax, :math:`P_{nc} = \frac1N \mathrm{softmax}_c((g_c - |z_
 weights are replaced by potentials g that make every prototype equally heavy.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_dtype, squared_distances
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
-ABSORB = 50.0  # scalings beyond exp(+-50) are moved into the potentials, where they cannot overflow
+LARGE = math.exp(50)  # scalings beyond it, or its inverse, are moved into the potentials, where they cannot overflow
 CHECK_EVERY = 10  # iterations between looks at convergence
 
 
@@ -39,14 +40,15 @@ def sinkhorn(cost: Tensor, real: Tensor, iterations: int, tolerance: float) -> T
     column = 1.0 / cost.shape[-1]  # b
     potentials = cost.new_zeros(*cost.shape[:-2], cost.shape[-1])
     kernel, scaling = _kernel(cost, potentials, real), torch.ones_like(potentials)
+    tiny = torch.finfo(cost.dtype).tiny
     for done in range(1, iterations + 1):
         u = rows / _product(kernel, scaling)
         marginal = scaling * _product(kernel.transpose(-1, -2), u)  # of the plan with exact rows
-        violation = 0.5 * (marginal - column).abs().sum(-1)
-        if done % CHECK_EVERY == 0 and float(violation.max()) < tolerance:
+        if done % CHECK_EVERY == 0 and float((0.5 * (marginal - column).abs().sum(-1)).max()) < tolerance:
             break
-        scaling = scaling * column / marginal.clamp_min(torch.finfo(cost.dtype).tiny)
-        if float(scaling.log().abs().max()) > ABSORB:
+        scaling = scaling * column / marginal.clamp_min(tiny)
+        low, high = scaling.aminmax()
+        if float(low) < 1 / LARGE or float(high) > LARGE:
             potentials, scaling = potentials + scaling.log().clamp(-500, 500), torch.ones_like(scaling)
             kernel = _kernel(cost, potentials, real)
     potentials = potentials + scaling.log()

@@ -14,10 +14,10 @@ from panther.content import hash_of
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
 from panther.models.model_file import save_model
 from panther.models.named import Named
-from panther.prototypes import KMeansSettings, fit_bags
+from panther.prototypes import KMeansSettings
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
-from panther.storage.prototypes import load_prototypes, save_prototypes
+from panther.storage.prototypes import load_prototypes
 from panther.study.cache import load_embeddings, sound_checkpoint
 from panther.types import Openable, PatchSpec
 from panther.version import __version__
@@ -51,8 +51,9 @@ class StudyJob:
 
 @dataclass(frozen=True)
 class PrototypeJob(StudyJob):
-    """Fit prototypes on training bags."""
+    """Fit prototypes on training bags; jobs of one encoder are done together (see :mod:`panther.study.stages`)."""
 
+    encoder: str
     bags: tuple[Openable, ...]
     settings: KMeansSettings
     path: Path
@@ -64,10 +65,6 @@ class PrototypeJob(StudyJob):
     def outputs(self) -> dict[str, Path]:
         """The prototype file."""
         return {"prototypes": self.path}
-
-    def run(self) -> None:
-        """Write the prototype file."""
-        save_prototypes(fit_bags(self.bags, self.settings).prototypes, self.path)
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,7 @@ def write_predictions(fitted: FittedModel, path: Path) -> None:
     write_arrays(path, arrays)
 
 
-def run_job(job: PrototypeJob | ModelJob) -> None:
+def run_job(job: ModelJob) -> None:
     """Run a job, unless another process has made its files meanwhile."""
     if not job.done:
         job.run()

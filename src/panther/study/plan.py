@@ -62,7 +62,8 @@ class Plan:
         settings = self._kmeans(cell)
         key = cache_key("prototypes", asdict(settings), self._contents(cell.encoder, train))
         bags = tuple(self.population.bags[cell.encoder][name] for name in train)
-        return PrototypeJob(bags, settings, self.folder / "cache" / f"prototypes-{key}.safetensors")
+        path = self.folder / "cache" / f"prototypes-{key}.safetensors"
+        return PrototypeJob(cell.encoder, bags, settings, path)
 
     def _embeddings(self, cell: Cell, prototypes: PrototypeJob) -> EmbeddingJob:
         names = list(self.features[cell.encoder])

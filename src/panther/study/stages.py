@@ -13,14 +13,14 @@ from panther.aggregators.grid import Embedder, embed_grid
 from panther.content import hash_of
 from panther.errors import InputError
 from panther.execution import Work, map_slides
+from panther.prototypes import fit_many
 from panther.storage.bags import Listing
-from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import read_json, write_json
-from panther.storage.prototypes import load_prototypes
+from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.storage.working import remove_working_folder
-from panther.study.jobs import EmbeddingJob, StudyJob, run_job
+from panther.study.jobs import EmbeddingJob, ModelJob, PrototypeJob, StudyJob, run_job
 
-Outcome = tuple[StudyJob, str | None]  # a job, and why its files cannot be made
+Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
 
 
 def run_stage(
@@ -29,34 +29,24 @@ def run_stage(
     """Run the jobs of one stage whose inputs exist and whose files do not; returns the paths that will never be."""
     lost = {job.path for job in jobs if broken & set(job.inputs)}
     for job, reason in STAGES[stage]([job for job in jobs if job.path not in lost], work):
-        if reason is not None:
-            failures[f"{stage}: {job}"] = f"{job}: {reason}"
-            lost.add(job.path)
+        failures[f"{stage}: {job}"] = f"{job}: {reason}"
+        lost.add(job.path)
     return lost
 
 
-def _models(jobs: Sequence[Any], work: Work) -> Iterator[Outcome]:
-    return _one_by_one(jobs, "models", work)
-
-
-def _prototypes(jobs: Sequence[Any], work: Work) -> Iterator[Outcome]:
-    return _one_by_one(jobs, "prototypes", work)
-
-
-def _one_by_one(jobs: Sequence[Any], what: str, work: Work) -> Iterator[Outcome]:
+def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:
+    """All K-means of an encoder from the same walks over its bags."""
     missing = [job for job in jobs if not job.done]
-    for result in work.track(map_slides(run_job, missing, work.executor), what, len(missing)):
-        yield missing[result.index], result.reason
+    fitted = fit_many([(job.bags, job.settings) for job in missing], work=work) if missing else []
+    for job, fit in zip(missing, fitted, strict=True):
+        if isinstance(fit, InputError):
+            yield job, str(fit)
+        else:
+            save_prototypes(fit.prototypes, job.path)
 
 
-def _embeddings(jobs: Sequence[Any], work: Work) -> Iterator[Outcome]:
-    """All embeddings of an encoder from one walk over its bags."""
-    for encoder in dict.fromkeys(job.encoder for job in jobs):
-        yield from _embed_together([job for job in jobs if job.encoder == encoder], work)
-
-
-def _embed_together(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Outcome]:
-    """One walk; its rows stay in the cache until all files are written."""
+def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
+    """All embeddings of an encoder from one walk over its bags; its rows stay in the cache until all files are written."""
     rows = jobs[0].path.parent / f"unfinished-{hash_of(jobs[0].encoder)[:8]}"
     members = rows.with_suffix(".json")
     embedders: dict[str, Embedder] = {}
@@ -67,17 +57,15 @@ def _embed_together(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Outcom
         except InputError as error:
             yield job, str(error)
     walking = [job for job in jobs if job.path.name in embedders]
-    if not walking:
-        return
-    write_json(members, list(embedders))
-    listing = Listing(walking[0].bags, {})
-    with closing(embed_grid(listing, list(embedders.values()), rows, replace(work, device="cpu"))) as tables:
-        for job, table in zip(walking, tables, strict=True):
-            if isinstance(table, EmbeddingTable):
-                job.write(table)
-                yield job, None
-            else:
-                yield job, str(table)
+    if walking:
+        write_json(members, list(embedders))
+        listing = Listing(walking[0].bags, {})
+        with closing(embed_grid(listing, list(embedders.values()), rows, work)) as tables:
+            for job, table in zip(walking, tables, strict=True):
+                if isinstance(table, InputError):
+                    yield job, str(table)
+                elif not job.done:
+                    job.write(table)
     remove_working_folder(rows)
     members.unlink(missing_ok=True)
 
@@ -94,8 +82,25 @@ def _of_one_walk(jobs: Sequence[EmbeddingJob], members: Path) -> list[EmbeddingJ
     return missing
 
 
-STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Outcome]]] = {
-    "prototypes": _prototypes,
-    "embeddings": _embeddings,
+def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
+    """Each by itself, side by side."""
+    missing = [job for job in jobs if not job.done]
+    for result in work.track(map_slides(run_job, missing, work.executor), "models", len(missing)):
+        if result.reason is not None:
+            yield missing[result.index], result.reason
+
+
+def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Callable[..., Iterator[Failure]]:
+    def each(jobs: Sequence[Any], work: Work) -> Iterator[Failure]:
+        for encoder in dict.fromkeys(job.encoder for job in jobs):
+            # on the CPU: a study's numbers are the same wherever it runs
+            yield from run([job for job in jobs if job.encoder == encoder], replace(work, device="cpu"))
+
+    return each
+
+
+STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Failure]]] = {
+    "prototypes": _by_encoder(_prototypes),
+    "embeddings": _by_encoder(_embeddings),
     "models": _models,
 }

@@ -1,0 +1,126 @@
+"""Several methods on several prototypes from one walk: the bytes of one walk each, and one read per bag."""
+
+import numpy as np
+import pytest
+import torch
+
+from panther.aggregators import aggregators, embed_cohort, grid
+from panther.aggregators.grid import Embedder, embed_grid
+from panther.errors import InputError
+from panther.execution import HERE, Work, open_work
+from panther.storage import fingerprints
+from panther.storage.bags import as_bags, list_bags
+from panther.storage.embeddings import EmbeddingTable
+from panther.types import Projection, Prototypes
+from reading import CountedRef, Counts
+
+DIM = 6
+RNG = np.random.default_rng(0)
+
+
+def prototypes(seed, normalise=False):
+    centroids = torch.randn(3, DIM, generator=torch.Generator().manual_seed(seed))
+    return Prototypes(centroids, torch.ones(DIM), projection=Projection(normalise=normalise))
+
+
+EMBEDDERS = [
+    Embedder(on, entry.name, options)
+    for on in (prototypes(0), prototypes(1, normalise=True))
+    for entry in aggregators
+    for options in entry.metadata.variants[:2]
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", 0.0)
+    (tmp_path / "feats").mkdir()
+    for number in range(4):
+        np.save(tmp_path / f"feats/s{number}.npy", RNG.normal(size=(40 + number, DIM)).astype("f2"))
+    return tmp_path / "feats"
+
+
+def tables_of(listing, embedders=EMBEDDERS, partial=None, work=HERE):
+    return list(embed_grid(as_bags(listing), embedders, partial, work))
+
+
+def assert_same(table, alone):
+    assert table.samples == alone.samples
+    assert table.observations == alone.observations
+    assert table.failures == alone.failures
+    assert table.contents == alone.contents
+    np.testing.assert_array_equal(table.vectors, alone.vectors)
+    np.testing.assert_array_equal(table.weights, alone.weights)
+
+
+@pytest.mark.parametrize("held_bytes", [grid.HELD_BYTES, 0], ids=["held", "read by blocks"])
+def test_a_walk_for_all_gives_the_bytes_of_a_walk_for_each(folder, held_bytes, monkeypatch):
+    monkeypatch.setattr(grid, "HELD_BYTES", held_bytes)
+    for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):
+        assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, embedder.options))
+
+
+def test_workers_give_the_same_bytes(folder):
+    with open_work(1) as work:
+        for here, there in zip(tables_of(folder), tables_of(folder, work=work), strict=True):
+            assert_same(here, there)
+
+
+def test_a_bag_is_opened_and_read_once_whatever_the_grid(folder):
+    counts = Counts()
+    tables_of([CountedRef(ref.files[0], counts) for ref in list_bags(folder).refs])
+    assert counts.opened == ["s0", "s1", "s2", "s3"]
+    assert counts.bytes == sum(40 + number for number in range(4)) * DIM * 2
+
+
+def test_a_killed_walk_goes_on_where_it_was(folder, tmp_path):
+    counts = Counts()
+    refs = [CountedRef(ref.files[0], counts) for ref in list_bags(folder).refs]
+
+    def killed(items, what, total):
+        for number, item in enumerate(items):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        tables_of(refs, partial=tmp_path / "partial", work=Work(track=killed))
+    counts.opened.clear()
+    resumed = tables_of(refs, partial=tmp_path / "partial")
+    assert counts.opened == ["s2", "s3"]  # the third was read but not kept
+    for table, whole in zip(resumed, tables_of(folder), strict=True):
+        assert_same(table, whole)
+    tables_of(refs, EMBEDDERS[:1], tmp_path / "partial")  # rows of another grid are not taken for these
+    assert counts.opened[2:] == ["s0", "s1", "s2", "s3"]
+
+
+def test_a_bag_fails_for_those_who_cannot_embed_it_and_for_them_alone(folder):
+    np.save(folder / "s1.npy", np.full((5, DIM), 1e30, "f4"))  # its square is beyond float32
+    np.save(folder / "s2.npy", np.full((5, DIM), np.nan, "f4"))
+    np.save(folder / "s3.npy", np.empty((0, DIM), "f4"))
+    kept = {}
+    for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):
+        assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, embedder.options))
+        assert list(table.failures)[-1] == "s3"
+        kept.setdefault(embedder.method, table.samples)
+    assert kept["panther"] == ["s0"]
+    assert kept["deepsets"] == ["s0", "s1"]
+
+
+def test_a_bag_that_failed_for_some_is_tried_again(folder, tmp_path):
+    np.save(folder / "s1.npy", np.full((5, DIM), 1e30, "f4"))
+    counts = Counts()
+    refs = [CountedRef(ref.files[0], counts) for ref in list_bags(folder).refs]
+    for _ in range(2):
+        tables_of(refs, partial=tmp_path / "partial")
+    assert counts.opened == ["s0", "s1", "s2", "s3", "s1"]
+
+
+def test_an_embedder_without_a_single_bag_does_not_stop_the_others(folder):
+    other = Prototypes(torch.randn(3, DIM + 1))
+    good, bad = tables_of(folder, [Embedder(prototypes(0)), Embedder(other)])
+    assert isinstance(good, EmbeddingTable)
+    assert isinstance(bad, InputError)
+    with pytest.raises(InputError) as alone:
+        embed_cohort(folder, other)
+    assert str(bad) == str(alone.value)

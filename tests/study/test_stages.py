@@ -1,0 +1,97 @@
+"""A study reads each bag a constant number of times, whatever its grid, and a killed walk goes on where it was."""
+
+import numpy as np
+import pytest
+import yaml
+
+from panther.aggregators import embed_cohort
+from panther.storage import fingerprints
+from panther.storage.bags import BagRef
+from panther.storage.prototypes import load_prototypes
+from panther.study.cache import load_embeddings
+from panther.study.file import load_study
+from panther.study.jobs import EmbeddingJob
+from panther.study.training import train_all
+from reading import Counts, counted
+from study.generated import generate
+
+STUDY = {
+    "name": "walks",
+    "table": "table.csv",
+    "features": {"npy": "features"},
+    "task": {"label": "subtype"},
+    "splits": {"scheme": "kfold", "k": 2, "seed": 0},
+    "methods": ["deepsets"],
+    "heads": ["probe"],
+    "n_prototypes": [2],
+    "seeds": [1],
+    "prototypes": {"restarts": 1, "passes": 1, "sample": 100},
+}
+GRID = {"methods": ["panther", "ot", "h2t", "protocounts"], "n_prototypes": [2, 3], "seeds": [1, 2]}
+
+
+@pytest.fixture
+def counts(tmp_path, monkeypatch):
+    """What a study in `tmp_path` reads, in files that are old enough to be known by their times."""
+    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", 0.0)
+    generate(tmp_path, patients=12, patches=20)
+    counts, opened = Counts(), BagRef.open
+    monkeypatch.setattr(BagRef, "open", lambda ref: counted(opened(ref), counts))
+    return counts
+
+
+def study_in(folder, **changes):
+    (folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, **changes}))
+    return load_study(folder / "study.yaml")
+
+
+def test_a_grid_of_32_embeddings_opens_and_reads_no_more_than_one_of_two(counts, tmp_path):
+    train_all(study_in(tmp_path), tmp_path / "small")
+    opened, read = len(counts.opened), counts.bytes
+    counts.opened.clear()
+    counts.bytes = 0
+    run = train_all(study_in(tmp_path, **GRID), tmp_path / "grid")
+    assert len({trained.embeddings for trained in run.trained}) == 32
+    assert len(counts.opened) == opened
+    samples = 16 * 100 * 12 * 4  # what the two seeds sample for K-means in two folds is read for each of them
+    assert counts.bytes <= read + samples
+
+
+def test_the_files_are_those_of_one_walk_for_each(counts, tmp_path):
+    np.save(tmp_path / "features/P001-0.npy", np.full((5, 12), 1e30, "f4"))  # some methods cannot embed it
+    run = train_all(study_in(tmp_path, **GRID), tmp_path / "out")
+    failed = set()
+    for trained in {t.embeddings: t for t in run.trained}.values():
+        method = trained.cell.method
+        bags = [run.population.bags["npy"][name] for name in run.population.ids]
+        alone = embed_cohort(bags, load_prototypes(trained.prototypes), method.name, method.options)
+        vectors, samples = load_embeddings(trained.embeddings)
+        assert samples == alone.samples
+        np.testing.assert_array_equal(vectors, alone.vectors)
+        failed.add(len(alone.failures))
+    assert failed == {0, 1}
+    assert not list((tmp_path / "out/cache").glob("unfinished*"))
+
+
+def test_killed_while_the_files_are_written_it_reads_nothing_again(counts, tmp_path, monkeypatch):
+    study, write = study_in(tmp_path, **GRID), EmbeddingJob.write
+
+    def killed(job, table):
+        if len(list((tmp_path / "out/cache").glob("embeddings-*.npy"))) == 5:
+            raise KeyboardInterrupt
+        write(job, table)
+
+    monkeypatch.setattr(EmbeddingJob, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train_all(study, tmp_path / "out")
+    monkeypatch.setattr(EmbeddingJob, "write", write)
+    counts.opened.clear()
+    counts.bytes = 0
+    run = train_all(study, tmp_path / "out")
+    assert counts.bytes == 0
+    assert len(counts.opened) == len(run.population.ids)  # each was looked at
+    whole = train_all(study, tmp_path / "whole")
+    for one, other in zip(run.trained, whole.trained, strict=True):
+        assert one.embeddings.read_bytes() == other.embeddings.read_bytes()
+        assert one.model.read_bytes() == other.model.read_bytes()
+    assert not list((tmp_path / "out/cache").glob("unfinished*"))
