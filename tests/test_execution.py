@@ -18,7 +18,7 @@ import torch
 
 from panther.errors import InputError, NotABagError
 from panther.execution import HERE, Work, collect, map_all, map_slides, open_executor, open_work, stream
-from panther.workers import GuardedPool, process_context, reading
+from panther.workers import GuardedPool, allow_threads, kernel_threads, process_context, reading
 
 
 def square(n: int) -> int:
@@ -124,6 +124,24 @@ def test_every_call_has_one_thread_and_the_caller_keeps_his():
     assert torch.get_num_threads() == 2
     with open_executor(2) as executor:
         assert {o.value for o in map_slides(threads, range(4), executor)} == {1}
+
+
+def threads_of_kernels(_: int) -> int:
+    return kernel_threads()
+
+
+def test_kernels_whose_bytes_do_not_depend_on_threads_have_those_that_are_idle():
+    with open_executor(2) as pool:
+        assert [r.value for r in map_slides(threads_of_kernels, [0], pool)] == [2]
+        assert [r.value for r in map_slides(threads_of_kernels, range(3), pool)] == [1, 1, 1]
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert [r.value for r in map_slides(threads_of_kernels, range(2))] == [3, 3]
+        with allow_threads(2):
+            assert [r.value for r in map_slides(threads_of_kernels, range(2))] == [2, 2]
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_only_a_bounded_number_of_items_is_in_flight():

@@ -7,7 +7,7 @@ import logging
 import os
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from panther.errors import InputError, NotABagError
-from panther.workers import GuardedPool, SentOnce, TaskLostError, process_context
+from panther.workers import GuardedPool, SentOnce, TaskLostError, allow_threads, kernel_threads, process_context
 
 logger = logging.getLogger(__name__)
 
@@ -104,19 +104,23 @@ def map_slides(
     """Yield the result of each item, in the items' order, whatever the executor.
 
     Every call runs with one torch thread: many slides side by side beat many threads on one slide, and the bytes of a
-    result do not depend on who computed it. An item that fails does not stop the others. A bounded number of items is
-    in flight, so memory does not grow with the cohort; ``ahead`` bounds it further where results are large, though every core
-    keeps its work.
+    result do not depend on who computed it. Where there are fewer slides than workers, or this process is the only one, the
+    compiled kernel, whose bytes do not depend on threads, has those that are idle. An item that fails does not stop the
+    others. A bounded number of items is in flight, so memory does not grow with the cohort; ``ahead`` bounds it further where
+    results are large, though every core keeps its work.
     """
     if executor is None:
+        threads = kernel_threads()
         with _one_thread():
             for index, item in enumerate(items):
-                yield _as_result(index, _attempt(function, item))
+                yield _as_result(index, _attempt(function, item, threads))
         return
     cores = os.cpu_count() or 1
     window = 4 * max(cores, 16) if ahead is None else min(4 * max(cores, 16), max(ahead, 2 * cores))
     attempt: Any = partial(_attempt, function)
-    attempt = SentOnce.of(attempt) if isinstance(executor, GuardedPool) else attempt
+    if isinstance(executor, GuardedPool):
+        count = len(items) if isinstance(items, Sized) and len(items) else executor.workers
+        attempt = SentOnce.of(partial(attempt, threads=max(1, executor.workers // count)))
     pending: deque[tuple[int, T, Future[Any]]] = deque()
     try:
         for index, item in enumerate(items):
@@ -208,8 +212,8 @@ class _Result(NamedTuple):
     traceback: str = ""
 
 
-def _attempt(function: Callable[[T], R], item: T) -> _Result:
-    with _one_thread():
+def _attempt(function: Callable[[T], R], item: T, threads: int = 1) -> _Result:
+    with _one_thread(), allow_threads(threads):
         try:
             return _Result(function(item))
         except Exception as error:  # one slide must not stop ten thousand

@@ -15,6 +15,7 @@ from panther.statistics.assign import NEGLIGIBLE, Logits
 from panther.statistics.blocks import blocks
 from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
+from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
 INTERFACE = 1  # of compiled_kernel.c: a library of another number is not used
@@ -138,7 +139,7 @@ class _Walk:
         return wide.view(dim, panels, self._lanes).transpose(0, 1).contiguous()
 
     def over(self, x: Rows, out: Tensor | None) -> None:
-        """Compute slice by slice, on as many threads as torch has; slices are read one after the other."""
+        """Compute slice by slice, on as many threads as are allowed; slices are read one after the other."""
         source = _numbered(x, self._origin)
         first = next(source)
         slices = -(-int(x.shape[0]) // len(first[2]))
@@ -160,7 +161,7 @@ class _Walk:
                     self._failure = error
                     self._turn.notify_all()
 
-        others = [threading.Thread(target=work) for _ in range(min(torch.get_num_threads(), slices) - 1)]
+        others = [threading.Thread(target=work) for _ in range(min(kernel_threads(), slices) - 1)]
         for thread in others:
             thread.start()
         work(first)

@@ -5,6 +5,7 @@ are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
 from panther.workers.pool import GuardedPool, SentOnce, process_context
+from panther.workers.threads import allow_threads, kernel_threads
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
 
 __all__ = [
@@ -12,7 +13,9 @@ __all__ = [
     "GuardedPool",
     "SentOnce",
     "TaskLostError",
+    "allow_threads",
     "begin_worker",
+    "kernel_threads",
     "process_context",
     "read_limit",
     "reading",

@@ -1,0 +1,27 @@
+"""How many threads a kernel may use whose bytes do not depend on their number; torch's own threads are another matter."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_allowed: ContextVar[int | None] = ContextVar("kernel_threads", default=None)
+
+
+def kernel_threads() -> int:
+    """Threads for one walk over a bag: what was allowed, else as many as torch has."""
+    allowed = _allowed.get()
+    if allowed is not None:
+        return allowed
+    import torch  # here, because a worker that reads slides needs none
+
+    return torch.get_num_threads()
+
+
+@contextmanager
+def allow_threads(count: int) -> Iterator[None]:
+    """Let kernels that are called inside use so many threads."""
+    token = _allowed.set(count)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
