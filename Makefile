@@ -55,7 +55,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	for script in embed kmeans aggregators learning scaling study mil slides map claims size; do $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in embed huge_slide kmeans aggregators learning scaling study mil slides map claims size; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
