@@ -1,7 +1,9 @@
 """Prototypes against K-means of scikit-learn and faiss: time, inertia, peak memory.
 
-    python benchmarks/kmeans.py             # about 4 minutes; --quick to see that it runs
-    python benchmarks/kmeans.py --memory    # our memory over the size of the cohort
+    python benchmarks/kmeans.py                 # about 4 minutes; --quick to see that it runs
+    python benchmarks/kmeans.py --same          # only the same patches in memory, the same restarts, on every side
+    python benchmarks/kmeans.py --memory        # our memory over the size of the cohort
+    python benchmarks/kmeans.py --device cuda   # our GPU beside our CPU, from memory and from files; needs no peers
 
 First each as it is used on a cohort: ours reads the slides from files, five restarts on a sample and three passes over all patches; the peers
 have all patches in memory, reading them is not on their clock, and start once. Then like for like: the same 20,000 patches in memory, the
@@ -19,10 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import torch
-from sklearn.cluster import KMeans, MiniBatchKMeans
 
 from _harness import machine, peak_extra, table, timed
 from panther.execution import Work, open_executor
@@ -81,20 +81,26 @@ class Cohort:
         return x
 
 
-def by_panther(refs: list[BagRef], pool: Any, seed: int) -> np.ndarray:
-    return fit_bags(refs, KMeansSettings(CLUSTERS, seed), work=Work(pool)).prototypes.centroids.numpy()
+def by_panther(refs: list[BagRef], pool: Any, seed: int, device: str = "cpu") -> np.ndarray:
+    return fit_bags(refs, KMeansSettings(CLUSTERS, seed), work=Work(pool, device)).prototypes.centroids.numpy()
 
 
 def by_sklearn(x: np.ndarray, seed: int, restarts: int = 1) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
     return KMeans(CLUSTERS, n_init=restarts, random_state=seed).fit(x).cluster_centers_
 
 
 def by_mini_batch(x: np.ndarray, seed: int) -> np.ndarray:
     """scikit-learn's own answer to large cohorts, with its defaults."""
+    from sklearn.cluster import MiniBatchKMeans
+
     return MiniBatchKMeans(CLUSTERS, n_init="auto", random_state=seed).fit(x).cluster_centers_
 
 
 def by_faiss(x: np.ndarray, seed: int, restarts: int = 1) -> np.ndarray:
+    import faiss
+
     model = faiss.Kmeans(
         x.shape[1], CLUSTERS, niter=25, nredo=restarts, seed=seed + 1, max_points_per_centroid=len(x)
     )  # its default number of iterations, on all patches
@@ -109,12 +115,10 @@ PEERS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 }
 
 
-def like_for_like(x: np.ndarray, seeds: Sequence[int]) -> list[list[object]]:
+def like_for_like(x: np.ndarray, seeds: Sequence[int], restarts: int = KMeansSettings().restarts) -> list[list[object]]:
     """Rows of one table: the same patches in memory, the same restarts."""
-    settings = KMeansSettings()
-    chosen = np.random.default_rng(0).choice(len(x), min(settings.sample, len(x)), replace=False)
-    part = np.ascontiguousarray(x[np.sort(chosen)])
-    tensor, restarts = torch.from_numpy(part), settings.restarts
+    part = drawn(x)
+    tensor = torch.from_numpy(part)
     sides: dict[str, Callable[[int], np.ndarray]] = {
         "panther": lambda seed: kmeans(tensor, CLUSTERS, seed, restarts)[0].centroids.numpy(),
         "scikit-learn": lambda seed: by_sklearn(part, seed, restarts),
@@ -133,6 +137,40 @@ def like_for_like(x: np.ndarray, seeds: Sequence[int]) -> list[list[object]]:
         ]
         for name in sides
     ]
+
+
+def drawn(x: np.ndarray) -> np.ndarray:
+    """As many of the patches as a fit samples."""
+    chosen = np.random.default_rng(0).choice(len(x), min(KMeansSettings().sample, len(x)), replace=False)
+    return np.ascontiguousarray(x[np.sort(chosen)])
+
+
+def on_gpu(cohort: Cohort, device: str, seeds: Sequence[int]) -> list[list[object]]:
+    """Rows of one table: our GPU beside our CPU."""
+    cohort.write()
+    x = torch.from_numpy(cohort.load())
+    part = torch.from_numpy(drawn(x.numpy()))
+    rows = []
+    with open_executor(len(os.sched_getaffinity(0))) as pool:
+        for what, call in {
+            f"sample of {len(part):,} in memory": lambda seed, where: _solved(part, seed, where),
+            f"all {len(x):,} in memory": lambda seed, where: _solved(x, seed, where),
+            f"{cohort.slides} files": lambda seed, where: by_panther(cohort.refs(), pool, seed, where),
+        }.items():
+            sides = {where: partial(call, where=where) for where in ("cpu", device)}
+            for side in sides.values():
+                side(99)  # warm-up
+            time, _, found, _ = take_turns(sides, x.numpy(), seeds)
+            ratio, above = time["cpu"] / time[device], found[device] / found["cpu"] - 1
+            rows.append(
+                [cohort.dim, what, f"{time['cpu']:.2f}", f"{time[device]:.3f}", f"{ratio:.1f}x", f"{above:+.2%}"]
+            )
+    return rows
+
+
+def _solved(x: torch.Tensor, seed: int, device: str) -> np.ndarray:
+    """Five restarts; the copy to the device is on the clock."""
+    return kmeans(x.to(device), CLUSTERS, seed, KMeansSettings().restarts)[0].centroids.cpu().numpy()
 
 
 def take_turns(
@@ -224,21 +262,46 @@ def memory_by_size() -> None:
     table("Extra MB over the size of the cohort", ["cohort", *(f"{n} x" for n in times)], rows)
 
 
+SAME = ["patches in memory", "", "restarts", "seconds", "time / ours", "inertia above the best peer"]
+
+
+def same_patches(seeds: Sequence[int], patches: int) -> None:
+    """Print the like-for-like table alone, with the default number of restarts and with ten."""
+    rows = []
+    for slides, dim in COHORTS:
+        with tempfile.TemporaryDirectory() as folder:
+            cohort = Cohort(Path(folder), slides, patches, dim)
+            cohort.write()
+            x = drawn(cohort.load())
+        rows += [row for restarts in (5, 10) for row in like_for_like(x, seeds, restarts)]
+    table(f"The same patches, the same restarts, C = {CLUSTERS}, median of {len(seeds)} seeds", SAME, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--same", action="store_true", help="only the same patches in memory, the same restarts")
     parser.add_argument("--memory", action="store_true", help="our memory over the size of the cohort")
+    parser.add_argument("--device", default="cpu", help="a GPU, beside our CPU")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     print(machine("scikit-learn", "faiss-cpu", "panther-wsi"))
+    seeds, patches, same = (range(1), 50, []) if options.quick else (SEEDS, 5_000, [])
     if options.memory:
         memory_by_size()
-        return
-    seeds, patches, same = (range(1), 50, []) if options.quick else (SEEDS, 5_000, [])
-    for slides, dim in COHORTS:
-        with tempfile.TemporaryDirectory() as folder:
-            same += compare(Cohort(Path(folder), slides, patches, dim), seeds)
-    header = ["patches in memory", "", "restarts", "seconds", "time / ours", "inertia above the best peer"]
-    table(f"The same patches, the same restarts, C = {CLUSTERS}, median of {len(seeds)} seeds", header, same)
+    elif options.same:
+        same_patches(seeds, patches)
+    elif options.device != "cpu":
+        rows = []
+        for slides, dim in COHORTS:
+            with tempfile.TemporaryDirectory() as folder:
+                rows += on_gpu(Cohort(Path(folder), slides, patches, dim), options.device, seeds)
+        header = ["d", "patches", "CPU s", f"{options.device} s", "ratio", "inertia above the CPU's"]
+        table(f"Our GPU beside our CPU, C = {CLUSTERS}, 5 restarts, median of {len(seeds)} seeds", header, rows)
+    else:
+        for slides, dim in COHORTS:
+            with tempfile.TemporaryDirectory() as folder:
+                same += compare(Cohort(Path(folder), slides, patches, dim), seeds)
+        table(f"The same patches, the same restarts, C = {CLUSTERS}, median of {len(seeds)} seeds", SAME, same)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from sklearn.cluster import KMeans
 
 from mixture_bags import mixture_bag
 from panther.errors import InputError
-from panther.prototypes.kmeans import kmeans, lloyd, plus_plus
+from panther.prototypes.kmeans import kmeans
+from panther.prototypes.lloyd import lloyd
 from panther.prototypes.sampling import allocate, choose_rows, take
+from panther.prototypes.seeding import energies, plus_plus
 
 
 def inertia(x, centroids):
@@ -31,15 +33,32 @@ def test_inertia_is_as_low_as_scikit_learns(offset):
 def test_lloyd_from_the_same_start_ends_where_scikit_learn_ends():
     x, h = mixture_bag(1500, 8, 6, separation=2.0)
     start = h + 0.5
-    ours = lloyd(x.double(), start.double(), x.double().mean(0), 300)
-    reference = KMeans(6, init=start.numpy(), n_init=1, tol=0, max_iter=300).fit(x.numpy())
-    assert inertia(x, ours.centroids) == pytest.approx(float(reference.inertia_), rel=1e-4)
+    ours = lloyd_from(x.double(), start.double())
+    reference = KMeans(6, init=start.double().numpy(), n_init=1, tol=0, max_iter=300).fit(x.double().numpy())
+    assert ours.inertia == pytest.approx(float(reference.inertia_), rel=1e-9)
+    assert ours.centroids.numpy() == pytest.approx(reference.cluster_centers_, abs=1e-9)
+
+
+@pytest.mark.parametrize(("separation", "offset"), [(0.3, 0.0), (0.3, 300.0), (30.0, 0.0)])
+def test_bounds_skip_no_patch_that_has_a_nearer_centroid(separation, offset):
+    x, _ = mixture_bag(3000, 24, 12, separation=separation, offset=offset)
+    found = lloyd_from(x, x[:12].clone())
+    z, c = x.double() - x.double().mean(0), found.centroids.double() - x.double().mean(0)
+    label = torch.cdist(z, c).argmin(1)
+    means = torch.stack([z[label == k].mean(0) for k in range(12)])
+    assert (means - c).abs().max() < 1e-3 * z.std()  # a fixed point of plain Lloyd, but for rounding
+    assert found.inertia == pytest.approx(inertia(z, c), rel=1e-4)
+
+
+def lloyd_from(x, start, **more):
+    origin = x.mean(0)
+    return lloyd(x, start, origin, energies(x, origin), **more)
 
 
 def test_an_empty_cluster_is_moved_to_where_patches_are():
     x, _ = mixture_bag(400, 4, 3, separation=5.0)
     lost = torch.full((1, 4), 1e4)
-    centroids = lloyd(x, torch.cat([x[:2], lost]), x.mean(0), 50).centroids
+    centroids = lloyd_from(x, torch.cat([x[:2], lost]), max_iterations=50).centroids
     owner = torch.cdist(x, centroids).argmin(1)
     assert len(owner.unique()) == 3
 
@@ -48,8 +67,9 @@ def test_seeds_are_different_patches_and_prefer_far_ones():
     x = torch.cat(
         [torch.zeros(500, 3), torch.full((2, 3), 50.0) + torch.randn(2, 3, generator=torch.Generator().manual_seed(0))]
     )
-    seeds = plus_plus(x, 3, x.mean(0), torch.Generator().manual_seed(1))
-    assert len(torch.unique(seeds, dim=0)) == 3
+    generators = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
+    for seeds in plus_plus(x, 3, x.mean(0), energies(x, x.mean(0)), generators):
+        assert len(torch.unique(seeds, dim=0)) == 3
 
 
 def test_the_same_seed_gives_the_same_bits_and_the_number_of_threads_does_not_matter():

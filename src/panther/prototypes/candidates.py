@@ -8,8 +8,9 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
+from panther.errors import value_of
 from panther.prototypes.compare import match
-from panther.prototypes.kmeans import block_mean, kmeans
+from panther.prototypes.kmeans import KMeansProblem, block_mean, kmeans_many
 from panther.prototypes.reproducibility import FitAgreement, agreement
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import squared_distances
@@ -78,7 +79,7 @@ def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSe
     explained = torch.tensor([f.explained for f in found], dtype=torch.float64)
     back = torch.tensor([f.agreement.come_back for f in found], dtype=torch.float64)
     seen, unseen = (x[half] for half in halvings[0])
-    other_seed = _fit(seen, c, settings.seed + len(found), settings.restarts)
+    (other_seed,) = _fit([seen], c, settings.seed + len(found), settings.restarts)
     candidate = Candidate(
         c,
         float(by_unit.mean()),
@@ -109,7 +110,7 @@ class _Halving:
 
 
 def _judge_halves(c: int, x: Tensor, rows: tuple[Tensor, Tensor], settings: KMeansSettings, number: int) -> _Halving:
-    models = [_fit(x[half], c, settings.seed + number, settings.restarts) for half in rows]
+    models = _fit([x[half] for half in rows], c, settings.seed + number, settings.restarts)
     distances = [model.distances(x) for model in models]  # (N, C) each
     unseen = torch.empty(len(x), dtype=torch.float64)
     for model, table, half in zip(models, distances, reversed(rows), strict=True):
@@ -135,9 +136,14 @@ def standard_error(values: Tensor) -> float:
     return spread(values) / math.sqrt(len(values))
 
 
-def _fit(x: Tensor, n_prototypes: int, seed: int, restarts: int) -> _Model:
-    centroids = kmeans(x, n_prototypes, seed, restarts)[0].centroids
-    origin = block_mean(x)
+def _fit(parts: Sequence[Tensor], n_prototypes: int, seed: int, restarts: int) -> list[_Model]:
+    """Fits on several parts of the sample, side by side."""
+    solved = kmeans_many([KMeansProblem(x, n_prototypes, seed, restarts) for x in parts])
+    return [_model(x, value_of(run)[0].centroids) for x, run in zip(parts, solved, strict=True)]
+
+
+def _model(x: Tensor, centroids: Tensor) -> _Model:
+    n_prototypes, origin = len(centroids), block_mean(x)
     least, labels = squared_distances(x, centroids, origin).double().min(-1)
     spread = float(least.sum()) / max((len(x) - n_prototypes) * x.shape[1], 1)
     shares = torch.bincount(labels, minlength=n_prototypes).double() / len(x)

@@ -10,7 +10,8 @@ from panther.content import hash_contents
 from panther.errors import InputError
 from panther.patch_spec import in_common
 from panther.prototypes.diagnostics import diagnose
-from panther.prototypes.kmeans import KMeansProblem, Solved, update, worst_served
+from panther.prototypes.kmeans import KMeansProblem, Solved
+from panther.prototypes.lloyd import moved
 from panther.prototypes.passes import CohortPass, PassRequest
 from panther.prototypes.patches import BagInfo, example
 from panther.prototypes.settings import KMeansSettings
@@ -63,15 +64,8 @@ class FitProgress:
         if request.measure:
             self.prototypes = self._measured(found, request, found.sums)
         else:
-            self.centroids = self._moved(found.sums, request.origin.to(self.centroids))
-
-    def _moved(self, sums: Statistics, origin: Tensor) -> Tensor:
-        sums = Statistics(*(t.to(self.centroids.device) for t in sums))
-        moved = update(sums, self.centroids, origin)
-        empty = (sums.mass == 0).nonzero().flatten()
-        if len(empty):
-            moved[empty] = worst_served(self.x, moved, origin, len(empty))
-        return moved
+            sums = Statistics(*(t.to(self.x.device) for t in found.sums))
+            self.centroids = moved(sums, self.centroids, request.origin.to(self.centroids), self.x)
 
     def _measured(self, found: CohortPass, request: PassRequest, sums: Statistics) -> Prototypes:
         slides = tuple(found.slide_mass)
