@@ -1,6 +1,6 @@
 """PANTHER embeddings on one GPU: slides that are there already, and from files.
 
-    python benchmarks/gpu.py                    # about 4 minutes on a machine with a GPU, 8 GB of temporary files
+    python benchmarks/gpu.py                    # about 4 minutes on a machine with a GPU, 2 GB of temporary files
     python benchmarks/gpu.py --only kernel      # or: files
     python benchmarks/gpu.py --quick            # does it run? seconds; its figures mean nothing
 
@@ -28,7 +28,7 @@ from panther.execution import Work, map_slides, open_executor
 from panther.storage.bags import BagRef, list_bags
 from panther.types import Mixture, Prototypes, Ragged
 
-BATCH = 64
+BATCH = 32
 
 
 def kernel(patches: int) -> None:

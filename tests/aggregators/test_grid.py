@@ -53,7 +53,7 @@ def assert_same(table, alone):
     np.testing.assert_array_equal(table.weights, alone.weights)
 
 
-@pytest.mark.parametrize("held_bytes", [grid.HELD_BYTES, 0], ids=["held", "read by blocks"])
+@pytest.mark.parametrize("held_bytes", [grid.HELD_BYTES, {}], ids=["held", "read by blocks"])
 def test_a_walk_for_all_gives_the_bytes_of_a_walk_for_each(folder, held_bytes, monkeypatch):
     monkeypatch.setattr(grid, "HELD_BYTES", held_bytes)
     for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):

@@ -20,6 +20,7 @@ from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, reason_of, stream
 from panther.statistics import block_rows
+from panther.statistics.upload import upload
 from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
@@ -27,9 +28,8 @@ from panther.storage.row_log import Block, RowLog
 from panther.types import Aggregator, Openable, Prototypes, Rows, SlideEmbedding
 from panther.version import __version__
 
-HELD_BYTES = (
-    512 << 20
-)  # a bag up to this size is held while several embedders work on it; a larger one each of them reads by blocks
+# A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
+HELD_BYTES = {"cpu": 512 << 20, "cuda": 8 << 30}
 WAITING_BYTES = 256 << 20  # rows of finished bags that may wait for a slower one before them
 FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
 
@@ -116,8 +116,10 @@ def _embed_one(
     if done is not None and bag.fingerprint() == done.content:  # touched, but the same
         return None
     features = HashedRows(bag.features)  # hashed as they are read
-    shared = len(embedders) > 1 and len(bag) * bag.dim * bag.features.dtype.itemsize <= HELD_BYTES
-    bag = replace(bag, features=_in_memory(features, device) if shared else features)
+    place = torch.device(device).type
+    fits = len(bag) * bag.dim * bag.features.dtype.itemsize <= HELD_BYTES.get(place, 0)
+    held = fits and (len(embedders) > 1 or place == "cuda")
+    bag = replace(bag, features=_in_memory(features, device) if held else features)
     vectors, each, errors = [], [], []
     for embedder in embedders:
         try:
@@ -136,7 +138,9 @@ def _embed_one(
 
 def _in_memory(rows: Rows, device: str) -> Tensor:
     """All rows (N, d) as stored, out of their file."""
-    held = torch.empty(tuple(rows.shape), dtype=rows.dtype, device=device)
+    if torch.device(device).type == "cuda":
+        return upload(rows, device)
+    held = torch.empty(tuple(rows.shape), dtype=rows.dtype)
     step = block_rows(int(rows.shape[1]), rows.dtype.itemsize, "cpu")
     for start in range(0, len(held), step):
         held[start : start + step] = rows[start : start + step]
