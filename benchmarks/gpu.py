@@ -98,7 +98,7 @@ def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
                     for side, spent in seconds.items():
                         rates.setdefault((name, side), []).append(slides / spent)
         for (name, side), found in rates.items():
-            size = patches * DIM * (2 if "float16" in name and side == "ours" else 4)
+            size = patches * DIM * (2 if "float16" in name else 4)
             possible = limit * 1e9 / size
             rows.append([name, side, *(f"{r:.0f}" for r in found), f"{max(found) / possible:.0%}"])
     title = f"From files, slides/s by number of processes; the last column: the best against {limit:.0f} GB/s, pinned memory to the GPU"
