@@ -1,0 +1,174 @@
+"""What a study reads of its features, and how long it takes: this version and, where a checkout of it is given, an older one, in turn."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+import _harness as harness
+
+METHODS: list[Any] = [
+    "panther",
+    {"name": "panther", "label": "calibrated", "preset": "calibrated"},
+    {"name": "panther", "label": "published", "preset": "published-code"},
+    {"name": "panther", "label": "spherical", "covariance": "spherical"},
+    "ot",
+    "h2t",
+    "protocounts",
+    "deepsets",
+]
+COUNTED = (24, 60, 16)  # patients, patches, dimensions of the cohort on which reads are counted
+COHORTS = {"small bags": (80, 125, 64), "slides": (20, 600, 1024)}  # the same of those that are timed
+PASSES = 5  # of K-means over the cohort: sampling, three of Lloyd, measuring
+
+# A study in one process whose reads of rows are counted. Rows that lie in memory already are not read again: what counts is what was asked
+# of the files, whether the disk or the page cache had it. Workers would read the same.
+COUNTER = """
+import json, sys
+from dataclasses import dataclass, replace
+from typing import Any
+from panther.storage.readers import _base
+from panther.study.run import run_study
+
+counts = {"opened": 0, "bytes": 0}
+
+@dataclass(frozen=True)
+class Counted:
+    rows: Any
+    shape = property(lambda self: tuple(self.rows.shape))
+    dtype = property(lambda self: self.rows.dtype)
+    def __getitem__(self, rows):
+        block = self.rows[rows]
+        counts["bytes"] += block.numel() * block.element_size()
+        return block
+
+def opened(content, plain=_base._opened):
+    bag = plain(content)
+    counts["opened"] += 1
+    return replace(bag, features=Counted(bag.features))
+
+_base._opened = opened
+run_study(sys.argv[1], sys.argv[2])
+print(json.dumps(counts))
+"""
+
+
+def generate(folder: Path, patients: int, patches: int, dim: int) -> int:
+    """Write features and table; returns their bytes."""
+    rng = np.random.default_rng(0)
+    (folder / "features").mkdir(parents=True)
+    centres = rng.normal(0, 1.5, (6, dim))
+    shares = rng.dirichlet(np.ones(6), patients)
+    high = shares[:, 0] > np.median(shares[:, 0])
+    rows = ["case_id,slide_id,label"]
+    for p in range(patients):
+        x = centres[rng.choice(6, patches, p=shares[p])] + rng.normal(size=(patches, dim))
+        np.save(folder / "features" / f"p{p:03d}.npy", x.astype("f4"))
+        os.utime(folder / "features" / f"p{p:03d}.npy", (0, 0))
+        rows.append(f"p{p:03d},p{p:03d},{'high' if high[p] else 'low'}")
+    (folder / "table.csv").write_text("\n".join(rows) + "\n")
+    return patients * patches * dim * 4
+
+
+def write_study(folder: Path, methods: int, seeds: int) -> Path:
+    """Write the study file of a grid."""
+    study = {
+        "name": "grid",
+        "table": "table.csv",
+        "features": {"generated": "features"},
+        "task": {"label": "label"},
+        "methods": METHODS[:methods],
+        "heads": ["linear"],
+        "seeds": list(range(seeds)),
+        "splits": {"scheme": "kfold", "k": 5, "seed": 0},
+        "bootstrap": 50,
+    }
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    return folder / "study.yaml"
+
+
+def run(source: Path, *arguments: str | Path) -> str:
+    """Output of a Python process that has that version of the package."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source / "src")}
+    done = subprocess.run([sys.executable, *map(str, arguments)], check=True, capture_output=True, env=environment)
+    return done.stdout.decode()
+
+
+@contextmanager
+def forgotten(folder: Path) -> Iterator[None]:
+    """Keep the features out of the page cache, as if they were far larger than the memory: what is let go is read from the disk again."""
+    stop = threading.Event()
+    handles = [os.open(path, os.O_RDONLY) for path in sorted((folder / "features").iterdir())]
+
+    def forget() -> None:
+        while not stop.wait(0.02):
+            for handle in handles:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    os.sync()  # what is not on the disk yet cannot be forgotten
+    thread = threading.Thread(target=forget)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        for handle in handles:
+            os.close(handle)
+
+
+def reads_table(sources: dict[str, Path]) -> None:
+    """Bytes and files against the size of the grid."""
+    rows = []
+    for methods, seeds in ((1, 1), (8, 1), (8, 3)):
+        for name, source in sources.items():
+            with tempfile.TemporaryDirectory() as temporary:
+                folder = Path(temporary)
+                size = generate(folder, *COUNTED)
+                study = write_study(folder, methods, seeds)
+                counts = json.loads(run(source, "-c", COUNTER, study, folder / "out").splitlines()[-1])
+            read, opened = counts["bytes"] / size, counts["opened"] / COUNTED[0]
+            rows.append([f"{methods} x 5 folds x {seeds}", name, f"{read:.1f}", f"{opened:.1f}"])
+    harness.table(
+        f"Reads of each bag (K-means: {PASSES} passes; aim: at most {PASSES + 2} cohorts, whatever the grid)",
+        ["grid", "version", "times the cohort", "times opened"],
+        rows,
+    )
+
+
+def seconds_table(sources: dict[str, Path]) -> None:
+    """Seconds of 8 methods x 5 folds x 3 seeds."""
+    rows = []
+    for cohort, shape in COHORTS.items():
+        with tempfile.TemporaryDirectory(dir=".") as temporary:  # on a disk: /tmp may be memory
+            folder = Path(temporary)
+            size, study = generate(folder, *shape), write_study(folder, 8, 3)
+            for where, kept in {"in memory": nullcontext, "from the disk": partial(forgotten, folder)}.items():
+                seconds = {}
+                for name, source in sources.items():
+                    command = ("-m", "panther", "run", study, "-o", folder / f"{name} {where}")
+                    with kept():
+                        seconds[name], _ = harness.timed(partial(run, source, *command))
+                ratio = f"{seconds['before'] / seconds['now']:.1f}x" if "before" in seconds else "-"
+                title = f"{cohort}: {' x '.join(map(str, shape))}, {size / 1e6:.0f} MB"
+                rows.append([title, where, *(f"{s:.0f}" for s in seconds.values()), ratio])
+    harness.table("8 methods x 5 folds x 3 seeds, the whole command", ["cohort", "features", *sources, "ratio"], rows)
+
+
+def main(before: Path | None) -> None:
+    """Print both tables."""
+    sources = {"now": Path(__file__).resolve().parents[1]}
+    if before is not None:
+        sources = {"before": before.resolve(), **sources}
+    reads_table(sources)
+    seconds_table(sources)
