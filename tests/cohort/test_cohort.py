@@ -228,3 +228,11 @@ def test_features_of_a_patient_are_one_bag_and_y_is_as_scikit_learn_takes_it(csv
     survival = load_cohort(str(path), **TIMES, columns={"site": "label"})
     np.testing.assert_array_equal(survival.y, [[5, 1], [6, 0], [9, 1]])
     assert survival.sites.tolist() == ["x", "y", "y"]
+
+
+def test_a_label_and_an_endpoint_at_once_and_no_features_at_all_are_sentences(csv):
+    path = csv("slide_id,case_id,label,os_survival_days,os_censorship\n1,a,x,3,0\n2,b,y,4,1\n")
+    with pytest.raises(InputError, match=r"^Give either a label column or a survival endpoint\.$"):
+        load_cohort(path, label="label", survival="os")
+    with pytest.raises(InputError, match="list of features is empty"):
+        load_cohort(path, label="label", bags=[])

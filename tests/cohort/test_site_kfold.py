@@ -63,5 +63,21 @@ def test_requests_that_make_no_sense_are_one_sentence():
         next(SiteKFold().split(x, y))
     with pytest.raises(InputError, match="`n_splits=2`"):
         next(SiteKFold(1).split(x, y, sites))
-    with pytest.raises(InputError, match="20 folds need at least 20 sites, but there are 9"):
+    with pytest.raises(InputError, match="20 folds need at least 20 sites, but there are 9; lower `n_splits=`"):
         next(SiteKFold(20).split(x, y, sites))
+
+
+@pytest.mark.parametrize("nothing", [None, np.nan, "", "nan"])
+def test_a_row_without_a_site_is_refused(nothing):
+    x, y, sites = data(30)
+    given = [nothing if i in (4, 9) else site for i, site in enumerate(sites)]
+    with pytest.raises(InputError, match=r"2 of 30 rows have no site in `groups=`, e\.g\. row 4"):
+        next(SiteKFold(2).split(x, y, given))
+
+
+def test_sites_may_be_numbers():
+    x, y, sites = data(30)
+    numbers = np.unique(sites, return_inverse=True)[1]
+    named, numbered = (list(SiteKFold(3).split(x, y, given)) for given in (sites, numbers))
+    for (_, one), (_, other) in zip(named, numbered, strict=True):
+        np.testing.assert_array_equal(one, other)

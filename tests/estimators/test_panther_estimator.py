@@ -188,3 +188,15 @@ def test_the_order_of_the_bags_does_not_matter(bags):
     turned = Panther(3, random_state=0, n_sample_patches=100).fit(bags[::-1])
     assert torch.equal(usual.prototypes_.centroids, turned.prototypes_.centroids)
     assert np.array_equal(usual.transform(bags), turned.transform(bags))
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_bag_that_cannot_be_used_is_named_as_the_user_knows_it(bags, n_jobs):
+    bags[3][7, 1] = float("nan")
+    with pytest.raises(InputError, match=r"^slide 3: row 7 of the features"):
+        Panther(3, n_jobs=n_jobs).fit(bags)
+    named = [panther.Bag(f"s-{i}", bag) for i, bag in enumerate(bags)]
+    with pytest.raises(InputError, match=r"^slide s-3: row 7"):
+        Panther(3, n_jobs=n_jobs).fit(named)
+    with pytest.raises(InputError, match=r"^4: has 5 features per patch"):
+        Panther(3).fit([*bags[:3], bags[4], bags[5][:, :5]])

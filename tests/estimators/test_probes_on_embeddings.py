@@ -101,3 +101,24 @@ def test_they_are_estimators_like_any_other(cohort):
         EmbeddingClassifier().predict(rows)
     search = GridSearchCV(EmbeddingClassifier(), {"scaling": ["fisher", "balanced"]}, cv=3).fit(rows, labels)
     assert search.best_score_ > 0.7
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ((9, 2), r"y\[3, 1\] is 2\.0; expected is 1 where the event was seen, else 0"),
+        ((9, np.nan), r"y\[3, 1\] is nan"),
+        ((np.nan, 1), r"y\[3, 0\] is nan; expected is a time of at least 0"),
+        ((np.inf, 1), r"y\[3, 0\] is inf"),
+        ((-1, 0), r"y\[3, 0\] is -1\.0"),
+        (("soon", 1), "y holds something that is no number"),
+    ],
+)
+def test_follow_up_that_makes_no_sense_is_named_by_its_row(row, said):
+    y = np.column_stack([np.arange(1.0, 11), np.ones(10)]).astype(object)
+    y[3] = [float(v) if not isinstance(v, str) else v for v in row]
+    x = np.random.default_rng(0).normal(size=(10, 4))
+    with pytest.raises(InputError, match=said):
+        EmbeddingCox().fit(x, y)
+    with pytest.raises(InputError, match=r"shape \(10,\); expected \(10, 2\)"):
+        EmbeddingCox().fit(x, y[:, 0])

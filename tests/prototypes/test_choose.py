@@ -157,3 +157,17 @@ def test_the_front_door_takes_a_table_and_says_what_was_left_out():
     patients = dict(zip(names, table["case_id"], strict=False))
     assert list(choice.failures) == ["nobody"]
     assert replace(choice, failures={}) == compare_numbers(bags, (2, 8), FAST, patients=patients)
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings", "said"),
+    [
+        (((2, 4),), {}, r"from \(2, 4\) to 64; give two whole numbers, `smallest=` and `largest=`"),
+        ((2.0, 4), {}, r"from 2\.0 to 4"),
+        ((), {"max_iter": 2}, "no setting `max_iter=`; did you mean 'passes'"),
+        ((), {"n_prototypes": 4}, "what is looked for"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_a_sentence(asked, settings, said):
+    with pytest.raises(InputError, match=said):
+        choose_c([torch.zeros(5, 2)], *asked, **settings)

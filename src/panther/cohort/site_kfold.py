@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import check_array, column_or_1d
 
@@ -12,6 +13,7 @@ from panther.cohort.site_folds import Effort
 from panther.cohort.targets import Classes, Survival, Target
 from panther.errors import InputError
 from panther.limits import seed_of
+from panther.storage.tables import is_missing
 
 
 class SiteKFold(BaseCrossValidator):
@@ -76,7 +78,10 @@ class SiteKFold(BaseCrossValidator):
             raise InputError("SiteKFold needs the site of every row; give `groups=`.")
         if self.n_splits < 2:
             raise InputError(f"{self.n_splits} folds are too few; give at least `n_splits=2`.")
-        sites = column_or_1d(groups)
+        sites = _sites(groups)
+        k, found = self.n_splits, len(np.unique(sites))
+        if found < k:
+            raise InputError(f"{k} folds need at least {k} sites, but there are {found}; lower `n_splits=`.")
         fold, _ = folds_of_sites(
             _target(y, len(sites)),
             sites,
@@ -86,6 +91,18 @@ class SiteKFold(BaseCrossValidator):
         )
         for number in range(self.n_splits):
             yield fold == number
+
+
+def _sites(groups: Any) -> np.ndarray:
+    """Site of every row (n,), as text; a row without one is refused, for it could be from any of them."""
+    given = pd.Series(column_or_1d(np.asarray(groups, dtype=object)))
+    sites = given.where(given.notna(), "").astype(str)
+    missing = np.flatnonzero(is_missing(sites))
+    if len(missing):
+        raise InputError(
+            f"{len(missing)} of {len(sites)} rows have no site in `groups=`, e.g. row {missing[0]}; fill it in, or leave these rows out."
+        )
+    return sites.to_numpy()
 
 
 def _target(y: Any, rows: int) -> Target:

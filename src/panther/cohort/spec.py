@@ -39,7 +39,8 @@ def checked(spec: type[Spec], **values: Any) -> Spec:
         where = f"`{problem['loc'][0]}=`: " if problem["loc"] else ""
         said = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
         found = "" if problem["type"] == "value_error" else f", not {problem['input']!r}"
-        raise InputError(f"{where}{said}{found}.") from error
+        sentence = f"{where}{said}{found}."
+        raise InputError(sentence[0].upper() + sentence[1:]) from error
 
 
 class TaskSpec(Strict):

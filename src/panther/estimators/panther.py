@@ -183,9 +183,13 @@ class Panther(TransformerMixin, BaseEstimator):
             pca=self.pca,
         )
         with _open_jobs(self.n_jobs) as work:
-            fitted = fit_bags(_in_order_of_content(_opened(X), work), settings, work=work)
+            names, bags = _in_order_of_content(_opened(X), work)
+            try:
+                fitted = fit_bags(bags, settings, work=work)
+            except InputError as error:
+                raise _in_own_words(str(error), names) from error
         if fitted.failures:
-            raise InputError(next(iter(fitted.failures.values())))
+            raise _in_own_words(next(iter(fitted.failures.values())), names)
         self.n_iter_ = self.max_iter
         return self._with(fitted.prototypes)
 
@@ -278,13 +282,25 @@ def _opened(X: BagsLike) -> list[Bag]:
     return [as_bag(bag, str(index)) for index, bag in enumerate(X)]
 
 
-def _in_order_of_content(bags: Sequence[Bag], work: Work) -> list[Bag]:
-    """Bags in an order, and under names, that depend on their content alone: patches are drawn by name, sums are added up in order."""
+def _in_order_of_content(bags: Sequence[Bag], work: Work) -> tuple[dict[str, str], list[Bag]]:
+    """Bags in an order, and under names, that depend on their content alone: patches are drawn by name, sums are added up in order.
+
+    Also returns the name that the user knows each of them by.
+    """
     if len({bag.sample for bag in bags}) < len(bags):
         raise InputError("Two bags have the same slide id; ids must be unique.")
     keys = map_all(Bag.fingerprint, bags, "hashing", work)
     order = sorted(range(len(bags)), key=lambda index: keys[index])
-    return [replace(bags[index], slide_id=f"{keys[index]}-{rank}") for rank, index in enumerate(order)]
+    names = {f"{keys[index]}-{rank}": bags[index].sample for rank, index in enumerate(order)}
+    renamed = [replace(bags[index], slide_id=name) for index, name in zip(order, names, strict=True)]
+    return names, renamed
+
+
+def _in_own_words(message: str, names: Mapping[str, str]) -> InputError:
+    """Error with the names that the user knows."""
+    for name, own in names.items():
+        message = message.replace(name, own)
+    return InputError(message)
 
 
 def _vector(bag: Bag, *, prototypes: Prototypes, module: Aggregator) -> np.ndarray:

@@ -231,9 +231,19 @@ class EmbeddingCox(_EmbeddingProbe):
 
 def _survival(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Times (n,) and events (n,)."""
+    expected = "the time, and 1 where the event was seen, else 0"
     follow_up = np.asarray(y)
-    if follow_up.shape != (rows, 2) or not np.isin(follow_up[:, 1].astype(float), (0, 1)).all():
-        raise InputError(
-            f"y has shape {follow_up.shape}; expected ({rows}, 2): the time, and 1 where the event was seen, else 0."
-        )
-    return follow_up[:, 0].astype(float), follow_up[:, 1].astype(bool)
+    if follow_up.shape != (rows, 2):
+        raise InputError(f"y has shape {follow_up.shape}; expected ({rows}, 2): {expected}.")
+    try:
+        time, event = follow_up.astype(float).T
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y holds something that is no number; expected in each row: {expected}.") from error
+    for column, good in enumerate((np.isfinite(time) & (time >= 0), np.isin(event, (0, 1)))):
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            what = ("a time of at least 0", "1 where the event was seen, else 0")[column]
+            raise InputError(
+                f"y[{row}, {column}] is {follow_up[row, column]}; expected is {what}. Mend it, or leave the row out."
+            )
+    return time, event.astype(bool)

@@ -15,7 +15,7 @@ from panther.prototypes.candidates import CandidateScores, judge
 from panther.prototypes.draw import sample_patches
 from panther.prototypes.recommend import PARTS, Choice, HalvedCohort, recommend
 from panther.prototypes.reproducibility import random_halves
-from panther.prototypes.settings import KMeansSettings
+from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection
@@ -77,8 +77,10 @@ def choose_c(
     >>> choose_c(bags, 2, 8).recommended
     4
     """
+    if "n_prototypes" in settings:
+        raise InputError("The number of prototypes is what is looked for; give the range, `smallest=` and `largest=`.")
+    how = kmeans_settings(settings, seed=seed, restarts=3)
     chosen = select_slides(features, table, split, columns=columns)
-    how = KMeansSettings(seed=seed, **{"restarts": 3, **settings})
     choice = compare_numbers(chosen.refs, (smallest, largest), how, patients=chosen.patients(), work=work)
     return replace(choice, failures={**chosen.problems, **choice.failures})
 
@@ -97,6 +99,10 @@ def compare_numbers(
     ``patients`` is the patient of each slide; halves are then halves of the patients.
     """
     smallest, largest = numbers
+    if not (isinstance(smallest, int) and isinstance(largest, int)):
+        raise InputError(
+            f"The range is from {smallest!r} to {largest!r}; give two whole numbers, `smallest=` and `largest=`, e.g. 2 and 64."
+        )
     if not 1 <= smallest < largest:
         raise InputError(f"The range {smallest}:{largest} is empty; give two numbers, the smaller first, e.g. 4:64.")
     patches, drawn = sample_patches(bags, replace(settings, n_prototypes=largest), work)

@@ -42,6 +42,8 @@ class PatchSample:
 def plan_draw(bags: Sequence[Openable], scan: Scan, settings: KMeansSettings) -> Draw:
     """Spread the sample over the bags that have patches."""
     infos, failures = scan
+    if not bags:
+        raise InputError("There are no slides to learn prototypes from: the list is empty.")
     usable = [bag for bag in in_order([bags]) if bag.sample in infos and infos[bag.sample].patches]
     if not usable:
         raise InputError(f"None of the {len(bags)} slides has patches to learn prototypes from. {example(failures)}")

@@ -16,7 +16,7 @@ from panther.prototypes.kmeans import kmeans_many
 from panther.prototypes.passes import pass_over
 from panther.prototypes.patches import Scan, scan_cohorts
 from panther.prototypes.progress import FitProgress, project
-from panther.prototypes.settings import KMeansSettings
+from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection, Prototypes
@@ -80,8 +80,9 @@ def fit_prototypes(
     >>> fit_prototypes(bags, n_prototypes=3).occupancy.tolist()
     [200.0, 200.0, 200.0]
     """
+    how = kmeans_settings(settings, n_prototypes=n_prototypes, seed=seed)
     chosen = select_slides(features, table, split, columns=columns)
-    found = fit_bags(chosen.refs, KMeansSettings(n_prototypes, seed, **settings), work=work)
+    found = fit_bags(chosen.refs, how, work=work)
     failures = {**chosen.problems, **found.failures}
     if failures:
         warnings.warn(f"Left out: {' '.join(failures.values())}", stacklevel=2)

@@ -1,10 +1,19 @@
 """Settings of the prototypes."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.limits import check_number, check_seed, check_whole
+
+ELSEWHERE = {  # what `Panther` calls the same, in scikit-learn's words
+    "n_init": "restarts",
+    "max_iter": "passes",
+    "n_sample_patches": "sample",
+    "random_state": "seed",
+    "n_clusters": "n_prototypes",
+}
 
 
 @dataclass(frozen=True)
@@ -36,3 +45,12 @@ class KMeansSettings:
         if self.pca is not None:
             check_whole("pca", self.pca, 1, 10**6)
         check_number("memory_gb", self.memory_gb, 0, above=True)
+
+
+def kmeans_settings(given: Mapping[str, Any], **own: Any) -> KMeansSettings:
+    """Settings from the keywords of a user, beside those that the caller sets; an unknown one is refused with what was probably meant."""
+    known = [field.name for field in fields(KMeansSettings)]
+    for name in given:
+        if name not in known:
+            raise InputError(f"K-means has no setting `{name}=`; {suggestion(name, known, ELSEWHERE)}.")
+    return KMeansSettings(**{**own, **given})

@@ -94,6 +94,8 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
         )
     named = features.items() if isinstance(features, Mapping) else ((None, one) for one in features)
     listings = [_listed(one, name, index, reading) for index, (name, one) in enumerate(named)]
+    if not listings:
+        raise InputError("The list of features is empty; give at least one bag, array or path.")
     refs = tuple(ref for listing in listings for ref in listing.refs)
     twice = [name for name, count in Counter(ref.sample for ref in refs).items() if count > 1]
     if twice:
