@@ -24,7 +24,6 @@ FLAGS = [
     "-std=gnu11",
     "-O3",
     "-fPIC",
-    "-fvisibility=hidden",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",

@@ -1,6 +1,9 @@
 """The two sides of `embed.py` and their referee: the published passes and no more, ours, and float64 in two passes."""
 
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +65,27 @@ def _load(path: Path) -> Tensor:
 @torch.no_grad()
 def ours(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None) -> Mixture:
     return fit_mixture(x, prototypes, torch.ones_like(prototypes[0]), EMSettings(steps=steps), mask=mask).mixture
+
+
+@contextmanager
+def kernel_of(name: str) -> Iterator[None]:
+    """Compute with the kernel of this name, `torch` or `compiled`."""
+    before = os.environ.get("PANTHER_KERNEL", "auto")
+    os.environ["PANTHER_KERNEL"] = name
+    try:
+        yield
+    finally:
+        os.environ["PANTHER_KERNEL"] = before
+
+
+def ours_in_torch(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None) -> Mixture:
+    with kernel_of("torch"):
+        return ours(x, prototypes, steps, mask)
+
+
+def ours_compiled(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None) -> Mixture:
+    with kernel_of("compiled"):
+        return ours(x, prototypes, steps, mask)
 
 
 def exact(x: Tensor, prototypes: Tensor, steps: int) -> list[tuple[Tensor, Mixture]]:

@@ -25,9 +25,25 @@ import torch
 from torch import Tensor
 
 from _harness import interleaved, machine, peak_extra, table, timed
-from _passes import COMPONENTS, DIM, KINDS, character, error, exact, ours, plain, plain_slide, plain_slide_on, slide
+from _passes import (
+    COMPONENTS,
+    DIM,
+    KINDS,
+    character,
+    error,
+    exact,
+    ours,
+    ours_compiled,
+    ours_in_torch,
+    plain,
+    plain_slide,
+    plain_slide_on,
+    slide,
+)
 from panther.aggregators import build, embed_cohort
 from panther.execution import Work, map_slides, open_executor
+from panther.statistics.compiled import load_library
+from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.convert import Conversion
 from panther.types import Mixture, Prototypes, Rows
@@ -45,11 +61,17 @@ def one_call(side: Side, kind: str, offset: float, patches: int, dtype: torch.dt
     yield partial(side, x, prototypes, steps)
 
 
+def kernels() -> tuple[Side, ...]:
+    """Ours in torch and, where the build found a compiler, in C."""
+    return (ours_in_torch,) if isinstance(load_library(), str) else (ours_in_torch, ours_compiled)
+
+
 def kernel(patches: int, cores: int) -> None:
     """Part a: one slide in memory; both sides with the same number of threads, one and all."""
-    steps_tried, rows, ratios = (1, 10), [], []
+    steps_tried, rows = (1, 10), []
     cases = [
         *((kind, 0.0, torch.float32) for kind in KINDS),
+        ("one-hot", 0.0, torch.float16),
         ("soft", 0.0, torch.float16),
         ("one-hot", 30.0, torch.float32),
     ]
@@ -60,9 +82,8 @@ def kernel(patches: int, cores: int) -> None:
         truth = exact(x, prototypes, max(steps_tried))
         for threads, steps in itertools.product(sorted({1, cores}), steps_tried):
             torch.set_num_threads(threads)
-            sides = {side.__name__: partial(side, x, prototypes, steps) for side in (plain, ours)}
+            sides = {side.__name__: partial(side, x, prototypes, steps) for side in (plain, *kernels())}
             seconds = interleaved(sides, rounds=7 if steps == 1 else 3)
-            ratios.append(seconds["plain"] / seconds["ours"])
             rows.append(
                 [
                     kind + (f", mean {offset:g} std" if offset else ""),
@@ -71,12 +92,25 @@ def kernel(patches: int, cores: int) -> None:
                     steps,
                     threads,
                     *(f"{seconds[name] * 1e3:.0f}" for name in sides),
-                    f"{ratios[-1]:.1f}x",
+                    *(f"{seconds['plain'] / seconds[name]:.1f}x" for name in list(sides)[1:]),
                     *(error(call(), truth[steps - 1]) for call in sides.values()),
                 ]
             )
-    header = "posteriors | soft / subnormal | input | steps | threads | plain ms | ours ms | ratio | plain error μ, Σ | ours error μ, Σ"
-    table(f"Kernel: {patches:,} x {DIM}, C = {COMPONENTS}, the same threads on both sides", header.split(" | "), rows)
+    ours_named = [side.__name__.replace("ours_", "").replace("_", " ") for side in kernels()]
+    header = [
+        "posteriors",
+        "soft / subnormal",
+        "input",
+        "steps",
+        "threads",
+        "plain ms",
+        *(f"{name} ms" for name in ours_named),
+    ]
+    header += [f"plain / {name}" for name in ours_named]
+    header += [f"{name} error μ, Σ" for name in ("plain", *ours_named)]
+    table(
+        f"Kernel: {patches:,} x {DIM}, C = {COMPONENTS}, the same threads on all sides; {kernel_name()}", header, rows
+    )
     memory(patches)
 
 
@@ -84,10 +118,11 @@ def memory(patches: int) -> None:
     """What each side takes at its peak beyond the bag itself."""
     rows = []
     for dtype in (torch.float32, torch.float16):
-        found = [peak_extra(one_call, side, "soft", 0.0, patches, dtype, 10) for side in (plain, ours)]
+        found = [peak_extra(one_call, side, "soft", 0.0, patches, dtype, 10) for side in (plain, *kernels())]
         rows.append([str(dtype)[6:], f"{patches * DIM * dtype.itemsize / 2**20:.0f}", *(f"{mb:.0f}" for mb in found)])
     title = f"Extra memory: {patches:,} x {DIM}, C = {COMPONENTS}, ten steps, one thread"
-    table(title, ["input", "the bag itself MB", "plain extra MB", "ours extra MB"], rows)
+    names = (side.__name__.replace("_", " ") for side in (plain, *kernels()))
+    table(title, ["input", "the bag itself MB", *(f"{name} extra MB" for name in names)], rows)
 
 
 def write_layouts(folder: Path, slides: int, patches: int) -> dict[str, list[BagRef]]:

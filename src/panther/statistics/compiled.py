@@ -20,12 +20,13 @@ from panther.workers import kernel_threads
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
 INTERFACE = 1  # of compiled_kernel.c: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
-UNIT = 512  # rows whose sums are added in the type of the arithmetic
+COLUMNS = 16  # of a tile
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
 NAMES = {torch.float32: "float", torch.float64: "double"}
 POINTER, WHOLE = ctypes.c_void_p, ctypes.c_int64
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "scratch": (WHOLE, [WHOLE, WHOLE]),
+    "scratch": (WHOLE, [POINTER]),
+    "parts": (WHOLE, [POINTER, WHOLE]),
     "walk": (None, [POINTER] * 6),
     "merge": (None, [POINTER, WHOLE, *[POINTER] * 3]),
 }
@@ -120,7 +121,7 @@ class _Walk:
         dim, count = assign.linear.shape
         panels = -(-count // self._lanes)
         self._held = [  # the library has their addresses
-            origin.contiguous(),
+            torch.nn.functional.pad(origin, (0, -dim % COLUMNS)),
             self._panels(assign.linear, panels),
             None if assign.quadratic is None else self._panels(assign.quadratic, panels),
             torch.nn.functional.pad(assign.bias.reshape(-1), (0, panels * self._lanes - count), value=-torch.inf),
@@ -133,10 +134,10 @@ class _Walk:
         self._failure: BaseException | None = None
 
     def _panels(self, factors: Tensor, panels: int) -> Tensor:
-        """(d, C) -> (panels, d, lanes)."""
+        """(d, C) -> (panels, d, lanes), filled up with zeros."""
         dim, count = factors.shape
-        wide = torch.nn.functional.pad(factors, (0, panels * self._lanes - count))
-        return wide.view(dim, panels, self._lanes).transpose(0, 1).contiguous()
+        wide = torch.nn.functional.pad(factors, (0, panels * self._lanes - count, 0, -dim % COLUMNS))
+        return wide.view(len(wide), panels, self._lanes).transpose(0, 1).contiguous()
 
     def over(self, x: Rows, out: Tensor | None) -> None:
         """Compute slice by slice, on as many threads as are allowed; slices are read one after the other."""
@@ -172,11 +173,10 @@ class _Walk:
 
     def _memory(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """What one thread needs: scratch, sums of the units of one slice, mass and score of one slice."""
-        p, dtype = self._parameters, self._origin.dtype
-        wide = -(-p.dim // self._lanes) * self._lanes
-        units = 0 if p.mode == DISTANCES else -(-rows // UNIT)
-        scratch = torch.empty(self._library.function("scratch", dtype)(p.dim, p.prototypes), dtype=dtype)
-        return scratch, torch.empty(units, 1 + p.squares, p.prototypes, wide, dtype=dtype), torch.empty_like(self.small)
+        p, dtype = ctypes.byref(self._parameters), self._origin.dtype
+        scratch, parts = self._library.function("scratch", dtype)(p), self._library.function("parts", dtype)(p, rows)
+        raw = torch.empty(scratch, dtype=torch.uint8), torch.empty(parts, dtype=torch.uint8)
+        return *raw, torch.empty_like(self.small)
 
     def _one(self, number: int, start: int, block: Tensor, out: Tensor | None, *memory: Tensor) -> None:
         scratch, parts, small = memory

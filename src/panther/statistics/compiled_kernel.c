@@ -34,14 +34,15 @@
 #endif
 
 #define LANES ((int)(VECTOR / sizeof(REAL)))
-#define UNIT 512
-#define ROWS 24             /* blocks are a multiple of it: both register tiles fit */
-#define MOST_ROWS 120       /* of a block */
-#define BLOCK_BYTES 262144  /* of a block, at the most, where ROWS rows are fewer */
-#define PANEL_BYTES 16384   /* of the parameters that stay in the first-level cache */
+#define COLUMNS 16         /* of a tile: what lies together in memory, a cache line of floats */
+#define UNIT 512           /* rows whose sums are of type REAL */
+#define ROWS 24            /* blocks are a multiple of it: both register tiles fit */
+#define MOST_ROWS 120      /* of a block; their numbers fit into a byte */
+#define BLOCK_BYTES 409600 /* of a block, at the most, where ROWS rows are fewer */
+#define PANEL_BYTES 16384  /* of the parameters that stay in the first-level cache */
 #define JOIN_(name, suffix) name##_##suffix
 #define JOIN(name, suffix) JOIN_(name, suffix)
-#define EXPORT(name) __attribute__((visibility("default"))) JOIN(name, SUFFIX)
+#define EXPORT(name) JOIN(name, SUFFIX)
 #define INLINE static inline __attribute__((always_inline))
 
 typedef REAL vec __attribute__((vector_size(VECTOR)));
@@ -58,8 +59,8 @@ typedef struct {
     int64_t dim, prototypes, panels; /* panels: of LANES prototypes each, the last one filled up with bias -inf */
     int64_t mode, squares;
     double temperature, negligible;
-    const REAL *origin;    /* (dim) */
-    const REAL *linear;    /* (panels, dim, LANES) */
+    const REAL *origin;    /* (tiles * COLUMNS), filled up with zeros */
+    const REAL *linear;    /* (panels, tiles * COLUMNS, LANES), filled up with zeros */
     const REAL *quadratic; /* the same; NULL without */
     const REAL *bias;      /* (panels * LANES) */
 } Parameters;
@@ -72,35 +73,48 @@ typedef struct {
 
 /* ---- memory of one thread ---------------------------------------------------------------------------------------------------------- */
 
-INLINE int64_t padded(int64_t dim) { return (dim + LANES - 1) / LANES * LANES; }
+INLINE int64_t tiles_of(int64_t dim) { return (dim + COLUMNS - 1) / COLUMNS; }
 
 INLINE int64_t block_rows(int64_t dim) {
-    int64_t rows = BLOCK_BYTES / (int64_t)sizeof(REAL) / padded(dim) / ROWS * ROWS;
+    int64_t rows = BLOCK_BYTES / (int64_t)sizeof(REAL) / COLUMNS / tiles_of(dim) / ROWS * ROWS;
     return rows < ROWS ? ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
 
 typedef struct {
-    REAL *z;      /* (block, padded dim): centred rows */
-    REAL *a;      /* (block, width): logits, then the assignment */
-    REAL *packed; /* (block, width): columns of the assignment that are mostly not zero */
-    int *columns; /* (width): which columns these are */
-    REAL *tile;   /* (block, 2 LANES): a few columns of the block, and their squares */
+    int64_t tiles, block, width;
+    int64_t apart;     /* of two tiles: not a multiple of 64 lines, or they would compete for the same places of the cache */
+    REAL *z;           /* (tiles, block, COLUMNS): centred rows, filled up with zeros; a tile lies on one page of memory */
+    REAL *a;           /* (block, width): logits, then the assignment */
+    REAL *packed;      /* (block, width): columns of the assignment that are mostly not zero ... */
+    REAL *squared;     /* (block, COLUMNS): one tile, squared */
+    int *columns;      /* (width): ... which columns these are */
+    int *counts;       /* (width): rows listed for each of the other columns */
+    uint8_t *listed;   /* (width, block): the rows */
 } Memory;
 
-INLINE Memory memory_of(REAL *scratch, int64_t dim, int64_t width) {
-    int64_t block = block_rows(dim);
-    Memory m = {.z = scratch};
-    m.a = m.z + block * padded(dim);
-    m.packed = m.a + block * width;
-    m.tile = m.packed + block * width;
-    m.columns = (int *)(m.tile + block * 2 * LANES);
+INLINE Memory memory_of(const Parameters *p, REAL *scratch) {
+    Memory m = {.tiles = tiles_of(p->dim), 
+                .block = block_rows(p->dim), .width = p->panels * LANES, .z = scratch};
+    m.apart = (m.block + 1) * COLUMNS;
+    m.a = m.z + m.tiles * m.apart;
+    m.packed = m.a + m.block * m.width;
+    m.squared = m.packed + m.block * m.width;
+    m.columns = (int *)(m.squared + m.block * COLUMNS);
+    m.counts = m.columns + m.width;
+    m.listed = (uint8_t *)(m.counts + m.width);
     return m;
 }
 
-/* Numbers of type REAL that a thread needs as scratch. */
-int64_t EXPORT(scratch)(int64_t dim, int64_t prototypes) {
-    int64_t width = padded(prototypes);
-    return block_rows(dim) * (padded(dim) + 2 * width + 2 * LANES) + width;
+/* Bytes that a thread needs as scratch ... */
+int64_t EXPORT(scratch)(const Parameters *p) {
+    Memory m = memory_of(p, 0);
+    return (int64_t)(intptr_t)m.listed + m.width * m.block;
+}
+
+/* ... and for the sums of a slice. */
+int64_t EXPORT(parts)(const Parameters *p, int64_t rows) {
+    int64_t units = p->mode == DISTANCES ? 0 : (rows + UNIT - 1) / UNIT;
+    return units * tiles_of(p->dim) * (1 + p->squares) * p->prototypes * COLUMNS * (int64_t)sizeof(REAL);
 }
 
 /* ---- centring ---------------------------------------------------------------------------------------------------------------------- */
@@ -123,76 +137,125 @@ INLINE float from_half(uint16_t h) {
     return from_bits(bits | (uint32_t)(h & 0x8000) << 16);
 }
 
-/* z = x - origin, widened first; filled up with zeros. */
-static void centre(const char *restrict x, int64_t kind, int64_t dim, const REAL *restrict origin, REAL *restrict z) {
-    int64_t j = 0;
+INLINE REAL widened(const int kind, const char *x, int64_t j) {
     switch (kind) {
-    case FLOAT32:
-        for (; j < dim; j++) z[j] = (REAL)((const float_ *)x)[j] - origin[j];
-        break;
-    case FLOAT64:
-        for (; j < dim; j++) z[j] = (REAL)((const double_ *)x)[j] - origin[j];
-        break;
-    case BFLOAT16:
-        for (; j < dim; j++) z[j] = (REAL)from_bits((uint32_t)((const half_ *)x)[j] << 16) - origin[j];
-        break;
-    case FLOAT16:
-#if defined(__AVX2__)
-        for (; j + 8 <= dim; j += 8) {
-            float wide[8];
-            _mm256_storeu_ps(wide, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + 2 * j))));
-            for (int i = 0; i < 8; i++) z[j + i] = (REAL)wide[i] - origin[j + i];
-        }
-#endif
-        for (; j < dim; j++) z[j] = (REAL)from_half(((const half_ *)x)[j]) - origin[j];
+    case FLOAT16: return (REAL)from_half(((const half_ *)x)[j]);
+    case BFLOAT16: return (REAL)from_bits((uint32_t)((const half_ *)x)[j] << 16);
+    case FLOAT64: return (REAL)((const double_ *)x)[j];
+    default: return (REAL)((const float_ *)x)[j];
     }
-    for (; j < padded(dim); j++) z[j] = 0;
+}
+
+/* z = x - origin of `tall` rows from the row `first` of the block on, tile by tile; zeros beyond the end of the slice. */
+INLINE void centre_rows(const int kind, int64_t tall, const Parameters *p, const Slice *x, int64_t start, int64_t first,
+                        const Memory *m) {
+    for (int64_t t = 0; t < m->tiles; t++)
+        for (int64_t r = first; r < first + tall; r++) {
+            REAL *z = m->z + t * m->apart + r * COLUMNS;
+            const REAL *origin = p->origin + t * COLUMNS;
+            const char *row = x->x + (start + r) * x->stride;
+            int64_t left = start + r < x->rows ? p->dim - t * COLUMNS : 0, j = 0;
+            REAL wide[COLUMNS]; /* of its own, so that the compiler need not fear that z overlaps x */
+            if (left < COLUMNS) {
+                for (; j < left; j++) wide[j] = widened(kind, row, t * COLUMNS + j) - origin[j];
+                for (; j < COLUMNS; j++) wide[j] = 0;
+                memcpy(z, wide, sizeof wide);
+                continue;
+            }
+#if defined(__AVX2__)
+            if (kind == FLOAT16)
+                for (; j < COLUMNS; j += 8) {
+                    float eight[8];
+                    _mm256_storeu_ps(eight, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(row + 2 * (t * COLUMNS + j)))));
+                    for (int i = 0; i < 8; i++) wide[j + i] = (REAL)eight[i];
+                }
+#endif
+            for (; j < COLUMNS; j++) wide[j] = widened(kind, row, t * COLUMNS + j);
+            for (int v = 0; v < COLUMNS; v += LANES) store(z + v, load(wide + v) - load(origin + v));
+        }
+}
+
+static __attribute__((noinline)) void centre(int64_t tall, const Parameters *p, const Slice *x, int64_t start, int64_t first, const Memory *m) {
+    switch (x->kind) {
+    case FLOAT32: centre_rows(FLOAT32, tall, p, x, start, first, m); break;
+    case FLOAT16: centre_rows(FLOAT16, tall, p, x, start, first, m); break;
+    case BFLOAT16: centre_rows(BFLOAT16, tall, p, x, start, first, m); break;
+    case FLOAT64: centre_rows(FLOAT64, tall, p, x, start, first, m); break;
+    }
 }
 
 /* ---- logits ------------------------------------------------------------------------------------------------------------------------ */
 
-/* out (tall, wide LANES) += z (tall, depth) times one or two panels; with a quadratic term z (L + z Q). */
-INLINE void product(const int tall, const int wide, const int quadratic, const REAL *z, int64_t stride, const REAL *l,
-                    const REAL *q, int64_t panel, int64_t depth, REAL *out, int64_t width) {
+typedef struct {
+    const char *x; /* rows that come next, fetched from memory while these are computed; NULL: none */
+    int64_t stride, size;
+} Ahead;
+
+/* Logits of `tall` rows += some tiles of them times one or two panels; with a quadratic term z (L + z Q). */
+INLINE void product(const int tall, const int wide, const int quadratic, const Parameters *p, int64_t first, int64_t row,
+                    int64_t from, int64_t to, const Memory *m, Ahead ahead) {
+    int64_t panel = m->tiles * COLUMNS * LANES;
+    REAL *out = m->a + row * m->width + first * LANES;
     vec sum[TALL][2];
     for (int r = 0; r < tall; r++)
         for (int v = 0; v < wide; v++) sum[r][v] = (vec){0};
-    for (int64_t k = 0; k < depth; k++) {
-        vec lk[2], qk[2];
-        for (int v = 0; v < wide; v++) {
-            lk[v] = load(l + v * panel + k * LANES);
-            if (quadratic) qk[v] = load(q + v * panel + k * LANES);
-        }
+    for (int64_t t = from; t < to; t++) {
+        const REAL *z = m->z + t * m->apart + row * COLUMNS;
+        const REAL *l = p->linear + first * panel + t * COLUMNS * LANES;
+        const REAL *q = quadratic ? p->quadratic + first * panel + t * COLUMNS * LANES : 0;
+        if (ahead.x)
+            for (int r = 0; r < tall; r++) __builtin_prefetch(ahead.x + r * ahead.stride + t * COLUMNS * ahead.size, 0, 2);
+        for (int k = 0; k < COLUMNS; k++, l += LANES, q += quadratic ? LANES : 0) {
+            vec lk[2], qk[2];
+            for (int v = 0; v < wide; v++) {
+                lk[v] = load(l + v * panel);
+                if (quadratic) qk[v] = load(q + v * panel);
+            }
 #pragma GCC unroll 12
-        for (int r = 0; r < tall; r++) {
-            REAL zk = z[r * stride + k];
-            for (int v = 0; v < wide; v++) sum[r][v] += quadratic ? zk * (lk[v] + zk * qk[v]) : zk * lk[v];
+            for (int r = 0; r < tall; r++) {
+                REAL zk = z[r * COLUMNS + k];
+                for (int v = 0; v < wide; v++) sum[r][v] += quadratic ? zk * (lk[v] + zk * qk[v]) : zk * lk[v];
+            }
         }
     }
     for (int r = 0; r < tall; r++)
-        for (int v = 0; v < wide; v++) store(out + r * width + v * LANES, load(out + r * width + v * LANES) + sum[r][v]);
-}
-
-INLINE void products(const int tall, const int wide, const int quadratic, const Parameters *p, int64_t first, int64_t k,
-                     int64_t depth, int64_t rows, const Memory *m) {
-    int64_t dp = padded(p->dim), width = p->panels * LANES, panel = p->dim * LANES, at = first * panel + k * LANES;
-    for (int64_t r = 0; r < rows; r += tall)
-        product(tall, wide, quadratic, m->z + r * dp + k, dp, p->linear + at, quadratic ? p->quadratic + at : 0, panel, depth,
-                m->a + r * width + first * LANES, width);
-}
-
-static void logits(const Parameters *p, int64_t rows, const Memory *m) {
-    int64_t width = p->panels * LANES, quadratic = p->quadratic != 0;
-    int64_t deep = PANEL_BYTES / (2 * VECTOR) / (1 + quadratic);
-    for (int64_t r = 0; r < rows; r++) memcpy(m->a + r * width, p->bias, width * sizeof(REAL));
-    for (int64_t first = 0; first < p->panels; first += 2)
-        for (int64_t k = 0; k < p->dim; k += deep) {
-            int64_t depth = p->dim - k < deep ? p->dim - k : deep;
-            if (first + 1 == p->panels)
-                quadratic ? products(SMALL, 1, 1, p, first, k, depth, rows, m) : products(TALL, 1, 0, p, first, k, depth, rows, m);
-            else
-                quadratic ? products(SMALL, 2, 1, p, first, k, depth, rows, m) : products(TALL, 2, 0, p, first, k, depth, rows, m);
+        for (int v = 0; v < wide; v++) {
+            REAL *to_row = out + r * m->width + v * LANES;
+            store(to_row, load(to_row) + sum[r][v]);
         }
+}
+
+typedef void Product(const Parameters *, int64_t, int64_t, int64_t, int64_t, const Memory *, Ahead);
+
+/* A function of its own for each tile, which gives the compiler all registers. */
+#define PRODUCT(name, tall, wide, quadratic)                                                                                       \
+    static __attribute__((noinline)) void name(const Parameters *p, int64_t first, int64_t row, int64_t from, int64_t to,         \
+                                               const Memory *m, Ahead ahead) {                                                     \
+        product(tall, wide, quadratic, p, first, row, from, to, m, ahead);                                                         \
+    }
+PRODUCT(linear_one, TALL, 1, 0)
+PRODUCT(linear_two, TALL, 2, 0)
+PRODUCT(quadratic_one, SMALL, 1, 1)
+PRODUCT(quadratic_two, SMALL, 2, 1)
+
+/* Centre the rows of a block and make their logits. The first panels meet rows that have just been centred; the others meet the whole
+   block, piece by piece, so that a piece of them stays in the first-level cache. */
+static void logits(const Parameters *p, const Slice *x, int64_t start, int64_t rows, const Memory *m) {
+    static const int64_t sizes[] = {4, 2, 2, 8};
+    Product *one = p->quadratic ? quadratic_one : linear_one, *two = p->quadratic ? quadratic_two : linear_two;
+    int64_t tall = p->quadratic ? SMALL : TALL, deep = PANEL_BYTES / (2 * VECTOR) / COLUMNS / (p->quadratic ? 2 : 1);
+    Ahead none = {0}, ahead = {0, x->stride, sizes[x->kind]};
+    for (int64_t row = 0; row < rows; row += tall) {
+        centre(tall, p, x, start, row, m);
+        for (int64_t r = row; r < row + tall; r++) memcpy(m->a + r * m->width, p->bias, m->width * sizeof(REAL));
+        ahead.x = x->x + (start + row + tall) * x->stride;
+        for (int64_t t = 0; t < m->tiles; t += deep)
+            (p->panels > 1 ? two : one)(p, 0, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, ahead);
+    }
+    for (int64_t first = 2; first < p->panels; first += 2)
+        for (int64_t t = 0; t < m->tiles; t += deep)
+            for (int64_t row = 0; row < rows; row += tall)
+                (p->panels > first + 1 ? two : one)(p, first, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, none);
 }
 
 /* ---- assignment -------------------------------------------------------------------------------------------------------------------- */
@@ -261,7 +324,7 @@ INLINE REAL largest(const REAL *l, int64_t width) {
 
 /* Logits to the assignment, in place. Returns the sum of the rows' scores; marks the odd rows, which hold what is not finite. */
 static double assign(const Parameters *p, int64_t rows, const Memory *m, char *odd) {
-    int64_t width = p->panels * LANES;
+    int64_t width = m->width;
     REAL negligible = (REAL)p->negligible, temperature = (REAL)p->temperature, cut = (REAL)(log(p->negligible) - 1);
     double score = 0, totals = 1; /* their product: one logarithm for many rows */
     for (int64_t r = 0; r < rows; r++) {
@@ -295,123 +358,136 @@ static double assign(const Parameters *p, int64_t rows, const Memory *m, char *o
 
 /* ---- sums -------------------------------------------------------------------------------------------------------------------------- */
 
-/* Add the rows of a list, weighed by column c of the assignment, to one prototype's sums. */
-INLINE void add_columns(const int vectors, const int squares, const REAL *z, int64_t dp, const REAL *a, int64_t width,
-                        const int *list, int count, REAL *total, REAL *square) {
-    vec one[4], two[4];
-    for (int v = 0; v < vectors; v++) {
+/* Add the listed rows of a tile, weighed by one column of the assignment, to one prototype's sums (COLUMNS each). */
+INLINE void add_listed(const int squares, const REAL *z, const REAL *a, int64_t width, const uint8_t *list, int count,
+                       REAL *total, REAL *square) {
+    enum { VECTORS = COLUMNS / LANES };
+    vec one[VECTORS], two[VECTORS];
+    for (int v = 0; v < VECTORS; v++) {
         one[v] = load(total + v * LANES);
         if (squares) two[v] = load(square + v * LANES);
     }
     for (int i = 0; i < count; i++) {
-        const REAL *row = z + list[i] * dp, weight = a[list[i] * width];
-        for (int v = 0; v < vectors; v++) {
+        const REAL *row = z + list[i] * COLUMNS, weight = a[list[i] * width];
+        for (int v = 0; v < VECTORS; v++) {
             vec x = load(row + v * LANES), weighed = weight * x;
             one[v] += weighed;
             if (squares) two[v] += weighed * x;
         }
     }
-    for (int v = 0; v < vectors; v++) {
+    for (int v = 0; v < VECTORS; v++) {
         store(total + v * LANES, one[v]);
         if (squares) store(square + v * LANES, two[v]);
     }
 }
 
-static void add_listed(const Parameters *p, const Memory *m, int64_t c, const int *list, int count, REAL *total, REAL *square) {
-    int64_t dp = padded(p->dim), width = p->panels * LANES, j = 0;
-    const REAL *a = m->a + c;
-    total += c * dp, square += c * dp;
-    for (; j + 4 * LANES <= dp; j += 4 * LANES)
-        p->squares ? add_columns(4, 1, m->z + j, dp, a, width, list, count, total + j, square + j)
-                   : add_columns(4, 0, m->z + j, dp, a, width, list, count, total + j, 0);
-    for (; j < dp; j += LANES)
-        p->squares ? add_columns(1, 1, m->z + j, dp, a, width, list, count, total + j, square + j)
-                   : add_columns(1, 0, m->z + j, dp, a, width, list, count, total + j, 0);
-}
-
-/* Sums of `wide` prototypes += packed columns (rows, wide) transposed, times the tile (rows, 2 LANES). */
-INLINE void multiply(const int wide, const REAL *packed, int64_t stride, const REAL *tile, int64_t rows, const int *columns,
-                     int64_t dp, REAL *left, REAL *right) {
+/* Sums of `wide` prototypes += packed columns (rows, wide) transposed, times two vectors of a tile's rows: x and y, or x and its square,
+   which the first to need it writes to y. */
+INLINE void multiply(const int wide, const int fresh, const REAL *packed, int64_t width, const REAL *x, REAL *y, int64_t rows,
+                     const int *columns, REAL *left, REAL *right) {
     vec sum[WIDE][2];
     for (int c = 0; c < wide; c++) sum[c][0] = sum[c][1] = (vec){0};
     for (int64_t r = 0; r < rows; r++) {
-        vec x = load(tile + r * 2 * LANES), y = load(tile + r * 2 * LANES + LANES);
+        vec xr = load(x + r * COLUMNS), yr;
+        if (fresh)
+            store(y + r * COLUMNS, yr = xr * xr);
+        else
+            yr = load(y + r * COLUMNS);
 #pragma GCC unroll 8
         for (int c = 0; c < wide; c++) {
-            REAL weight = packed[r * stride + c];
-            sum[c][0] += weight * x;
-            sum[c][1] += weight * y;
+            REAL weight = packed[r * width + c];
+            sum[c][0] += weight * xr;
+            sum[c][1] += weight * yr;
         }
     }
     for (int c = 0; c < wide; c++) {
-        int64_t at = columns[c] * dp;
+        int64_t at = columns[c] * COLUMNS;
         store(left + at, load(left + at) + sum[c][0]);
         if (right) store(right + at, load(right + at) + sum[c][1]);
     }
 }
 
-/* Prototypes that own a part of many rows: a matrix product, a few columns of the block (and their squares) at a time. */
-static void add_packed(const Parameters *p, const Memory *m, int64_t rows, int64_t count, REAL *total, REAL *square) {
-    int64_t dp = padded(p->dim), stride = p->panels * LANES;
-    for (int64_t j = 0; j < dp; j += p->squares ? LANES : 2 * LANES) {
-        REAL *right = p->squares ? square + j : j + LANES < dp ? total + j + LANES : 0;
-        for (int64_t r = 0; r < rows; r++) {
-            const REAL *x = m->z + r * dp + j;
-            store(m->tile + r * 2 * LANES, load(x));
-            store(m->tile + r * 2 * LANES + LANES, p->squares ? load(x) * load(x) : right ? load(x + LANES) : (vec){0});
-        }
-        for (int64_t c = 0, wide; c < count; c += wide) {
-            int64_t tiles = (count - c + WIDE - 1) / WIDE;
-            wide = (count - c + tiles - 1) / tiles;
-            switch (wide) {
+/* The same for all prototypes that own a part of many rows. */
+INLINE void multiply_all(const int squares, const Memory *m, int64_t count, const REAL *x, REAL *y, int64_t rows, REAL *left,
+                         REAL *right) {
+    for (int64_t c = 0, wide; c < count; c += wide) {
+        int64_t times = (count - c + WIDE - 1) / WIDE;
+        wide = (count - c + times - 1) / times;
+        switch (wide * 2 + (squares && c == 0)) {
 #define CASE(n)                                                                                                                    \
-    case n:                                                                                                                        \
-        multiply(n, m->packed + c, stride, m->tile, rows, m->columns + c, dp, total + j, right);                                   \
+    case 2 * n:                                                                                                                    \
+        multiply(n, 0, m->packed + c, m->width, x, y, rows, m->columns + c, left, right);                                          \
+        break;                                                                                                                     \
+    case 2 * n + 1:                                                                                                                \
+        multiply(n, 1, m->packed + c, m->width, x, y, rows, m->columns + c, left, right);                                          \
         break;
-                CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #if WIDE == 8
-                CASE(7) CASE(8)
+            CASE(7) CASE(8)
 #endif
-            }
         }
     }
 }
 
-/* Sums of one block. Zeros of the assignment are skipped, except in odd rows: 0 * inf is NaN. */
-static void add(const Parameters *p, const Memory *m, int64_t rows, const char *odd, double *mass, REAL *total, REAL *square) {
-    int64_t width = p->panels * LANES, packed = 0;
-    int list[MOST_ROWS];
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < p->prototypes; c++) mass[c] += m->a[r * width + c];
+/* Sort the columns of the assignment: lists of rows for those that are mostly zero, the others packed. Zeros are skipped, except in
+   odd rows: 0 * inf is NaN. Returns how many are packed. */
+static int64_t sort_columns(const Parameters *p, int64_t rows, const char *odd, const Memory *m) {
+    int64_t packed = 0;
     for (int64_t c = 0; c < p->prototypes; c++) {
-        int listed = 0;
+        uint8_t *list = m->listed + c * m->block;
+        int count = 0;
         for (int64_t r = 0; r < rows; r++) {
-            list[listed] = (int)r;
-            listed += odd[r] | (m->a[r * width + c] != 0);
+            list[count] = (uint8_t)r;
+            count += odd[r] | (m->a[r * m->width + c] != 0);
         }
-        if (3 * listed < rows) {
-            if (listed) add_listed(p, m, c, list, listed, total, square);
-        } else {
-            for (int64_t r = 0; r < rows; r++) m->packed[r * width + packed] = m->a[r * width + c];
+        m->counts[c] = count;
+        if (3 * count >= rows) {
+            for (int64_t r = 0; r < rows; r++) m->packed[r * m->width + packed] = m->a[r * m->width + c];
             m->columns[packed++] = (int)c;
+            m->counts[c] = 0;
         }
     }
-    if (packed) add_packed(p, m, rows, packed, total, square);
+    return packed;
 }
 
-/* ---- what compiled.py calls ---------------------------------------------------------------------------------------------------------- */
+/* Sums of one block, tile by tile. parts: (tiles, 1 or 2, prototypes, COLUMNS). */
+INLINE void add(const int squares, const Parameters *p, const Memory *m, int64_t rows, const char *odd, double *mass, REAL *parts) {
+    int64_t size = p->prototypes * COLUMNS, packed;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < p->prototypes; c++) mass[c] += m->a[r * m->width + c];
+    packed = sort_columns(p, rows, odd, m);
+    for (int64_t t = 0; t < m->tiles; t++, parts += size * (1 + squares)) {
+        const REAL *z = m->z + t * m->apart;
+        for (int64_t c = 0; c < p->prototypes; c++)
+            if (m->counts[c])
+                add_listed(squares, z, m->a + c, m->width, m->listed + c * m->block, m->counts[c], parts + c * COLUMNS,
+                           parts + size + c * COLUMNS);
+        if (packed)
+            for (int j = 0; j < COLUMNS; j += squares ? LANES : 2 * LANES) {
+                if (squares)
+                    multiply_all(1, m, packed, z + j, m->squared + j, rows, parts + j, parts + size + j);
+                else
+                    multiply_all(0, m, packed, z + j, (REAL *)z + (j + LANES) % COLUMNS, rows, parts + j,
+                                 j + LANES < COLUMNS ? parts + j + LANES : 0);
+            }
+    }
+}
+
+/* ---- what compiled.py calls -------------------------------------------------------------------------------------------------------- */
 
 static void write_distances(const Parameters *p, int64_t rows, const Memory *m) {
-    int64_t dp = padded(p->dim), width = p->panels * LANES;
     for (int64_t r = 0; r < rows; r++) {
-        vec sum[2] = {{0}, {0}};
-        const REAL *z = m->z + r * dp;
-        for (int64_t j = 0, v = 0; j < dp; j += LANES, v ^= 1) sum[v] += load(z + j) * load(z + j);
+        vec sum = {0};
+        for (int64_t t = 0; t < m->tiles; t++)
+            for (int j = 0; j < COLUMNS; j += LANES) {
+                vec x = load(m->z + t * m->apart + r * COLUMNS + j);
+                sum += x * x;
+            }
         REAL energy = 0;
-        for (int i = 0; i < LANES; i++) energy += sum[0][i] + sum[1][i];
+        for (int i = 0; i < LANES; i++) energy += sum[i];
         for (int64_t c = 0; c < p->prototypes; c++) {
-            REAL squared = energy + m->a[r * width + c];
-            m->a[r * width + c] = squared < 0 ? 0 : squared; /* NaN stays */
+            REAL squared = energy + m->a[r * m->width + c];
+            m->a[r * m->width + c] = squared < 0 ? 0 : squared; /* NaN stays */
         }
     }
 }
@@ -434,42 +510,46 @@ int EXPORT(usable)(void) {
 #endif
 }
 
-/* Walk a slice. Sums of each unit of UNIT rows are written to `parts`: (units, 1 or 2, prototypes, padded dim), the totals and, where
-   asked for, the squares. mass (prototypes) and score (1) are overwritten. */
+/* Walk a slice. The sums of each unit are written to `parts`, (units, tiles, 1 or 2, prototypes, COLUMNS): totals and, where asked for,
+   squares. mass (prototypes) and score (1) are overwritten. */
 void EXPORT(walk)(const Parameters *p, const Slice *x, REAL *scratch, REAL *parts, double *mass, double *score) {
-    int64_t dp = padded(p->dim), width = p->panels * LANES, block = block_rows(p->dim), size = p->prototypes * dp;
-    Memory m = memory_of(scratch, p->dim, width);
+    Memory m = memory_of(p, scratch);
     char odd[MOST_ROWS];
-    for (int64_t c = 0; c < p->prototypes; c++) mass[c] = 0;
+    memset(mass, 0, p->prototypes * sizeof(double));
     *score = 0;
-    for (int64_t unit = 0; unit < x->rows; unit += UNIT, parts += size * (1 + p->squares)) {
-        int64_t end = unit + UNIT < x->rows ? unit + UNIT : x->rows;
-        if (p->mode != DISTANCES) memset(parts, 0, size * (1 + p->squares) * sizeof(REAL));
-        for (int64_t start = unit; start < end; start += block) {
-            int64_t rows = end - start < block ? end - start : block;
-            for (int64_t r = 0; r < rows; r++) centre(x->x + (start + r) * x->stride, x->kind, p->dim, p->origin, m.z + r * dp);
-            for (int64_t r = rows; r % ROWS; r++) memset(m.z + r * dp, 0, dp * sizeof(REAL));
-            logits(p, (rows + ROWS - 1) / ROWS * ROWS, &m);
+    for (int64_t unit = 0; unit < x->rows; unit += UNIT) {
+        int64_t end = unit + UNIT < x->rows ? unit + UNIT : x->rows, size = EXPORT(parts)(p, end - unit);
+        memset(parts, 0, size);
+        for (int64_t start = unit; start < end; start += m.block) {
+            int64_t rows = end - start < m.block ? end - start : m.block;
+            logits(p, x, start, rows, &m);
             if (p->mode == DISTANCES) {
                 write_distances(p, rows, &m);
             } else {
                 *score += assign(p, rows, &m, odd);
-                add(p, &m, rows, odd, mass, parts, parts + size);
+                if (p->squares)
+                    add(1, p, &m, rows, odd, mass, parts);
+                else
+                    add(0, p, &m, rows, odd, mass, parts);
             }
             if (x->assignment)
                 for (int64_t r = 0; r < rows; r++)
-                    memcpy(x->assignment + (start + r) * p->prototypes, m.a + r * width, p->prototypes * sizeof(REAL));
+                    memcpy(x->assignment + (start + r) * p->prototypes, m.a + r * m.width, p->prototypes * sizeof(REAL));
         }
+        parts += size / (int64_t)sizeof(REAL);
     }
 }
 
 /* Add the sums of a slice's units to those of the whole, in double and in order: total and square (prototypes, dim). */
 void EXPORT(merge)(const Parameters *p, int64_t rows, const REAL *parts, double *total, double *square) {
-    int64_t dp = padded(p->dim);
     for (int64_t unit = 0; unit < rows; unit += UNIT)
-        for (int64_t which = 0; which <= p->squares; which++)
-            for (int64_t c = 0; c < p->prototypes; c++, parts += dp) {
-                double *sum = (which ? square : total) + c * p->dim;
-                for (int64_t j = 0; j < p->dim; j++) sum[j] += parts[j];
-            }
+        for (int64_t t = 0; t < p->dim; t += COLUMNS)
+            for (int64_t which = 0; which <= p->squares; which++)
+                for (int64_t c = 0; c < p->prototypes; c++, parts += COLUMNS) {
+                    double *sum = (which ? square : total) + c * p->dim + t;
+                    if (t + COLUMNS <= p->dim)
+                        for (int j = 0; j < COLUMNS; j++) sum[j] += parts[j];
+                    else
+                        for (int j = 0; j < p->dim - t; j++) sum[j] += parts[j];
+                }
 }
