@@ -18,7 +18,7 @@ from panther.types import Ragged, Rows
 from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
-INTERFACE = 1  # of compiled_kernel.c: a library of another number is not used
+INTERFACE = 2  # of compiled_kernel.c: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
 COLUMNS = 16  # of a tile
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
