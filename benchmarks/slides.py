@@ -137,8 +137,9 @@ def cold_rounds(decoder: Any, path: Path, mpp: float, spec: Any, coords: np.ndar
 
 def decoding(path: Path, patches: int, ask: Ask | None) -> None:
     """Decode alone: a plain loop, ours, and LazySlide's two ways where it is there."""
-    from panther.encoders.decode import Decoder, cores
+    from panther.encoders.decode import Decoder
     from panther.encoders.images import Fit
+    from panther.limits import cores
     from panther.slides import open_slide, patch_spec
 
     header = ["256 px, patches/s", "patches", "OpenSlide loop", f"OpenSlide loop, {cores()} processes"]
@@ -183,9 +184,9 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
 def encoding(path: Path, patches: int) -> None:
     """Decode and encode with the embedded encoder."""
     from panther.encoders import load_encoder
-    from panther.encoders.decode import cores
     from panther.encoders.extract import write_features
     from panther.encoders.pipeline import ExtractSettings, Pipeline
+    from panther.limits import cores
     from panther.slides import Coords, open_slide, patch_spec
 
     encoder, folder = load_encoder("lite0"), path.parent

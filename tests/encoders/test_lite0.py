@@ -34,6 +34,15 @@ def test_features_are_those_of_the_published_network(lite0, shared_data):
     assert float((found - expected).abs().max()) < 1e-5 * float(expected.abs().max())
 
 
+def test_features_do_not_depend_on_the_batch_or_the_threads(lite0, shared_data, monkeypatch):
+    pixels = tiles(shared_data, 7)
+    side_by_side = lite0(pixels)
+    monkeypatch.setattr("panther.encoders._base.cores", lambda: 1)
+    torch.testing.assert_close(lite0(pixels), side_by_side, rtol=0, atol=0)
+    alone = torch.cat([lite0(pixels[i : i + 1]) for i in range(7)])
+    torch.testing.assert_close(alone, side_by_side, rtol=0, atol=0)
+
+
 def test_tissues_lie_apart(lite0, shared_data):
     folder = shared_data / "tiles" / "lung"
     kinds = ["aca", "normal", "scc"]

@@ -1,6 +1,7 @@
 """What an encoder is, and the registry of those that are known by name."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 from panther.encoders.keys import Clean
 from panther.errors import InputError
+from panther.limits import cores
 from panther.registry import Registry
 
+PER_CORE = 2  # patches that a core encodes at once: what fits its caches
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 # The value builds the architecture without weights (also on the meta device): images (B, 3, size, size) -> (B, dim).
@@ -86,14 +89,29 @@ class Encoder:
     def start(self, patches: np.ndarray | Tensor) -> Tensor:
         """Features still on the device; on a GPU this returns before they are computed."""
         pixels = torch.as_tensor(patches).to(self.device, non_blocking=True)
-        with self.precision.autocast(self.device):
-            features = self.model(normalise(pixels, self.about.mean, self.about.std))
+        features = self._encode(pixels) if self.device.type != "cpu" else self._encode_by_cores(pixels)
         if features.shape != (len(pixels), self.about.dim):
             raise InputError(
                 f"The encoder {self.about.name!r} gave features of shape {tuple(features.shape)} for {len(pixels)} patches; "
                 f"expected ({len(pixels)}, {self.about.dim})."
             )
         return features
+
+    @torch.inference_mode()
+    def _encode(self, pixels: Tensor) -> Tensor:
+        with self.precision.autocast(self.device):
+            features: Tensor = self.model(normalise(pixels, self.about.mean, self.about.std))
+        return features
+
+    def _encode_by_cores(self, pixels: Tensor) -> Tensor:
+        """A few patches at a time on every core: cores that share one batch wait for each other after every layer."""
+        parts = pixels.split(PER_CORE)
+        threads = min(cores(), len(parts))
+        if threads < 2:
+            return torch.cat([self._encode(part) for part in parts])
+        # threads of their own for every batch: they would not survive a fork
+        with ThreadPoolExecutor(threads, "encoder", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return torch.cat(list(pool.map(self._encode, parts)))
 
     @staticmethod
     def finish(features: Tensor) -> Tensor:

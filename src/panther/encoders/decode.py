@@ -2,7 +2,6 @@
 
 import ctypes
 import logging
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -15,6 +14,7 @@ import numpy as np
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import OpenSource, Source
 from panther.errors import InputError
+from panther.limits import cores
 from panther.workers import GuardedPool, TaskLostError, process_context
 
 logger = logging.getLogger(__name__)
@@ -146,11 +146,6 @@ class Decoder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _canvas(memory: Any, fit: Preprocess) -> PatchBuffer:

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.encoders._base import Encoder
+from panther.encoders._base import PER_CORE, Encoder
 from panther.encoders.decode import Batch, Decoder
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import Source
 from panther.errors import InputError
-from panther.limits import check_choice
+from panther.limits import check_choice, cores
 from panther.storage.row_log import RowLog
 
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
-BATCH = {"cuda": 256, "cpu": 8}  # what fits the caches of a core is fastest there
+BATCH = {"cuda": 256, "cpu": max(8, PER_CORE * cores())}
 
 
 @dataclass(frozen=True)

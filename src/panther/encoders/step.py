@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from panther.content import hash_of
-from panther.encoders.decode import cores
 from panther.encoders.extract import partial_folder, write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
@@ -139,7 +138,7 @@ class FeatureStep:
 
     @contextmanager
     def _pipeline(self) -> Iterator[Pipeline]:
-        """Lend a pipeline, made on first use. Meanwhile torch may use all cores: one slide is encoded at a time on a CPU."""
+        """Lend a pipeline, made on first use."""
         lent = self._waiting.get()
         try:
             if isinstance(lent, str):
@@ -148,12 +147,7 @@ class FeatureStep:
                 lent = Pipeline(encoder, self.settings)
                 with self._guard:
                     self._open.append(lent)
-            before = torch.get_num_threads()
-            torch.set_num_threads(cores())
-            try:
-                yield lent
-            finally:
-                torch.set_num_threads(before)
+            yield lent
         finally:
             self._waiting.put(lent)
 
