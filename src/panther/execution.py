@@ -177,7 +177,7 @@ def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Exec
     )
     if workers < 0:
         raise InputError(f"`workers={workers}` makes no sense; give 0 for one per core, or a number of processes.")
-    pool = GuardedPool(workers, process_context("panther.execution", "h5py"))
+    pool = GuardedPool(workers, process_context())
     try:
         yield pool
     finally:

@@ -8,9 +8,10 @@ from pathlib import Path
 from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.storage.atomic import check_writable_folder
+from panther.workers import start_early
 from panther_demo.actions import draw_cohort, name_prototypes, study_file
 from panther_demo.cohort import CohortSettings, make_patients
-from panther_demo.steps import DemoStep, Runner, Say, command
+from panther_demo.steps import PRELOAD, DemoStep, Runner, Say, command
 from panther_demo.studies import PROTOTYPES, TASKS
 
 NEEDED = {
@@ -47,6 +48,7 @@ def run_demo(demo: Demo, say: Say, track: Track = untracked) -> None:
     """Run all that is not done yet, and say what to look at."""
     check_packages()
     check_writable_folder(demo.folder)
+    start_early(*PRELOAD)
     runner = Runner(demo.folder / ".done", say)
     runner.run(steps(demo, track))
     for line in closing(demo, runner):

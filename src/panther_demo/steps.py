@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
 from panther.version import __version__
+from panther.workers import process_context
 
 Say = Callable[[str], None]
 
@@ -37,9 +37,37 @@ def command(name: str, outputs: Sequence[Path], *arguments: object) -> DemoStep:
     return DemoStep(name, tuple(outputs), tuple(map(str, arguments)))
 
 
+# imported once, by the server that the processes of all steps, and their workers, are forked from
+PRELOAD = (
+    "panther.execution",
+    "h5py",
+    "sklearn.linear_model",
+    "panther.encoders.step",
+    "timm",
+    "panther.study.run",
+    "panther.explain.atlas.make",
+    "panther.explain.attribution.make",
+    "panther.explain.concordance.make",
+    "panther.explain.kaplan_meier",
+    "panther.explain.maps",
+    "panther.report.make",
+    "panther.cli",
+)
+
+
 def launch(step: DemoStep) -> int:
-    """Run the product's own command in a process of its own, as a user would; returns its exit code."""
-    return subprocess.run([sys.executable, "-m", "panther", *step.arguments]).returncode
+    """Run the product's own command in a process of its own, as if a user had typed it; returns its exit code."""
+    process = process_context(*PRELOAD).Process(target=_typed, args=(step.arguments,))
+    process.start()
+    process.join()
+    return int(process.exitcode or 0)
+
+
+def _typed(arguments: Sequence[str]) -> None:
+    from panther.cli import main
+
+    sys.argv = ["panther", *arguments]
+    main()
 
 
 @dataclass

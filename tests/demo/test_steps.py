@@ -1,5 +1,7 @@
 """Steps run once, and again only where something before them or of their own has changed."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -122,3 +124,12 @@ def test_a_missing_package_is_one_sentence(monkeypatch):
     monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name in ("plotly", "timm") else object())
     with pytest.raises(InputError, match=r"needs timm, plotly, .* pip install 'panther-wsi\[encoders,report\]'"):
         check_packages()
+
+
+def test_a_step_is_the_command_itself_in_a_process_of_its_own(tmp_path):
+    program = "from panther_demo.steps import *; print(*(launch(command('x', [], *words)) for words in (['--version'], ['inspect', 'nowhere'])))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    version, codes = run.stdout.splitlines()
+    assert version.startswith("panther-wsi")
+    assert codes == "0 2"
+    assert "nowhere" in run.stderr

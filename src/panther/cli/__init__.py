@@ -117,8 +117,17 @@ def main() -> None:
     for note in notes:
         typer.echo(f"Note: {note}", err=True)
     name = next(iter(arguments), "")
+    if _uses_workers(commands.commands.get(name), arguments):
+        from panther.workers import start_early
+
+        start_early()
     with speaking_of(name, commands.commands.get(name, commands)):
         _run(commands, arguments, verbose)
+
+
+def _uses_workers(command: Any, arguments: list[str]) -> bool:
+    """Whether this call is about to need worker processes."""
+    return command is not None and "--help" not in arguments and any(p.name == "workers" for p in command.params)
 
 
 def _run(commands: Any, arguments: list[str], verbose: bool) -> None:

@@ -1,4 +1,4 @@
-"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line per minute.
+"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line at once and one per minute.
 
 The lines come from a thread of their own, so that phases which report nothing (a long step of K-means, hashing) are not silent either.
 """
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+FIRST = 1.5  # seconds until the first line: whoever looks at a log wants to see that something happens
 EVERY = "PANTHER_LOG_EVERY"  # environment: seconds between two lines; 0 is none
 
 
@@ -80,7 +81,7 @@ CURRENT = CommandProgress()
 
 @contextmanager
 def log_progress(command: str, progress: CommandProgress = CURRENT) -> Iterator[None]:
-    """Write a line on standard error every minute until the work ends, unless that is a terminal, where there are bars."""
+    """Write a line on standard error soon, and every minute until the work ends, unless that is a terminal, where there are bars."""
     progress.command, progress.began, progress.finished = command, progress.clock(), ""
     every = _every()
     if every <= 0 or _is_terminal():
@@ -89,8 +90,9 @@ def log_progress(command: str, progress: CommandProgress = CURRENT) -> Iterator[
     ended = threading.Event()
 
     def beat() -> None:
-        while not ended.wait(every):
-            line = progress.line()
+        seconds = min(FIRST, every)
+        while not ended.wait(seconds):
+            seconds, line = every, progress.line()
             if line is not None and not ended.is_set() and not _printed(line):
                 return
 

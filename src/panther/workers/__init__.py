@@ -4,7 +4,7 @@ The C libraries below (HDF5, OpenSlide, GLib) can be crashed, or sent into an en
 are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
-from panther.workers.pool import GuardedPool, SentOnce, process_context
+from panther.workers.pool import GuardedPool, SentOnce, process_context, start_early
 from panther.workers.threads import allow_threads, kernel_threads
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
 
@@ -19,4 +19,5 @@ __all__ = [
     "process_context",
     "read_limit",
     "reading",
+    "start_early",
 ]

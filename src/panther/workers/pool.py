@@ -14,6 +14,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -90,6 +91,15 @@ def _give_up(task: _Task, error: Exception) -> None:
         task.future.set_exception(error)
 
 
+PRELOAD = ("panther.execution", "h5py")  # what the fork server imports
+
+
+def start_early(*preload: str) -> None:
+    """Start the fork server before this process imports torch as well, so that both do it side by side."""
+    if process_context(*preload).get_start_method() == "forkserver":
+        forkserver.ensure_running()
+
+
 def process_context(*preload: str) -> Any:
     """How worker processes are started: by a fork server that imports torch once.
 
@@ -98,7 +108,7 @@ def process_context(*preload: str) -> Any:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":
-        context.set_forkserver_preload(list(preload))
+        context.set_forkserver_preload(list(preload or PRELOAD))  # one that runs already has imported its own
     return context
 
 

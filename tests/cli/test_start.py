@@ -1,0 +1,51 @@
+"""How commands begin: workers get ready while the command imports what it needs, and nothing is started in vain."""
+
+import subprocess
+import sys
+
+import pytest
+
+WATCHED = """
+import sys
+import panther.workers
+began = []
+panther.workers.start_early = lambda: began.append("torch" in sys.modules)
+from panther.cli import main
+sys.argv = ["panther", *sys.argv[1:]]
+try:
+    main()
+except SystemExit:
+    pass
+print("began", began)
+"""
+POOL = """
+import os, sys
+from multiprocessing import forkserver
+from panther.workers import GuardedPool, process_context, start_early
+start_early()
+server = forkserver._forkserver._forkserver_pid
+with GuardedPool(1, process_context()) as pool:
+    print(pool.submit(os.getppid).result() == server, "torch" in sys.modules)
+"""
+
+
+def python(program: str, *arguments: str) -> str:
+    run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120)
+    return run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "began"),
+    [
+        (("embed", "nowhere", "-p", "none.safetensors", "-o", "out.h5ad"), "[False]"),
+        (("embed", "--help"), "[]"),
+        (("--version",), "[]"),
+        (("doctor", "--help"), "[]"),
+    ],
+)
+def test_the_fork_server_starts_before_torch_is_imported_and_only_where_workers_are_used(arguments, began, tmp_path):
+    assert python(WATCHED, *arguments).splitlines()[-1] == f"began {began}"
+
+
+def test_workers_come_from_the_server_that_was_started_early():
+    assert python(POOL).split() == ["True", "False"]
