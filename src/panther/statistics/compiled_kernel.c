@@ -146,41 +146,48 @@ INLINE REAL widened(const int kind, const char *x, int64_t j) {
     }
 }
 
-/* z = x - origin of `tall` rows from the row `first` of the block on, tile by tile; zeros beyond the end of the slice. */
-INLINE void centre_rows(const int kind, int64_t tall, const Parameters *p, const Slice *x, int64_t start, int64_t first,
-                        const Memory *m) {
-    for (int64_t t = 0; t < m->tiles; t++)
-        for (int64_t r = first; r < first + tall; r++) {
-            REAL *z = m->z + t * m->apart + r * COLUMNS;
-            const REAL *origin = p->origin + t * COLUMNS;
-            const char *row = x->x + (start + r) * x->stride;
-            int64_t left = start + r < x->rows ? p->dim - t * COLUMNS : 0, j = 0;
-            REAL wide[COLUMNS]; /* of its own, so that the compiler need not fear that z overlaps x */
-            if (left < COLUMNS) {
-                for (; j < left; j++) wide[j] = widened(kind, row, t * COLUMNS + j) - origin[j];
-                for (; j < COLUMNS; j++) wide[j] = 0;
-                memcpy(z, wide, sizeof wide);
-                continue;
-            }
+/* z = x - origin of COLUMNS numbers, widened first into memory of their own: the compiler need not fear that z overlaps x. */
+INLINE void centre_tile(const int kind, const char *x, const REAL *origin, REAL *z) {
+    REAL wide[COLUMNS];
+    int j = 0;
 #if defined(__AVX2__)
-            if (kind == FLOAT16)
-                for (; j < COLUMNS; j += 8) {
-                    float eight[8];
-                    _mm256_storeu_ps(eight, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(row + 2 * (t * COLUMNS + j)))));
-                    for (int i = 0; i < 8; i++) wide[j + i] = (REAL)eight[i];
-                }
+    for (; kind == FLOAT16 && j < COLUMNS; j += 8) {
+        float eight[8];
+        _mm256_storeu_ps(eight, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + 2 * j))));
+        for (int i = 0; i < 8; i++) wide[j + i] = (REAL)eight[i];
+    }
 #endif
-            for (; j < COLUMNS; j++) wide[j] = widened(kind, row, t * COLUMNS + j);
-            for (int v = 0; v < COLUMNS; v += LANES) store(z + v, load(wide + v) - load(origin + v));
-        }
+    for (; j < COLUMNS; j++) wide[j] = widened(kind, x, j);
+    for (int v = 0; v < COLUMNS; v += LANES) store(z + v, load(wide + v) - load(origin + v));
 }
 
-static __attribute__((noinline)) void centre(int64_t tall, const Parameters *p, const Slice *x, int64_t start, int64_t first, const Memory *m) {
+/* `tall` rows, of which `real` are there, tile by tile; the others are zeros, as are columns beyond the last. */
+INLINE void centre_rows(const int kind, int64_t tall, int64_t real, const Parameters *p, const char *x, int64_t stride, REAL *z,
+                        const Memory *m) {
+    static const int64_t sizes[] = {4, 2, 2, 8};
+    const REAL *origin = p->origin;
+    for (int64_t left = p->dim; left > 0; left -= COLUMNS, x += COLUMNS * sizes[kind], origin += COLUMNS, z += m->apart) {
+        const char *row = x;
+        for (int64_t r = 0; r < real; r++, row += stride) {
+            if (left >= COLUMNS)
+                centre_tile(kind, row, origin, z + r * COLUMNS);
+            else
+                for (int64_t j = 0; j < COLUMNS; j++) z[r * COLUMNS + j] = j < left ? widened(kind, row, j) - origin[j] : 0;
+        }
+        memset(z + real * COLUMNS, 0, (tall - real) * COLUMNS * sizeof(REAL));
+    }
+}
+
+static __attribute__((noinline)) void centre(int64_t tall, const Parameters *p, const Slice *x, int64_t start, int64_t first,
+                                             const Memory *m) {
+    int64_t left = x->rows - start - first, real = left < tall ? left : tall;
+    const char *row = x->x + (start + first) * x->stride;
+    REAL *z = m->z + first * COLUMNS;
     switch (x->kind) {
-    case FLOAT32: centre_rows(FLOAT32, tall, p, x, start, first, m); break;
-    case FLOAT16: centre_rows(FLOAT16, tall, p, x, start, first, m); break;
-    case BFLOAT16: centre_rows(BFLOAT16, tall, p, x, start, first, m); break;
-    case FLOAT64: centre_rows(FLOAT64, tall, p, x, start, first, m); break;
+    case FLOAT32: centre_rows(FLOAT32, tall, real, p, row, x->stride, z, m); break;
+    case FLOAT16: centre_rows(FLOAT16, tall, real, p, row, x->stride, z, m); break;
+    case BFLOAT16: centre_rows(BFLOAT16, tall, real, p, row, x->stride, z, m); break;
+    case FLOAT64: centre_rows(FLOAT64, tall, real, p, row, x->stride, z, m); break;
     }
 }
 
