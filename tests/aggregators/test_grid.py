@@ -8,6 +8,7 @@ from panther.aggregators import aggregators, embed_cohort, grid
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.errors import InputError
 from panther.execution import HERE, Work, open_work
+from panther.statistics import kernels
 from panther.storage import fingerprints
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.embeddings import EmbeddingTable
@@ -44,6 +45,14 @@ def tables_of(listing, embedders=EMBEDDERS, partial=None, work=HERE):
     return list(embed_grid(as_bags(listing), embedders, partial, work))
 
 
+def killed(items, what, total):
+    """A progress bar that is interrupted at the third item."""
+    for number, item in enumerate(items):
+        if number == 2:
+            raise KeyboardInterrupt
+        yield item
+
+
 def assert_same(table, alone):
     assert table.samples == alone.samples
     assert table.observations == alone.observations
@@ -76,12 +85,6 @@ def test_a_bag_is_opened_and_read_once_whatever_the_grid(folder):
 def test_a_killed_walk_goes_on_where_it_was(folder, tmp_path):
     counts = Counts()
     refs = [CountedRef(ref.files[0], counts) for ref in list_bags(folder).refs]
-
-    def killed(items, what, total):
-        for number, item in enumerate(items):
-            if number == 2:
-                raise KeyboardInterrupt
-            yield item
 
     with pytest.raises(KeyboardInterrupt):
         tables_of(refs, partial=tmp_path / "partial", work=Work(track=killed))
@@ -124,3 +127,19 @@ def test_an_embedder_without_a_single_bag_does_not_stop_the_others(folder):
     with pytest.raises(InputError) as alone:
         embed_cohort(folder, other)
     assert str(bad) == str(alone.value)
+
+
+def test_a_table_says_which_kernel_made_it_and_different_ones_are_told(folder, tmp_path, monkeypatch):
+    """A walk that is killed under one kernel and goes on under another stands for a cluster of unequal machines."""
+    monkeypatch.setenv("PANTHER_KERNEL", "torch")
+    assert embed_cohort(folder, prototypes(0)).settings["kernel"] == "torch"
+    if isinstance(kernels.compiled.load_library(), str):
+        pytest.skip("there is no compiled kernel here")
+
+    with pytest.raises(KeyboardInterrupt):
+        tables_of(folder, EMBEDDERS[:1], tmp_path / "partial", Work(track=killed))
+    monkeypatch.delenv("PANTHER_KERNEL")
+    with pytest.warns(UserWarning, match="different kernels"):
+        (table,) = tables_of(folder, EMBEDDERS[:1], tmp_path / "partial")
+    assert "torch" in table.settings["kernel"]
+    assert "compiled" in table.settings["kernel"]

@@ -3,7 +3,8 @@
 Bags are spread over workers, and the rows of all methods are kept side by side as they come, so that a killed walk goes on where it was.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+import warnings
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -20,6 +21,7 @@ from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, reason_of, stream
 from panther.statistics import block_rows
+from panther.statistics.kernels import kernel_name
 from panther.statistics.upload import upload
 from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
@@ -133,7 +135,7 @@ def _embed_one(
     if len(errors) == len(embedders):
         raise errors[0]
     about = {"fingerprint": features.digest(), "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
-    return np.concatenate(vectors), {**about, "each": each}
+    return np.concatenate(vectors), {**about, "kernel": kernel_name(device), "each": each}
 
 
 def _in_memory(rows: Rows, device: str) -> Tensor:
@@ -176,10 +178,22 @@ def _table(
         weights,
         embedder.module.columns(),
         embedder.prototypes,
-        embedder.settings,
+        {**embedder.settings, "kernel": _kernels(rows.values())},
         failures,
         contents={name: about["fingerprint"] for name, about in rows.items()},
     )
+
+
+def _kernels(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Which kernel computed the rows; said where machines have used different ones."""
+    names = sorted({about.get("kernel", "unknown") for about in rows})
+    if len(names) > 1:
+        warnings.warn(
+            f"Embeddings were computed by different kernels ({', '.join(names)}): they agree within 1e-5 and not in every byte; "
+            "set PANTHER_KERNEL=torch on all machines for the same bytes.",
+            stacklevel=2,
+        )
+    return ", ".join(names)
 
 
 def _summary(embedding: SlideEmbedding) -> dict[str, Any]:

@@ -37,8 +37,10 @@ def compiled_kernel() -> compiled.Library | None:
     return None if isinstance(found, str) else found
 
 
-def kernel_name() -> str:
-    """Name of the kernel that computes on this machine's CPU: `torch`, or `compiled` and the instruction set."""
+def kernel_name(device: str = "cpu") -> str:
+    """Name of the kernel that computes on a device of this machine: `torch`, `triton`, or `compiled` and the instruction set."""
+    if torch.device(device).type == "cuda":
+        return "triton" if wanted_kernel() != "torch" and gpu.available() else "torch"
     library = compiled_kernel()
     return "torch" if library is None else f"compiled ({library.name})"
 
