@@ -1,8 +1,7 @@
-"""PANTHER embeddings against the published passes and no more (`_passes.plain`): kernel, from files, and on a GPU.
+"""PANTHER embeddings against the published passes and no more (`_passes.plain`): kernel, and from files. `gpu.py` does it on a GPU.
 
     python benchmarks/embed.py --only kernel    # one slide in memory; about 3 minutes
     python benchmarks/embed.py --only files     # from files to embeddings on all cores; about 3 minutes, 3 GB of temporary files
-    python benchmarks/embed.py --device cuda    # both on one GPU, with the share of reading, copying and computing; about 4 minutes
     python benchmarks/embed.py --quick          # does it run? seconds; its figures mean nothing
 
 Everything is generated here; both sides take turns, with the same number of threads or processes. Errors are against a float64 two-pass
@@ -32,7 +31,6 @@ from _passes import (
     character,
     error,
     exact,
-    ours,
     ours_compiled,
     ours_in_torch,
     plain,
@@ -165,9 +163,9 @@ def plain_in_turn(refs: Sequence[BagRef], prototypes: Tensor) -> list[Mixture]:
     return [plain_slide(ref, prototypes) for ref in refs]
 
 
-def plain_in_pool(refs: Sequence[BagRef], prototypes: Tensor, device: str, pool: Any) -> list[Mixture]:
+def plain_in_pool(refs: Sequence[BagRef], prototypes: Tensor, pool: Any) -> list[Mixture]:
     """The same work in the very processes that ours has, one thread each."""
-    job = partial(plain_slide_on, prototypes=prototypes, device=device)
+    job = partial(plain_slide_on, prototypes=prototypes, device="cpu")
     return [Mixture(*(torch.from_numpy(a) for a in outcome.value)) for outcome in map_slides(job, refs, pool)]
 
 
@@ -176,33 +174,30 @@ def read_back(vector: np.ndarray) -> Mixture:
     return Mixture(tokens[:, 0], tokens[:, 1 : 1 + DIM], tokens[:, 1 + DIM :])
 
 
-def files(slides: int, patches: int, device: str) -> None:
-    """Parts b and c: from files to embeddings."""
+def files(slides: int, patches: int) -> None:
+    """Part b: from files to embeddings."""
     x, prototypes = slide("one-hot", patches)
     truth = exact(x, prototypes, 1)[0]
-    cores, on_gpu = len(os.sched_getaffinity(0)), device != "cpu"
+    cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(cores)
-    workers = min(8, cores) if on_gpu else cores
     ready = Prototypes(prototypes)
-    with tempfile.TemporaryDirectory() as folder, open_executor(workers) as pool:
+    with tempfile.TemporaryDirectory() as folder, open_executor(cores) as pool:
         layouts = write_layouts(Path(folder), slides, patches)
         sides: dict[tuple[str, str], Callable[[], Any]] = {}
         for name, refs in layouts.items():
             if "float16" not in name:
-                sides[IN_TURN, name] = partial(plain_in_turn, refs, prototypes.to(device))
-                sides[IN_POOL, name] = partial(plain_in_pool, refs, prototypes, device, pool)
-            sides["ours", name] = partial(embed_cohort, refs, ready, work=Work(pool, device))
+                sides[IN_TURN, name] = partial(plain_in_turn, refs, prototypes)
+                sides[IN_POOL, name] = partial(plain_in_pool, refs, prototypes, pool)
+            sides["ours", name] = partial(embed_cohort, refs, ready, work=Work(pool))
         # the first, uncounted round starts the workers and brings the files into the page cache
-        rate = {key: slides / s for key, s in interleaved(sides, 3, synchronise=_synchronise(device)).items()}
+        rate = {key: slides / s for key, s in interleaved(sides, 3).items()}
         kept = {key: call() for key, call in sides.items()}
-        if on_gpu:
-            by_processes(layouts, ready, device)
-        stages(layouts, build("panther", ready).to(device), device)
+        stages(layouts, build("panther", ready))
     first = {key: r[0] if isinstance(r, list) else read_back(r.vectors[0]) for key, r in kept.items()}
     rows = [[*key, f"{rate[key]:.1f}", error(first[key], truth)] for key in sides]
     title = (
-        f"From files to embeddings on {device}, {cores} cores, {slides} slides of {patches:,} x {DIM}, one step, files in the page cache; "
-        f"in turn: one process, {cores} threads; the others: the same {workers} processes of one thread, started before the clock"
+        f"From files to embeddings, {cores} cores, {slides} slides of {patches:,} x {DIM}, one step, files in the page cache; "
+        f"in turn: one process, {cores} threads; the others: the same {cores} processes of one thread, started before the clock"
     )
     table(title, ["pipeline", "files", "slides/s", "error of slide 1 μ, Σ (against the float32 original)"], rows)
     if importlib.util.find_spec("h5py"):
@@ -225,34 +220,20 @@ def ratios(rate: dict[tuple[str, str], float]) -> None:
     table("Ratios", ["what", "plain's faster way", "ratio"], rows)
 
 
-def by_processes(layouts: dict[str, list[BagRef]], prototypes: Prototypes, device: str) -> None:
-    """How many processes it takes to feed one GPU."""
-    counts = (1, 2, 4, 8, 12)
-    seconds: dict[str, list[float]] = {name: [] for name in layouts}
-    for count in counts:
-        with open_executor(count) as pool:
-            for name, refs in layouts.items():
-                call = partial(embed_cohort, refs, prototypes, work=Work(pool, device))
-                seconds[name].append(interleaved({"": call}, 3, synchronise=_synchronise(device))[""])
-    rows = [[name, *(f"{len(layouts[name]) / s:.1f}" for s in found)] for name, found in seconds.items()]
-    table("Ours, slides/s by number of processes", ["files", *counts], rows)
-
-
 @torch.no_grad()
-def stages(layouts: dict[str, list[BagRef]], module: torch.nn.Module, device: str) -> None:
-    """Take the same work apart: one slide after the other, each stage waited for, host memory pinned beforehand."""
-    rows, wait = [], _synchronise(device)
+def stages(layouts: dict[str, list[BagRef]], module: torch.nn.Module) -> None:
+    """Take the same work apart: one slide after the other, read into memory and then computed on."""
+    rows = []
     for name, refs in layouts.items():
-        spent = np.zeros(3)
+        spent = np.zeros(2)
         bags = [ref.open() for ref in refs]
-        host = torch.empty(bags[0].features.shape, dtype=bags[0].features.dtype, pin_memory=device != "cpu")
+        host = torch.empty(bags[0].features.shape, dtype=bags[0].features.dtype)
         for bag in bags:
             reading, _ = timed(lambda: _fill(host, bag.features))  # noqa: B023 (called at once)
-            copying, x = timed(lambda: host.to(device), wait)  # noqa: B023
-            computing, _ = timed(lambda: module(x), wait)  # noqa: B023
-            spent += reading, copying, computing
+            computing, _ = timed(lambda: module(host))  # noqa: B023
+            spent += reading, computing
         rows.append([name, *(f"{s / len(bags) * 1e3:.2f} ms ({s / spent.sum():.0%})" for s in spent)])
-    table(f"Stages of one slide on {device}", ["files", "reading", "copying", "computing"], rows)
+    table("Stages of one slide", ["files", "reading", "computing"], rows)
 
 
 def _fill(host: Tensor, rows: Rows, step: int = 512) -> None:
@@ -261,61 +242,19 @@ def _fill(host: Tensor, rows: Rows, step: int = 512) -> None:
         host[start : start + step] = rows[start : start + step]
 
 
-def kernel_on_device(patches: int, device: str, batch: int = 8) -> None:
-    """Part c: bags that are on the device already; a batch is padded by a tenth and masked."""
-    rows = []
-    for kind in KINDS:
-        x, prototypes = (t.to(device) for t in slide(kind, patches))
-        padded = torch.cat([x, torch.zeros_like(x[: patches // 10])]).expand(batch, -1, -1).contiguous()
-        mask = (torch.arange(padded.shape[1], device=device) < patches).expand(batch, -1)
-        truth = exact(x, prototypes, 10)
-        for steps in (1, 10):
-            sides: dict[str, Callable[[], Mixture]] = {
-                "plain": partial(plain, x, prototypes, steps),
-                f"plain, {batch} at once": partial(plain, padded, prototypes, steps, mask),
-                "ours": partial(ours, x, prototypes, steps),
-                f"ours, {batch} at once": partial(ours, padded, prototypes, steps, mask),
-            }
-            seconds = interleaved(sides, 10, 3, _synchronise(device))
-            for name, call in sides.items():
-                found, extra = _device_extra(call, device)
-                count, one = (batch, Mixture(*(t[-1] for t in found))) if "once" in name else (1, found)
-                rival = seconds[name.replace("ours", "plain")]
-                ms = [f"{seconds[name] / count * 1e3:.3f}", f"{rival / seconds[name]:.2f}x" if "ours" in name else ""]
-                rows.append([kind, steps, name, *ms, extra, error(one, truth[steps - 1])])
-    header = ["posteriors", "steps", "", "ms per slide", "plain / ours", "extra MB", "error μ, Σ"]
-    table(f"Kernel on {device}: {patches:,} x {DIM} float32, C = {COMPONENTS}", header, rows)
-
-
-def _device_extra(call: Callable[[], Mixture], device: str) -> tuple[Mixture, str]:
-    if device == "cpu":
-        return call(), "-"
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    return call(), f"{(torch.cuda.max_memory_allocated() - before) / 2**20:.0f}"
-
-
-def _synchronise(device: str) -> Callable[[], Any]:
-    return torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default=None, help="cuda, or cpu to try the GPU part without one")
-    parser.add_argument("--slides", type=int, help="12, and 24 with --device")
+    parser.add_argument("--slides", type=int, default=12)
     parser.add_argument("--patches", type=int, default=15_000)
     parser.add_argument("--only", choices=("kernel", "files"), help="one part")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
-    slides = options.slides or (24 if options.device else 12)
-    slides, patches = (2, 300) if options.quick else (slides, options.patches)
+    slides, patches = (2, 300) if options.quick else (options.slides, options.patches)
     print(machine("h5py", "panther-wsi"))
     if options.only in (None, "kernel"):
-        kernel_on_device(patches, options.device) if options.device else kernel(
-            patches, 1 if options.quick else len(os.sched_getaffinity(0))
-        )
+        kernel(patches, 1 if options.quick else len(os.sched_getaffinity(0)))
     if options.only in (None, "files"):
-        files(slides, patches, options.device or "cpu")
+        files(slides, patches)
 
 
 if __name__ == "__main__":
