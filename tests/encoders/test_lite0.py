@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from panther.encoders import load_encoder
+from panther.encoders._base import _threads
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,7 @@ def test_features_do_not_depend_on_the_batch_or_the_threads(lite0, shared_data, 
     pixels = tiles(shared_data, 7)
     side_by_side = lite0(pixels)
     monkeypatch.setattr("panther.encoders._base.cores", lambda: 1)
+    _threads.cache_clear()
     torch.testing.assert_close(lite0(pixels), side_by_side, rtol=0, atol=0)
     alone = torch.cat([lite0(pixels[i : i + 1]) for i in range(7)])
     torch.testing.assert_close(alone, side_by_side, rtol=0, atol=0)

@@ -1,9 +1,11 @@
 """What an encoder is, and the registry of those that are known by name."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -105,13 +107,7 @@ class Encoder:
 
     def _encode_by_cores(self, pixels: Tensor) -> Tensor:
         """A few patches at a time on every core: cores that share one batch wait for each other after every layer."""
-        parts = pixels.split(PER_CORE)
-        threads = min(cores(), len(parts))
-        if threads < 2:
-            return torch.cat([self._encode(part) for part in parts])
-        # threads of their own for every batch: they would not survive a fork
-        with ThreadPoolExecutor(threads, "encoder", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return torch.cat(list(pool.map(self._encode, parts)))
+        return torch.cat(list(_threads(os.getpid()).map(self._encode, pixels.split(PER_CORE))))
 
     @staticmethod
     def finish(features: Tensor) -> Tensor:
@@ -133,3 +129,9 @@ def about(name: str) -> EncoderInfo:
     """Metadata of a registered encoder."""
     entry = encoders.entry(name).metadata
     return EncoderInfo(**{field.name: getattr(entry, field.name) for field in fields(EncoderInfo)})
+
+
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """One thread per core of this process; a forked child makes its own. New ones for every batch would set up their memory anew."""
+    return ThreadPoolExecutor(cores(), "encoder", initializer=torch.set_num_threads, initargs=(1,))
