@@ -185,5 +185,5 @@ def test_workers_give_the_same_bytes_and_a_bag_that_kills_one_fails_alone(tmp_pa
 
 def test_nothing_asked_for_gives_nothing():
     assert fit_many([]) == []
-    with pytest.raises(InputError, match="None of the 0"):
+    with pytest.raises(InputError, match="the list is empty"):
         fit_bags([], SETTINGS)
