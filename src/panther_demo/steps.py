@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import runpy
 import shlex
 import sys
 import time
@@ -64,10 +65,8 @@ def launch(step: DemoStep) -> int:
 
 
 def _typed(arguments: Sequence[str]) -> None:
-    from panther.cli import main
-
     sys.argv = ["panther", *arguments]
-    main()
+    runpy.run_module("panther", run_name="__main__")
 
 
 @dataclass
