@@ -75,7 +75,7 @@ class KernelHook(BuildHookInterface):
         if problem := compile_kernel():
             LIBRARY.unlink(missing_ok=True)
             self.app.display_warning(
-                f"The compiled kernel was not built: {problem}\nEverything works without it, several times slower."
+                f"The compiled kernel was not built: {problem}\nEverything works without it, slower."
             )
             return
         build_data["pure_python"] = False

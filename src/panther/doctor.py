@@ -80,7 +80,7 @@ def _kernel() -> Finding:
     if isinstance(library, str):
         return Finding(
             "kernel",
-            f"torch; the compiled one is several times faster, but {library}",
+            f"torch; the compiled one is faster, but {library}",
             "install a C compiler (gcc or clang), then panther again",
         )
     asked = "" if name != "torch" else f", because PANTHER_KERNEL asks for it ({library.name} is there)"

@@ -4,7 +4,6 @@ Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Cl
 """
 
 import logging
-import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -17,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from panther.errors import InputError, NotABagError
-from panther.workers import GuardedPool, SentOnce, TaskLostError, allow_threads, kernel_threads, process_context
+from panther.workers import GuardedPool, SentOnce, TaskLostError, allow_threads, cores, kernel_threads, process_context
 
 logger = logging.getLogger(__name__)
 
@@ -115,8 +114,7 @@ def map_slides(
             for index, item in enumerate(items):
                 yield _as_result(index, _attempt(function, item, threads))
         return
-    cores = os.cpu_count() or 1
-    window = 4 * max(cores, 16) if ahead is None else min(4 * max(cores, 16), max(ahead, 2 * cores))
+    window = 4 * max(cores(), 16) if ahead is None else min(4 * max(cores(), 16), max(ahead, 2 * cores()))
     attempt: Any = partial(_attempt, function)
     if isinstance(executor, GuardedPool):
         count = len(items) if isinstance(items, Sized) and len(items) else executor.workers
@@ -172,9 +170,7 @@ def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Exec
         with _dask_executor(cluster) as executor:
             yield executor
         return
-    workers = workers or len(
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
+    workers = workers or cores()
     if workers < 0:
         raise InputError(f"`workers={workers}` makes no sense; give 0 for one per core, or a number of processes.")
     pool = GuardedPool(workers, process_context())

@@ -1,7 +1,6 @@
 """Numbers that users give, checked when they are given: a sentence instead of a crash, or of a run without end."""
 
 import math
-import os
 from collections.abc import Collection
 from numbers import Integral
 from typing import Any
@@ -48,8 +47,3 @@ def seed_of(random_state: Any) -> int:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:40]}..."
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

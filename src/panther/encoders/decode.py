@@ -14,8 +14,7 @@ import numpy as np
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import OpenSource, Source
 from panther.errors import InputError
-from panther.limits import cores
-from panther.workers import GuardedPool, TaskLostError, process_context
+from panther.workers import GuardedPool, TaskLostError, cores, process_context
 
 logger = logging.getLogger(__name__)
 

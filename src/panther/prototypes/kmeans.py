@@ -1,6 +1,5 @@
 """K-means on samples in memory: k-means++, then Lloyd iterations from several starts; the best counts."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -14,6 +13,7 @@ from panther.execution import Track, untracked
 from panther.prototypes.lloyd import KMeansRun, lloyd
 from panther.prototypes.seeding import energies, plus_plus
 from panther.statistics import block_rows
+from panther.workers import cores
 
 
 class KMeansProblem(NamedTuple):
@@ -37,9 +37,9 @@ def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int, track: Track = 
 def kmeans_many(problems: Sequence[KMeansProblem], track: Track = untracked) -> list[Solved | InputError]:
     """Solve several problems. Every task runs on one thread and is cut alike everywhere: no result depends on the number of cores."""
     count = len(problems)
-    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    threads = torch.get_num_threads()
     # Threads of `solving` wait; those of `pool` compute. Few samples are in work at a time, which keeps caches and memory small.
-    with ThreadPoolExecutor(cores) as pool, ThreadPoolExecutor(max(1, min(count, 2 * cores))) as solving:
+    with ThreadPoolExecutor(cores()) as pool, ThreadPoolExecutor(max(1, min(count, 2 * cores()))) as solving:
         function = partial(_solve, pool=pool)
         found = list(track(solving.map(function, problems), "K-means on the sample", count))
     torch.set_num_threads(threads)

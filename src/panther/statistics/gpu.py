@@ -44,6 +44,13 @@ def accumulate_on_gpu(
     x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
 ) -> Accumulated:
     """See :func:`panther.statistics.accumulate`. Bags of a batch give the same bytes together and alone."""
+    with torch.cuda.device(origin.device):  # Triton launches where the current device is
+        return _accumulate(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
+
+
+def _accumulate(
+    x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
+) -> Accumulated:
     if isinstance(x, Ragged):
         return accumulate_ragged(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
     if isinstance(x, Tensor) and x.dim() == 3:

@@ -49,10 +49,18 @@ def replay(
     """
     if not inputs[0].is_cuda:
         return tuple(function(*inputs, *fixed))
+    with torch.cuda.device(inputs[0].device):  # recorded, and replayed, on the streams of that device
+        return _graph(function, inputs, key, fixed)(inputs)
+
+
+def _graph(
+    function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], key: Hashable, fixed: Sequence[Tensor]
+) -> _Graph:
+    """The graph of this thread for these shapes, recorded where there is none."""
     graphs: OrderedDict[Hashable, _Graph] = _local.__dict__.setdefault("graphs", OrderedDict())
     known = (key, *((t.shape, t.dtype, t.device) for t in inputs), *(t.data_ptr() for t in fixed))
     graph = graphs.pop(known, None) or _Graph(function, inputs, fixed)
     graphs[known] = graph
     while len(graphs) > KEPT:
         graphs.popitem(last=False)
-    return graph(inputs)
+    return graph

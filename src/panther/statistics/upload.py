@@ -19,6 +19,11 @@ class _Stage(NamedTuple):
 
 def upload(rows: Rows, device: str) -> Tensor:
     """All rows (N, d) as stored, on the GPU; they are read once, in order."""
+    with torch.cuda.device(device):  # the stream that copies and the one that is waited for are of one device
+        return _uploaded(rows, device)
+
+
+def _uploaded(rows: Rows, device: str) -> Tensor:
     n, d = int(rows.shape[0]), int(rows.shape[1])
     there = torch.empty(n, d, dtype=rows.dtype, device=device)
     row_bytes = d * there.element_size()
@@ -26,7 +31,7 @@ def upload(rows: Rows, device: str) -> Tensor:
     if row_bytes > BLOCK_BYTES:  # a row that no stage can hold
         return there.copy_(rows[0:n])
     for number, start in enumerate(range(0, n, step)):
-        stage = _stages()[number % 2]
+        stage = _stages(torch.cuda.current_device())[number % 2]
         block = rows[start : start + step]
         stage.copied.synchronize()
         pinned = stage.memory[: len(block) * row_bytes].view(there.dtype).view(len(block), d)
@@ -35,9 +40,9 @@ def upload(rows: Rows, device: str) -> Tensor:
     return there
 
 
-def _stages() -> tuple[_Stage, _Stage]:
-    if not hasattr(_local, "stages"):
-        _local.stages = tuple(
-            _Stage(torch.empty(BLOCK_BYTES, dtype=torch.uint8, pin_memory=True), torch.cuda.Event()) for _ in range(2)
-        )
-    return _local.stages
+def _stages(device: int) -> list[_Stage]:
+    held: dict[int, list[_Stage]] = _local.__dict__.setdefault("stages", {})
+    if device not in held:
+        memories = (torch.empty(BLOCK_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2))
+        held[device] = [_Stage(memory, torch.cuda.Event()) for memory in memories]
+    return held[device]

@@ -5,7 +5,7 @@ are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
 from panther.workers.pool import GuardedPool, SentOnce, process_context, start_early
-from panther.workers.threads import allow_threads, kernel_threads
+from panther.workers.threads import allow_threads, cores, kernel_threads
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "TaskLostError",
     "allow_threads",
     "begin_worker",
+    "cores",
     "kernel_threads",
     "process_context",
     "read_limit",

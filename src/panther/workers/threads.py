@@ -1,10 +1,16 @@
-"""How many threads a kernel may use whose bytes do not depend on their number; torch's own threads are another matter."""
+"""How many cores there are, and how many threads a kernel may use whose bytes do not depend on them; torch's threads are another matter."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 _allowed: ContextVar[int | None] = ContextVar("kernel_threads", default=None)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def kernel_threads() -> int:
