@@ -25,6 +25,7 @@ from panther.cli import (
     splits,
     study,
     trust,
+    view,
 )
 from panther.cli import map as maps
 from panther.cli._flags import as_typed, speaking_of
@@ -60,6 +61,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "shift": trust.shift,
     },
     "Look": {
+        "view": view.view,
         "map": maps.map_slides,
         "atlas": atlas.atlas,
         "tissue-classifier": concordance.train_classifier,

@@ -64,20 +64,27 @@ class Scene(NamedTuple):
 
 def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: Path | None = None) -> Scene:
     """Place of a bag's patches on their slide, or without an image on the grid of their coordinates."""
+    if image is None:
+        placed = locate(bag)
+        return Scene(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
+    with open_slide(image, settings.resolution(image, bag.spec.mpp_level0)) as slide:
+        placed = locate(bag, slide)
+        view = _slide_view(slide, settings.max_side)
+    return Scene(placed, view, _outline(bag, contours, True))
+
+
+def locate(bag: Bag, slide: Slide | None = None) -> Grid:
+    """Cells of a bag's patches; on a slide they must lie inside of it."""
     check_patches(bag)
     if bag.places is None:
         raise InputError(
             f"{bag.source}: the file has no coordinates, so its patches have no place on a slide; "
             "give a feature file with `coords` (h5 of TRIDENT, CLAM, STAMP or `panther slides`)."
         )
-    if image is None:
-        placed = _grid(bag, None)
-        return Scene(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
-    with open_slide(image, settings.resolution(image, bag.spec.mpp_level0)) as slide:
-        placed = _grid(bag, slide.mpp)
+    placed = _grid(bag, None if slide is None else slide.mpp)
+    if slide is not None:
         _check_inside(bag, placed, slide)
-        view = _slide_view(slide, settings.max_side)
-    return Scene(placed, view, _outline(bag, contours, True))
+    return placed
 
 
 def _grid(bag: Bag, mpp: float | None) -> Grid:

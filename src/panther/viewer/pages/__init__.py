@@ -1,0 +1,24 @@
+"""One module per page: its data as JSON, pictures as bytes. Each gives a function of the workbench that returns its routes."""
+
+from collections.abc import Callable
+
+from flask import Blueprint
+
+from panther.viewer.pages.cohort import cohort_routes
+from panther.viewer.pages.contents import contents_routes
+from panther.viewer.pages.exports import export_routes
+from panther.viewer.pages.patch import patch_routes
+from panther.viewer.pages.prototypes import prototype_routes
+from panther.viewer.pages.slide import slide_routes
+from panther.viewer.pages.study import study_routes
+from panther.viewer.workbench import Workbench
+
+PAGES: tuple[Callable[[Workbench], Blueprint], ...] = (
+    contents_routes,
+    slide_routes,
+    patch_routes,
+    prototype_routes,
+    cohort_routes,
+    study_routes,
+    export_routes,
+)

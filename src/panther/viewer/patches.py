@@ -1,0 +1,123 @@
+"""Patches of a slide as the pages need them: where they lie, which prototypes they belong to, on which canvas."""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from panther.aggregators import build
+from panther.errors import InputError
+from panther.explain.assign import Assigned, assign
+from panther.explain.geometry import Grid, level0_mpp
+from panther.explain.scene import MapSettings, locate
+from panther.slides import Slide, open_slide
+from panther.types import Bag, Prototypes
+from panther.viewer.contents import SlideEntry
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """What is panned and zoomed: the slide's level-0 pixels or, without an image, the area of the patches."""
+
+    width: int
+    height: int
+    mpp: float | None  # micrometres per unit; None: not known
+    origin: tuple[float, float] = (0.0, 0.0)  # coordinates of the corner, which is (0, 0) on the canvas
+    image: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class PatchMap:
+    """Patches of one slide under one set of prototypes."""
+
+    slide: str
+    canvas: Canvas
+    grid: Grid | None = None  # None: no features, or no coordinates
+    assignment: np.ndarray | None = None  # (N, C) float32
+    weights: np.ndarray | None = None  # (C,), pi
+    side: float = 0.0  # of a patch, canvas units
+    notes: tuple[str, ...] = ()  # why something is not shown
+
+    @property
+    def corners(self) -> np.ndarray:
+        """Upper left corners of the cells on the canvas, (N, 2)."""
+        assert self.grid is not None
+        return self.grid.corners - np.asarray(self.canvas.origin)
+
+
+def recorded_mpp(entry: SlideEntry) -> float | None:
+    """Resolution that a slide's features were made with, where they say it; run in a worker process."""
+    return None if entry.features is None else entry.features.open().spec.mpp_level0
+
+
+def read_patches(entry: SlideEntry, prototypes: Prototypes | None, settings: MapSettings) -> PatchMap:
+    """Read a slide's features and assign its patches; run in a worker process. What cannot be shown is said in the notes."""
+    notes: list[str] = []
+    bag = _features(entry, notes)
+    recorded = None if bag is None else bag.spec.mpp_level0
+    opened = (
+        nullcontext() if entry.image is None else open_slide(entry.image, settings.resolution(entry.image, recorded))
+    )
+    with opened as slide:
+        placed = None if bag is None else _placed(bag, slide, notes)
+        canvas = _canvas(slide, bag, placed)
+        side = 0.0 if bag is None or placed is None else _side(bag, placed, slide)
+    found = None if bag is None or prototypes is None else _assigned(bag, prototypes, settings, notes)
+    return PatchMap(
+        entry.name,
+        canvas,
+        placed,
+        None if found is None else found.assignment.float().numpy(),
+        None if found is None else found.weights.float().numpy(),
+        side,
+        tuple(notes),
+    )
+
+
+def _features(entry: SlideEntry, notes: list[str]) -> Bag | None:
+    if entry.features is None:
+        notes.append(f"{entry.name}: there are no features of this slide, so nothing but its image can be shown.")
+        return None
+    try:
+        return entry.features.open()
+    except (InputError, OSError) as error:
+        notes.append(str(error))
+        return None
+
+
+def _placed(bag: Bag, slide: Slide | None, notes: list[str]) -> Grid | None:
+    try:
+        return locate(bag, slide)
+    except InputError as error:
+        notes.append(str(error))
+        return None
+
+
+def _assigned(bag: Bag, prototypes: Prototypes, settings: MapSettings, notes: list[str]) -> Assigned | None:
+    try:
+        module = build(settings.method, prototypes, settings.options)
+        return assign(prototypes.prepared(bag), module)
+    except InputError as error:
+        notes.append(str(error))
+        return None
+
+
+def _canvas(slide: Slide | None, bag: Bag | None, placed: Grid | None) -> Canvas:
+    if slide is not None:
+        return Canvas(*slide.dimensions, slide.mpp)
+    if bag is None or placed is None:
+        return Canvas(0, 0, None, image=False)
+    # as on a blank map: a margin of one patch
+    low, high = placed.corners.min(0) - placed.pitch, placed.corners.max(0) + 2 * placed.pitch
+    width, height = (math.ceil(length - 1e-9) for length in (high - low).tolist())
+    return Canvas(width, height, level0_mpp(bag.spec), (float(low[0]), float(low[1])), image=False)
+
+
+def _side(bag: Bag, placed: Grid, slide: Slide | None) -> float:
+    """Side of a patch; where patches overlap it is larger than its cell."""
+    spec = bag.spec
+    if spec.coords_unit != "um":
+        return float(spec.size_level0 or placed.pitch)
+    side = spec.mpp * spec.size if spec.mpp and spec.size else placed.pitch * (1.0 if slide is None else slide.mpp)
+    return side if slide is None else side / slide.mpp

@@ -1,0 +1,53 @@
+// Asking the server. Addresses are relative, so that they hold behind any proxy.
+
+export class Refused extends Error {
+  constructor(text, status) {
+    super(text);
+    this.status = status;
+  }
+}
+
+/** path("tiles", slide, 3, "0_1.jpg") with what it holds escaped; options are the query. */
+export function path(parts, options = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== undefined && value !== null && value !== "") query.set(name, value);
+  }
+  const text = parts.map((part) => encodeURIComponent(part)).join("/");
+  return query.size ? `${text}?${query}` : text;
+}
+
+export async function get(parts, options = {}, how = {}) {
+  return answer(await ask(path(["api", ...parts], options), how));
+}
+
+export async function bytes(parts, options = {}, how = {}) {
+  const response = await ask(path(["api", ...parts], options), how);
+  if (!response.ok) await answer(response);
+  return response.arrayBuffer();
+}
+
+export async function post(parts, value) {
+  const how = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) };
+  return answer(await ask(path(["api", ...parts]), how));
+}
+
+async function ask(address, how) {
+  try {
+    return await fetch(address, { credentials: "same-origin", ...how });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused("The server does not answer; is `panther view` still running?", 0);
+  }
+}
+
+async function answer(response) {
+  let content = {};
+  try {
+    content = await response.json();
+  } catch {
+    content = { error: `The server answered ${response.status} ${response.statusText}.` };
+  }
+  if (!response.ok) throw new Refused(content.error ?? `The server answered ${response.status}.`, response.status);
+  return content;
+}

@@ -1,0 +1,114 @@
+// The frame: pages by name, the bar above them, light and dark.
+import { get } from "./api.js";
+import { go, link, onGo, state } from "./address.js";
+import { el, message, show } from "./dom.js";
+
+// page -> its module, which exports open(place, state, contents) and returns what closes it
+const PAGES = {
+  slide: ["Slide", () => import("./slide.js")],
+  prototypes: ["Prototypes", () => import("./prototypes.js")],
+  cohort: ["Cohort", () => import("./cohort.js")],
+  compare: ["Compare", () => import("./compare.js")],
+  study: ["Study", () => import("./study.js")],
+};
+
+let contents = null;
+let close = () => {};
+let turn = 0;
+
+async function open(now) {
+  const name = now.page in PAGES ? now.page : "slide";
+  const mine = ++turn;
+  const place = document.getElementById("page");
+  mark(name);
+  try {
+    const module = await PAGES[name][1]();
+    if (mine !== turn) return;
+    close();
+    close = () => {};
+    show(place);
+    place.dataset.page = name;
+    const end = await module.open(place, now, contents);
+    if (mine === turn) close = end ?? (() => {});
+    else end?.();
+  } catch (error) {
+    message(error.message, "page");
+  }
+}
+
+function mark(name) {
+  for (const item of document.querySelectorAll("#bar nav a")) {
+    if (item.dataset.page === name) item.setAttribute("aria-current", "page");
+    else item.removeAttribute("aria-current");
+  }
+}
+
+function bar() {
+  const pages = Object.entries(PAGES).map(([name, [title]]) =>
+    el("a", { href: link({ ...kept(), page: name }), "data-page": name, onclick: (event) => follow(event, name) }, title),
+  );
+  const theme = el("button", { class: "quiet", onclick: switchTheme, "aria-label": "Light or dark" }, "◐");
+  const share = el("button", { class: "quiet", onclick: copyLink, title: "Copy a link to this view, with its token" }, "Share");
+  show(
+    document.getElementById("bar"),
+    el("strong", { class: "title" }, contents.title),
+    el("nav", { "aria-label": "Pages" }, pages),
+    el("span", { class: "spring" }),
+    share,
+    theme,
+  );
+}
+
+/** What stays when one turns to another page. */
+function kept() {
+  const { slide, set, prototype } = state();
+  return { slide, set, prototype };
+}
+
+function follow(event, name) {
+  event.preventDefault();
+  go({ ...kept(), page: name });
+}
+
+async function copyLink() {
+  const { token } = await get(["link"]);
+  const address = new URL(`?token=${encodeURIComponent(token)}${location.hash}`, location.href).href;
+  try {
+    await navigator.clipboard.writeText(address);
+    message("The link was copied. Whoever has it can open this viewer.", "share");
+  } catch {
+    message(address, "share"); // no clipboard without https: to be copied by hand
+  }
+}
+
+function switchTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
+  setTheme(now === "dark" ? "light" : "dark");
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
+}
+
+async function start() {
+  if (localStorage.getItem("theme")) setTheme(localStorage.getItem("theme"));
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("page").focus();
+  });
+  try {
+    contents = await get(["contents"]);
+  } catch (error) {
+    message(error.message, "page");
+    return;
+  }
+  document.title = `${contents.title} · panther`;
+  contents.notes.forEach((note) => message(note));
+  bar();
+  onGo(open);
+  await open(state());
+}
+
+start();

@@ -1,0 +1,49 @@
+"""A small cohort, a workbench over it, a client that is let in, and the real server."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from panther.viewer.contents import find_contents
+from panther.viewer.security import Guard
+from panther.viewer.serve import Viewer
+from panther.viewer.server import make_app
+from panther.viewer.workbench import Workbench
+from viewer.small_cohort import write_cohort
+
+
+@pytest.fixture(scope="session")
+def written_cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once; tests that change files take `cohort_folder`."""
+    return write_cohort(tmp_path_factory.mktemp("viewer") / "cohort")
+
+
+@pytest.fixture
+def cohort_folder(written_cohort: Path, tmp_path: Path) -> Path:
+    """A copy of one's own."""
+    return Path(shutil.copytree(written_cohort, tmp_path / "cohort"))
+
+
+@pytest.fixture
+def bench(cohort_folder: Path) -> Workbench:
+    """Workbench in this process."""
+    return Workbench(find_contents(cohort_folder))
+
+
+@pytest.fixture
+def client(bench: Workbench) -> FlaskClient:
+    """A browser that was let in."""
+    guard = Guard()
+    found = make_app(bench, guard).test_client()
+    found.get(f"/?token={guard.token}")
+    return found
+
+
+@pytest.fixture
+def viewer(bench: Workbench) -> Iterator[Viewer]:
+    """The real server, on a port of its own."""
+    with Viewer(bench) as running:
+        yield running
