@@ -1,0 +1,171 @@
+// Charts: figures as `panther.charts.to_plotly.convert` makes them, drawn by Plotly in the colours of the page.
+import { el } from "./dom.js";
+
+// colours of charts/style.py that belong to paper and ink, and the variables of style.css that stand for them on a screen
+const PAPER = {
+  "#222222": "--ink", "#000000": "--ink", "#666666": "--faint", "#8a857c": "--faint", "#e8e4dc": "--line", "#dddddd": "--line", white: "--ground",
+};
+const DATA = new Set(["x", "y", "z", "text", "customdata", "array", "arrayminus", "ticktext", "tickvals", "colorscale"]);
+const SELECTING = ["lasso2d", "select2d", "pan2d", "zoom2d", "resetScale2d"];
+const SIGNS = 12; // names of a summary
+
+let loading = null;
+
+/** Plotly, fetched from this server when the first chart is drawn: pages without one do not wait for its megabytes. */
+export function plotly() {
+  if (globalThis.Plotly) return Promise.resolve(globalThis.Plotly);
+  loading ??= new Promise((resolve, reject) => {
+    const script = document.querySelector('script[src="plotly.js"]') ?? el("script", { src: "plotly.js" });
+    script.addEventListener("load", () => resolve(globalThis.Plotly));
+    script.addEventListener("error", () => {
+      loading = null;
+      script.remove();
+      reject(new Error("Charts cannot be drawn: the server did not give plotly.js."));
+    });
+    if (!script.isConnected) document.head.append(script);
+  });
+  return loading;
+}
+
+/**
+ * Draw `figure` in `place`. Returns a function that removes it; that function's `draw(figure)` shows another figure in the same place.
+ *
+ * onClick(point) and onHover(point or null): {key, x, y, text, trace, index}, key = the mark's own name for the point (customdata).
+ * onSelect(points or null): what a lasso or a box holds; null when it is taken away. label: what is drawn, in words.
+ */
+export function chart(place, figure, { onClick, onHover, onSelect, height, label, dragmode } = {}) {
+  const canvas = el("div", { class: "chart", role: "img", tabIndex: 0 });
+  place.append(canvas);
+  let shown = figure;
+  let removed = false;
+  let drawing = Promise.resolve();
+  let asked = 0;
+
+  const config = {
+    displaylogo: false,
+    scrollZoom: false,
+    doubleClick: "reset",
+    showTips: false,
+    modeBarButtons: onSelect ? [SELECTING, ["toImage"]] : [["toImage"]],
+    toImageButtonOptions: { filename: "chart", scale: 2 },
+  };
+
+  function layout() {
+    const own = { ...shown.layout, autosize: true };
+    if (height) own.height = height;
+    // until the figure asks for something else, what was zoomed or selected stays
+    own.uirevision ??= "same";
+    if (onSelect) own.dragmode = canvas.layout?.dragmode ?? dragmode ?? "lasso";
+    else own.dragmode ??= false;
+    return own;
+  }
+
+  function draw() {
+    const mine = ++asked;
+    canvas.setAttribute("aria-label", label ?? summary(shown));
+    canvas.style.minHeight = `${height ?? shown.layout?.height ?? 360}px`;
+    drawing = drawing
+      .then(plotly)
+      .then((Plotly) => {
+        if (removed || mine !== asked) return null;
+        const inked = painted({ data: shown.data, layout: layout() });
+        const first = !canvas.classList.contains("js-plotly-plot");
+        return Plotly.react(canvas, inked.data, inked.layout, config).then(() => first && listen());
+      })
+      .catch((error) => {
+        if (!removed) canvas.replaceChildren(el("p", { class: "faint" }, error.message));
+      });
+    return drawing;
+  }
+
+  function listen() {
+    if (onClick) canvas.on("plotly_click", (event) => onClick(point(event.points[0]), event.event));
+    if (onHover) {
+      canvas.on("plotly_hover", (event) => onHover(point(event.points[0])));
+      canvas.on("plotly_unhover", () => onHover(null));
+    }
+    if (onSelect) {
+      canvas.on("plotly_selected", (event) => event && onSelect(event.points.map(point)));
+      canvas.on("plotly_deselect", () => onSelect(null));
+    }
+  }
+
+  const sized = new ResizeObserver(() => {
+    if (canvas.classList.contains("js-plotly-plot") && canvas.offsetParent !== null) globalThis.Plotly.Plots.resize(canvas);
+  });
+  sized.observe(canvas);
+  const unthemed = onTheme(draw);
+  draw();
+
+  function remove() {
+    removed = true;
+    sized.disconnect();
+    unthemed();
+    if (canvas.classList.contains("js-plotly-plot")) globalThis.Plotly.purge(canvas);
+    canvas.remove();
+  }
+  remove.canvas = canvas;
+  remove.draw = (next, words = label) => {
+    shown = next;
+    label = words;
+    return draw();
+  };
+  return remove;
+}
+
+/** Tell `listener` when light becomes dark or back; returns what ends it. */
+export function onTheme(listener) {
+  const seen = new MutationObserver(() => listener());
+  seen.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  system.addEventListener("change", listener);
+  return () => {
+    seen.disconnect();
+    system.removeEventListener("change", listener);
+  };
+}
+
+function point(found) {
+  const key = Array.isArray(found.customdata) ? found.customdata[0] : found.customdata;
+  return { key, x: found.x, y: found.y, text: found.text, trace: found.curveNumber, index: found.pointNumber };
+}
+
+/** The figure in the page's colours; the figure itself stays as it is. */
+function painted(figure) {
+  const style = getComputedStyle(document.documentElement);
+  const ink = Object.fromEntries(Object.entries(PAPER).map(([colour, name]) => [colour, style.getPropertyValue(name).trim()]));
+  const panel = style.getPropertyValue("--panel").trim();
+  const paint = (value, name) => {
+    if (typeof value === "string") return /colou?r$/i.test(name) ? (ink[value] ?? value) : value;
+    if (Array.isArray(value)) {
+      if (DATA.has(name)) return value.slice(); // Plotly keeps what it is given
+      return value.map((one) => paint(one, name));
+    }
+    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, paint(one, key)]));
+    return value;
+  };
+  const found = { data: paint(figure.data, "data"), layout: paint(figure.layout ?? {}, "layout") };
+  found.layout.font = { ...found.layout.font, color: ink["#222222"] };
+  found.layout.hoverlabel = { ...found.layout.hoverlabel, bgcolor: panel, bordercolor: ink["#e8e4dc"] };
+  found.layout.hoverlabel.font = { ...found.layout.hoverlabel.font, color: ink["#222222"] };
+  found.layout.modebar = { ...found.layout.modebar, bgcolor: "rgba(0,0,0,0)", color: ink["#666666"], activecolor: style.getPropertyValue("--accent").trim() };
+  found.layout.newselection = { line: { color: ink["#222222"], width: 1, dash: "dot" } };
+  return found;
+}
+
+/** What is drawn, in words, for those who cannot see it. */
+function summary(figure) {
+  const layout = figure.layout ?? {};
+  const title = (axis) => plain(axis?.title?.text ?? "");
+  const axes = [title(layout.yaxis), title(layout.xaxis)].filter(Boolean).join(" against ");
+  const named = (figure.data ?? []).filter((trace) => trace.name && trace.showlegend !== false);
+  const parts = named.slice(0, SIGNS).map((trace) => `${plain(trace.name)} (${(trace.y ?? trace.x ?? []).length})`);
+  const rows = layout.yaxis?.ticktext ?? [];
+  const words = parts.length ? parts : rows.slice(0, SIGNS).map(plain);
+  return `Chart${axes ? ` of ${axes}` : ""}${words.length ? `: ${words.join(", ")}` : ""}`;
+}
+
+/** Plotly's escaped text as people wrote it. */
+function plain(text) {
+  return text.replaceAll("<br>", " ").replaceAll("<b>", "").replaceAll("</b>", "").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+}
