@@ -3,6 +3,7 @@
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from panther.explain.scene import MapSettings, locate
 from panther.slides import Slide, open_slide
 from panther.types import Bag, Prototypes
 from panther.viewer.contents import SlideEntry
+from panther.viewer.tiles.cells import Cells
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Canvas:
     mpp: float | None  # micrometres per unit; None: not known
     origin: tuple[float, float] = (0.0, 0.0)  # coordinates of the corner, which is (0, 0) on the canvas
     image: bool = True
+    unit: str = "px"  # of the canvas: level-0 pixels, or "um" where the features know nothing else
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,23 @@ class PatchMap:
         """Upper left corners of the cells on the canvas, (N, 2)."""
         assert self.grid is not None
         return self.grid.corners - np.asarray(self.canvas.origin)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """Prototype of the largest share, (N,); the first of equal ones."""
+        assert self.assignment is not None
+        return self.assignment.argmax(1)
+
+    @cached_property
+    def cells(self) -> Cells:
+        """Patches by their place on the canvas."""
+        assert self.grid is not None
+        return Cells(self.grid, self.canvas.origin)
+
+    @cached_property
+    def identity(self) -> object:
+        """Stands for this very map in the key of what was made of it, without keeping it."""
+        return object()
 
 
 def recorded_mpp(entry: SlideEntry) -> float | None:
@@ -111,7 +131,7 @@ def _canvas(slide: Slide | None, bag: Bag | None, placed: Grid | None) -> Canvas
     # as on a blank map: a margin of one patch
     low, high = placed.corners.min(0) - placed.pitch, placed.corners.max(0) + 2 * placed.pitch
     width, height = (math.ceil(length - 1e-9) for length in (high - low).tolist())
-    return Canvas(width, height, level0_mpp(bag.spec), (float(low[0]), float(low[1])), image=False)
+    return Canvas(width, height, level0_mpp(bag.spec), (float(low[0]), float(low[1])), False, bag.spec.coords_unit)
 
 
 def _side(bag: Bag, placed: Grid, slide: Slide | None) -> float:

@@ -1,11 +1,88 @@
-"""Routes of the slide page."""
+"""Routes of the slide page: what there is to see of a slide, its tiles, and its patches for the pointer."""
 
-from flask import Blueprint
+import struct
+from typing import Any
 
+import numpy as np
+from flask import Blueprint, Response, request
+
+from panther.viewer.patches import PatchMap
+from panther.viewer.tiles.asked import Asked, read_asked
+from panther.viewer.tiles.maker import Tiles
+from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
+
+AGE = 3600  # seconds for which a browser keeps a tile without asking
 
 
 def slide_routes(bench: Workbench) -> Blueprint:
     """Routes."""
     routes = Blueprint("slide", __name__)
+    tiles = Tiles(bench)
+
+    @routes.get("/api/slides/<name>")
+    def about(name: str) -> dict[str, Any]:
+        asked = asked_of(bench)
+        found = bench.patches(name, asked.set)
+        layers, notes = tiles.layers(found, asked)
+        canvas = found.canvas
+        return {
+            "name": name,
+            "width": canvas.width,
+            "height": canvas.height,
+            "mpp": canvas.mpp,
+            "image": canvas.image,
+            "zooms": Pyramid(canvas.width, canvas.height).zooms,
+            "tile": TILE,
+            "pitch": None if found.grid is None else found.grid.pitch,
+            "patches": 0 if found.grid is None else len(found.grid.cells),
+            "layers": [layer.to_dict() for layer in layers],
+            "weights": None if found.weights is None else [float(weight) for weight in found.weights],
+            "notes": [*found.notes, *notes],
+        }
+
+    @routes.get("/api/slides/<name>/patches")
+    def patches(name: str) -> Response:
+        return Response(packed(bench.patches(name, asked_of(bench).set)), mimetype="application/octet-stream")
+
+    @routes.get("/tiles/<name>/<int:zoom>/<int:x>/<int:y>.jpg")
+    def base(name: str, zoom: int, x: int, y: int) -> Response:
+        bench.slide(name)
+        return kept_by_browser(Response(tiles.base(name, zoom, x, y), mimetype="image/jpeg"))
+
+    @routes.get("/layers/<name>/<layer>/<int:zoom>/<int:x>/<int:y>.png")
+    def overlay(name: str, layer: str, zoom: int, x: int, y: int) -> Response:
+        content = tiles.overlay(name, layer, asked_of(bench), (zoom, x, y))
+        return kept_by_browser(Response(content, mimetype="image/png"))
+
     return routes
+
+
+def asked_of(bench: Workbench) -> Asked:
+    """What the present request asks for."""
+    chosen = request.args.get("set") or None
+    count = len(bench.prototypes(chosen)) if bench.contents.prototypes or chosen else 0
+    return read_asked(request.args, count)
+
+
+def kept_by_browser(response: Response) -> Response:
+    """Let the browser keep an answer; another viewer on the same port has another cookie, and so other answers."""
+    response.headers["Cache-Control"] = f"private, max-age={AGE}"
+    response.headers["Vary"] = "Cookie"
+    response.add_etag()
+    return response.make_conditional(request)  # type: ignore[return-value]
+
+
+def packed(found: PatchMap) -> bytes:
+    """Patches in little-endian numbers: N, C, pitch, 0; x (N), y (N), label (N, padded to 4 bytes), largest posterior (N)."""
+    if found.grid is None:
+        return struct.pack("<IIfI", 0, 0, 0.0, 0)
+    corners = found.corners.astype("<f4")
+    count = len(corners)
+    labels, top = np.zeros(count + count % 2, "<u2"), np.zeros(count, "<f4")
+    classes = 0
+    if found.assignment is not None:
+        classes = found.assignment.shape[1]
+        labels[:count], top = found.labels, found.assignment.max(1).astype("<f4")
+    head = struct.pack("<IIfI", count, classes, found.grid.pitch, 0)
+    return b"".join((head, corners[:, 0].tobytes(), corners[:, 1].tobytes(), labels.tobytes(), top.tobytes()))

@@ -1,0 +1,111 @@
+"""Tiles on demand, each made once as long as it is kept."""
+
+from functools import partial
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.slides.contours import read_contours
+from panther.viewer.contents import SlideEntry
+from panther.viewer.patches import PatchMap
+from panther.viewer.tiles import base, lines
+from panther.viewer.tiles.asked import Asked
+from panther.viewer.tiles.kept import KeptBytes
+from panther.viewer.tiles.layers import Layer, Painted, paint, prototype_look
+from panther.viewer.tiles.png import encode
+from panther.viewer.tiles.pyramid import Pyramid, Window
+from panther.viewer.workbench import Kept, UnknownError, Workbench
+
+TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
+PAINTED = 16  # layers whose colours are kept
+OUTLINES = 64  # slides whose outline is kept
+
+GRID = Layer("grid", "Patch borders", "lines")
+OUTLINE = Layer("outline", "Tissue outline", "lines")
+
+
+class Tiles:
+    """Tiles of one workbench. Threads may share it."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench = bench
+        self._tiles = KeptBytes(TILES)
+        self._painted: Kept[Painted] = Kept(PAINTED)
+        self._outlines: Kept[np.ndarray] = Kept(OUTLINES)
+
+    def base(self, name: str, zoom: int, x: int, y: int) -> bytes:
+        """JPEG of the slide's image."""
+        return self._tiles.get((name, zoom, x, y), lambda: self._base(name, zoom, x, y))
+
+    def _base(self, name: str, zoom: int, x: int, y: int) -> bytes:
+        with self.bench.image(name) as slide:
+            window = _there(Pyramid(*slide.dimensions).window(zoom, x, y))
+            picture = base.pixels(slide, window)
+        return base.jpeg(picture)
+
+    def overlay(self, name: str, layer: str, asked: Asked, tile: tuple[int, int, int]) -> bytes:
+        """PNG of what lies over the slide."""
+        found = self.bench.patches(name, asked.set)
+        window = _there(Pyramid(found.canvas.width, found.canvas.height).window(*tile))
+        look = self._look(found, asked)
+        return self._tiles.get(
+            (found.identity, layer, asked, look, tile), lambda: self._overlay(found, layer, asked, window)
+        )
+
+    def _overlay(self, found: PatchMap, layer: str, asked: Asked, window: Window) -> bytes:
+        if layer == OUTLINE.id:
+            return lines.outline_tile(self.outline(found), window)
+        if layer == GRID.id:
+            if found.grid is None:
+                raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no patches.")
+            return lines.border_tile(found.cells, window, found.grid.pitch)
+        colours = self.painted(found, layer, asked).colours
+        return encode(colours.codes[found.cells.under(window)], colours.table)
+
+    def painted(self, found: PatchMap, layer: str, asked: Asked) -> Painted:
+        """Colours of a layer's patches."""
+        key = found.identity, layer, asked, self._look(found, asked)
+        return self._painted.get(key, lambda: paint(self.bench, found, layer, asked))
+
+    def outline(self, found: PatchMap) -> np.ndarray:
+        """Sides of the tissue's outline on the canvas, (n, 2, 2); none where there is no outline."""
+        entry = self.bench.slide(found.slide)
+        if entry.contours is None or found.canvas.unit != "px":
+            return np.zeros((0, 2, 2))
+        read = partial(_sides, entry, found.canvas.origin)
+        return self._outlines.get(found.slide, lambda: self.bench.compute(read))
+
+    def layers(self, found: PatchMap, asked: Asked) -> tuple[list[Layer], list[str]]:
+        """Layers of a slide, and why others cannot be shown."""
+        layers, notes = [], []
+        for name in ("prototypes", "posterior"):
+            try:
+                layers.append(self.painted(found, name, asked).layer)
+            except UnknownError:
+                continue  # the notes of the patches say why
+            except InputError as error:
+                notes.append(str(error))
+        if found.grid is not None:
+            layers.append(GRID)
+        try:
+            if len(self.outline(found)):
+                layers.append(OUTLINE)
+        except InputError as error:
+            notes.append(str(error))
+        return layers, notes
+
+    def _look(self, found: PatchMap, asked: Asked) -> tuple[tuple[str, str], ...]:
+        """Names and colours, which people change while they look."""
+        return () if found.assignment is None else tuple(prototype_look(self.bench, asked.set))
+
+
+def _sides(entry: SlideEntry, origin: tuple[float, float]) -> np.ndarray:
+    assert entry.contours is not None
+    tissue = read_contours(entry.contours).tissue
+    return lines.segments((*tissue.regions, *tissue.ignored), origin)
+
+
+def _there(window: Window | None) -> Window:
+    if window is None:
+        raise UnknownError("There is no such tile of this slide.")
+    return window

@@ -1,0 +1,123 @@
+"""Routes of the slide page: what there is, base tiles, overlay tiles, patches for the pointer."""
+
+import io
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at, truth
+from panther.explain.palette import rgb
+from panther.explain.slide_map import heat_colours
+
+
+def picture(client, address):
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.get_json()
+    with Image.open(io.BytesIO(answer.data)) as image:
+        return np.asarray(image.convert("RGB" if address.split("?")[0].endswith("jpg") else "RGBA"))
+
+
+def test_a_slide_says_what_there_is_to_see(client):
+    found = client.get("/api/slides/S0").get_json()
+    assert (found["width"], found["height"], found["mpp"], found["image"]) == (WIDTH, HEIGHT, 0.5, True)
+    assert (found["zooms"], found["tile"], found["pitch"]) == (4, 256, SIDE)
+    assert [layer["id"] for layer in found["layers"]] == ["prototypes", "posterior", "grid"]
+    assert len(found["layers"][0]["classes"]) == 3 == len(found["weights"])
+    assert sum(found["weights"]) == pytest.approx(1, abs=1e-3)
+    assert client.get("/api/slides/S4").get_json()["image"] is False
+
+
+def test_base_tiles_show_the_slide_and_white_around_it(client):
+    finest = picture(client, "/tiles/S0/3/1/2.jpg").astype(int)
+    expected = COLOURS[tissue_at(*np.meshgrid(np.arange(256, 512) + 0.5, np.arange(512, 768) + 0.5))]
+    assert finest.shape == (256, 256, 3)
+    assert np.abs(finest - expected).mean() < 2
+    whole = picture(client, "/tiles/S0/0/0/0.jpg").astype(int)
+    width, height = WIDTH // 8, HEIGHT // 8
+    assert np.abs(whole[:height, :width] - COLOURS[truth(width, height)]).mean() < 4
+    assert whole[height + 9 :].min() > 250
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/tiles/S0/4/0/0.jpg",
+        "/tiles/S0/3/6/0.jpg",
+        "/tiles/S0/3/0/5.jpg",
+        "/tiles/S4/0/0/0.jpg",
+        "/tiles/nobody/0/0/0.jpg",
+        "/tiles/../0/0/0.jpg",
+        "/tiles/S0/-1/0/0.jpg",
+        "/layers/S0/nothing/0/0/0.png",
+        "/layers/S0/prototypes/9/0/0.png",
+        "/layers/S0/prototypes/0/0/0.png?set=other",
+        "/api/slides/nobody",
+        "/api/slides/nobody/patches",
+    ],
+)
+def test_what_is_not_there_is_not_found(client, address):
+    answer = client.get(address)
+    assert answer.status_code == 404
+    assert answer.get_json()["error"]
+
+
+@pytest.mark.parametrize("query", ["prototype=3", "prototype=x", "shown=1,-2", "low=nan", "high=much"])
+def test_what_cannot_be_meant_is_refused_in_a_sentence(client, query):
+    answer = client.get(f"/layers/S0/posterior/0/0/0.png?{query}")
+    assert answer.status_code == 422
+    assert query.split("=")[1].split(",")[-1].lstrip("-") in answer.get_json()["error"]
+
+
+def test_prototypes_have_their_colours_and_can_be_isolated(client, bench):
+    found = bench.patches("S0")
+    x, y = np.meshgrid(np.arange(256, 512), np.arange(256, 512))  # tile 1, 1 of the finest zoom
+    cell = {
+        tuple(corner): label for corner, label in zip(found.corners.astype(int).tolist(), found.labels, strict=True)
+    }
+    labels = np.array([[cell.get((a // SIDE * SIDE, b // SIDE * SIDE), -1) for a in x[0]] for b in y[:, 0]])
+    seen = picture(client, "/layers/S0/prototypes/3/1/1.png")
+    for c in range(3):
+        assert (seen[labels == c] == (*rgb(c), 255)).all()
+    assert (seen[labels < 0, 3] == 0).all()
+    alone = picture(client, "/layers/S0/prototypes/3/1/1.png?shown=1")
+    assert ((alone[..., 3] == 255) == (labels == 1)).all()
+    assert (labels == 1).any()
+    assert picture(client, "/layers/S0/prototypes/3/1/1.png?shown=")[..., 3].max() == 0
+
+
+def test_a_posterior_is_shown_on_a_scale_and_above_a_threshold(client, bench):
+    found = bench.patches("S0")
+    x, y = found.corners[0].astype(int)
+    tile, at = (x // 256, y // 256), (y % 256 + 3, x % 256 + 3)
+    shares = found.assignment[0]
+    for c in range(3):
+        seen = picture(client, f"/layers/S0/posterior/3/{tile[0]}/{tile[1]}.png?prototype={c}")
+        expected = heat_colours(np.round(shares[c : c + 1] * 254) / 254)[0]
+        assert np.abs(seen[at][:3].astype(int) - expected).max() <= 2
+        assert seen[at][3] == 255
+    least = int(shares.argmin())
+    hidden = picture(client, f"/layers/S0/posterior/3/{tile[0]}/{tile[1]}.png?prototype={least}&low=0.9")
+    assert hidden[at][3] == 0
+
+
+def test_the_pointer_knows_every_patch_without_asking(client, bench):
+    found = bench.patches("S1")
+    data = client.get("/api/slides/S1/patches").data
+    count, classes, pitch, _ = struct.unpack("<IIfI", data[:16])
+    assert (count, classes, pitch) == (len(found.corners), 3, SIDE)
+    padded = count + count % 2
+    assert len(data) == 16 + 8 * count + 2 * padded + 4 * count
+    assert (np.frombuffer(data, "<f4", count, 16) == found.corners[:, 0]).all()
+    assert (np.frombuffer(data, "<f4", count, 16 + 4 * count) == found.corners[:, 1]).all()
+    assert (np.frombuffer(data, "<u2", count, 16 + 8 * count) == found.labels).all()
+    assert (np.frombuffer(data, "<f4", count, 16 + 8 * count + 2 * padded) == found.assignment.max(1)).all()
+
+
+def test_browsers_keep_tiles_and_ask_once(client):
+    first = client.get("/layers/S0/prototypes/0/0/0.png")
+    assert "max-age" in first.headers["Cache-Control"]
+    again = client.get("/layers/S0/prototypes/0/0/0.png", headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status_code == 304
+    assert again.data == b""
