@@ -1,8 +1,10 @@
 """Heads and probes on 1,000 x 32,784 embeddings (C = 16, d = 1024): the trainer, and per-prototype networks beside a Python loop.
 
-`python benchmarks/learning.py` needs no arguments; on a machine with a GPU it measures there too.
+python benchmarks/learning.py             # minutes; on a machine with a GPU it measures there too
+python benchmarks/learning.py --quick     # does it run? seconds; its figures mean nothing
 """
 
+import argparse
 import statistics
 
 import numpy as np
@@ -26,7 +28,7 @@ class Loop(nn.Module):
 
     def __init__(self, head: Structured) -> None:
         super().__init__()
-        self.shape, self.shared, self.after, self.out = head.shape, head.shared, head.after, head.out
+        self.shape, self.shared, self.after, self.out = head.sizes[:2], head.shared, head.after, head.out
         own = head.per_prototype[0]
         self.each = nn.ModuleList()
         for weight, bias in zip(own.weight.detach(), own.bias.detach(), strict=True):
@@ -60,7 +62,7 @@ def beside_a_loop(device: str) -> None:
     rows = []
     number = 200 if device == "cuda" else 4
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
-    for title, shape in (("C 16, t 2049", (PROTOTYPES, TOKEN)), ("C 64, t 257", SMALL)):
+    for shape in ((PROTOTYPES, TOKEN), SMALL):
         x, target = cohort(shape)
         task = fit_task("cox", target)
         batch = {k: v[:64].to(device) for k, v in task.encode(target).items()}
@@ -80,7 +82,16 @@ def beside_a_loop(device: str) -> None:
             }
             seconds = {k: s / number * 1e3 for k, s in harness.interleaved(sides, 7, synchronise=wait).items()}
             ratio = f"{seconds['loop'] / seconds['ours']:.2f}x"
-            rows.append([title, name, f"{seconds['loop']:.2f}", f"{seconds['ours']:.2f}", ratio, f"{error:.0e}"])
+            rows.append(
+                [
+                    f"C {shape[0]}, t {shape[1]}",
+                    name,
+                    f"{seconds['loop']:.2f}",
+                    f"{seconds['ours']:.2f}",
+                    ratio,
+                    f"{error:.0e}",
+                ]
+            )
     header = ["tokens", "head", "loop ms/step", "ours ms/step", "ratio", "relative difference"]
     harness.table(f"Structured head beside a per-prototype loop, {device}, batch 64", header, rows)
 
@@ -98,7 +109,7 @@ def whole_trainings(device: str) -> None:
         seconds, fitted = harness.timed(lambda m=model, s=source, t=settings: fit(m, s, task, t))
         losses = [row["train_loss"] for row in fitted.history]
         rows.append([name, settings.epochs, f"{seconds:.1f}", f"{losses[0]:.3f} -> {losses[-1]:.3f}"])
-    harness.table(f"1,000 x 32,784, Cox, {device}", ["head", "epochs", "seconds", "training loss"], rows)
+    harness.table(f"{len(x):,} x {x.shape[1]:,}, Cox, {device}", ["head", "epochs", "seconds", "training loss"], rows)
 
 
 def probes() -> None:
@@ -114,7 +125,9 @@ def probes() -> None:
         took = [harness.timed(call) for _ in range(2)]
         rows.append([name, f"{statistics.median(t for t, _ in took):.1f}", len(took[0][1].scores), took[0][1].strength])
     harness.table(
-        "Probes on 1,000 x 32,784, one thread", ["probe", "seconds", "penalties tried x 5 folds", "chosen"], rows
+        f"Probes on {len(x):,} x {x.shape[1]:,}, one thread",
+        ["probe", "seconds", "penalties tried x 5 folds", "chosen"],
+        rows,
     )
 
 
@@ -125,7 +138,7 @@ def weighed_probes() -> None:
     labels = (x[:, :20].sum(1) > 0).long().numpy()
     blocks = np.arange(array.shape[1]) % 4
     rows = []
-    for n in (60, 200):
+    for n in (min(60, PATIENTS), min(200, PATIENTS)):
         calls = {
             "logistic": lambda n=n, **o: fit_logistic(array[:n], labels[:n], 2, **o),
             "ridge-cox": lambda n=n, **o: fit_cox(array[:n], target.time[:n], target.event[:n], **o),
@@ -144,6 +157,11 @@ def weighed_probes() -> None:
 
 
 def main() -> None:
+    global PATIENTS, TOKEN
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    if parser.parse_args().quick:
+        PATIENTS, TOKEN = 60, 17
     torch.set_num_threads(1)
     print(harness.machine("scikit-learn", "scipy"))
     for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
