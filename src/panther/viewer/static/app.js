@@ -24,6 +24,8 @@ async function open(now) {
   try {
     const module = await PAGES[name][1]();
     if (mine !== turn) return;
+    // a page that can go to another place of its own is not built anew: its lists keep what was searched for
+    if (place.dataset.page === name && close.follow) return close.follow(now);
     close();
     close = () => {};
     show(place);

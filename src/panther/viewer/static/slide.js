@@ -1,5 +1,336 @@
-import { el, show } from "./dom.js";
+// The slide page: slides to choose from, the slide with its layers, and what is known of it and of one patch.
+// In the address: slide, x, y (middle of the window, canvas units), zoom (screen pixels a canvas unit), patch, and the choices of
+// overlays.js. A link may leave out any of them: {slide, patch} goes to the patch, {slide, x, y} to the place.
+import { go, remember } from "./address.js";
+import { bytes, get } from "./api.js";
+import { DeepZoom } from "./deepzoom.js";
+import { choice, el, field, message, show } from "./dom.js";
+import { exportLinks } from "./export_links.js";
+import { CANVAS_KEYS, pageKeys } from "./keys.js";
+import { layerControls, named } from "./layer_controls.js";
+import { legend } from "./legend.js";
+import { baseTiles, overlays, readChoices, usualLayers, writeChoices } from "./overlays.js";
+import { outlinePatch } from "./outline_patch.js";
+import { patchPanel } from "./patch_panel.js";
+import { readPlaces } from "./patch_places.js";
+import { coordinates } from "./scale_bar.js";
+import { slideList } from "./slide_list.js";
+
+const KEYS = [
+  ...CANVAS_KEYS,
+  ["Enter", "choose the patch in the middle of the window"],
+  ["Shift + arrow", "choose the patch beside it"],
+  ["h", "hide or show the layers"],
+  ["/", "find a slide"],
+  ["[  ]", "the slide before, the next one"],
+  ["Esc", "close the patch, then show all prototypes again"],
+  ["?", "these keys"],
+];
+const PATCH_SIZE = 160; // CSS pixels of a patch that a link leads to
+
+let lastLayers = null; // what was switched on stays on from slide to slide
 
 export async function open(place, state, contents) {
-  show(place, el("p", {}, "To be built."));
+  const page = new SlidePage(place, contents);
+  page.follow(state);
+  const close = () => page.close();
+  close.follow = (now) => page.follow(now);
+  return close;
+}
+
+class SlidePage {
+  constructor(place, contents) {
+    this.contents = contents;
+    this.sort = "share";
+    this.patch = this.places = this.about = null;
+    this.stopPatch = () => {};
+    this._build(place);
+    this.zoom = new DeepZoom(this.stage, {
+      label: "Slide. Arrow keys move, plus and minus zoom, Enter chooses a patch, question mark shows all keys.",
+      onPointer: (at) => this._hover(at),
+      onClick: (at) => this._choose(this.places?.at(at.x, at.y) ?? null),
+      onView: (view, settled) => settled && this._remember(),
+      decorate: (ctx, transform) => this._decorate(ctx, transform),
+    });
+    this.zoom.node.addEventListener("keydown", (event) => this._patchKeys(event) && event.preventDefault());
+    this.stage.append(this.tooltip, this.sentence);
+    this.keys = pageKeys(KEYS, (event) => this._key(event));
+    this.list = slideList(this.listPlace, contents.slides, (name) => this._go(name));
+  }
+
+  _build(place) {
+    const button = (text, title, onclick) => el("button", { class: "small", title, "aria-label": title, onclick }, text);
+    this.listPlace = el("aside", { class: "list", "aria-label": "Slides" });
+    this.title = el("h1", {});
+    this.subtitle = el("span", { class: "faint" });
+    this.exports = el("span", { class: "exports" });
+    const fold = button("☰", "Show or hide the list of slides", () => this.page.classList.toggle("folded"));
+    const tools = el(
+      "div",
+      { class: "tools", role: "toolbar", "aria-label": "View" },
+      button("Fit", "Fit the slide into the window (0)", () => this.zoom.fit()),
+      button("1:1", "One pixel of the slide on one of the screen (1)", () => this.zoom.actual()),
+      button("−", "Zoom out (−)", () => this.zoom.zoomBy(1 / 1.5)),
+      button("+", "Zoom in (+)", () => this.zoom.zoomBy(1.5)),
+      this.exports,
+      button("?", "Keys", () => this.keys.showKeys()),
+    );
+    this.stage = el("div", { class: "stage" });
+    this.tooltip = el("div", { class: "tooltip", hidden: true, "aria-hidden": "true" });
+    this.sentence = el("p", { class: "sentence", hidden: true });
+    this.notes = el("div", { class: "notes" });
+    this.chooseSet = el("div", {});
+    this.layers = el("section", { class: "layers" });
+    this.legend = el("section", {});
+    this.side = el("aside", { class: "side", "aria-label": "Layers and prototypes" }, this.notes, this.chooseSet, this.layers, this.legend);
+    this.patchPlace = el("aside", { class: "patch", "aria-label": "Patch", "aria-live": "polite", hidden: true });
+    this.page = el(
+      "div",
+      { class: "slide-page" },
+      this.listPlace,
+      el("section", { class: "middle", "aria-label": "Slide" }, el("header", {}, fold, this.title, this.subtitle, el("span", { class: "spring" }), tools), this.stage),
+      this.side,
+      this.patchPlace,
+    );
+    if (innerWidth < 900) this.page.classList.add("folded");
+    show(place, this.page);
+  }
+
+  // --- where one is
+
+  /** Show what an address says. */
+  follow(state) {
+    const known = this.contents.slides;
+    const name = state.slide ?? (known.find((one) => one.image && one.features) ?? known[0])?.name;
+    if (name === undefined) return this._say("There are no slides here.");
+    this.choices = readChoices(state);
+    this.choices.layers ??= lastLayers;
+    const key = JSON.stringify([name, state.set, state.model]);
+    if (key === this.key && this.about) this._arrive(state);
+    else this._load(name, state, key);
+  }
+
+  async _load(name, state, key) {
+    this.key = key;
+    this.loading?.abort();
+    const { signal } = (this.loading = new AbortController());
+    const { set, model } = this.choices;
+    this.list.mark(name);
+    show(this.title, name);
+    this.subtitle.textContent = this.contents.slides.find((one) => one.name === name)?.patient ?? "";
+    this.page.setAttribute("aria-busy", "true");
+    try {
+      const [about, names, places] = await Promise.all([
+        get(["slides", name], { set, model }, { signal }),
+        get(["names"], { set }, { signal }).catch(quietly), // their version; a slide is shown without it, too
+        bytes(["slides", name, "patches"], { set }, { signal }).then(readPlaces).catch(quietly),
+      ]);
+      this.version = names?.version;
+      this.places = places?.count ? places : null;
+      this._show(about, state);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.about = this.places = null;
+      this._say(error.message);
+    }
+    this.page.removeAttribute("aria-busy");
+  }
+
+  _show(about, state) {
+    this.about = about;
+    this._say(about.width ? "" : about.notes.join(" ") || "There is neither an image nor a place for any patch.");
+    show(this.notes, about.width ? about.notes.map((note) => el("p", { class: "note" }, note)) : null);
+    const sets = this.contents.prototypes.map(({ name, count }) => [name, `${name} (${count})`]);
+    show(this.chooseSet, sets.length > 1 && field("Set of prototypes", choice(sets, this.choices.set ?? sets[0][0], (set) => this._go(about.name, { set, shown: null, prototype: null, patch: null }, true))));
+    this.choices.layers ??= usualLayers(about.layers);
+    this.zoom.setSlide(about, baseTiles(about));
+    this._arrive(state, true);
+  }
+
+  /** Go to the view and the patch of an address. */
+  _arrive(state, fresh = false) {
+    this._overlays();
+    const [x, y, zoom] = ["x", "y", "zoom"].map((name) => (state[name] === undefined ? NaN : Number(state[name])));
+    const n = /^\d+$/.test(state.patch ?? "") && this.places && Number(state.patch) < this.places.count ? Number(state.patch) : null;
+    const close = Math.min(1, PATCH_SIZE / (this.about.pitch ?? 256));
+    if (Number.isFinite(x) && Number.isFinite(y)) this.zoom.setView({ x, y, zoom: zoom > 0 ? zoom : close }, !fresh);
+    else if (n !== null) this.zoom.setView({ ...this.places.middle(n), zoom: zoom > 0 ? zoom : close }, !fresh);
+    this._select(n);
+  }
+
+  /** Another slide, or other choices that the server must be asked for: a step that one can go back. */
+  _go(name, changes = {}, stay = false) {
+    const view = stay ? this.zoom.view : {};
+    go({ page: "slide", slide: name, ...writeChoices(this.choices), ...view, ...changes });
+  }
+
+  _remember() {
+    if (!this.about) return;
+    const { x, y, zoom } = this.zoom.view;
+    const view = this.about.width ? { x: x.toFixed(1), y: y.toFixed(1), zoom: zoom.toPrecision(5) } : {};
+    remember({ page: "slide", slide: this.about.name, ...view, ...writeChoices(this.choices), patch: this.patch });
+    exportLinks(this.exports, this.about, this.choices, this.zoom, this.version);
+  }
+
+  _say(text) {
+    this.sentence.textContent = text;
+    this.sentence.hidden = !text;
+  }
+
+  // --- layers and prototypes
+
+  get prototypes() {
+    const listed = this.about.layers.find(({ id }) => id === "prototypes")?.classes;
+    return listed ?? (this.about.weights ?? []).map((_, id) => ({ id, name: `C${id}`, colour: null }));
+  }
+
+  /** Draw the layers and their controls anew. */
+  _overlays() {
+    const { about, choices } = this;
+    lastLayers = choices.layers;
+    this.zoom.setLayers(overlays(about, choices, this.version));
+    layerControls(this.layers, about, choices, this.contents.models, (changes, live) => this._change(changes, live));
+    this._legend();
+  }
+
+  _legend() {
+    const { about, choices, sort, prototypes } = this;
+    if (!prototypes.length) return show(this.legend);
+    legend(
+      this.legend,
+      { slide: about.name, prototypes, weights: about.weights, shown: choices.shown, set: choices.set, sort },
+      { isolate: (shown) => this._isolate(shown), resort: (how) => ((this.sort = how), this._legend()) },
+    );
+  }
+
+  /** `live`: by a slider that is still held, whose controls must stay. */
+  _change(changes, live = false) {
+    if ("model" in changes) return this._go(this.about.name, changes, true);
+    Object.assign(this.choices, changes);
+    const held = document.activeElement?.closest?.(".layer")?.dataset.layer;
+    const what = document.activeElement?.type;
+    if (live) this.zoom.setLayers(overlays(this.about, this.choices, this.version));
+    else this._overlays();
+    if (held && !live) this.layers.querySelector(`[data-layer="${CSS.escape(held)}"] ${what === "checkbox" ? "input" : "select"}`)?.focus();
+    lastLayers = this.choices.layers;
+    this._remember();
+  }
+
+  _isolate(shown) {
+    const { layers } = this.choices;
+    this.choices.shown = shown;
+    if (shown.length && !layers.has("prototypes")) this.choices.layers = new Map(layers).set("prototypes", 0.55);
+    const held = document.activeElement?.dataset?.prototype;
+    this._overlays();
+    if (held) this.legend.querySelector(`[data-prototype="${held}"]`)?.focus();
+    this._remember();
+  }
+
+  // --- patches
+
+  _hover(at) {
+    const n = at && this.places ? this.places.at(at.x, at.y) : null;
+    this.hovered = n;
+    this.tooltip.hidden = n === null;
+    if (n === null) return;
+    const { label, top, prototypes } = this.places;
+    const name = prototypes ? named(label[n], this.prototypes.find(({ id }) => id === label[n])?.name) : `Patch ${n}`;
+    show(
+      this.tooltip,
+      el("strong", {}, name),
+      el("span", {}, [prototypes ? `posterior ${top[n].toFixed(2)}` : null, coordinates(at.x, at.y, this.about.mpp)].filter(Boolean).join(" · ")),
+    );
+    const { width, height } = this.zoom.size;
+    const { offsetWidth, offsetHeight } = this.tooltip;
+    const beside = (place, length, room) => (place + 16 + length > room ? place - 12 - length : place + 16);
+    this.tooltip.style.transform = `translate(${Math.max(4, beside(at.screen.x, offsetWidth, width))}px, ${Math.max(4, beside(at.screen.y, offsetHeight, height))}px)`;
+  }
+
+  _choose(n) {
+    if (n === this.patch) return;
+    this._select(n);
+    this._remember();
+  }
+
+  _select(n) {
+    if (n !== null && n === this.patch && this.shownOf === this.key) return;
+    this.stopPatch();
+    this.stopPatch = () => {};
+    this.patch = n;
+    this.shownOf = this.key;
+    this.patchPlace.hidden = n === null;
+    this.page.classList.toggle("with-patch", n !== null);
+    if (n !== null) {
+      const { name: slide, image, mpp } = this.about;
+      const about = { slide, image, mpp, set: this.choices.set, prototypes: this.prototypes, places: this.places };
+      this.stopPatch = patchPanel(this.patchPlace, n, about, () => this._choose(null));
+    }
+    this.zoom.redraw();
+  }
+
+  _decorate(ctx, transform) {
+    if (!this.places) return;
+    if (this.hovered !== null && this.hovered !== undefined) outlinePatch(ctx, transform, this.places, this.hovered, "#ffffff", 1.5);
+    if (this.patch !== null) outlinePatch(ctx, transform, this.places, this.patch, "#ffe14d", 3);
+  }
+
+  // --- keys
+
+  _patchKeys(event) {
+    if (!this.places || event.ctrlKey || event.metaKey || event.altKey) return false;
+    if (event.key === "Enter") {
+      const { x, y } = this.zoom.view;
+      this._choose(this.places.nearest(x, y));
+      return true;
+    }
+    const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] ?? [0, 0];
+    if (!event.shiftKey || this.patch === null || !(dx || dy)) return false;
+    this._choose(this.places.beside(this.patch, dx, dy));
+    const { x, y } = this.places.middle(this.patch);
+    const { left, top, right, bottom } = this.zoom.seen;
+    if (x < left || y < top || x > right || y > bottom) this.zoom.setView({ x, y }, true);
+    return true;
+  }
+
+  _key(event) {
+    const does = {
+      "/": () => (this.page.classList.remove("folded"), this.list.search()),
+      "[": () => this.list.step(-1),
+      "]": () => this.list.step(1),
+      h: () => this._hide(),
+      Escape: () => this._escape(),
+    }[event.key];
+    if (does) return does() ?? true;
+    const free = event.target === document.body || event.target.id === "page";
+    return (free || !event.key.startsWith("Arrow")) && this.zoom.key(event);
+  }
+
+  _hide() {
+    if (!this.about) return;
+    const on = this.choices.layers.size > 0;
+    if (on) this.hidden = this.choices.layers;
+    this._change({ layers: on ? new Map() : (this.hidden ?? usualLayers(this.about.layers)) });
+  }
+
+  _escape() {
+    if (!this.about) return;
+    if (this.patch !== null) this._choose(null);
+    else if (this.choices.shown.length) this._isolate([]);
+    this.zoom.node.focus({ preventScroll: true });
+  }
+
+  close() {
+    this.loading?.abort();
+    this.stopPatch();
+    this.keys.close();
+    this.list.close();
+    this.zoom.close();
+  }
+}
+
+/** What is missing without harm; a refusal that says more than "not there" is shown once. */
+function quietly(error) {
+  if (error.name === "AbortError") throw error;
+  if (error.status !== 404) message(error.message);
+  return null;
 }

@@ -1,0 +1,404 @@
+// A slide on a canvas: panned, zoomed, with layers above it. Places are canvas units (level-0 pixels of the slide);
+// a view is {x, y, zoom}: the middle of the window, and CSS pixels a canvas unit (1 is 1:1).
+import { el } from "./dom.js";
+import { listen } from "./gestures.js";
+import { Minimap } from "./minimap.js";
+import { paintCell, Pyramid } from "./pyramid.js";
+import { coordinates, magnification, scaleBar } from "./scale_bar.js";
+import { TileStore } from "./tile_store.js";
+
+const CLOSEST = 16; // CSS pixels a canvas unit
+const FLIGHT = 160; // ms of a zoom by wheel or key
+const ASK_EVERY = 70; // ms between two looks at which tiles are needed, so that a turn of the wheel asks for few
+const SETTLED = 220; // ms without a move after which a view is told as settled
+const CLEAR = 4; // from here on pixels are shown as squares
+
+export class DeepZoom {
+  /** Told: onPointer({x, y, screen} or null), onClick(place, event), onView(view, settled), decorate(ctx, transform). */
+  constructor(place, { label = "Slide", onPointer, onClick, onView, decorate } = {}) {
+    const nothing = () => {};
+    Object.assign(this, { onPointer: onPointer ?? nothing, onClick: onClick ?? nothing, onView: onView ?? nothing });
+    this.decorate = decorate ?? nothing;
+    this.canvas = el("canvas", {});
+    this.minimap = new Minimap((x, y) => this.setView({ ...this.view, x, y }));
+    this.bar = el("div", { class: "scale-bar" }, el("span", {}), el("i", {}));
+    this.readout = el("div", { class: "readout" });
+    this.node = el(
+      "div",
+      { class: "deepzoom", tabindex: "0", role: "application", "aria-label": label },
+      this.canvas,
+      this.minimap.node,
+      el("div", { class: "corner" }, this.bar, this.readout),
+    );
+    place.append(this.node);
+    this.store = new TileStore(() => this.redraw());
+    this.slide = null;
+    this.layers = []; // bottom first: {id, address(z, x, y), opacity, smooth, before}
+    this.view = { x: 0, y: 0, zoom: 1 };
+    this.fitted = true; // until somebody moves: then a change of the window's size fits again
+    this.pointer = this.ghost = this.flight = this.linked = null;
+    this.ended = new AbortController();
+    this._listen();
+  }
+
+  // --- what is shown
+
+  /** `slide` as the server tells of it; `base(z, x, y)` gives addresses of its tiles, null without an image. */
+  setSlide(slide, base, view = null) {
+    const other = slide?.name !== this.slide?.name;
+    this.slide = slide;
+    this.pyramid = new Pyramid(slide);
+    this.base = base && { id: "slide", address: base, opacity: 1, smooth: true };
+    if (other) {
+      this.layers = [];
+      this.flight = null;
+    }
+    this.node.classList.toggle("empty", !slide.width);
+    if (view) this.setView(view);
+    else if (other) this.fit(false);
+    this.redraw();
+  }
+
+  /** Layers above the slide, bottom first; one whose address changed shows its old tiles until the new ones arrive. */
+  setLayers(layers) {
+    const old = new Map(this.layers.map((layer) => [layer.id, layer]));
+    this.layers = layers.map((layer) => {
+      const last = old.get(layer.id);
+      const changed = last && last.address(0, 0, 0) !== layer.address(0, 0, 0);
+      return { smooth: false, opacity: 1, before: changed ? last.address : last?.before, ...layer };
+    });
+    this.redraw();
+  }
+
+  get size() {
+    return { width: this.node.clientWidth || 1, height: this.node.clientHeight || 1 };
+  }
+
+  get fitZoom() {
+    const { width, height } = this.size;
+    if (!this.slide?.width) return 1;
+    return Math.min(width / this.slide.width, height / this.slide.height) * 0.96;
+  }
+
+  /** Area of the slide in the window. */
+  get seen() {
+    const { width, height } = this.size;
+    const { x, y, zoom } = this.view;
+    const [w, h] = [width / 2 / zoom, height / 2 / zoom];
+    return { left: x - w, top: y - h, right: x + w, bottom: y + h };
+  }
+
+  /** Place on the slide under a CSS pixel of the window. */
+  placeAt(at, view = this.view) {
+    const { width, height } = this.size;
+    return { x: view.x + (at.x - width / 2) / view.zoom, y: view.y + (at.y - height / 2) / view.zoom };
+  }
+
+  // --- moving
+
+  /** Go to a view; `soft` glides there. */
+  setView(view, soft = false, fitted = false) {
+    const aim = this._within({ ...this.view, ...view });
+    this.fitted = fitted;
+    this._go(aim, soft ? 260 : 0, null);
+  }
+
+  fit(soft = true) {
+    if (!this.slide) return;
+    this.setView({ x: this.slide.width / 2, y: this.slide.height / 2, zoom: this.fitZoom }, soft, true);
+  }
+
+  /** One pixel of the slide on one pixel of the screen. */
+  actual() {
+    this._zoomTo(1 / this._ratio(), null, true);
+  }
+
+  zoomBy(factor, at = null, soft = true) {
+    this._zoomTo((this.flight?.aim.zoom ?? this.view.zoom) * factor, at, soft);
+  }
+
+  panBy(dx, dy, soft = false) {
+    const from = this.flight?.aim ?? this.view;
+    this.fitted = false;
+    this._go(this._within({ ...from, x: from.x + dx / from.zoom, y: from.y + dy / from.zoom }), soft ? FLIGHT : 0, null);
+  }
+
+  _zoomTo(zoom, at, soft) {
+    if (!this.slide) return;
+    const { width, height } = this.size;
+    const screen = at ?? { x: width / 2, y: height / 2 };
+    const place = this.placeAt(screen);
+    const aim = this._within({ ...this.view, zoom });
+    aim.x = place.x - (screen.x - width / 2) / aim.zoom; // what is under the pointer stays there
+    aim.y = place.y - (screen.y - height / 2) / aim.zoom;
+    this.fitted = false;
+    this._go(this._within(aim), soft ? FLIGHT : 0, { screen, place });
+  }
+
+  _within({ x, y, zoom }) {
+    const { width, height } = this.slide ?? { width: 1, height: 1 };
+    const inside = (value, low, high) => Math.max(low, Math.min(high, Number.isFinite(value) ? value : (low + high) / 2));
+    return { x: inside(x, 0, width), y: inside(y, 0, height), zoom: inside(zoom, this.fitZoom / 4, CLOSEST) };
+  }
+
+  _go(aim, time, anchor) {
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.flight = time && !calm ? { from: this.view, aim, anchor, time, start: performance.now() } : null;
+    if (!this.flight) this._arrive(aim);
+    this.redraw();
+  }
+
+  _fly(now) {
+    const { from, aim, anchor, time, start } = this.flight;
+    const part = Math.max(0, Math.min(1, (now - start) / time));
+    if (part >= 1) {
+      this.flight = null;
+      return this._arrive(aim);
+    }
+    const eased = 1 - (1 - part) ** 3;
+    const zoom = from.zoom * (aim.zoom / from.zoom) ** eased;
+    if (anchor) {
+      const { width, height } = this.size;
+      const { screen, place } = anchor;
+      return this._arrive({ x: place.x - (screen.x - width / 2) / zoom, y: place.y - (screen.y - height / 2) / zoom, zoom });
+    }
+    this._arrive({ x: from.x + (aim.x - from.x) * eased, y: from.y + (aim.y - from.y) * eased, zoom });
+  }
+
+  _arrive(view) {
+    this.view = view;
+    this.onView(view, false);
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => this.onView(this.view, true), SETTLED);
+    if (this.linked && !this.following) this.linked._follow(this);
+    this.redraw();
+  }
+
+  // --- two windows that move as one
+
+  link(other) {
+    this.linked = other;
+    other.linked = this;
+    other._follow(this);
+  }
+
+  unlink() {
+    if (this.linked) this.linked.linked = null;
+    this.linked = null;
+  }
+
+  /** The same place: exactly on the same slide, else as a fraction of the slide. */
+  _follow(other) {
+    if (!this.slide?.width || !other.slide?.width) return;
+    const same = this.slide.name === other.slide.name;
+    const { x, y, zoom } = other.view;
+    this.flight = null;
+    this.fitted = other.fitted;
+    this.following = true;
+    this._arrive(
+      same
+        ? { x, y, zoom }
+        : {
+            x: (x / other.slide.width) * this.slide.width,
+            y: (y / other.slide.height) * this.slide.height,
+            zoom: (zoom / other.fitZoom) * this.fitZoom,
+          },
+    );
+    this.following = false;
+  }
+
+  _point(place) {
+    this.pointer = place;
+    this.onPointer(place && { ...place.slide, screen: place.screen });
+    if (this.linked && this.linked.slide?.width && this.slide?.width) {
+      const same = this.slide.name === this.linked.slide.name;
+      const { width, height } = this.linked.slide;
+      const there = place?.slide;
+      this.linked.ghost =
+        there && (same ? there : { x: (there.x / this.slide.width) * width, y: (there.y / this.slide.height) * height });
+      this.linked.redraw();
+    }
+    this.redraw();
+  }
+
+  // --- hands and keys
+
+  _listen() {
+    const signal = this.ended.signal;
+    const point = (at) => this._point(at && { screen: at, slide: this.placeAt(at) });
+    this.stopListening = listen(this.canvas, {
+      pan: (dx, dy) => this.panBy(dx, dy),
+      zoom: (factor, at, soft) => this.zoomBy(factor, at, soft),
+      click: (at, event) => event.detail < 2 && this.slide && this.onClick(this.placeAt(at), event),
+      hover: point,
+      leave: () => point(null),
+      dragging: (now) => this.node.classList.toggle("dragging", now),
+    });
+    this.canvas.addEventListener("pointerdown", () => this.node.focus({ preventScroll: true }), { signal });
+    this.node.addEventListener("keydown", (event) => this.key(event) && event.preventDefault(), { signal });
+    const sized = new ResizeObserver(() => (this.fitted ? this.fit(false) : this.redraw()));
+    sized.observe(this.node);
+    const themed = new MutationObserver(() => this._recolour());
+    themed.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this._recolour(), { signal });
+    signal.addEventListener("abort", () => (sized.disconnect(), themed.disconnect()));
+  }
+
+  /** What a key does here; false where it does nothing. */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey && event.key.startsWith("Arrow")) return false;
+    const { width, height } = this.size;
+    const step = Math.min(width, height) / 6;
+    const does = {
+      ArrowLeft: () => this.panBy(-step, 0, true),
+      ArrowRight: () => this.panBy(step, 0, true),
+      ArrowUp: () => this.panBy(0, -step, true),
+      ArrowDown: () => this.panBy(0, step, true),
+      "+": () => this.zoomBy(1.5),
+      "=": () => this.zoomBy(1.5),
+      "-": () => this.zoomBy(1 / 1.5),
+      _: () => this.zoomBy(1 / 1.5),
+      0: () => this.fit(),
+      1: () => this.actual(),
+    }[event.key];
+    does?.();
+    return Boolean(does);
+  }
+
+  // --- drawing
+
+  redraw() {
+    if (this.frame || this.ended.signal.aborted) return;
+    this.frame = requestAnimationFrame((now) => {
+      this.frame = 0;
+      if (this.flight) this._fly(now);
+      this._draw();
+      if (this.flight) this.redraw();
+    });
+  }
+
+  _ratio() {
+    return devicePixelRatio || 1;
+  }
+
+  _recolour() {
+    this.colours = null;
+    this.redraw();
+  }
+
+  _palette() {
+    if (!this.colours) {
+      const style = getComputedStyle(document.documentElement);
+      const of = (name) => style.getPropertyValue(name).trim();
+      // glass is white in any theme: a slide looks as it does under a microscope
+      this.colours = { ground: of("--stage") || of("--panel"), paper: "#f4f4f2", accent: of("--accent"), line: of("--line") };
+    }
+    return this.colours;
+  }
+
+  _draw() {
+    const ratio = this._ratio();
+    const { width, height } = this.size;
+    const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (this.canvas.width !== w || this.canvas.height !== h) Object.assign(this.canvas, { width: w, height: h });
+    const ctx = this.canvas.getContext("2d");
+    const colours = this._palette();
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = colours.ground;
+    ctx.fillRect(0, 0, w, h);
+    if (!this.slide?.width) return;
+    const k = this.view.zoom * ratio;
+    const transform = { k, ratio, left: w / 2 - this.view.x * k, top: h / 2 - this.view.y * k };
+    const z = this.pyramid.level(k);
+    const cells = this.pyramid.covering(z, this.seen);
+    ctx.save();
+    const [x0, y0] = [Math.round(transform.left), Math.round(transform.top)];
+    const [x1, y1] = [this.slide.width, this.slide.height].map((side, i) => Math.round((i ? transform.top : transform.left) + side * k));
+    ctx.beginPath();
+    ctx.rect(x0, y0, x1 - x0, y1 - y0);
+    ctx.clip();
+    ctx.fillStyle = colours.paper;
+    ctx.fill();
+    for (const layer of this._all()) this._drawLayer(ctx, transform, layer, z, cells);
+    ctx.restore();
+    ctx.globalAlpha = 1;
+    this.decorate(ctx, transform);
+    if (this.ghost) drawGhost(ctx, transform, this.ghost, colours.accent);
+    this._furniture();
+    this._ask(z);
+  }
+
+  _all() {
+    return this.base ? [this.base, ...this.layers] : this.layers;
+  }
+
+  _drawLayer(ctx, transform, layer, z, cells) {
+    if (!layer.opacity) return;
+    ctx.globalAlpha = layer.opacity;
+    ctx.imageSmoothingEnabled = layer.smooth && transform.k < CLEAR;
+    ctx.imageSmoothingQuality = "medium";
+    const now = (...cell) => this.store.get(layer.address(...cell));
+    const before = layer.before && ((...cell) => this.store.get(layer.before(...cell)));
+    let waiting = false;
+    for (const [x, y] of cells) {
+      const old = before && !this.store.has(layer.address(z, x, y));
+      waiting ||= old;
+      paintCell(ctx, this.pyramid, transform, old ? before : now, z, x, y);
+    }
+    if (!waiting) layer.before = null;
+  }
+
+  /** Ask for what is missing, soon: a view that is passed through on the way asks for nothing. */
+  _ask(z) {
+    this.level = z;
+    if (this.asking) return;
+    this.asking = setTimeout(() => {
+      this.asking = 0;
+      if (!this.slide?.width || this.ended.signal.aborted) return;
+      const list = [];
+      for (const level of this.pyramid.levels(this.level)) {
+        for (const [x, y] of this.pyramid.covering(level, level ? this.seen : this._everything())) {
+          for (const layer of this._all()) if (layer.opacity) list.push([layer.address(level, x, y), layer.id]);
+        }
+      }
+      this.store.want(list);
+      this.node.toggleAttribute("data-busy", !this.store.idle);
+    }, ASK_EVERY);
+  }
+
+  _everything() {
+    return { left: 0, top: 0, right: this.slide.width, bottom: this.slide.height };
+  }
+
+  _furniture() {
+    const { mpp } = this.slide;
+    const bar = scaleBar(this.view.zoom, mpp);
+    this.bar.firstChild.textContent = bar.text;
+    this.bar.lastChild.style.width = `${bar.pixels}px`;
+    const here = this.pointer?.slide;
+    this.readout.textContent = [magnification(this.view.zoom, mpp), here && coordinates(here.x, here.y, mpp)].filter(Boolean).join(" · ");
+    const pictures = (this.base ? [this.base] : this.layers)
+      .map((layer) => [this.store.get(layer.address(0, 0, 0)), layer.opacity])
+      .filter(([tile]) => tile);
+    this.minimap.draw(this.slide, pictures, this.pyramid.scale(0), this.seen, this._palette());
+  }
+
+  close() {
+    this.ended.abort();
+    this.stopListening();
+    this.unlink();
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.asking);
+    clearTimeout(this.settling);
+    this.store.close();
+    this.node.remove();
+  }
+}
+
+function drawGhost(ctx, { left, top, k, ratio }, place, colour) {
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = 2 * ratio;
+  ctx.beginPath();
+  ctx.arc(left + place.x * k, top + place.y * k, 7 * ratio, 0, 2 * Math.PI);
+  ctx.stroke();
+}

@@ -1,0 +1,125 @@
+// Layers of a slide: each on or off, with its opacity and what else can be chosen of it.
+import { choice, el, field, show } from "./dom.js";
+import { usual } from "./overlays.js";
+
+const TITLES = { posterior: "Posterior" }; // of which prototype is chosen below it
+
+/** Show the controls of `slide.layers`; `change(changes)` is called with changed choices. `models` are names. */
+export function layerControls(place, slide, choices, models, change) {
+  const needsModel = slide.layers.some(({ id }) => id === "attribution" || id === "attention");
+  const model =
+    models.length > 1 || (models.length && needsModel)
+      ? field("Model", choice(models.map((name) => [name, name]), choices.model ?? models[0], (name) => change({ model: name, output: null })))
+      : null;
+  show(place, el("h2", {}, "Layers"), slide.layers.length ? null : el("p", { class: "faint" }, "There is nothing to lay over this slide."), slide.layers.map(row), model);
+
+  function row(layer) {
+    const on = choices.layers.has(layer.id);
+    const title = TITLES[layer.id] ?? layer.title;
+    const toggle = el("input", {
+      type: "checkbox",
+      checked: on,
+      onchange: () => change({ layers: switched(choices.layers, layer.id, toggle.checked) }),
+    });
+    return el(
+      "section",
+      { class: "layer", "data-layer": layer.id },
+      el("div", { class: "line" }, el("label", {}, toggle, el("span", {}, title)), on && opacity(layer.id, title)),
+      on && more(layer),
+    );
+  }
+
+  function opacity(id, title) {
+    const percent = Math.round(100 * choices.layers.get(id));
+    const value = el("output", { class: "faint" }, `${percent}%`);
+    const slider = el("input", {
+      type: "range", min: 5, max: 100, step: 5, value: percent, class: "opacity", "aria-label": `Opacity of ${title}`, title: "Opacity",
+      oninput: () => {
+        value.textContent = `${slider.value}%`;
+        change({ layers: new Map(choices.layers).set(id, Number(slider.value) / 100) }, true);
+      },
+    });
+    return [slider, value];
+  }
+
+  function more(layer) {
+    return [
+      layer.id === "posterior" && whichPrototype(),
+      layer.outputs?.length > 1 && field("Output", choice(layer.outputs.map((one) => [one, one]), choices.output ?? layer.outputs[0], (output) => change({ output }))),
+      layer.kind === "values" && layer.colours && (layer.id === "posterior" ? range(layer) : colourBar(layer)),
+      layer.id !== "prototypes" && layer.classes && classes(layer),
+    ];
+  }
+
+  function whichPrototype() {
+    const all = slide.layers.find(({ id }) => id === "prototypes")?.classes ?? [];
+    const options = all.map(({ id, name }) => [String(id), named(id, name)]);
+    return field("Prototype", choice(options, String(choices.prototype ?? 0), (chosen) => change({ prototype: Number(chosen) })));
+  }
+
+  /** Colour bar with a handle at each end: what lies outside is not shown. */
+  function range(layer) {
+    const { low, high } = layer;
+    const step = (high - low) / 100;
+    const ends = { low: choices.low ?? low, high: choices.high ?? high };
+    const text = el("output", { class: "faint" });
+    const bar = colourBar(layer);
+    const handles = ["low", "high"].map((end) => {
+      const handle = el("input", {
+        type: "range", min: low, max: high, step, value: ends[end], class: "end", "aria-label": end === "low" ? "Threshold: smallest value shown" : "Largest value shown",
+        oninput: () => {
+          const value = Number(handle.value);
+          ends[end] = end === "low" ? Math.min(value, ends.high) : Math.max(value, ends.low);
+          handle.value = ends[end];
+          tell();
+          change({ low: ends.low > low ? round(ends.low) : null, high: ends.high < high ? round(ends.high) : null }, true);
+        },
+      });
+      return handle;
+    });
+    const tell = () => {
+      text.textContent = ends.low > low || ends.high < high ? `shown from ${round(ends.low)} to ${round(ends.high)}` : "all values shown";
+      bar.style.setProperty("--from", `${(100 * (ends.low - low)) / (high - low)}%`);
+      bar.style.setProperty("--to", `${(100 * (ends.high - low)) / (high - low)}%`);
+    };
+    tell();
+    bar.querySelector(".colours").append(...handles);
+    return [bar, text];
+  }
+}
+
+/** The colours of values with their ends. */
+export function colourBar(layer) {
+  const colours = el("div", { class: "colours", style: { background: `linear-gradient(to right, ${layer.colours.filter(isColour).join(", ")})` } });
+  const unit = layer.unit ? ` ${layer.unit}` : "";
+  return el("div", { class: "colour-bar" }, colours, el("div", { class: "ends faint" }, el("span", {}, `${round(layer.low)}${unit}`), el("span", {}, `${round(layer.high)}${unit}`)));
+}
+
+function classes(layer) {
+  return el("ul", { class: "classes" }, layer.classes.map(({ name, colour }) => el("li", {}, swatch(colour), el("span", {}, name))));
+}
+
+/** A patch of colour, beside a name. */
+export function swatch(colour) {
+  return el("i", { class: "swatch", style: { background: isColour(colour) ? colour : "none" } });
+}
+
+export function isColour(text) {
+  return /^#[0-9a-f]{6}$/i.test(text ?? "");
+}
+
+/** "C3 stroma", or "C3" where nobody named it. */
+export function named(id, name) {
+  return !name || name === `C${id}` ? `C${id}` : name.startsWith(`C${id} `) ? name : `C${id} ${name}`;
+}
+
+function switched(layers, id, on) {
+  const now = new Map(layers);
+  if (on) now.set(id, usual(id));
+  else now.delete(id);
+  return now;
+}
+
+function round(value) {
+  return value === null || value === undefined ? "" : Number(Number(value).toPrecision(3));
+}

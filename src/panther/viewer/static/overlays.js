@@ -1,0 +1,94 @@
+// Layers above a slide: what is chosen of them, in the address and in the addresses of their tiles.
+import { path } from "./api.js";
+
+export const USUAL = 0.55; // opacity
+const LINES = ["outline", "grid"]; // drawn above all others
+const NONE = "none";
+
+// layer -> what of the choices changes its tiles
+const ASKS = {
+  prototypes: ["set", "shown"],
+  posterior: ["set", "prototype", "low", "high"],
+  attribution: ["set", "model", "output"],
+  attention: ["set", "model"],
+  classes: ["set", "model"],
+  grid: ["set"],
+  outline: [],
+};
+
+/** Choices out of the address: {set, model, prototype, shown: [..], low, high, output, layers: Map id -> opacity or null}. */
+export function readChoices(state) {
+  const ids = state.layers === undefined ? null : state.layers.split(",").filter((id) => id && id !== NONE);
+  const opacity = (state.opacity ?? "").split(",").map((text) => Number(text) / 100);
+  const layers = ids && new Map(ids.map((id, i) => [id, opacity[i] > 0 && opacity[i] <= 1 ? opacity[i] : usual(id)]));
+  return {
+    set: state.set,
+    model: state.model,
+    prototype: whole(state.prototype),
+    shown: [...new Set((state.shown ?? "").split(",").map(whole).filter((one) => one !== null))],
+    low: fraction(state.low),
+    high: fraction(state.high),
+    output: state.output,
+    layers,
+  };
+}
+
+/** The same as texts for the address. */
+export function writeChoices(choices) {
+  const on = [...(choices.layers ?? [])];
+  return {
+    set: choices.set,
+    model: choices.model,
+    prototype: choices.prototype,
+    shown: choices.shown.join(","),
+    low: choices.low,
+    high: choices.high,
+    output: choices.output,
+    layers: choices.layers && (on.map(([id]) => id).join(",") || NONE),
+    opacity: on.map(([, opacity]) => Math.round(100 * opacity)).join(","),
+  };
+}
+
+export function usual(id) {
+  return LINES.includes(id) ? 0.8 : USUAL;
+}
+
+/** What a slide shows if nothing else was said: the first layer that colours patches. */
+export function usualLayers(layers) {
+  const first = layers.find(({ id }) => id === "prototypes") ?? layers.find(({ id }) => !LINES.includes(id));
+  return new Map(first ? [[first.id, usual(first.id)]] : []);
+}
+
+/** Query of a layer's tiles. */
+export function query(id, choices, version) {
+  const all = { ...choices, shown: choices.shown.join(",") };
+  return { ...Object.fromEntries((ASKS[id] ?? Object.keys(all)).map((name) => [name, all[name]])), layers: undefined, v: version };
+}
+
+/** Layers for DeepZoom: those that are on and that the slide has, lines on top. */
+export function overlays(slide, choices, version) {
+  const order = slide.layers.map(({ id }) => id).sort((a, b) => LINES.includes(a) - LINES.includes(b));
+  return order
+    .filter((id) => choices.layers?.has(id))
+    .map((id) => {
+      const start = path(["layers", slide.name, id]);
+      const [, end = ""] = path([""], query(id, choices, version)).split("?");
+      return { id, opacity: choices.layers.get(id), address: (z, x, y) => `${start}/${z}/${x}/${y}.png?${end}` };
+    });
+}
+
+/** Addresses of the slide's own tiles; null without an image. */
+export function baseTiles(slide) {
+  const start = path(["tiles", slide.name]);
+  return slide.image ? (z, x, y) => `${start}/${z}/${x}/${y}.jpg` : null;
+}
+
+/** 3 of "3" or "C3"; null of anything else. */
+export function whole(text) {
+  return /^C?\d{1,6}$/.test(text ?? "") ? Number(text.replace("C", "")) : null;
+}
+
+function fraction(text) {
+  const value = Number(text);
+  return text && Number.isFinite(value) ? value : null;
+}
