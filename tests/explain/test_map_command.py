@@ -15,6 +15,10 @@ from typer.testing import CliRunner
 
 from panther.cli import map as command
 from panther.errors import InputError
+from panther.explain import palette
+from panther.explain.atlas import make_atlas, to_dict
+from panther.explain.maps import make_map
+from panther.explain.names import as_namings
 from panther.slides import Polygon, Tissue
 from panther.slides.contours import write_contours
 from panther.storage.prototypes import save_prototypes
@@ -179,3 +183,22 @@ def test_the_background_is_grey_unless_another_is_asked_for(folder: Path) -> Non
     assert len(set(pictures.values())) == 3
     with pytest.raises(InputError, match="background 'pink'; known are grey, colour, none"):
         invoke(*arguments, "-o", "x", "--background", "pink")
+
+
+def test_colours_and_groups_of_the_names_file_are_those_of_map_regions_and_atlas(tmp_path: Path) -> None:
+    image, features, prototypes = write_slide(tmp_path)
+    names = tmp_path / "names.yaml"
+    names.write_text('C0: {name: disc, colour: "#123456", group: inner}\nC1: {name: nest, group: inner}\nC2: band\n')
+    found = make_map(features, prototypes, slides=image, names=names)["s"]
+    assert found.prototype_colours == ["#123456", "#123456", palette.colour(2)]
+    assert set(map(tuple, found.patch_colours.tolist())) == {(0x12, 0x34, 0x56), palette.rgb(2)}
+    assert [found.legend(c) for c in range(3)] == ["C0 disc (inner)", "C1 nest (inner)", "C2 band"]
+    make_map(features, prototypes, slides=image, names=names, output=tmp_path / "out", formats=["geojson"])
+    regions = json.loads((tmp_path / "out" / "s.geojson").read_text())["features"]
+    classes = {
+        one["properties"]["classification"]["name"]: one["properties"]["classification"]["color"] for one in regions
+    }
+    assert classes == {"C0 disc": [0x12, 0x34, 0x56], "C1 nest": [0x12, 0x34, 0x56], "C2 band": list(palette.rgb(2))}
+    atlas = make_atlas(features, prototypes, names=names, output=tmp_path / "atlas")
+    assert [row["colour"] for row in to_dict(atlas)["prototypes"]] == found.prototype_colours
+    assert as_namings(tmp_path / "atlas" / "names.yaml", 3) == as_namings(names, 3)

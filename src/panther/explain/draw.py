@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from panther.charts.style import DPI, INK, plain_text, short
-from panther.explain import palette
 from panther.explain.slide_map import HEAT, SlideMap, heat_pixels, map_pixels
 
 PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
@@ -201,7 +200,7 @@ def colour_bar(sheet: Sheet, what: ColourBar = ColourBar()) -> None:
 
 def _legend_size(found: SlideMap, unit: float) -> tuple[float, float]:
     """Width and height; as many columns as the picture's height asks for."""
-    letters = max(len(short(found.title(c))) for c in range(found.prototypes))
+    letters = max(len(short(found.legend(c))) for c in range(found.prototypes))
     column = (74 + 6.6 * letters) * unit
     per_column = _per_column(found, unit)
     return column * -(-found.prototypes // per_column), (per_column + 1) * ROW * unit + 30 * unit
@@ -223,8 +222,8 @@ def _legend(sheet: Sheet, found: SlideMap) -> None:
         left, top = sheet.right + column * width, sheet.head + (line + 1.5) * row
         if line == 0:
             sheet.write(left + 14 * unit, top - row, "π", ha="left", size=8)
-        texts = f"{found.weights[c]:.3f}", short(found.title(c))
-        sheet.legend_line(left, top, palette.colour(c), texts, (14, 50))
+        texts = f"{found.weights[c]:.3f}", short(found.legend(c))
+        sheet.legend_line(left, top, found.prototype_colours[c], texts, (14, 50))
 
 
 def _with_weight(found: SlideMap, prototype: int) -> str:

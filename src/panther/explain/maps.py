@@ -13,7 +13,7 @@ from panther.execution import HERE, Work, collect
 from panther.explain.assign import assign
 from panther.explain.attention import SCALES, map_attention
 from panther.explain.jobs import Images, SlideJob, is_slide, none_of, of_slide, slide_jobs
-from panther.explain.names import Names, as_names, prototype_number
+from panther.explain.names import Names, prototype_number
 from panther.explain.pyramid import write_pyramid
 from panther.explain.regions import regions, write_regions
 from panther.explain.scene import MapSettings, place
@@ -104,7 +104,7 @@ def make_map(
     slides : path or mapping, optional
         The slide's image, a folder of images, or images by the slides' names; without it maps lie on a blank grid.
     names : path or mapping, optional
-        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+        Names of the prototypes, with colours and groups where it has them: a YAML or CSV file, or a dictionary by number.
     output : folder, optional
         Where pictures and regions are written. Without it nothing is written and the maps are returned.
     contours : path, optional
@@ -143,7 +143,7 @@ def make_map(
     else:
         _refuse({"attention": attention}, "belongs to networks, but prototypes are mapped")
         kinds, chosen = _checked_formats(formats or ("png", "geojson")), _chosen(prototype, len(shown))
-        settings = replace(settings, names=as_names(names, len(shown)) or settings.names)
+        settings = settings.named(names, len(shown))
         build(settings.method, shown, settings.options)  # refuses a setting that is not there before the work
         make = partial(map_slide, prototypes=shown, settings=settings)
     listing = as_bags([features] if isinstance(features, Bag) else features)
@@ -176,7 +176,15 @@ def map_slide(
     assigned = assign(bag, module)
     shares, pi = assigned.assignment.float().numpy(), assigned.weights.numpy()
     return SlideMap(
-        bag.slide_id, scene.grid, shares, pi, scene.view, settings.names, scene.outline, paint=settings.paint
+        bag.slide_id,
+        scene.grid,
+        shares,
+        pi,
+        scene.view,
+        settings.names,
+        scene.outline,
+        paint=settings.paint,
+        namings=settings.namings,
     )
 
 
@@ -203,7 +211,9 @@ def write_map(
         write_pyramid(written[-1], found)
     if "geojson" in formats and found.view.unit == "px":  # QuPath counts pixels; micrometres need the image for that
         written.append(folder / f"{found.slide}.geojson")
-        write_regions(written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp)
+        write_regions(
+            written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp, found.prototype_colours
+        )
     return written
 
 

@@ -1,5 +1,6 @@
 """Contiguous patches of one prototype as polygons, and as GeoJSON that QuPath opens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
+from panther.explain import palette
 from panther.explain.geometry import Grid
 from panther.explain.names import label
-from panther.explain.palette import rgb
 from panther.slides.polygons import Polygon, trace
 from panther.storage.geojson import annotation, write_geojson
 
@@ -55,13 +56,29 @@ def _of_cells(cells: np.ndarray, prototype: int, origin: np.ndarray, pitch: floa
     ]
 
 
-def write_regions(path: Path, found: list[Region], names: dict[int, str], mpp: float | None) -> None:
-    """Write a FeatureCollection of locked annotations, classified and coloured by prototype, in level-0 pixels."""
-    write_geojson(path, [_feature(region, names, mpp) for region in found])
+def write_regions(
+    path: Path, found: list[Region], names: dict[int, str], mpp: float | None, colours: Sequence[str] | None = None
+) -> None:
+    """Write a FeatureCollection of locked annotations, classified and coloured by prototype, in level-0 pixels.
+
+    ``colours`` are those of the prototypes (#RRGGBB); the palette's by default.
+    """
+    write_geojson(path, [feature(region, names, mpp, colours) for region in found])
 
 
-def _feature(region: Region, names: dict[int, str], mpp: float | None) -> dict[str, Any]:
+def feature(
+    region: Region, names: dict[int, str], mpp: float | None, colours: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """One region as a feature of GeoJSON."""
     area = {} if mpp is None else {"Area mm^2": region.polygon.area * mpp**2 / 1e6}
     name = label(region.prototype, names)
     measured = {"Patches": region.patches, **area}
-    return annotation(region.polygon.rings, name, name, rgb(region.prototype), isLocked=True, measurements=measured)
+    colour = palette.colour(region.prototype) if colours is None else colours[region.prototype]
+    return annotation(
+        region.polygon.rings,
+        name,
+        name,
+        palette.rgb_values([colour])[0].tolist(),
+        isLocked=True,
+        measurements=measured,
+    )

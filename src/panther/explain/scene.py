@@ -1,7 +1,7 @@
 """Where a bag's patches lie, and the picture they lie on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain.assign import check_patches
 from panther.explain.geometry import Grid, View, blank_view, grid
+from panther.explain.names import Names, Naming, as_names, as_namings
 from panther.explain.paint import Paint
 from panther.slides import Slide, open_slide
 from panther.slides.contours import read_contours
@@ -38,6 +39,8 @@ class MapSettings:
         The same by file or slide name; goes before ``slide_mpp``.
     paint : Paint
         What is behind the colours.
+    namings : mapping
+        Notes, colours and groups of the prototypes (`Naming`) by their number; such colours go before the palette's.
     """
 
     method: str = "panther"
@@ -47,6 +50,12 @@ class MapSettings:
     slide_mpp: float | None = None
     mpp_table: Mapping[str, float] = field(default_factory=dict)
     paint: Paint = field(default_factory=Paint)
+    namings: Mapping[int, Naming] = field(default_factory=dict)
+
+    def named(self, names: Names, count: int) -> "MapSettings":
+        """Settings with what a file or dictionary says of the ``count`` prototypes; unchanged where there is none."""
+        found = as_namings(names, count)
+        return replace(self, names=as_names(found, count), namings=found) if found else self
 
     def resolution(self, image: Path, recorded: float | None = None) -> float | None:
         """Resolution of an image where its tags do not count: what the user gives, else what its features were made with."""

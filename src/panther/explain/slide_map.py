@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from panther.explain.geometry import Grid, View, raster
-from panther.explain.names import label
+from panther.explain.names import Naming, colours, label
 from panther.explain.paint import HEAT_RELIEF, Paint, painted, relief
-from panther.explain.palette import table
+from panther.explain.palette import rgb_values
 from panther.slides.polygons import Polygon
 
 
@@ -30,11 +30,17 @@ class SlideMap:
     outline: tuple[Polygon, ...] = ()  # tissue, in the units of the coordinates
     colours: np.ndarray | None = None  # (N, 3) uint8 where a quantity is shown (attention); None: the prototypes' own
     paint: Paint = field(default_factory=Paint)
+    namings: Mapping[int, Naming] = field(default_factory=dict)  # colours and groups that people gave
 
     @property
     def patch_colours(self) -> np.ndarray:
         """Colour of each patch, (N, 3) uint8."""
-        return table(self.prototypes)[self.labels] if self.colours is None else self.colours
+        return rgb_values(self.prototype_colours)[self.labels] if self.colours is None else self.colours
+
+    @cached_property
+    def prototype_colours(self) -> list[str]:
+        """Colour of each prototype, #RRGGBB: the one that people gave it or its group, else the palette's."""
+        return colours(self.namings, self.prototypes)
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -54,6 +60,11 @@ class SlideMap:
     def title(self, prototype: int) -> str:
         """Prototype's number and name."""
         return label(prototype, dict(self.names))
+
+    def legend(self, prototype: int) -> str:
+        """Prototype's number and name, with its group in brackets."""
+        group = self.namings.get(prototype, Naming()).group
+        return f"{self.title(prototype)} ({group})" if group else self.title(prototype)
 
     def within(self, max_side: int) -> "SlideMap":
         """Same map on a smaller picture."""

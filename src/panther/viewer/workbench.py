@@ -15,6 +15,7 @@ from panther.slides import Slide, open_slide
 from panther.storage.prototypes import load_prototypes
 from panther.types import Prototypes
 from panther.viewer.contents import Contents, SlideEntry
+from panther.viewer.names import NEW, NamesBook, NamesNow, look
 from panther.viewer.patches import PatchMap, read_patches, recorded_mpp
 
 OPEN_SLIDES = 16  # images kept open
@@ -76,6 +77,7 @@ class Workbench:
         self.settings = settings or MapSettings()
         self.work = HERE if executor is None else Work(executor)
         self._prototypes: Kept[Prototypes] = Kept(8)
+        self._names: Kept[NamesBook] = Kept(1)
         self._patches: Kept[PatchMap] = Kept(MAPS)
         self._resolutions: Kept[float | None] = Kept(RESOLUTIONS)
         self._images: Kept[_OpenSlide] = Kept(OPEN_SLIDES, lambda one: one.close())
@@ -100,6 +102,20 @@ class Workbench:
         chosen = self.prototypes(prototypes) if self.contents.prototypes else None
         key = name, prototypes or next(iter(self.contents.prototypes), None)
         return self._patches.get(key, lambda: self.compute(read_patches, entry, chosen, self.settings))
+
+    def look(self, name: str | None = None) -> list[tuple[str, str]]:
+        """Title and colour (#RRGGBB) of every prototype of a set, as the names file has them now."""
+        count = len(self.prototypes(name))
+        now = self.names().now() if self.has_names(name) else NamesNow(NEW, {})
+        return look(now, count)
+
+    def names(self) -> NamesBook:
+        """The names file, which belongs to the first set of prototypes."""
+        return self._names.get(None, lambda: NamesBook(self.contents.names, len(self.prototypes())))
+
+    def has_names(self, name: str | None = None) -> bool:
+        """Whether the names file tells of this set."""
+        return name is None or name == next(iter(self.contents.prototypes), None)
 
     @contextmanager
     def image(self, name: str) -> Iterator[Slide]:

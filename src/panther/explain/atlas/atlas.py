@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from panther.explain.atlas.shares import (
 )
 from panther.explain.atlas.worker import EVEN, AtlasJob, AtlasSettings, SlideFacts, describe_slide
 from panther.explain.jobs import none_of
-from panther.explain.names import label
+from panther.explain.names import colours, label
 from panther.types import Prototypes
 
 FEW_SLIDES = 10  # below it correlations over slides are mostly chance
@@ -66,6 +66,11 @@ class Atlas:
     def title(self, prototype: int) -> str:
         """Prototype's number and name."""
         return label(prototype, dict(self.names))
+
+    @cached_property
+    def colours(self) -> list[str]:
+        """Colour of each prototype, #RRGGBB: the one that people gave it or its group, else the palette's."""
+        return colours(self.settings.maps.namings, self.prototypes)
 
     def chosen(self, prototype: int, kind: str) -> list[int]:
         """Indices of a prototype's exemplars of one kind."""

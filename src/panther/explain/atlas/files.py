@@ -1,6 +1,5 @@
 """The atlas on disk: `atlas.json`, the same tables as CSV, pictures of patches, contact sheets, and a names file to fill in."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +14,11 @@ import numpy as np
 from panther.charts.style import save
 from panther.charts.to_matplotlib import draw
 from panther.errors import InputError
-from panther.explain import palette
 from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.charts import group_charts, relation_charts
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
-from panther.explain.names import read_names
+from panther.explain.names import Naming, read_names
+from panther.explain.names_file import entry
 from panther.storage.atomic import atomic_write
 from panther.storage.files import write_json, write_text
 from panther.storage.prototypes import save_prototypes
@@ -92,7 +91,8 @@ def names_template(atlas: Atlas) -> str:
         "# Names of the prototypes: look at C0.png, C1.png, ... and write what you see behind the colon.\n"
         "# Then give this file to any command: panther atlas ... --names names.yaml\n"
     )
-    lines = [f"C{c}: {_quoted(atlas.names.get(c, ''))}".rstrip() for c in range(atlas.prototypes)]
+    given = {c: Naming(name) for c, name in atlas.names.items()} | dict(atlas.settings.maps.namings)
+    lines = [f"C{c}: {entry(given.get(c, Naming()))}".rstrip() for c in range(atlas.prototypes)]
     return head + "\n".join(lines) + "\n"
 
 
@@ -110,7 +110,7 @@ def _prototype(atlas: Atlas, c: int) -> dict[str, Any]:
     return {
         "prototype": c,
         "name": atlas.names.get(c),
-        "colour": palette.colour(c),
+        "colour": atlas.colours[c],
         "share": share.value,
         **_plain({"low": share.low, "high": share.high}),
         "patches": int(members.sum()),
@@ -218,11 +218,6 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 def _matrix(values: np.ndarray) -> list[list[float | None]]:
     return [[float(v) if math.isfinite(v) else None for v in row] for row in values]
-
-
-def _quoted(name: str) -> str:
-    """Name as YAML: in quotes where a colon or a sharp would mean something else."""
-    return name if not name or re.fullmatch(r"[A-Za-z][\w ,.()/+-]*", name) else json.dumps(name, ensure_ascii=False)
 
 
 def _remove_old(folder: Path, written: Sequence[Path]) -> None:

@@ -11,7 +11,7 @@ from panther.explain.atlas.files import WRITTEN, write_atlas
 from panther.explain.atlas.request import find_cohort
 from panther.explain.atlas.worker import AtlasSettings
 from panther.explain.jobs import Images
-from panther.explain.names import Names, as_names
+from panther.explain.names import Names
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.inputs import check_output_folder
@@ -82,8 +82,7 @@ def make_atlas(
     """
     centroids = as_prototypes(prototypes)
     settings = settings or AtlasSettings()
-    named = as_names(names, len(centroids)) or settings.maps.names
-    settings = replace(settings, maps=replace(settings.maps, names=named))
+    settings = replace(settings, maps=settings.maps.named(names, len(centroids)))
     cohort = find_cohort(features, slides, table, split, groups, site, columns)
     folder = None if output is None else Path(output)
     if folder is not None:

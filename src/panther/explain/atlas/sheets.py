@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from panther.charts.style import DPI, INK, plain_text, short
-from panther.explain import palette
 from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.exemplars import KINDS, LARGEST
 
@@ -64,7 +63,7 @@ def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
     across = max(4, *(len(row) for row in rows.values()))
     head, block = 84, 28 + LARGEST + 40
     canvas = SheetCanvas(2 * MARGIN + across * (LARGEST + GAP) - GAP, head + block * len(rows) + 8)
-    _swatch(canvas, prototype, MARGIN, 26, 20)
+    _swatch(canvas, atlas.colours[prototype], MARGIN, 26, 20)
     fitting = int((canvas.size[0] - 2 * MARGIN - 32) / LETTER)
     canvas.write(MARGIN + 32, 37, short(atlas.title(prototype), fitting), 15, weight="bold")
     canvas.write(MARGIN, 66, f"{share_text(atlas, prototype)}  ·  {member_text(atlas, prototype)}", 9.5, color=GREY)
@@ -95,14 +94,12 @@ def draw_overview(atlas: Atlas, prototypes: Sequence[int] | None = None) -> Any:
         canvas.write(tiles, head - 12, "nearest patches, of different patients first", 8.5, color=GREY)
     for number, c in enumerate(chosen):
         middle = head + (number + 0.5) * line
-        _swatch(canvas, c, MARGIN, middle - 13, 26)
+        _swatch(canvas, atlas.colours[c], MARGIN, middle - 13, 26)
         _name(canvas, atlas, c, middle)
         _bar(canvas, atlas, c, middle, scale)
         for column, index in enumerate(atlas.chosen(c, "nearest")[:OVERVIEW_TILES] if pictured else []):
             left = tiles + column * (OVERVIEW_SIDE + 6)
-            canvas.picture(
-                left, middle - OVERVIEW_SIDE / 2, OVERVIEW_SIDE, atlas.pictures.get(index), palette.colour(c)
-            )
+            canvas.picture(left, middle - OVERVIEW_SIDE / 2, OVERVIEW_SIDE, atlas.pictures.get(index), atlas.colours[c])
     return canvas.figure
 
 
@@ -121,7 +118,7 @@ def member_text(atlas: Atlas, prototype: int) -> str:
 
 def _tile(canvas: SheetCanvas, atlas: Atlas, index: int, left: float, top: float) -> None:
     one = atlas.exemplars[index]
-    canvas.picture(left, top, LARGEST, atlas.pictures.get(index), palette.colour(one.prototype))
+    canvas.picture(left, top, LARGEST, atlas.pictures.get(index), atlas.colours[one.prototype])
     canvas.write(left, top + LARGEST + 11, short(one.slide, 27), 7, color=GREY)
     place = "" if one.place is None else f"({one.place.x:g}, {one.place.y:g}) {one.place.unit}"
     canvas.write(left, top + LARGEST + 24, f"{place}  d {one.distance:.3g}".strip(), 6.5, color=GREY)
@@ -138,8 +135,8 @@ def _name(canvas: SheetCanvas, atlas: Atlas, prototype: int, middle: float) -> N
     canvas.write(MARGIN + 38, top + 18 * len(lines) + 1, member_text(atlas, prototype), 8, color=GREY)
 
 
-def _swatch(canvas: SheetCanvas, prototype: int, left: float, top: float, side: float) -> None:
-    canvas.box(left, top, side, side, facecolor=palette.colour(prototype), edgecolor=INK, linewidth=0.5)
+def _swatch(canvas: SheetCanvas, colour: str, left: float, top: float, side: float) -> None:
+    canvas.box(left, top, side, side, facecolor=colour, edgecolor=INK, linewidth=0.5)
 
 
 def _cohort(atlas: Atlas) -> str:
@@ -169,7 +166,7 @@ def _bar(canvas: SheetCanvas, atlas: Atlas, prototype: int, middle: float, scale
     from matplotlib import patheffects
 
     share, left = atlas.shares[prototype], MARGIN + OVERVIEW_NAME
-    colour = palette.colour(prototype)
+    colour = atlas.colours[prototype]
     canvas.box(left, middle - 9, share.value * scale, 18, facecolor=colour, edgecolor=INK, linewidth=0.4)
     if np.isnan(share.low):
         return

@@ -1,0 +1,205 @@
+"""Names of prototypes as people edit them in the page: saved at once, never over a change made elsewhere, and taken back on request.
+
+There is one names file, that of the first set of prototypes; other sets are shown by their numbers. The file is reread before every
+change, under a lock. What others changed in the meantime stays; where they changed the very same field, nothing is written and both
+values are shown.
+"""
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from panther.errors import InputError
+from panther.explain.names import FIELDS, Naming, checked_colour, colours, file_text, plain, titles
+from panther.explain.names_file import changed_text, namings_in
+from panther.storage.files import write_text
+from panther.storage.locks import lock, owner
+
+LONGEST = {"name": 200, "note": 2000, "group": 100}  # letters
+STEPS = 200  # that can be taken back
+VERSIONS = 1000  # of the file that pages may still have in view
+PATIENCE = 5.0  # seconds to wait while somebody else writes
+NEW = "new"  # version of a file that is not there yet
+
+
+class ConflictError(InputError):
+    """Somebody else changed the same; the page shows both."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of this session."""
+
+    prototype: int
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    text_before: str | None  # None: the file was not there
+    text_after: str
+
+
+@dataclass(frozen=True)
+class NamesNow:
+    """What the file says at one moment."""
+
+    version: str
+    namings: Mapping[int, Naming]
+    problem: str = ""  # why it cannot be read
+
+
+class NamesBook:
+    """The names file of ``count`` prototypes. Threads may share it, and so may other programs."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path, self.count = path, count
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[str, Mapping[int, Naming]] = OrderedDict()
+        self._steps: deque[Step] = deque(maxlen=STEPS)
+        self._last: tuple[tuple[int, int, int] | None, NamesNow] | None = None
+
+    def now(self) -> NamesNow:
+        """What the file says; read again only where it was changed."""
+        with self._lock:
+            stamp = _stamp(self.path)
+            if self._last is None or self._last[0] != stamp:
+                self._last = stamp, self._read()[1]
+            return self._last[1]
+
+    @property
+    def next_undo(self) -> str:
+        """Change that undo would take back, in words; empty where there is none."""
+        with self._lock:
+            return f"{' and '.join(self._steps[-1].after)} of C{self._steps[-1].prototype}" if self._steps else ""
+
+    def change(self, version: str, prototype: int, changes: Mapping[str, Any]) -> None:
+        """Change some fields of a prototype, as seen by somebody who looks at ``version``."""
+        wanted = self._checked(prototype, changes)
+        with self._writing() as (text, now):
+            seen = self._seen.get(version)
+            if seen is None:
+                raise ConflictError("The names were changed since this page was opened; here they are as they are now.")
+            here, there = now.namings.get(prototype, Naming()), seen.get(prototype, Naming())
+            for field, value in wanted.items():
+                present = getattr(here, field)
+                if present not in (getattr(there, field), value):
+                    raise ConflictError(
+                        f"The {field} of C{prototype} was changed elsewhere to {present!r}; yours, {value!r}, is not saved."
+                    )
+            after = {field: value for field, value in wanted.items() if getattr(here, field) != value}
+            if after:
+                before = {field: getattr(here, field) for field in after}
+                new = changed_text(self.path, text or "", prototype, after, self.count)
+                self._write(new)
+                self._steps.append(Step(prototype, before, after, text, new))
+
+    def undo(self, version: str) -> None:
+        """Take back the last change of this session, if it still stands."""
+        with self._writing() as (text, now):
+            if not self._steps:
+                raise InputError("There is nothing to undo.")
+            if version != now.version:
+                raise ConflictError(
+                    "The names were changed in the meantime; look at them, then undo again if you like."
+                )
+            step = self._steps[-1]
+            here = now.namings.get(step.prototype, Naming())
+            if any(getattr(here, field) != value for field, value in step.after.items()):
+                self._steps.pop()
+                raise ConflictError(f"C{step.prototype} was changed elsewhere since; that change stays.")
+            if text == step.text_after and step.text_before is None:
+                self.path.unlink()
+            else:
+                same = text == step.text_after
+                back = step.text_before if same else changed_text(self.path, text or "", step.prototype, step.before, self.count)  # fmt: skip
+                self._write(back or "")
+            self._steps.pop()
+
+    def _checked(self, prototype: int, changes: Mapping[str, Any]) -> dict[str, str]:
+        """Values as they are saved."""
+        if not 0 <= prototype < self.count:
+            raise InputError(f"There is no prototype C{prototype}; there are C0 to C{self.count - 1}.")
+        unknown = [field for field in changes if field not in FIELDS]
+        if unknown or not changes:
+            raise InputError(f"A prototype has {', '.join(FIELDS)}; nothing else can be changed.")
+        found = {}
+        for field, value in changes.items():
+            if not isinstance(value, str):
+                raise InputError(f"The {field} is no text.")
+            found[field] = plain(value)
+            if len(found[field]) > LONGEST.get(field, len(found[field])):
+                raise InputError(f"The {field} has {len(found[field])} letters; at most {LONGEST[field]} are kept.")
+        if found.get("colour"):
+            found["colour"] = checked_colour(found["colour"])
+        return found
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[str | None, NamesNow]]:
+        """Text and content of the file, while nobody else of ours writes it; refused where it could not be written."""
+        self._refuse()
+        try:
+            with self._lock, _held(self.path):
+                text, now = self._read()
+                if now.problem:
+                    raise InputError(f"{now.problem} Nothing was saved.")
+                yield text, now
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be changed ({error.strerror}); nothing was saved.") from error
+
+    def _refuse(self) -> None:
+        if self.path.is_symlink():
+            raise InputError(f"{self.path} is a link to another file; give that one with --names to change it.")
+        if self.path.exists() and not self.path.stat().st_mode & 0o222:
+            raise InputError(f"{self.path} is read-only; nothing was saved.")
+
+    def _read(self) -> tuple[str | None, NamesNow]:
+        if not self.path.exists():
+            text, now = None, NamesNow(NEW, {})
+        else:
+            try:
+                text = file_text(self.path)
+                version = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+                now = NamesNow(version, namings_in(self.path, text, self.count))
+            except InputError as error:
+                return None, NamesNow("", {}, str(error))
+        self._seen[now.version] = now.namings
+        self._seen.move_to_end(now.version)
+        while len(self._seen) > VERSIONS:
+            self._seen.popitem(last=False)
+        return text, now
+
+    def _write(self, text: str) -> None:
+        write_text(self.path, text)
+        self._last = None
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Lock of a names file; others are waited for a while."""
+    place = path.with_name(f".{path.name}.lock")
+    until = time.monotonic() + PATIENCE
+    while True:
+        with lock(place) as mine:
+            if mine:
+                yield
+                return
+        if time.monotonic() > until:
+            raise InputError(f"{path}: somebody else is writing there ({owner(place)}); try again.")
+        time.sleep(0.05)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def look(now: NamesNow, count: int) -> list[tuple[str, str]]:
+    """Title and colour of every prototype."""
+    return list(zip(titles(now.namings, count), colours(now.namings, count), strict=True))

@@ -1,0 +1,135 @@
+"""Names with notes, colours and groups: read by every command, changed in their place."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from panther.errors import InputError
+from panther.explain.names import Naming, as_names, as_namings, colours, parse_namings, plain, read_names, titles
+from panther.explain.names_file import changed_text, entry, namings_in
+from panther.explain.palette import colour
+
+FULL = Naming("tumour", "crushed, mostly", "#AABBCC", "stroma")
+WRITTEN = {
+    "flow.yaml": 'C2: {name: tumour, note: "crushed, mostly", colour: "#aabbcc", group: stroma}\nC0: fat\n',
+    "block.yaml": "C2:\n  name: tumour\n  note: crushed, mostly\n  color: aabbcc\n  group: stroma\n  seen: [a, b]\nC0: fat\n",
+    "n.json": '{"C2": {"name": "tumour", "note": "crushed, mostly", "colour": "#ABC", "group": "stroma"}, "C0": "fat"}',
+    "n.csv": 'prototype,name,note,colour,group\nC2,tumour,"crushed, mostly",#aabbcc,stroma\nC0,fat\n',
+    "n.tsv": "id\tname\tgroup\tnote\tcolor\twho\n2\ttumour\tstroma\tcrushed, mostly\t#abc\tme\nC0\tfat\n",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_names_may_have_notes_colours_and_groups(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(WRITTEN[name])
+    assert as_namings(tmp_path / name, 4) == {2: FULL, 0: Naming("fat")}
+    assert read_names(tmp_path / name, 4) == {2: "tumour", 0: "fat"}
+
+
+def test_a_dictionary_may_hold_both() -> None:
+    assert as_names({1: "fat", 2: FULL}, 3) == {1: "fat", 2: "tumour"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("n.yaml", "C1: {name: [a]}", "the name of C1 is not one line of text"),
+        ("n.yaml", "C1: {colour: blue}", "C1: 'blue' is no colour"),
+        ("n.yaml", "C1: {colour: '#abc', color: '#abd'}", "has its colour twice"),
+        ("n.yaml", "? [a]\n: b", "not one word"),
+        ("n.yaml", "C1: " + "[" * 5000, "nested too deeply"),
+        ("n.csv", "prototype,name,note\nC1,a,b,c\n", "has 4 cells but the header 3"),
+        ("n.csv", "C1\n", "has no name"),
+        ("n.csv", f"C1,{'a' * 200_000}\n", "not a table"),
+    ],
+)
+def test_files_that_make_no_sense_are_refused(name: str, text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        parse_namings(Path(name), text, 4)
+
+
+def test_a_group_has_one_colour() -> None:
+    given = {1: Naming(group="stroma"), 2: Naming(group="fat"), 3: Naming(colour="#000000", group="stroma"), 4: Naming(group="fat")}  # fmt: skip
+    assert colours(given, 6) == [colour(0), "#000000", colour(2), "#000000", colour(2), colour(5)]
+    assert titles({1: Naming("loose", group="stroma"), 2: Naming(group="fat")}, 3) == ["C0", "C1 loose (stroma)", "C2 (fat)"]  # fmt: skip
+
+
+COMMENTED = """# mine
+C0: stroma   # loose
+C1:
+  name: tumour # hm
+  note: >
+    long text
+    here
+  seen_by: {who: me}
+# the last one
+C3:
+"""
+
+
+def test_what_is_not_changed_stays_as_it_was_written() -> None:
+    path = Path("n.yaml")
+    text = changed_text(path, COMMENTED, 0, {"group": "a, b"}, 5)
+    text = changed_text(path, text, 1, {"name": "nest: solid", "note": "short", "colour": "#00FF00"}, 5)
+    text = changed_text(path, text, 3, {"name": "fat"}, 5)
+    text = changed_text(path, text, 4, {"name": "no"}, 5)
+    assert text == (
+        '# mine\nC0: {name: stroma, group: "a, b"}   # loose\nC1:\n  name: "nest: solid" # hm\n  note: "short"\n'
+        '  seen_by: {who: me}\n  colour: "#00FF00"\n# the last one\nC3: fat\nC4: no\n'
+    )
+
+
+def test_a_table_keeps_the_columns_of_others() -> None:
+    text = changed_text(Path("n.csv"), "prototype,name,who\nC1,a,me\n\nC2,b\n", 2, {"note": "x,y"}, 3)
+    assert text == 'prototype,name,who,note\nC1,a,me,\nC2,b,,"x,y"\n'
+    assert changed_text(Path("n.csv"), "C1,tumour, solid\n", 0, {"name": "fat"}, 3) == 'C1,"tumour, solid"\nC0,fat\n'
+
+
+@pytest.mark.parametrize("text", ["C1: &a x\nC2: *a\n", "C0: a\n...\n", "C9: a\n", "C1: [a]", "\x00", "C1: 'a"])
+def test_a_file_that_would_be_harmed_or_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"n\.yaml"):
+        changed_text(Path("n.yaml"), text, 1, {"name": "new"}, 5)
+
+
+def test_json_stays_json() -> None:
+    text = changed_text(Path("n.json"), '{"C0": "a", "C1": {"name": "b", "x": 1}}', 1, {"note": "c"}, 5)
+    text = changed_text(Path("n.json"), text, 4, {"group": "d"}, 5)
+    assert json.loads(text) == {"C0": "a", "C1": {"name": "b", "x": 1, "note": "c"}, "C4": {"group": "d"}}
+
+
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["<script>alert(1)</script>", "a: b # c", "- x", "{}", "'", '"', "null", "=1+1", "\ufeffx", "*a", "|", "\u2028", "a\tb\r\nc", "\ud800x"]
+)  # fmt: skip
+CHANGES = st.fixed_dictionaries(
+    {}, optional={"name": TEXTS, "note": TEXTS, "group": TEXTS, "colour": st.sampled_from(["", "#00FF00"])}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(["n.yaml", "n.csv", "n.tsv", "n.json"]),
+    start=st.sampled_from(["", "C0: a\n", COMMENTED, "{C0: a, C2: {name: b}}", "C2: {name: b, x: [1]}"]),
+    steps=st.lists(st.tuples(st.integers(0, 4), CHANGES), max_size=5),
+)
+def test_whatever_is_written_is_read_again(name: str, start: str, steps: list[tuple[int, dict[str, str]]]) -> None:
+    path, text = Path(name), "" if name.endswith("sv") else start
+    wanted = {c: vars(one).copy() for c, one in namings_in(path, text, 5).items()}
+    for prototype, raw in steps:
+        changes = {field: plain(value) for field, value in raw.items()}
+        text = changed_text(path, text, prototype, changes, 5)
+        text.encode("utf-8")
+        wanted[prototype] = {**vars(Naming()), **wanted.get(prototype, {}), **changes}
+        assert {c: vars(one) for c, one in namings_in(path, text, 5).items()} == {
+            c: one for c, one in wanted.items() if any(one.values())
+        }
+
+
+@given(TEXTS)
+def test_hostile_text_becomes_one_line(text: str) -> None:
+    found = plain(text)
+    assert len(found.splitlines()) <= 1
+    assert plain(found) == found
+    assert namings_in(Path("n.yaml"), f"C0: {entry(Naming(found, found))}\n", 1).get(0, Naming()) == Naming(found, found)  # fmt: skip
