@@ -121,3 +121,17 @@ def test_browsers_keep_tiles_and_ask_once(client):
     again = client.get("/layers/S0/prototypes/0/0/0.png", headers={"If-None-Match": first.headers["ETag"]})
     assert again.status_code == 304
     assert again.data == b""
+
+
+def test_a_patch_is_shown_at_full_resolution_and_in_any_size(client, bench):
+    found = bench.patches("S0")
+    number = 17
+    x, y = found.corners[number].astype(int)
+    whole = picture(client, f"/tiles/S0/patch/{number}.jpg").astype(int)
+    assert whole.shape == (SIDE, SIDE, 3)
+    expected = COLOURS[tissue_at(*np.meshgrid(np.arange(x, x + SIDE) + 0.5, np.arange(y, y + SIDE) + 0.5))]
+    assert np.abs(whole - expected).mean() < 6  # JPEG at the borders of flat colours
+    assert picture(client, f"/tiles/S0/patch/{number}.jpg?size=200").shape == (200, 200, 3)
+    assert client.get("/tiles/S0/patch/99999.jpg").status_code == 404
+    assert client.get("/tiles/S4/patch/1.jpg").status_code == 404  # no image
+    assert client.get("/tiles/S0/patch/1.jpg?size=100000").status_code == 422

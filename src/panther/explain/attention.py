@@ -142,7 +142,7 @@ def map_attention(
         colours=heat_colours(shares[:, main]),
         paint=settings.paint,
         attention=looked,
-        titles=_titles(model, shares.shape[1]),
+        titles=attention_titles(model, shares.shape[1]),
         main=main,
         scale=SCALES[scale],
         prediction=_predicted(model, looked.prediction),
@@ -175,7 +175,7 @@ def draw_attention_beside(found: AttentionMap) -> Any:
     return sheet.figure
 
 
-def _titles(model: Model, columns: int) -> tuple[str, ...]:
+def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
     """What each column of the attention belongs to."""
     name = method_title(model.method.name)
     if columns == 1:

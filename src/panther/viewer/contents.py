@@ -45,6 +45,7 @@ class Contents:
     names: Path  # where names of prototypes are kept; it may not exist yet
     prototypes: Mapping[str, Path] = field(default_factory=dict)  # sets by name, the usual one first
     models: Mapping[str, Path] = field(default_factory=dict)
+    classifiers: Mapping[str, Path] = field(default_factory=dict)  # of tissue classes
     studies: Mapping[str, Path] = field(default_factory=dict)
     artefacts: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)  # kind -> folders of other commands
     embeddings: Path | None = None
@@ -96,6 +97,7 @@ def find_contents(place: Path, given: Given = NOTHING_MORE) -> Contents:
         names=given.names or next(iter(found.names), _beside(place)),
         prototypes=prototypes,
         models=models,
+        classifiers=_by_name(found.classifiers, place),
         studies=_by_name([given.study] if given.study else found.studies, place),
         artefacts={kind: tuple(folders) for kind, folders in found.artefacts.items()},
         embeddings=given.embeddings or next(iter(found.embeddings), None),
@@ -110,6 +112,7 @@ class _Found:
 
     prototypes: list[Path] = field(default_factory=list)
     models: list[Path] = field(default_factory=list)
+    classifiers: list[Path] = field(default_factory=list)
     studies: list[Path] = field(default_factory=list)
     embeddings: list[Path] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
@@ -153,12 +156,15 @@ def _put(file: Path, found: _Found) -> None:
 
 
 def _kind(file: Path) -> str | None:
-    """Kind of a .safetensors file: prototypes, models, or None for features."""
+    """Kind of a .safetensors file: prototypes, models, classifiers, or None for features."""
+    from panther.explain.concordance.tissue_classifier import is_classifier
     from panther.models.model_file import read_about
 
     about = survey(file)
     if about["kind"] == "prototypes":
         return "prototypes"
+    if is_classifier(file):
+        return "classifiers"
     try:
         read_about(file)
     except InputError:

@@ -167,6 +167,14 @@ def save_classifier(classifier: TissueClassifier, path: Path) -> None:
     write_tensors(path, tensors, _KEY, about)
 
 
+def is_classifier(path: Path) -> bool:
+    """Whether a .safetensors file says that it is a tissue classifier; its weights are not read."""
+    try:
+        return read_tensors(path, _KEY, with_tensors=False)[0] is not None
+    except TensorFileError:
+        return False
+
+
 def load_classifier(path: Path | str) -> TissueClassifier:
     """Read a classifier; any other file, or one that was changed, is refused."""
     path = Path(path)

@@ -17,6 +17,7 @@ from panther.storage.tables import write_spreadsheet
 from panther.version import __version__
 
 FORMAT = 1
+CONCORDANCE = "concordance.json"
 PURE = 0.7  # share of one class from which a prototype is named by it alone
 WRITTEN = ("concordance.*", "*.csv", "names.suggested.yaml", "*.classes.png", "*.tumour.png")  # patterns
 SATURATED = 0.9  # share of patches from which a note is due
@@ -25,7 +26,7 @@ SATURATED = 0.9  # share of patches from which a note is due
 def write_concordance(found: Concordance, folder: Path) -> list[Path]:
     """Write everything that is not of one slide; returns the files."""
     content = to_dict(found)
-    write_json(folder / "concordance.json", content)
+    write_json(folder / CONCORDANCE, content)
     tables = {
         "prototypes.csv": _flat(content["prototypes"]),
         "classes.csv": _flat(content["per_class"]),
@@ -37,7 +38,7 @@ def write_concordance(found: Concordance, folder: Path) -> list[Path]:
     write_text(folder / "names.suggested.yaml", suggested_names(found))
     names = [label(c, found.settings.maps.names) for c in range(len(found.settings.prototypes))]
     save(class_chart(content, names).figure(), folder / "concordance.png")
-    return [folder / name for name in ("concordance.json", *tables, "names.suggested.yaml", "concordance.png")]
+    return [folder / name for name in (CONCORDANCE, *tables, "names.suggested.yaml", "concordance.png")]
 
 
 def to_dict(found: Concordance) -> dict[str, Any]:

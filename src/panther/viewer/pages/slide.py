@@ -7,8 +7,8 @@ import numpy as np
 from flask import Blueprint, Response, request
 
 from panther.viewer.patches import PatchMap
-from panther.viewer.tiles.asked import Asked, read_asked
-from panther.viewer.tiles.maker import Tiles
+from panther.viewer.tiles.asked import Asked, read_asked, whole_number
+from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
 
@@ -49,6 +49,12 @@ def slide_routes(bench: Workbench) -> Blueprint:
     def base(name: str, zoom: int, x: int, y: int) -> Response:
         bench.slide(name)
         return kept_by_browser(Response(tiles.base(name, zoom, x, y), mimetype="image/jpeg"))
+
+    @routes.get("/tiles/<name>/patch/<int:number>.jpg")
+    def patch(name: str, number: int) -> Response:
+        bench.slide(name)
+        size = whole_number(request.args, "size", 8, LARGEST_PATCH)
+        return kept_by_browser(Response(tiles.patch(name, number, size), mimetype="image/jpeg"))
 
     @routes.get("/layers/<name>/<layer>/<int:zoom>/<int:x>/<int:y>.png")
     def overlay(name: str, layer: str, zoom: int, x: int, y: int) -> Response:

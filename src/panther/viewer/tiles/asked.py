@@ -59,6 +59,14 @@ def number(query: Mapping[str, str], name: str) -> float | None:
     return value
 
 
+def whole_number(query: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    """A whole number of the query within limits; None where it is not given."""
+    value = number(query, name)
+    if value is not None and not (least <= value <= most and value == int(value)):
+        raise InputError(f"`{name}={query[name]}`: a whole number from {least} to {most} is expected.")
+    return None if value is None else int(value)
+
+
 def _whole(text: str) -> int:
     text = text.strip().removeprefix("C")
     if not (text.isascii() and text.isdigit() and len(text) < 7):

@@ -11,7 +11,7 @@ from panther.viewer.patches import PatchMap
 from panther.viewer.tiles import base, lines
 from panther.viewer.tiles.asked import Asked
 from panther.viewer.tiles.kept import KeptBytes
-from panther.viewer.tiles.layers import Layer, Painted, paint, prototype_look
+from panther.viewer.tiles.layers import Layer, Layers, Painted, prototype_look
 from panther.viewer.tiles.png import encode
 from panther.viewer.tiles.pyramid import Pyramid, Window
 from panther.viewer.workbench import Kept, UnknownError, Workbench
@@ -19,6 +19,7 @@ from panther.viewer.workbench import Kept, UnknownError, Workbench
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
 PAINTED = 16  # layers whose colours are kept
 OUTLINES = 64  # slides whose outline is kept
+LARGEST_PATCH = 1024  # pixels of a patch's picture
 
 GRID = Layer("grid", "Patch borders", "lines")
 OUTLINE = Layer("outline", "Tissue outline", "lines")
@@ -30,6 +31,7 @@ class Tiles:
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
         self._tiles = KeptBytes(TILES)
+        self._layers = Layers(bench)
         self._painted: Kept[Painted] = Kept(PAINTED)
         self._outlines: Kept[np.ndarray] = Kept(OUTLINES)
 
@@ -41,6 +43,21 @@ class Tiles:
         with self.bench.image(name) as slide:
             window = _there(Pyramid(*slide.dimensions).window(zoom, x, y))
             picture = base.pixels(slide, window)
+        return base.jpeg(picture)
+
+    def patch(self, name: str, number: int, size: int | None = None) -> bytes:
+        """JPEG of one patch, of the slide's own pixels or of ``size``."""
+        return self._tiles.get((name, "patch", number, size), lambda: self._patch(name, number, size))
+
+    def _patch(self, name: str, number: int, size: int | None) -> bytes:
+        found = self.bench.patches(name)
+        if found.grid is None or number >= len(found.grid.cells):
+            raise UnknownError(f"{name}: there is no patch {number}.")
+        pixels = min(size or max(1, round(found.side)), LARGEST_PATCH)
+        # a cell is the middle of its patch where patches overlap
+        left, top = (found.corners[number] - max(0.0, (found.side - found.grid.pitch) / 2)).tolist()
+        with self.bench.image(name) as slide:
+            picture = base.pixels(slide, Window(left, top, pixels, pixels, found.side / pixels))
         return base.jpeg(picture)
 
     def overlay(self, name: str, layer: str, asked: Asked, tile: tuple[int, int, int]) -> bytes:
@@ -65,7 +82,7 @@ class Tiles:
     def painted(self, found: PatchMap, layer: str, asked: Asked) -> Painted:
         """Colours of a layer's patches."""
         key = found.identity, layer, asked, self._look(found, asked)
-        return self._painted.get(key, lambda: paint(self.bench, found, layer, asked))
+        return self._painted.get(key, lambda: self._layers.paint(found, layer, asked))
 
     def outline(self, found: PatchMap) -> np.ndarray:
         """Sides of the tissue's outline on the canvas, (n, 2, 2); none where there is no outline."""
@@ -77,14 +94,7 @@ class Tiles:
 
     def layers(self, found: PatchMap, asked: Asked) -> tuple[list[Layer], list[str]]:
         """Layers of a slide, and why others cannot be shown."""
-        layers, notes = [], []
-        for name in ("prototypes", "posterior"):
-            try:
-                layers.append(self.painted(found, name, asked).layer)
-            except UnknownError:
-                continue  # the notes of the patches say why
-            except InputError as error:
-                notes.append(str(error))
+        layers, notes = self._layers.available(found, asked)
         if found.grid is not None:
             layers.append(GRID)
         try:
