@@ -19,6 +19,7 @@ Prediction
 Looking
     `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
     `attribute` what drives a prediction, `kaplan_meier` who lives longer; `make_report` is a study as one page.
+    `view` shows all of it in the browser, slides included.
 """
 
 from importlib import import_module
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from panther.storage.readers import open_bag
     from panther.study.run import run_study
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
+    from panther.viewer.show import view
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
 _HOMES = {
@@ -91,6 +93,7 @@ _HOMES = {
     "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
     "train": "panther.models.train",
+    "view": "panther.viewer.show",
 }
 __all__ = [
     "Bag",
@@ -129,6 +132,7 @@ __all__ = [
     "run_study",
     "save_prototypes",
     "train",
+    "view",
 ]
 
 

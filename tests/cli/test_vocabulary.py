@@ -61,6 +61,9 @@ def kind(one, command):
 SAME_MEANING = {
     "-C": "train takes a number, prototypes also auto",
     "--n-prototypes": "train takes a number, prototypes also auto",
+    "-p": "view takes several, to compare them",
+    "--prototypes": "view takes several, to compare them",
+    "--model": "view takes several, to compare them",
     "--maps": "report takes the folder that the others write, or with --no-maps do not",
 }
 

@@ -249,14 +249,19 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
     return Bag(sample, rows, None, spec, encoder, first.format, any_resolution=first.any_resolution)
 
 
-def files_below(folder: Path, leave_out: Path | None = None, *, skip_locked: bool = False) -> list[Path]:
+def files_below(
+    folder: Path, leave_out: Path | None = None, *, skip_locked: bool = False, locked: list[Path] | None = None
+) -> list[Path]:
     """Everything below a folder but folders, hidden ones left out; links count even where they lead nowhere.
 
-    A folder that cannot be listed is refused, or passed over with ``skip_locked``.
+    A folder that cannot be listed is refused, or passed over with ``skip_locked``, or with ``locked``, to which it is added.
     """
+    passed_over = None if locked is None else lambda error: locked.append(Path(error.filename))
     other = None if leave_out is None or leave_out.resolve() == folder.resolve() else leave_out.resolve()
     found = []
-    for place, folders, files in os.walk(folder, onerror=None if skip_locked else _cannot_be_listed):
+    for place, folders, files in os.walk(
+        folder, onerror=passed_over if skip_locked or locked is not None else _cannot_be_listed
+    ):
         here = Path(place)
         folders[:] = [f for f in folders if not f.startswith(".") and (other is None or (here / f).resolve() != other)]
         linked = [f for f in folders if (here / f).is_symlink() and Path(f).suffix.lower() in BAG_SUFFIXES]

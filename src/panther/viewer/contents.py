@@ -1,28 +1,27 @@
 """What there is to show: slides, features, prototypes, models and results below a folder, found by what the files hold."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panther.errors import InputError
+from panther.execution import HERE, Work
 from panther.explain.jobs import is_slide
+from panther.models.model_file import load_model, read_about
 from panther.slides import list_slides
-from panther.storage.bags import BAG_SUFFIXES, files_below, list_bags
-from panther.storage.clinical import ClinicalTable, read_clinical
+from panther.storage.clinical import USUAL, ClinicalTable, Columns, read_clinical
+from panther.storage.prototypes import load_prototypes
 from panther.storage.survey import survey
-from panther.study.record import RECORD, STUDY
-from panther.types import Openable
+from panther.study.record import COHORT, read_record
+from panther.types import Openable, Prototypes
+from panther.viewer.cohort_features import find_features
+from panther.viewer.found import NAMES, Found, Roots, sort_out
 
-ARTEFACTS = {
-    "atlas.json": "atlas",
-    "attribution.json": "attribution",
-    "concordance.json": "concordance",
-    "km.json": "km",
-}
-NAMES = ("names.yaml", "names.yml", "names.csv", "names.tsv")
-CONTOURS = "contours_geojson"
 OVERLAY = ".overlay.tif"  # a picture of `panther map`, no slide
+LARGEST_TABLE = 64 << 20  # bytes; a larger one is no clinical table, unless it is named
+TABLES_TRIED = 32
+MODELS_READ = 16  # models whose own prototypes are looked at
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,17 @@ class SlideEntry:
     image: Path | None = None
     contours: Path | None = None
     patient: str | None = None
+
+    @property
+    def sample(self) -> str:
+        """Name, as messages call it."""
+        return self.name
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is read of it: features, image (of a DICOM slide its folder), contours."""
+        features = () if self.features is None else self.features.files
+        return (*features, *(path for path in (self.image, self.contours) if path is not None))
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class Contents:
     embeddings: Path | None = None
     table: ClinicalTable | None = None
     notes: tuple[str, ...] = ()
+    roots: Roots | None = None  # what was opened; None: whoever made this vouches for its paths
 
 
 @dataclass(frozen=True)
@@ -65,214 +76,224 @@ class Given:
     study: Path | None = None
     table: Path | None = None
     names: Path | None = None
+    columns: Columns = USUAL
+    allow_folders: tuple[Path, ...] = ()  # links into them are followed
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of them that were named."""
+        single = (self.features, self.slides, self.embeddings, self.study, self.table, self.names)
+        return [path for path in (*single, *self.prototypes, *self.models, *self.allow_folders) if path is not None]
 
 
 NOTHING_MORE = Given()
 
 
-def find_contents(place: Path, given: Given = NOTHING_MORE) -> Contents:
-    """Look below ``place`` for everything that the viewer can show."""
+def find_contents(place: Path, given: Given = NOTHING_MORE, work: Work = HERE) -> Contents:
+    """Look below ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
+    _check(place, given)
+    roots = Roots(tuple({path.resolve(): None for path in (place, *given.paths)}))
+    found = sort_out(place, roots, leave_out=[path for path in given.paths if path.is_file()])
+    models = _by_name(given.models or found.models)
+    sets = _by_name(given.prototypes or found.prototypes)
+    loaded = [load_set(path) for path in sets.values()]
+    notes = [*_about_links(found.outside), *_about_locked(found.locked)]
+    features = find_features(place, given.features, found.features, next(iter(loaded), None), work, notes)
+    images = _images(place, given, roots, notes)
+    features = {name: ref for name, ref in features.items() if _all_inside(ref.files, roots, notes)}
+    slides = _slides(features, images, found.contours)
+    if not slides:
+        raise InputError(_nothing(place, found))
+    studies = _by_name([given.study] if given.study else found.studies)
+    table = _table(given, found.tables, studies, slides, notes)
+    patients = {} if table is None else dict(zip(table.who.slide, table.who.patient, strict=True))
+    return Contents(
+        title=place.resolve().name or str(place.resolve()),
+        slides={name: replace(one, patient=patients.get(name)) for name, one in slides.items()},
+        names=_names(place, given.names, found, roots),
+        prototypes=sets | _sets_of_models(loaded, models),
+        models=models,
+        classifiers=_by_name(found.classifiers),
+        studies=studies,
+        artefacts={kind: tuple(folders) for kind, folders in found.artefacts.items()},
+        embeddings=given.embeddings or next(iter(found.embeddings), None),
+        table=table,
+        notes=tuple(dict.fromkeys(notes)),
+        roots=roots,
+    )
+
+
+def load_set(path: Path) -> Prototypes:
+    """Prototypes of a file of them, or of a model."""
+    if path.suffix.lower() == ".safetensors":
+        try:
+            read_about(path)
+        except InputError:
+            return load_prototypes(path)
+        prototypes = load_model(path).prototypes
+        if prototypes is None:
+            raise InputError(f"{path}: this model has no prototypes; give a prototype file.")
+        return prototypes
+    return load_prototypes(path)
+
+
+def _check(place: Path, given: Given) -> None:
+    """Refuse what cannot be opened, before anything is looked for."""
     if not place.exists():
         raise InputError(
             f"{place}: there is no such file or folder; give the folder of a job, of features or of slides."
         )
-    found = _sorted_out(place)
-    prototypes = _by_name(given.prototypes or found.prototypes, place)
-    models = _by_name(given.models or found.models, place)
-    features, notes = _features(place, given, found)
-    images = _images(place, given)
-    slides = _slides(features, images, found.contours)
-    if not slides:
+    for model in given.models:
+        read_about(model)
+    if given.study is not None:
+        read_record(given.study)
+    if given.embeddings is not None and survey(given.embeddings)["kind"] != "embeddings":
+        about = survey(given.embeddings)
         raise InputError(
-            f"{place}: neither slides nor features were found there; give the folder that `panther slides` wrote, or --features."
+            about.get("problem") or f"{given.embeddings}: these are no embeddings (.h5ad); `panther embed` writes them."
         )
-    table, about_table = _table(given.table, found.tables, slides)
-    patients = {} if table is None else dict(zip(table.who.slide, table.who.patient, strict=True))
-    return Contents(
-        title=place.resolve().name,
-        slides={
-            name: SlideEntry(name, one.features, one.image, one.contours, patients.get(name))
-            for name, one in slides.items()
-        },
-        names=given.names or next(iter(found.names), _beside(place)),
-        prototypes=prototypes,
-        models=models,
-        classifiers=_by_name(found.classifiers, place),
-        studies=_by_name([given.study] if given.study else found.studies, place),
-        artefacts={kind: tuple(folders) for kind, folders in found.artefacts.items()},
-        embeddings=given.embeddings or next(iter(found.embeddings), None),
-        table=table,
-        notes=(*notes, *about_table),
-    )
+    for folder in (given.slides, *given.allow_folders):
+        if folder is not None and not folder.exists():
+            raise InputError(f"{folder}: there is no such file or folder.")
+    if given.names is not None and not given.names.parent.is_dir():
+        raise InputError(f"{given.names}: there is no folder {given.names.parent}; names could not be kept there.")
 
 
-@dataclass
-class _Found:
-    """Files below the folder, by kind; those that lie higher come first."""
-
-    prototypes: list[Path] = field(default_factory=list)
-    models: list[Path] = field(default_factory=list)
-    classifiers: list[Path] = field(default_factory=list)
-    studies: list[Path] = field(default_factory=list)
-    embeddings: list[Path] = field(default_factory=list)
-    tables: list[Path] = field(default_factory=list)
-    names: list[Path] = field(default_factory=list)
-    contours: dict[str, Path] = field(default_factory=dict)
-    features: dict[Path, list[Path]] = field(default_factory=lambda: defaultdict(list))  # folder -> its files
-    artefacts: dict[str, list[Path]] = field(default_factory=lambda: defaultdict(list))
-
-
-def _sorted_out(place: Path) -> _Found:
-    found = _Found()
-    if place.is_file():
-        return found
-    files = sorted(files_below(place, skip_locked=True), key=lambda file: (len(file.parts), file))
-    closed = {file.parent for file in files if file.name == RECORD and (file.parent / STUDY).exists()}
-    found.studies = sorted(closed)
-    for file in files:
-        if file.name in ARTEFACTS:
-            closed.add(file.parent)
-            found.artefacts[ARTEFACTS[file.name]].append(file.parent)
-    for file in files:
-        if not closed.intersection(file.parents):
-            _put(file, found)
-    return found
+def _sets_of_models(known: Iterable[Prototypes], models: Mapping[str, Path]) -> dict[str, Path]:
+    """Prototypes that only a model holds, as sets of their own."""
+    seen = {prototypes.content_hash() for prototypes in known}
+    own = {}
+    for name, path in list(models.items())[:MODELS_READ]:
+        try:
+            held = load_model(path).prototypes
+        except InputError:
+            continue  # said where the model is used
+        if held is not None and held.content_hash() not in seen:
+            seen.add(held.content_hash())
+            own[f"{name} (model)"] = path
+    return own
 
 
-def _put(file: Path, found: _Found) -> None:
-    suffix = file.suffix.lower()
-    if file.name in NAMES:
-        found.names.append(file)
-    elif file.parent.name == CONTOURS and suffix == ".geojson":
-        found.contours.setdefault(file.stem, file)
-    elif suffix == ".safetensors" and (kind := _kind(file)):
-        getattr(found, kind).append(file)
-    elif suffix == ".h5ad":
-        found.embeddings.append(file)
-    elif suffix in (".csv", ".tsv", ".xlsx", ".parquet"):
-        found.tables.append(file)
-    elif suffix in BAG_SUFFIXES:
-        found.features[file.parent].append(file)
-
-
-def _kind(file: Path) -> str | None:
-    """Kind of a .safetensors file: prototypes, models, classifiers, or None for features."""
-    from panther.explain.concordance.tissue_classifier import is_classifier
-    from panther.models.model_file import read_about
-
-    about = survey(file)
-    if about["kind"] == "prototypes":
-        return "prototypes"
-    if is_classifier(file):
-        return "classifiers"
+def _images(place: Path, given: Given, roots: Roots, notes: list[str]) -> dict[str, Path]:
+    where = given.slides or place
+    if given.slides is None and place.is_file() and not is_slide(place):
+        return {}
     try:
-        read_about(file)
-    except InputError:
-        return None
-    return "models"
-
-
-def _features(place: Path, given: Given, found: _Found) -> tuple[dict[str, Openable], list[str]]:
-    """Features by slide, of one folder: a job may hold those of several encoders, of which one is shown."""
-    if given.features is not None:
-        return {ref.sample: ref for ref in list_bags(given.features).refs}, []
-    if place.is_file():
-        named = () if is_slide(place) else list_bags(place).refs
-        return {ref.sample: ref for ref in named}, []
-    folders = {folder: kind for folder, files in found.features.items() if (kind := _feature_kind(files))}
-    if not folders:
-        return {}, []
-    counts = Counter(folders.values())
-    wanted = _wanted(given, found)
-    # those that the prototypes were made of, else those that most slides have
-    kind = max(
-        counts,
-        key=lambda kind: (
-            kind == wanted,
-            counts[kind],
-            sum(len(found.features[f]) for f in folders if folders[f] == kind),
-        ),
-    )
-    chosen = [folder for folder, one in folders.items() if one == kind]
-    refs = {ref.sample: ref for folder in sorted(chosen) for ref in list_bags(folder).refs}
-    others = sorted({str(folder) for folder, one in folders.items() if one != kind})
-    note = f"Features of {chosen[0]} are shown; there are others in {', '.join(others)}: choose with --features."
-    return refs, [note] if others else []
-
-
-def _wanted(given: Given, found: _Found) -> tuple[str | None, int] | None:
-    from panther.storage.prototypes import load_prototypes
-
-    for file in (*given.prototypes, *found.prototypes):
-        prototypes = load_prototypes(file)
-        return prototypes.encoder, prototypes.dim_in
-    return None
-
-
-def _feature_kind(files: Iterable[Path]) -> tuple[str | None, int] | None:
-    """Encoder and width of the first file that holds features; None where none of the first does."""
-    for file in list(files)[:3]:
-        about = survey(file)
-        if about["kind"] == "bag":
-            return about["encoder"], about["dim"]
-    return None
-
-
-def _images(place: Path, given: Given) -> dict[str, Path]:
-    if given.slides is None and place.is_file():
-        return {ref.name: ref.path for ref in list_slides([place]).refs} if is_slide(place) else {}
-    try:
-        found = list_slides([given.slides or place])
+        listing = list_slides([where])
     except InputError:
         if given.slides is not None:
             raise
         return {}
-    return {ref.name: ref.path for ref in found.refs if not ref.path.name.lower().endswith(OVERLAY)}
+    notes += list(listing.problems.values())[:3]
+    images = {ref.name: ref for ref in listing.refs if not ref.path.name.lower().endswith(OVERLAY)}
+    return {name: ref.path for name, ref in images.items() if _all_inside((ref.path, *ref.files), roots, notes)}
 
 
 def _slides(
     features: Mapping[str, Openable], images: Mapping[str, Path], contours: Mapping[str, Path]
 ) -> dict[str, SlideEntry]:
-    outline = {
-        name: contours.get(images[name].name, contours.get(name)) if name in images else contours.get(name)
-        for name in (*features, *images)
-    }
-    return {
-        name: SlideEntry(name, features.get(name), images.get(name), outline[name])
-        for name in sorted({*features, *images})
-    }
+    slides = {}
+    for name in sorted({*features, *images}):
+        image = images.get(name)
+        # QuPath names its export after the whole file name; as in `panther slides` that one goes first
+        outline = contours.get(image.name if image else name, contours.get(name))
+        slides[name] = SlideEntry(name, features.get(name), image, outline)
+    return slides
 
 
 def _table(
-    given: Path | None, tables: Iterable[Path], slides: Mapping[str, SlideEntry]
-) -> tuple[ClinicalTable | None, list[str]]:
-    """The table given, or the first one found that tells of these slides."""
-    if given is not None:
-        table = read_clinical(given)
-        known = sum(name in slides for name in table.who.slide)
-        note = f"{given}: {known} of the {len(slides)} slides are in the table."
-        return table, [note] if known < len(slides) else []
-    for path in tables:
+    given: Given,
+    tables: Iterable[Path],
+    studies: Mapping[str, Path],
+    slides: Mapping[str, SlideEntry],
+    notes: list[str],
+) -> ClinicalTable | None:
+    """The table given, or the first one found that tells of these slides; that of a study where there is no other."""
+    if given.table is not None:
+        table = read_clinical(given.table, columns=given.columns)
+        known = len(set(table.who.slide) & set(slides))
+        if known < len(slides):
+            notes.append(f"{given.table}: {known} of the {len(slides)} slides are in the table.")
+        return table
+    small = [path for path in tables if _size(path) <= LARGEST_TABLE]
+    # a job's own table comes last: it knows of patches, not of patients
+    small.sort(key=lambda path: path.name == "summary.csv")
+    for path in [*small[:TABLES_TRIED], *(study / COHORT for study in studies.values())]:
         try:
-            table = read_clinical(path)
+            table = read_clinical(path, columns=given.columns)
         except InputError:
             continue
         if set(table.who.slide) & set(slides):
-            return table, []
-    return None, []
+            return table
+    return None
 
 
-def _by_name(paths: Iterable[Path], place: Path) -> dict[str, Path]:
-    """Short names: the file's, or its path below the folder where two are called the same."""
-    paths = list(paths)
-    twice = {name for name, count in Counter(path.stem for path in paths).items() if count > 1}
-    named = {}
+def _names(place: Path, given: Path | None, found: Found, roots: Roots) -> Path:
+    """Where names are kept: they are written, so a link that leads elsewhere must be the user's own word."""
+    if given is not None:
+        return given
+    folder = place.parent if place.is_file() else place
+    path = next(iter(found.names), folder / NAMES[0])
+    if path.is_symlink() and not roots.hold(path):
+        raise InputError(
+            f"{path}: names would be written through this link, out of the folder; name the file with --names."
+        )
+    return path
+
+
+def _all_inside(files: Iterable[Path], roots: Roots, notes: list[str]) -> bool:
+    outside = [file for file in files if not roots.hold(file)]
+    notes += _about_links(outside[:1])
+    return not outside
+
+
+def _about_links(outside: Sequence[Path]) -> list[str]:
+    if not outside:
+        return []
+    real = outside[0].resolve()
+    count = f"{len(outside)} files are links" if len(outside) > 1 else "1 file is a link"
+    return [
+        f"{count} out of the opened folders and left out, e.g. {outside[0].name}; give --allow-folder {real.parent} to follow them."
+    ]
+
+
+def _about_locked(locked: Sequence[Path]) -> list[str]:
+    return [f"{len(locked)} folders cannot be listed, e.g. {locked[0]}; check their permissions."] if locked else []
+
+
+def _nothing(place: Path, found: Found) -> str:
+    if found.outside or found.locked:
+        return " ".join((f"{place}: nothing to show.", *_about_links(found.outside), *_about_locked(found.locked)))
+    if found.studies:
+        return (
+            f"{place}: results of a study alone; give the folder of its features or slides, and this one with --study."
+        )
+    return f"{place}: neither slides nor features were found there; give the folder that `panther slides` wrote, or --features."
+
+
+def _by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """Short names: the file's own, with as many folders before it as tell it from others."""
+    paths, named = list(paths), {}
     for path in paths:
-        below = path.is_relative_to(place)
-        long = path.relative_to(place).with_suffix("").as_posix() if below else path.with_suffix("").as_posix()
-        named[long if path.stem in twice else path.stem] = path
+        parts = [*path.resolve().parts[1:-1], path.name if path.is_dir() else path.stem]
+        alike = [other for other in paths if other != path and _stem(other) == parts[-1]]
+        length = next(
+            (n for n in range(1, len(parts)) if all(_tail(other, n) != parts[-n:] for other in alike)), len(parts)
+        )
+        named["/".join(parts[-length:])] = path
     return named
 
 
-def _beside(place: Path) -> Path:
-    return (place.parent if place.is_file() else place) / NAMES[0]
+def _stem(path: Path) -> str:
+    return path.name if path.is_dir() else path.stem
+
+
+def _tail(path: Path, length: int) -> list[str]:
+    return [*path.resolve().parts[1:-1], _stem(path)][-length:]
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

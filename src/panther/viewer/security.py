@@ -1,16 +1,21 @@
 """Who may ask: a token in the first address, a cookie afterwards, from the page that this server gave and under its own name."""
 
 import hmac
+import re
 import secrets
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from flask import Flask, Response, abort, redirect, request
+from flask import Flask, Response, abort, request
+
+from panther.viewer.assets import page
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
 COOKIE = "panther"
+READING = ("GET", "HEAD")
 # charts set style attributes, so styles may be inline; scripts may not
 POLICY = "; ".join(
     (
@@ -28,9 +33,11 @@ POLICY = "; ".join(
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "private, no-cache",
 }
+HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:\d{1,5})?", re.IGNORECASE)
 
 
 def new_secret() -> str:
@@ -43,11 +50,11 @@ class Guard:
     """What a request must show."""
 
     hosts: frozenset[str] = frozenset(LOOPBACK)  # names under which the server may be asked
+    proxies: frozenset[str] = frozenset()  # those of them under which a proxy shows it; it may send another Host on
     token: str = field(default_factory=new_secret, repr=False)
     session: str = field(default_factory=new_secret, repr=False)  # what the cookie holds
-    cookie: str = field(
-        default_factory=lambda: f"{COOKIE}-{secrets.token_hex(4)}"
-    )  # two viewers on one host have one each
+    # two viewers on one host have one each
+    cookie: str = field(default_factory=lambda: f"{COOKIE}-{secrets.token_hex(4)}")
     framed_by: tuple[str, ...] = ()  # origins of notebooks that may show it in a frame
 
     def protect(self, app: Flask) -> None:
@@ -56,27 +63,38 @@ class Guard:
         app.after_request(self._harden)
 
     def _check(self) -> Response | None:
-        if _host_name(request.host) not in self.hosts:
+        if _host_name(_host()) not in self.hosts:
             abort(403, "The viewer is not known under this host name; start it with --allow-host NAME to use it there.")
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
+        if origin is not None and not self._own(origin):
             abort(403, "Another page asked; the viewer answers its own pages only.")
-        given = request.args.get("token")
-        if given is not None and _same(given, self.token) and request.method == "GET":
+        if request.method == "GET" and request.path == "/" and _same(request.args.get("token", ""), self.token):
             return self._welcome()
         if not _same(request.cookies.get(self.cookie, ""), self.session):
             abort(403, "The address lacks its token; open the address that `panther view` printed.")
-        if request.method != "GET" and (origin is None or not request.is_json):
+        if request.method not in READING and (origin is None or not request.is_json):
             abort(403, "Changes come from the viewer's own page only.")
         return None
 
+    def _own(self, origin: str) -> bool:
+        """Whether it is the origin of the viewer's own pages; another port of this machine is not."""
+        try:
+            asked = urlsplit(origin)
+            return asked.netloc == _host() or (asked.hostname or "") in self.proxies
+        except ValueError:
+            return False
+
     def _welcome(self) -> Response:
-        """Give the cookie, and take the token out of the address bar; what follows # the browser keeps."""
-        response = redirect("./", 303)  # relative, so that it holds behind a proxy
-        response.autocorrect_location_header = False
-        # no Secure: the viewer itself speaks plain http, on this machine or behind a proxy that does not
-        response.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict", path="/")
-        return response  # type: ignore[return-value]
+        """Give the cookie, and a page that goes on to the viewer without the token.
+
+        Not a redirect: a browser that comes by a link of another site (a mail, a notebook) would follow it without the cookie,
+        which is for this site's own requests only.
+        """
+        response = page("enter.html")
+        # No path: the browser takes the folder of the address, whatever a proxy has put before it, so that what else the host
+        # shows does not get the cookie. Not Secure: the viewer itself speaks plain http, on this machine or behind a proxy.
+        response.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict", path=None)
+        return response
 
     def _harden(self, response: Response) -> Response:
         frames = " ".join(("'self'", *self.framed_by))
@@ -89,18 +107,29 @@ class Guard:
 def known_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
     """Names under which a server that listens on ``host`` may be asked."""
     names = {*LOOPBACK, host, *more}
-    if host not in LOOPBACK:
-        names |= {socket.gethostname(), socket.getfqdn()}
+    if host in EVERYWHERE:
+        names |= {socket.gethostname(), socket.getfqdn(), *_addresses()}
     return frozenset(name.lower().strip("[]") for name in names)
+
+
+def _addresses() -> set[str]:
+    """Addresses of this machine, as far as its own name tells them."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return set()
+
+
+def _host() -> str:
+    """Host header as it came; without one nothing is known."""
+    return request.headers.get("Host", "")
 
 
 def _host_name(host: str) -> str:
     """Name in a Host header, without its port."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+    found = HOST.fullmatch(host)
+    return found["name"].lower().strip("[]") if found else ""
 
 
 def _same(given: str, secret: str) -> bool:
-    return hmac.compare_digest(given.encode(), secret.encode())
+    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())

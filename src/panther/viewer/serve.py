@@ -1,72 +1,82 @@
 """Starting and stopping the viewer: one process, one port, one address."""
 
+import html
+import logging
 import os
-import socket
+import sys
 import threading
 import webbrowser
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from panther.errors import InputError
-from panther.viewer.contents import Given, find_contents
-from panther.viewer.security import LOOPBACK, Guard, known_hosts
-from panther.viewer.server import make_app
+from panther.execution import Work, open_executor
+from panther.explain.scene import MapSettings
+from panther.viewer.address import Where, below
+from panther.viewer.contents import NOTHING_MORE, Given, find_contents
+from panther.viewer.security import Guard, known_hosts
+from panther.viewer.server import LARGEST, make_app
 from panther.viewer.workbench import Workbench
 
-THREADS = 8  # requests answered at a time; the others wait their turn
-PREFIX = "JUPYTERHUB_SERVICE_PREFIX"  # where a JupyterHub puts this user's servers
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where the viewer listens, and under which address it is reached."""
-
-    host: str = "127.0.0.1"
-    port: int = 0  # 0: any that is free
-    prefix: str | None = None  # path under which a proxy shows it; None: what Jupyter says, else none
-    allow_hosts: tuple[str, ...] = ()
+THREADS = 16  # requests answered at a time; the others wait their turn
+CONNECTIONS = 500
+LAST_ANSWERS = 2.0  # seconds that requests get when the viewer is closed
+HEIGHT = 800  # pixels of the frame in a notebook
 
 
 class Viewer:
-    """A running viewer."""
+    """A running viewer.
+
+    ``address`` is what to open in a browser; ``close()`` ends it. At the end of a notebook's cell it shows itself.
+    """
 
     def __init__(self, bench: Workbench, where: Where = Where()) -> None:
         from waitress.server import create_server
 
         self.where = where
-        self.guard = Guard(known_hosts(where.host, where.allow_hosts))
-        listening = _listening(where)
+        self._owned = ExitStack()  # what ends with it
+        listening = where.listen()
         self.port = listening.getsockname()[1]
-        self.prefix = _prefix(where.prefix, self.port)
-        application = _below(self.prefix, make_app(bench, self.guard))
+        self.prefix = where.path(self.port)
+        hosts = known_hosts(where.host, where.proxies)
+        self.guard = Guard(hosts, where.proxies, framed_by=where.framed_by)
+        logging.getLogger("waitress").setLevel(logging.ERROR)  # that requests wait a moment is no news
         self._server: Any = create_server(
-            application, sockets=[listening], threads=THREADS, ident=None, connection_limit=500
+            below(self.prefix, make_app(bench, self.guard)),
+            sockets=[listening],
+            threads=THREADS,
+            ident=None,
+            connection_limit=CONNECTIONS,
+            asyncore_use_poll=True,
+            max_request_body_size=LARGEST,
         )
+        self._owned.callback(bench.close)
         self._thread = threading.Thread(target=self._server.run, name="viewer", daemon=True)
         self._thread.start()
 
     @property
     def address(self) -> str:
         """Address with its token."""
-        host = "127.0.0.1" if self.where.host in (*LOOPBACK, "0.0.0.0", "::") else self.where.host
-        return f"http://{host}:{self.port}{self.prefix}/?token={self.guard.token}"
+        return f"{self.where.origin(self.port)}{self.prefix}/?token={self.guard.token}"
 
     def open_browser(self) -> bool:
-        """Show it in a browser, where there is one."""
-        return webbrowser.open(self.address)
-
-    def wait(self) -> None:
-        """Until somebody stops it."""
-        while self._thread.is_alive():
-            self._thread.join(1.0)
+        """Show it in a browser, where there is one that has a window."""
+        return has_browser() and webbrowser.open(self.address)
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering, and end what belongs to it."""
+        if self._thread.is_alive():
+            # in the server's own thread: closing its sockets from another one would leave it waiting for them
+            self._server.trigger.pull_trigger(self._hang_up)
+            self._thread.join()
+            self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=LAST_ANSWERS)
+        self._owned.close()
+
+    def _hang_up(self) -> None:
+        for channel in list(self._server.active_channels.values()):
+            channel.handle_close()
         self._server.close()
-        self._server.trigger.pull_trigger() if hasattr(self._server, "trigger") else None
-        self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=2)
 
     def __enter__(self) -> Self:
         return self
@@ -74,53 +84,48 @@ class Viewer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<panther viewer on port {self.port}{'' if self._thread.is_alive() else ', closed'}>"
 
-def _listening(where: Where) -> socket.socket:
-    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((where.host, where.port))
-    except (OSError, OverflowError) as error:
-        found.close()
-        raise InputError(
-            f"The viewer cannot listen on {where.host}:{where.port} ({error}); choose another --port or --host."
-        ) from error
-    return found
-
-
-def _prefix(given: str | None, port: int) -> str:
-    if given is None:
-        service = os.environ.get(PREFIX)
-        given = f"{service.rstrip('/')}/proxy/{port}" if service else ""
-    given = given.strip("/")
-    return f"/{given}" if given else ""
+    def _repr_html_(self) -> str:
+        """A frame in the notebook, and a link for where frames are not shown."""
+        if not self._thread.is_alive():
+            return "<p>The viewer was closed.</p>"
+        # behind the hub's proxy the path alone is right; on this machine Jupyter itself is mostly under `localhost`, and a cookie
+        # for this site only goes where the frame's host is the page's
+        path = f"{self.prefix}/?token={self.guard.token}"
+        within = path if self.prefix else self.address.replace("//127.0.0.1:", "//localhost:", 1)
+        source = html.escape(within, quote=True)
+        return (
+            f'<iframe src="{source}" width="100%" height="{HEIGHT}" style="border: 0" title="panther view"></iframe>'
+            f'<p><a href="{source}" target="_blank" rel="noopener">Open in a tab of its own</a></p>'
+        )
 
 
-def _below(prefix: str, application: Any) -> Any:
-    """Answer under the prefix as well as without it: some proxies take it off."""
-
-    def answer(environ: dict[str, Any], start: Any) -> Any:
-        path = environ.get("PATH_INFO", "")
-        if prefix and (path == prefix or path.startswith(prefix + "/")):
-            if path == prefix:  # relative addresses need the slash
-                query = environ.get("QUERY_STRING", "")
-                start(
-                    "308 Permanent Redirect",
-                    [("Location", prefix.rsplit("/", 1)[-1] + "/" + (f"?{query}" if query else ""))],
-                )
-                return [b""]
-            environ = {**environ, "PATH_INFO": path[len(prefix) :]}
-        return application(environ, start)
-
-    return answer
+def has_browser() -> bool:
+    """Whether a window can be opened here: not over SSH, not without a display. A browser of text would take the terminal."""
+    if os.environ.get("BROWSER"):
+        return True
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return not os.environ.get("SSH_CONNECTION") and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def open_viewer(place: Path, given: Given, where: Where, executor: Any = None, settings: Any = None) -> Viewer:
-    """Find what there is below ``place`` and serve it."""
-    return Viewer(Workbench(find_contents(place, given), settings, executor), where)
+@contextmanager
+def open_bench(
+    place: Path, given: Given = NOTHING_MORE, settings: MapSettings | None = None, workers: int = 0
+) -> Iterator[Workbench]:
+    """Workbench over what lies below ``place``, with worker processes: some for what a page waits for, some for what takes long."""
+    with open_executor(workers) as executor, open_executor(workers) as long_executor:
+        yield Workbench(find_contents(place, given, Work(executor)), settings, executor, long_executor)
 
 
-def open_paths(paths: Iterable[Path | str]) -> tuple[Path, ...]:
-    """Paths of strings."""
-    return tuple(Path(path) for path in paths)
+def open_viewer(
+    place: Path, given: Given, where: Where, settings: MapSettings | None = None, workers: int = 0
+) -> Viewer:
+    """Find what there is below ``place`` and serve it, until it is closed."""
+    with ExitStack() as owned:
+        bench = owned.enter_context(open_bench(place, given, settings, workers))
+        viewer = Viewer(bench, where)
+        viewer._owned.push(owned.pop_all())
+    return viewer

@@ -1,20 +1,17 @@
 """The web application: its routes are those of the pages, its errors are sentences, its addresses relative."""
 
 import logging
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from flask import Blueprint, Flask, Response, abort, jsonify, request
+from flask import Blueprint, Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from panther.errors import InputError
+from panther.viewer.assets import PLOTLY, asset
 from panther.viewer.pages import PAGES
 from panther.viewer.security import Guard
 from panther.viewer.workbench import UnknownError, Workbench
 
-PLOTLY = "plotly.min.js"
-TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 LARGEST = 4 << 20  # bytes of a request: a lasso around 100,000 slides
 
 logger = logging.getLogger(__name__)
@@ -39,15 +36,15 @@ def _frame(guard: Guard) -> Blueprint:
 
     @routes.get("/")
     def index() -> Response:
-        return _asset("index.html")
+        return asset("index.html")
 
     @routes.get("/static/<name>")
     def static(name: str) -> Response:
-        return _asset(name)
+        return asset(name)
 
     @routes.get("/plotly.js")
     def plotly() -> Response:
-        return _asset(PLOTLY)
+        return asset(PLOTLY)
 
     @routes.get("/api/link")
     def link() -> Any:
@@ -56,30 +53,22 @@ def _frame(guard: Guard) -> Blueprint:
     return routes
 
 
-@cache
-def _assets() -> dict[str, bytes]:
-    """Files of the page, by name: nothing else is ever opened for it."""
-    own = {file.name: file.read_bytes() for file in (files("panther.viewer") / "static").iterdir() if file.is_file()}
-    # of the installed package: nothing is fetched, nothing is copied into this one
-    return own | {PLOTLY: (files("plotly") / "package_data" / PLOTLY).read_bytes()}
-
-
-def _asset(name: str) -> Response:
-    content = _assets().get(name)
-    if content is None:
-        abort(404, f"The page has no file {name!r}.")
-    response = Response(content, mimetype=TYPES[name.rsplit(".", 1)[-1]])
-    response.add_etag()
-    return response.make_conditional(request)  # type: ignore[return-value]
-
-
 def _sentence(error: Exception) -> Any:
-    """What the page shows instead."""
+    """What the page shows instead: a sentence. A person who opens an address by hand gets it as text."""
+    sentence, code = _said(error)
+    if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
+        return Response(f"{sentence}\n", code, mimetype="text/plain")
+    return jsonify(error=sentence), code
+
+
+def _said(error: Exception) -> tuple[str, int]:
     if isinstance(error, HTTPException):
-        return jsonify(error=error.description), error.code
+        return error.description or "The viewer cannot answer this.", error.code or 500
     if isinstance(error, UnknownError):
-        return jsonify(error=str(error)), 404
-    if isinstance(error, (InputError, OSError)):
-        return jsonify(error=str(error)), 422
-    logger.exception("The viewer could not answer.")
-    return jsonify(error=f"Unexpected {type(error).__name__}: {error}. The server's window says where."), 500
+        return str(error), 404
+    if isinstance(error, InputError):
+        return str(error), 422
+    if isinstance(error, OSError):
+        return f"{error.filename or 'The system'}: {error.strerror or error}.", 422
+    logger.error("The viewer could not answer %s.", request.path, exc_info=error)
+    return f"Unexpected {type(error).__name__}: {error}. The window of `panther view` says where.", 500

@@ -1,27 +1,32 @@
-"""What all pages share: the contents of the folders, and what was opened or computed last, bounded in number."""
+"""What all pages share: the contents of the folders, and what was opened or computed last, bounded in number and in bytes."""
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from panther.errors import InputError
 from panther.execution import HERE, Work, map_all
 from panther.explain.scene import MapSettings
 from panther.slides import Slide, open_slide
-from panther.storage.prototypes import load_prototypes
 from panther.types import Prototypes
-from panther.viewer.contents import Contents, SlideEntry
+from panther.viewer.contents import Contents, SlideEntry, load_set
+from panther.viewer.kept import Kept
 from panther.viewer.names import NEW, NamesBook, NamesNow, look
 from panther.viewer.patches import PatchMap, read_patches, recorded_mpp
 
-OPEN_SLIDES = 16  # images kept open
-MAPS = 32  # slides whose patches are kept: 15,000 patches and 16 prototypes are a megabyte
+__all__ = ["Kept", "UnknownError", "Version", "Workbench"]
 
+OPEN_SLIDES = 8  # images kept open; each may keep 128 MiB of decoded tiles
+MAPS = 256 << 20  # bytes of patches kept: 15,000 patches and 16 prototypes are a megabyte
+SETS = 8  # of prototypes
 RESOLUTIONS = 100_000  # slides whose resolution, a number, is kept
+PATIENCE = 30.0  # seconds that one waits for a slide that another reads
+
+Version = tuple[tuple[int, int] | None, ...]  # time of the last change and size of each file; None: it is not there
 
 T = TypeVar("T")
 
@@ -30,55 +35,27 @@ class UnknownError(InputError):
     """The browser asked for something that is not there."""
 
 
-class Kept(Generic[T]):
-    """The last few values, each made once however many ask for it at the same time."""
-
-    def __init__(self, most: int, forget: Callable[[T], None] = lambda value: None) -> None:
-        self._most, self._forget = most, forget
-        self._values: OrderedDict[Hashable, T] = OrderedDict()
-        self._locks: dict[Hashable, threading.Lock] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Value of ``key``, made where it is not kept; what fails is not kept."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
-            making = self._locks.setdefault(key, threading.Lock())
-        with making:
-            with self._lock:
-                if key in self._values:
-                    return self._values[key]
-            value = make()
-            with self._lock:
-                self._values[key] = value
-                self._locks.pop(key, None)
-                over = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._most)]
-        for one in over:
-            self._forget(one)
-        return value
-
-    def drop(self, key: Hashable) -> None:
-        """Forget one value."""
-        with self._lock:
-            value = self._values.pop(key, None)
-        if value is not None:
-            self._forget(value)
-
-
 class Workbench:
-    """Contents, with slides and patches opened when they are asked for. Threads may share it."""
+    """Contents, with slides and patches opened when they are asked for. Threads may share it.
+
+    ``executor`` does what a page waits for; ``long_executor`` what takes seconds, such as a search over the cohort, so that the
+    one never waits for the other.
+    """
 
     def __init__(
-        self, contents: Contents, settings: MapSettings | None = None, executor: Executor | None = None
+        self,
+        contents: Contents,
+        settings: MapSettings | None = None,
+        executor: Executor | None = None,
+        long_executor: Executor | None = None,
     ) -> None:
         self.contents = contents
         self.settings = settings or MapSettings()
         self.work = HERE if executor is None else Work(executor)
-        self._prototypes: Kept[Prototypes] = Kept(8)
+        self.long_work = self.work if long_executor is None else Work(long_executor)
+        self._prototypes: Kept[Prototypes] = Kept(SETS)
         self._names: Kept[NamesBook] = Kept(1)
-        self._patches: Kept[PatchMap] = Kept(MAPS)
+        self._patches: Kept[PatchMap] = Kept(MAPS, weigh=_bytes)
         self._resolutions: Kept[float | None] = Kept(RESOLUTIONS)
         self._images: Kept[_OpenSlide] = Kept(OPEN_SLIDES, lambda one: one.close())
 
@@ -86,22 +63,39 @@ class Workbench:
         """Entry of a slide; whatever is not in the contents is refused, so that no path can be asked for."""
         return _known(self.contents.slides, name, "slide")
 
-    def prototypes(self, name: str | None = None) -> Prototypes:
-        """A set of prototypes by its name; the first one by default."""
+    def set_name(self, name: str | None = None) -> str:
+        """Name of a set of prototypes, the first one by default."""
         if not self.contents.prototypes:
             raise UnknownError(
                 "There are no prototypes here; fit some with `panther prototypes`, or give --prototypes."
             )
         name = name or next(iter(self.contents.prototypes))
-        path = _known(self.contents.prototypes, name, "set of prototypes")
-        return self._prototypes.get(name, lambda: load_prototypes(path))
+        _known(self.contents.prototypes, name, "set of prototypes")
+        return name
+
+    def prototypes(self, name: str | None = None) -> Prototypes:
+        """A set of prototypes by its name; the first one by default."""
+        name = self.set_name(name)
+        path = self.contents.prototypes[name]
+        return self._prototypes.get(name, lambda: load_set(path), version_of([path]))
+
+    def version(self, name: str, prototypes: str | None = None) -> Version:
+        """Changes where a file of this slide, or the set of prototypes, does: part of the key of whatever is kept of them."""
+        sets = [self.contents.prototypes[self.set_name(prototypes)]] if self.contents.prototypes else []
+        return version_of((*self.slide(name).files, *sets))
 
     def patches(self, name: str, prototypes: str | None = None) -> PatchMap:
         """Where a slide's patches lie and which prototypes they belong to; the features are read in a worker process."""
         entry = self.slide(name)
+        version = self.version(name, prototypes)
         chosen = self.prototypes(prototypes) if self.contents.prototypes else None
         key = name, prototypes or next(iter(self.contents.prototypes), None)
-        return self._patches.get(key, lambda: self.compute(read_patches, entry, chosen, self.settings))
+
+        def read() -> PatchMap:
+            self._refuse_links(entry.files)
+            return self.compute(read_patches, entry, chosen, self.settings)
+
+        return self._patches.get(key, read, version)
 
     def look(self, name: str | None = None) -> list[tuple[str, str]]:
         """Title and colour (#RRGGBB) of every prototype of a set, as the names file has them now."""
@@ -123,23 +117,82 @@ class Workbench:
         entry = self.slide(name)
         if entry.image is None:
             raise UnknownError(f"{name}: there is no image of this slide.")
-        path = entry.image
-        mpp = self._resolutions.get(name, lambda: self.settings.resolution(path, self.compute(recorded_mpp, entry)))
-        one = self._images.get(name, lambda: _OpenSlide(open_slide(path, mpp)))
-        with one.lock:
+        version = version_of([entry.image])
+        if None in version:
+            self._images.drop(name)
+            raise InputError(f"{entry.image}: the slide is not there any more; put it back, or start the viewer again.")
+        one = self._images.get(name, lambda: self._opened(entry), version)
+        if not one.lock.acquire(timeout=PATIENCE):
+            raise InputError(f"{entry.image}: its storage does not answer; try again later.")
+        try:
             if one.closed:  # forgotten between the two lines above
-                with open_slide(path, mpp) as slide:
+                with self._opened(entry).slide as slide:
                     yield slide
                 return
-            try:
-                yield one.slide
-            except InputError:
-                self._images.drop(name)  # damaged or gone: the next one looks again
-                raise
+            yield one.slide
+        except UnknownError:
+            raise
+        except InputError:
+            self._images.drop(name)  # damaged or gone: the next one looks again
+            raise
+        finally:
+            one.lock.release()
+            if one.closed:
+                one.close()
 
     def compute(self, function: Callable[..., T], *arguments: Any) -> T:
         """Result of a function of pickles, in a worker process where there are any: a damaged file costs the request, not the server."""
         return map_all(partial(_call, function), [arguments], "", self.work)[0]
+
+    def close(self) -> None:
+        """Close all slides."""
+        self._images.clear()
+
+    def _opened(self, entry: SlideEntry) -> "_OpenSlide":
+        """Open an image that a worker process has opened before: one that crashes its library does so there."""
+        assert entry.image is not None
+        self._refuse_links([entry.image])
+        mpp = self._resolutions.get(
+            entry.name, lambda: self.compute(prove_image, entry, self.settings), version_of(entry.files)
+        )
+        return _OpenSlide(open_slide(entry.image, mpp))
+
+    def _refuse_links(self, files: Iterable[Path]) -> None:
+        """Look again where links lead: a file may have become one since the folders were searched."""
+        roots = self.contents.roots
+        for file in files:
+            if roots is not None and not roots.hold(file):
+                raise InputError(
+                    f"{file.name}: this is a link out of the opened folders, which are all that may be read."
+                )
+
+
+def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
+    """Open an image and read a part of its smallest level, in a worker process; returns the resolution to open it with."""
+    assert entry.image is not None
+    try:
+        recorded = recorded_mpp(entry)
+    except (InputError, OSError):
+        recorded = None  # damaged features are no reason not to show the image
+    mpp = settings.resolution(entry.image, recorded)
+    with open_slide(entry.image, mpp) as slide:
+        level = len(slide.level_dimensions) - 1
+        width, height = slide.level_dimensions[level]
+        slide.read_level(0, 0, level, min(width, 256), min(height, 256))
+    return mpp
+
+
+def version_of(files: Iterable[Path]) -> Version:
+    """Time of the last change and size of each file."""
+    return tuple(_stamp(file) for file in files)
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 class _OpenSlide:
@@ -147,9 +200,18 @@ class _OpenSlide:
         self.slide, self.lock, self.closed = slide, threading.RLock(), False
 
     def close(self) -> None:
-        with self.lock:
-            self.closed = True
-            self.slide.close()
+        """Close it now, or, where somebody reads, leave it to them: nobody waits for a slide that is not their own."""
+        self.closed = True
+        if self.lock.acquire(blocking=False):
+            try:
+                self.slide.close()
+            finally:
+                self.lock.release()
+
+
+def _bytes(patches: PatchMap) -> int:
+    placed = () if patches.grid is None else (patches.grid.cells, patches.grid.layer)
+    return 1024 + sum(array.nbytes for array in (*placed, patches.assignment, patches.weights) if array is not None)
 
 
 def _call(function: Callable[..., T], arguments: tuple[Any, ...]) -> T:

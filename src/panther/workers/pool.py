@@ -209,7 +209,13 @@ class GuardedPool(Executor):
                     worker.function = task.function
                     worker.connection.send_bytes(FUNCTION + task.function.payload)
                 worker.connection.send_bytes(task.payload)
-        self._team += [self._start() for _ in range(needed)]
+        for _ in range(needed):
+            try:
+                self._team.append(self._start())
+            except OSError:  # no memory or no handles left for one more; those that are at work go on
+                if not self._team:
+                    self._break()
+                break
 
     def _start(self) -> _Worker:
         here, there = self.context.Pipe()

@@ -1,0 +1,97 @@
+"""Under which addresses the viewer is reached: on this machine, behind a proxy with a path of its own, in a JupyterHub."""
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from panther.errors import InputError
+from panther.viewer.security import EVERYWHERE, LOOPBACK
+
+# what a JupyterHub sets: the path of this user's servers, and, since version 5, their whole address
+PREFIX, PUBLIC = "JUPYTERHUB_SERVICE_PREFIX", "JUPYTERHUB_PUBLIC_URL"
+PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~@+=,:%-]+)*")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the viewer listens, and under which address it is reached."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any that is free
+    prefix: str | None = None  # path under which a proxy shows it; None: what Jupyter says, else none
+    allow_hosts: tuple[str, ...] = ()  # names of proxies
+    framed_by: tuple[str, ...] = ()  # origins of pages that may show it in a frame
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"Port {self.port}: ports are numbers from 1 to 65535; 0 takes a free one.")
+        for name in (self.host, *self.allow_hosts):
+            if not PLAIN_NAME.fullmatch(name):
+                raise InputError(f"{name!r} is not the name of a host; give it without scheme, port and path.")
+        if self.prefix is not None:
+            checked_prefix(self.prefix)
+
+    @property
+    def proxies(self) -> frozenset[str]:
+        """Names under which a proxy shows it."""
+        public = urlsplit(os.environ.get(PUBLIC, "")).hostname
+        return frozenset(name.lower().strip("[]") for name in (*self.allow_hosts, *([public] if public else [])))
+
+    def path(self, port: int) -> str:
+        """Path before all addresses, as the browser sees it: empty, or with a slash before it and none behind."""
+        if self.prefix is not None:
+            return checked_prefix(self.prefix)
+        hub = os.environ.get(PREFIX)
+        return f"{checked_prefix(hub)}/proxy/{port}" if hub else ""
+
+    def origin(self, port: int) -> str:
+        """Scheme, host and port, as far as they are known here."""
+        public = urlsplit(os.environ.get(PUBLIC, ""))
+        if self.prefix is None and public.netloc and os.environ.get(PREFIX):
+            return f"{public.scheme}://{public.netloc}"
+        host = "127.0.0.1" if self.host in (*LOOPBACK, *EVERYWHERE) else self.host
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def listen(self) -> socket.socket:
+        """Bind the port."""
+        listening = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((self.host.strip("[]"), self.port))
+            listening.listen()  # here, because two may bind one port as long as nobody listens
+        except OSError as error:
+            listening.close()
+            raise InputError(
+                f"The viewer cannot listen on {self.host}, port {self.port} ({error.strerror}); choose another --port or --host."
+            ) from error
+        return listening
+
+
+def checked_prefix(prefix: str) -> str:
+    """The path with a slash before it and none behind; what would not survive in an address is refused."""
+    inner = prefix.strip("/")
+    path = f"/{inner}" if inner else ""
+    if not PLAIN_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
+        raise InputError(f"{prefix!r} is not a path of an address; give one like /user/me/view.")
+    return path
+
+
+def below(prefix: str, application: Any) -> Any:
+    """Answer under the prefix as well as without it: some proxies take it off."""
+    last = prefix.rsplit("/", 1)[-1]
+
+    def answer(environ: dict[str, Any], start: Any) -> Any:
+        path = environ.get("PATH_INFO", "")
+        if prefix and path == prefix:  # relative addresses need the slash
+            query = environ.get("QUERY_STRING", "")
+            start("308 Permanent Redirect", [("Location", f"{last}/{'?' if query else ''}{query}")])
+            return [b""]
+        if prefix and path.startswith(prefix + "/"):
+            environ = {**environ, "PATH_INFO": path[len(prefix) :]}
+        return application(environ, start)
+
+    return answer
