@@ -86,7 +86,7 @@ def grid(coords: Tensor | np.ndarray, spec: PatchSpec, mpp: float | None = None)
 
 
 def raster(found: Grid, view: View) -> np.ndarray:
-    """Index of the patch under the centre of every pixel, (h, w) int32; -1 where there is none."""
+    """Index of the patch under the centre of every pixel, the last one where several are, (h, w) int32; -1 where there is none."""
     width, height = view.size
     out = np.full((height, width), -1, np.int32)
     corners = found.corners
@@ -95,16 +95,17 @@ def raster(found: Grid, view: View) -> np.ndarray:
     last = np.ceil(view.pixels(corners + found.pitch) - 0.5).astype(np.int64)
     first, last = np.clip(first, 0, (width, height)), np.clip(last, 0, (width, height))
     extent = last - first
-    for across, down in np.unique(extent, axis=0).tolist():  # rounding makes a handful of sizes
-        if across == 0 or down == 0:
-            continue
-        same = np.flatnonzero((extent == (across, down)).all(1))
+    size = np.where(extent.all(1), extent[:, 0] * (height + 1) + extent[:, 1], 0)  # one number: sorting pairs is slow
+    for one in np.unique(size[size > 0]).tolist():  # rounding makes a handful of sizes
+        across, down = divmod(one, height + 1)
+        same = np.flatnonzero(size == one)
         at_once = max(1, BLOCK // (across * down))
         for start in range(0, len(same), at_once):
             part = same[start : start + at_once]
             columns = first[part, 0, None, None] + np.arange(across)[None, None, :]
             rows = first[part, 1, None, None] + np.arange(down)[None, :, None]
-            out[rows, columns] = part[:, None, None]
+            # larger ones were painted before: among those of one size the last assignment stays, which is the largest
+            out[rows, columns] = np.maximum(out[rows, columns], part[:, None, None])
     return out
 
 
