@@ -1,11 +1,14 @@
 """On a real GPU: the contract of the kernel, and of what is built on it. Skipped where there is none."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
 import panther
 from mixture_bags import mixture_bag
+from panther.execution import Work
 from panther.mixture import PRESETS, EMSettings, fit_mixture
 from panther.statistics import accumulate, nearest
 from panther.types import Ragged
@@ -90,3 +93,14 @@ def test_prototypes_are_found_as_on_the_cpu():
     ]
     here, there = (panther.fit_prototypes(bags, n_prototypes=4, work=Work(device=d)) for d in ("cpu", "cuda"))
     np.testing.assert_allclose(np.sort(there.centroids, 0), np.sort(here.centroids, 0), atol=1e-4)
+
+
+@torch.no_grad()
+def test_threads_may_share_a_gpu():
+    """Dask's workers have several threads: nothing is recorded there, and the numbers are those of one thread."""
+    bags = {str(seed): mixture_bag(700 + seed, 33, 5, seed=seed)[0] for seed in range(24)}
+    prototypes = panther.Prototypes(mixture_bag(1, 33, 5)[1])
+    one = panther.embed_cohort(bags, prototypes, steps=3, work=Work(device="cuda"))
+    with ThreadPoolExecutor(6) as threads:
+        many = panther.embed_cohort(bags, prototypes, steps=3, work=Work(threads, "cuda"))
+    np.testing.assert_array_equal(many.vectors, one.vectors)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
-KEPT = 32  # graphs per thread
-_local = threading.local()  # a graph's memory is its own, so no two threads may replay the same one
+KEPT = 32  # graphs
+_graphs: "OrderedDict[Hashable, _Graph]" = OrderedDict()  # of the main thread
 
 
 class _Graph:
@@ -44,10 +44,12 @@ def replay(
     """Return ``function(*inputs, *fixed)``; on a GPU by replaying what it launched the first time.
 
     The function must do the same launches for the same ``key`` and shapes, without looking at numbers. What is returned on a
-    GPU is overwritten by the next replay with the same key and shapes in this thread: copy what is to stay. Such tensors may be
+    GPU is overwritten by the next replay with the same key and shapes: copy what is to stay. Such tensors may be
     handed to another function as ``fixed``: they are not copied, and it may write into them.
     """
-    if not inputs[0].is_cuda:
+    # a graph's memory is its own, so no two threads may replay the same one; and where two record at a time torch ends the process
+    alone = threading.current_thread() is threading.main_thread()
+    if not inputs[0].is_cuda or not alone:
         return tuple(function(*inputs, *fixed))
     with torch.cuda.device(inputs[0].device):  # recorded, and replayed, on the streams of that device
         return _graph(function, inputs, key, fixed)(inputs)
@@ -56,11 +58,10 @@ def replay(
 def _graph(
     function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], key: Hashable, fixed: Sequence[Tensor]
 ) -> _Graph:
-    """The graph of this thread for these shapes, recorded where there is none."""
-    graphs: OrderedDict[Hashable, _Graph] = _local.__dict__.setdefault("graphs", OrderedDict())
+    """The graph for these shapes, recorded where there is none."""
     known = (key, *((t.shape, t.dtype, t.device) for t in inputs), *(t.data_ptr() for t in fixed))
-    graph = graphs.pop(known, None) or _Graph(function, inputs, fixed)
-    graphs[known] = graph
-    while len(graphs) > KEPT:
-        graphs.popitem(last=False)
+    graph = _graphs.pop(known, None) or _Graph(function, inputs, fixed)
+    _graphs[known] = graph
+    while len(_graphs) > KEPT:
+        _graphs.popitem(last=False)
     return graph
