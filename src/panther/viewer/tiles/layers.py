@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,18 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain import palette
 from panther.explain.attention import SCALES
+from panther.explain.concordance.write import CONCORDANCE
 from panther.explain.palette import rgb_values
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
 from panther.limits import check_choice
 from panther.viewer.patches import PatchMap
 from panther.viewer.tiles.asked import Asked
 from panther.viewer.tiles.png import LEVELS, Colours
-from panther.viewer.tiles.values import Outputs, agreed, attended, attributed, classified, is_network
-from panther.viewer.workbench import Kept, UnknownError, Workbench
+from panther.viewer.tiles.values import Classes, Outputs, agreed, attended, attributed, classified, is_network
+from panther.viewer.workbench import Kept, UnknownError, Workbench, version_of
 
 STOPS = 9  # of a colour bar that is sent to the page
-VALUES = 16  # slides of which is kept what a model says
+VALUES = 64 << 20  # bytes of what models said of slides
 OF_MODELS = {
     "attribution": ("Attribution of the prediction", DIVERGING),
     "attention": ("Attention of the network", HEAT),
@@ -70,7 +71,6 @@ class Painted:
 
     layer: Layer
     colours: Colours
-    values: np.ndarray | None = field(default=None, repr=False)  # (N,), what the colours say
 
 
 Paint = Callable[[PatchMap, Asked], Painted | None]  # None: this slide has no such layer
@@ -81,7 +81,7 @@ class Layers:
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
-        self._values: Kept[Any] = Kept(VALUES)
+        self._values: Kept[Any] = Kept(VALUES, weigh=_bytes)
         self._networks: Kept[bool] = Kept(1000)
         self._paints: dict[str, Paint] = {
             "prototypes": self._prototypes,
@@ -172,12 +172,16 @@ class Layers:
         if contents.classifiers and entry.features is not None:
             path = next(iter(contents.classifiers.values()))
             key = found.identity, "classes"
-            classes = self._values.get(key, lambda: self.bench.compute(classified, entry.features, path))
+            classes = self._values.get(
+                key, lambda: self.bench.compute(classified, entry.features, path), version_of([path])
+            )
             labels = _of_these(classes.labels, found)
         elif found.assignment is not None and contents.artefacts.get("concordance"):
             own, folders = self.bench.prototypes(asked.set), contents.artefacts["concordance"]
             classes = self._values.get(
-                ("agreed", asked.set), lambda: self.bench.compute(agreed, folders, own.content_hash(), len(own))
+                ("agreed", asked.set),
+                lambda: self.bench.compute(agreed, folders, own.content_hash(), len(own)),
+                version_of(folder / CONCORDANCE for folder in folders),
             )
             labels = found.labels if classes is None else classes.labels[found.labels]
         if classes is None:
@@ -212,7 +216,7 @@ class Layers:
 
     def _is_network(self, model: str) -> bool:
         path = self.bench.contents.models[model]
-        return self._networks.get(model, lambda: self.bench.compute(is_network, path))
+        return self._networks.get(model, lambda: self.bench.compute(is_network, path), version_of([path]))
 
 
 def of_classes(labels: np.ndarray, look: Sequence[tuple[str, str]], isolated: frozenset[int] | None) -> Colours:
@@ -229,14 +233,12 @@ def of_values(layer: Layer, values: np.ndarray, asked: Asked) -> Painted:
     width = layer.high - layer.low
     parts = (values - layer.low) / width if width > 0 else np.full(len(values), 0.5)
     scale = heat_colours(np.linspace(0, 1, LEVELS), layer.scale)
-    return Painted(layer, Colours.of_values(parts, scale, (values >= low) & (values <= high)), values)
+    return Painted(layer, Colours.of_values(parts, scale, (values >= low) & (values <= high)))
 
 
 def prototype_look(bench: Workbench, prototypes: str | None) -> list[tuple[str, str]]:
     """Title and colour of each prototype, as people have named them."""
-    if hasattr(bench, "look"):
-        return list(bench.look(prototypes))
-    return [(f"C{c}", palette.colour(c)) for c in range(len(bench.prototypes(prototypes)))]
+    return bench.look(prototypes)
 
 
 def _chosen(outputs: Outputs, asked: Asked) -> int:
@@ -254,6 +256,11 @@ def _of_these(values: np.ndarray, found: PatchMap) -> np.ndarray:
     if len(values) != len(found.grid.cells):
         raise InputError(f"{found.slide}: its features have changed since they were opened; start the viewer again.")
     return values
+
+
+def _bytes(said: Outputs | Classes | None) -> int:
+    """Bytes of what is kept."""
+    return 1024 + sum(part.nbytes for part in said or () if isinstance(part, np.ndarray))
 
 
 def _hex(colour: np.ndarray) -> str:

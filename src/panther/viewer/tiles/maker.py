@@ -10,11 +10,10 @@ from panther.viewer.contents import SlideEntry
 from panther.viewer.patches import PatchMap
 from panther.viewer.tiles import base, lines
 from panther.viewer.tiles.asked import Asked
-from panther.viewer.tiles.kept import KeptBytes
 from panther.viewer.tiles.layers import Layer, Layers, Painted, prototype_look
 from panther.viewer.tiles.png import encode
 from panther.viewer.tiles.pyramid import Pyramid, Window
-from panther.viewer.workbench import Kept, UnknownError, Workbench
+from panther.viewer.workbench import Kept, UnknownError, Workbench, version_of
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
 PAINTED = 16  # layers whose colours are kept
@@ -30,14 +29,15 @@ class Tiles:
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
-        self._tiles = KeptBytes(TILES)
+        self._tiles: Kept[bytes] = Kept(TILES, weigh=len)
         self._layers = Layers(bench)
         self._painted: Kept[Painted] = Kept(PAINTED)
         self._outlines: Kept[np.ndarray] = Kept(OUTLINES)
 
     def base(self, name: str, zoom: int, x: int, y: int) -> bytes:
         """JPEG of the slide's image."""
-        return self._tiles.get((name, zoom, x, y), lambda: self._base(name, zoom, x, y))
+        version = self.bench.version(name)
+        return self._tiles.get((name, zoom, x, y), lambda: self._base(name, zoom, x, y), version)
 
     def _base(self, name: str, zoom: int, x: int, y: int) -> bytes:
         with self.bench.image(name) as slide:
@@ -47,7 +47,8 @@ class Tiles:
 
     def patch(self, name: str, number: int, size: int | None = None) -> bytes:
         """JPEG of one patch, of the slide's own pixels or of ``size``."""
-        return self._tiles.get((name, "patch", number, size), lambda: self._patch(name, number, size))
+        version = self.bench.version(name)
+        return self._tiles.get((name, "patch", number, size), lambda: self._patch(name, number, size), version)
 
     def _patch(self, name: str, number: int, size: int | None) -> bytes:
         found = self.bench.patches(name)
@@ -90,7 +91,7 @@ class Tiles:
         if entry.contours is None or found.canvas.unit != "px":
             return np.zeros((0, 2, 2))
         read = partial(_sides, entry, found.canvas.origin)
-        return self._outlines.get(found.slide, lambda: self.bench.compute(read))
+        return self._outlines.get(found.slide, lambda: self.bench.compute(read), version_of([entry.contours]))
 
     def layers(self, found: PatchMap, asked: Asked) -> tuple[list[Layer], list[str]]:
         """Layers of a slide, and why others cannot be shown."""
