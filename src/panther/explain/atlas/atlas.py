@@ -11,7 +11,7 @@ from panther.aggregators import build
 from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.execution import HERE, Work, stream
-from panther.explain.atlas.exemplars import CHOOSE, KINDS, Exemplar, Place, by_slide, read_patches
+from panther.explain.atlas.exemplars import CHOOSE, Exemplar, Place, by_slide, read_patches
 from panther.explain.atlas.neighbours import Contacts, no_contacts
 from panther.explain.atlas.shares import (
     Factor,
@@ -89,31 +89,34 @@ def atlas_of(
     settings = settings or AtlasSettings()
     # refuses a setting that is not there before the work
     build(settings.maps.method, prototypes, settings.maps.options)
-    pool = _Pool(len(prototypes), settings.exemplars)
+    pool = Pool(len(prototypes), settings)
     failures: dict[str, str] = {}
     describe = partial(describe_slide, prototypes=prototypes, settings=settings)
     for _, slide in stream(describe, jobs, "looking at patches", work, failures):
         pool.add(slide)
     if not pool.slides:
         raise InputError(none_of(failures, "could be read"))
-    found = _summed_up(pool, prototypes, settings, factors, failures)
+    found = summed_up(pool, prototypes, settings, factors, failures)
     return _with_pictures(found, {job.sample: job.image for job in jobs if job.image}, work)
 
 
-class _Pool:
+class Pool:
     """What is kept while slides stream by: rows of numbers, and at most as many candidates as will be shown."""
 
-    def __init__(self, count: int, number: int) -> None:
-        self.number = number
+    def __init__(self, count: int, settings: AtlasSettings) -> None:
+        self.number = settings.exemplars
         self.slides: list[str] = []
         self.patients: list[str] = []
         self.weights: list[np.ndarray] = []
         self.members: list[np.ndarray] = []
         self.contacts = no_contacts(count)
         self.unplaced: dict[str, str] = {}  # slide -> why it has no contacts
-        self.best: dict[tuple[int, str], list[Exemplar]] = {(c, kind): [] for c in range(count) for kind in KINDS}
+        self.best: dict[tuple[int, str], list[Exemplar]] = {
+            (c, kind): [] for c in range(count) for kind in settings.kinds
+        }
 
     def add(self, facts: SlideFacts) -> None:
+        """Take in one slide."""
         self.slides.append(facts.slide)
         self.patients.append(facts.patient)
         self.weights.append(facts.weights)
@@ -129,9 +132,10 @@ class _Pool:
             self.best[key] = CHOOSE[key[1]]([*self.best[key], *more], self.number)
 
 
-def _summed_up(
-    pool: _Pool, prototypes: Prototypes, settings: AtlasSettings, factors: Sequence[Factor], failures: Mapping[str, str]
+def summed_up(
+    pool: Pool, prototypes: Prototypes, settings: AtlasSettings, factors: Sequence[Factor], failures: Mapping[str, str]
 ) -> Atlas:
+    """Atlas of the slides so far, without pictures of patches."""
     weights, members = np.stack(pool.weights), np.stack(pool.members)
     patients, shares = patient_means(weights, pool.patients, members.sum(1))
     groups: list[GroupShare] = []
@@ -196,7 +200,7 @@ def _read_all(work: PatchesToRead) -> list[np.ndarray]:
     return read_patches(work.image, work.mpp, work.places)
 
 
-def _notes(pool: _Pool, patients: int, members: np.ndarray) -> Iterable[str]:
+def _notes(pool: Pool, patients: int, members: np.ndarray) -> Iterable[str]:
     slides = len(pool.slides)
     if patients == 1:
         yield "There is one patient only: shares have no intervals."

@@ -1,4 +1,7 @@
-"""Patches that show what a prototype looks like: the nearest ones, from as many patients as possible, and members at random."""
+"""Patches that show what a prototype looks like: the nearest ones, from as many patients as possible, and members at random.
+
+For those who look closer also the doubtful ones: members that lie nearly as close to another prototype, and the farthest of all.
+"""
 
 import hashlib
 import math
@@ -12,8 +15,8 @@ import numpy as np
 from panther.errors import InputError
 from panther.slides import Slide, open_slide
 
-Kind = Literal["nearest", "random"]
-KINDS: tuple[Kind, ...] = ("nearest", "random")
+Kind = Literal["nearest", "random", "borderline", "farthest"]
+KINDS: tuple[Kind, ...] = ("nearest", "random")  # of an atlas on disk
 LARGEST = 160  # pixels of a picture's side
 
 
@@ -38,7 +41,7 @@ class Exemplar:
     patient: str
     row: int  # of the feature file
     distance: float  # Euclidean, to the prototype, after its projection
-    rank: float  # what candidates are ordered by: the distance, or a random number
+    rank: float  # what candidates are ordered by, the smallest first: the distance, a random number, ...
     place: Place | None = None
 
 
@@ -86,7 +89,7 @@ def fair_sample(found: Iterable[Exemplar], number: int) -> list[Exemplar]:
     return sorted(found, key=_order)[:number]
 
 
-CHOOSE = {"nearest": most_varied, "random": fair_sample}
+CHOOSE = {"nearest": most_varied, "random": fair_sample, "borderline": most_varied, "farthest": most_varied}
 
 
 def read_patches(image: Path, mpp: float | None, places: Sequence[Place]) -> list[np.ndarray]:

@@ -132,6 +132,7 @@ def _exemplars(atlas: Atlas) -> list[dict[str, Any]]:
                 "kind": one.kind,
                 "slide": one.slide,
                 "patient": one.patient,
+                "row": one.row,
                 **place,
                 "distance": one.distance,
                 "picture": picture if index in atlas.pictures else None,
@@ -200,7 +201,7 @@ def _write_tables(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[P
 
 GROUPS = ("column", "value", "prototype", "n", "mean", "low", "high")
 TESTS = ("column", "prototype", "test", "statistic", "p", "p_corrected")
-EXEMPLARS = ("prototype", "kind", "slide", "patient", "x", "y", "distance", "picture")
+EXEMPLARS = ("prototype", "kind", "slide", "patient", "row", "x", "y", "distance", "picture")
 
 
 def _contact_rows(atlas: Atlas, content: dict[str, Any]) -> list[list[Any]]:

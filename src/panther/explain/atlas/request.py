@@ -11,7 +11,7 @@ from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob
 from panther.explain.jobs import Images, find_images
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import TCGA, USUAL, Columns, Selection, select_slides
+from panther.storage.clinical import TCGA, USUAL, Columns, select_slides
 from panther.storage.tables import is_missing, plain_labels
 
 if TYPE_CHECKING:
@@ -48,20 +48,19 @@ def find_cohort(
         )
     chosen = select_slides(features, table, split, columns=columns)
     samples = [ref.sample for ref in chosen.refs]
-    patients, notes = _patients(chosen, samples)
+    patients, notes = patients_of(chosen.patients(), samples)
     images = _images(slides, samples)
     jobs = tuple(AtlasJob(ref, patients[ref.sample], images.get(ref.sample)) for ref in chosen.refs)
     if chosen.table is None:
         return AtlasCohort(jobs, (), (*chosen.notes, *notes), chosen.problems)
     rows = chosen.table.with_ids().loc[samples]
     source = chosen.table.source
-    factors = tuple(_factor(rows, name, source, patients, categories=name == site) for name in compared)
+    factors = tuple(factor_of(rows, name, source, patients, categories=name == site) for name in compared)
     return AtlasCohort(jobs, factors, (*chosen.notes, *notes), chosen.problems)
 
 
-def _patients(chosen: Selection, samples: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Patient of each slide: of the table, else of TCGA's barcode, else the slide itself."""
-    known = chosen.patients()
+def patients_of(known: Mapping[str, str] | None, samples: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Patient of each slide: of the table (``known``), else of TCGA's barcode, else the slide itself."""
     if known is not None:
         return {slide: known[slide] for slide in samples}, []
     if all(re.match(TCGA, slide) for slide in samples):
@@ -84,7 +83,8 @@ def _images(slides: Images, samples: Sequence[str]) -> Mapping[str, Path]:
     return images
 
 
-def _factor(used: "pd.DataFrame", name: str, source: str, patients: Mapping[str, str], *, categories: bool) -> Factor:
+def factor_of(used: "pd.DataFrame", name: str, source: str, patients: Mapping[str, str], *, categories: bool) -> Factor:
+    """Column of the clinical table as one value per patient."""
     if name not in used.columns:
         raise InputError(f"{source}: there is no column {name!r}; the columns are {listed(list(used.columns))}.")
     written = plain_labels(used[name])

@@ -1,6 +1,7 @@
 """What the atlas keeps of one slide: a few numbers and candidates per prototype, whatever the number of patches."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.explain.assign import assign
-from panther.explain.atlas.exemplars import KINDS, Exemplar, Place, candidates, random_ranks
+from panther.explain.atlas.exemplars import KINDS, Exemplar, Kind, Place, candidates, random_ranks
 from panther.explain.atlas.neighbours import Contacts, contacts
 from panther.explain.geometry import Grid, grid
 from panther.explain.scene import MapSettings
@@ -25,8 +26,9 @@ class AtlasSettings:
     """How an atlas is made."""
 
     maps: MapSettings = field(default_factory=MapSettings)  # assignment, names and the images' resolutions: as in maps
-    exemplars: int = 8  # nearest patches per prototype, and as many random ones
+    exemplars: int = 8  # patches per prototype, of every kind
     seed: int = 0
+    kinds: tuple[Kind, ...] = KINDS
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class SlideFacts:
     patient: str
     weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
     members: np.ndarray  # (C,), patches whose largest share it is
-    exemplars: tuple[Exemplar, ...]  # candidates of both kinds
+    exemplars: tuple[Exemplar, ...]  # candidates of all kinds
     contacts: Contacts | None = None  # None: no coordinates, or no grid
     reason: str = ""  # why there are none
 
@@ -82,16 +84,21 @@ def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSetting
     )
 
 
-def own_distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> np.ndarray:
-    """Euclidean distance (N,) of every patch of a prepared bag to the prototype it belongs to.
+def _distances(bag: Bag, prototypes: Prototypes) -> torch.Tensor:
+    """Euclidean distance (N, C) of every patch of a prepared bag to every prototype.
 
     Posteriors cannot order members: in a thousand dimensions nearly all of them are 1.
     """
     x = bag.features
     centroids = prototypes.centroids.to(compute_dtype(x.dtype))
-    squared = squared_distances(x, centroids, centroids.mean(0))  # (N, C)
-    own = squared.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
-    return own.double().sqrt().numpy()
+    return squared_distances(x, centroids, centroids.mean(0)).double().sqrt()
+
+
+def _margins(distances: torch.Tensor, labels: np.ndarray) -> np.ndarray:
+    """How much farther (N,) than its own prototype the next one is; infinite where there is no other."""
+    own = torch.from_numpy(labels)[:, None]
+    others = distances.scatter(1, own, torch.inf).min(1).values
+    return (others - distances.gather(1, own)[:, 0]).abs().numpy()
 
 
 def _exemplars(
@@ -102,18 +109,26 @@ def _exemplars(
     settings: AtlasSettings,
     placed: Grid | None,
 ) -> list[Exemplar]:
-    distance = own_distances(bag, prototypes, labels)
-    ranks: dict[str, np.ndarray] = {"nearest": distance, "random": random_ranks(job.sample, len(bag), settings.seed)}
+    distances = _distances(bag, prototypes)
+    distance = distances.gather(1, torch.from_numpy(labels)[:, None])[:, 0].numpy()
+    ranks: dict[str, Callable[[], np.ndarray]] = {
+        "nearest": lambda: distance,
+        "random": lambda: random_ranks(job.sample, len(bag), settings.seed),
+        "borderline": lambda: _margins(distances, labels),
+        "farthest": lambda: -distance,
+    }
     corners = None if bag.places is None else np.asarray(bag.places(), float).reshape(-1, 2)
     side = _side(bag, placed)
     unit, mpp = bag.spec.coords_unit, bag.spec.mpp_level0
     found = []
-    for kind in KINDS:
-        for c, row in candidates(labels, ranks[kind], len(prototypes), settings.exemplars):
+    for kind in settings.kinds:
+        order = ranks[kind]()
+        for c, row in candidates(labels, order, len(prototypes), settings.exemplars):
             x, y = (float("nan"),) * 2 if corners is None else corners[row].tolist()
             place = Place(x, y, side, unit, mpp) if math.isfinite(x) and math.isfinite(y) else None
-            rank = float(ranks[kind][row])
-            found.append(Exemplar(c, kind, job.sample, job.patient, row, float(distance[row]), rank, place))
+            rank = float(order[row])
+            if math.isfinite(rank):
+                found.append(Exemplar(c, kind, job.sample, job.patient, row, float(distance[row]), rank, place))
     return found
 
 

@@ -7,6 +7,7 @@ from flask import Blueprint
 from panther.viewer.pages.cohort import cohort_routes
 from panther.viewer.pages.contents import contents_routes
 from panther.viewer.pages.exports import export_routes
+from panther.viewer.pages.names import name_routes
 from panther.viewer.pages.patch import patch_routes
 from panther.viewer.pages.prototypes import prototype_routes
 from panther.viewer.pages.slide import slide_routes
@@ -17,6 +18,7 @@ PAGES: tuple[Callable[[Workbench], Blueprint], ...] = (
     contents_routes,
     slide_routes,
     patch_routes,
+    name_routes,
     prototype_routes,
     cohort_routes,
     study_routes,

@@ -1,82 +1,244 @@
-"""The prototype page: what prototypes are called, what they look like, who has them."""
+"""The prototype page: what prototypes look like, who has them, what they lie beside and what they predict."""
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from flask import Blueprint, jsonify, request
+import numpy as np
+from flask import Blueprint, request
 
+from panther.charts.prototypes import Group, Tests, correlations, group_shares
+from panther.charts.to_plotly import convert
+from panther.cohort.endpoints import ENDPOINTS
+from panther.cohort.load import load_cohort
 from panther.errors import InputError
-from panther.explain.names import Naming
-from panther.viewer.names import NEW, ConflictError, NamesNow, look
-from panther.viewer.workbench import Workbench
+from panther.explain import kaplan_meier
+from panther.explain.atlas import shares
+from panther.explain.atlas.request import factor_of
+from panther.storage.files import read_json
+from panther.viewer.gallery import Findings, Gallery
+from panther.viewer.workbench import Kept, UnknownError, Workbench
+
+SETS = 4  # whose findings are kept
+MOST_LEVELS = 12  # of a column that is offered first
 
 
 def prototype_routes(bench: Workbench) -> Blueprint:
-    """Routes of names and prototypes."""
+    """Routes of the page."""
     routes = Blueprint("prototypes", __name__)
+    galleries: Kept[Gallery] = Kept(SETS)
 
-    @routes.get("/api/names")
-    def names() -> dict[str, Any]:
-        return names_state(bench, request.args.get("set"))
+    def gallery() -> Gallery:
+        chosen = request.args.get("set")
+        count = len(bench.prototypes(chosen))
+        assert count
+        found = galleries.get(chosen or next(iter(bench.contents.prototypes)), lambda: Gallery(bench, chosen))
+        found.start()
+        return found
 
-    @routes.post("/api/names")
-    def change() -> Any:
-        body = _body()
-        fields = {name: value for name, value in body.items() if name not in ("version", "prototype", "set")}
-        _refuse_other_sets(bench, body.get("set"))
-        prototype = body.get("prototype")
-        if not isinstance(prototype, int) or isinstance(prototype, bool):
-            raise InputError("Say which prototype, by its number.")
-        return _answer(bench, lambda: bench.names().change(str(body.get("version")), prototype, fields))
+    @routes.get("/api/prototypes")
+    def overview() -> dict[str, Any]:
+        found = gallery().findings()
+        rows = [_overview(found, c) for c in range(len(bench.prototypes(request.args.get("set"))))]
+        return {**_progress(found), "prototypes": rows, "columns": _columns(bench), "notes": list(found.notes)}
 
-    @routes.post("/api/names/undo")
-    def undo() -> Any:
-        version = str(_body().get("version"))
-        return _answer(bench, lambda: bench.names().undo(version))
+    @routes.get("/api/prototypes/<int:prototype>")
+    def one(prototype: int) -> dict[str, Any]:
+        chosen = request.args.get("set")
+        if prototype >= len(bench.prototypes(chosen)):
+            raise UnknownError(f"There is no prototype C{prototype} in this set.")
+        found = gallery().findings()
+        titles = [title for title, _ in bench.look(chosen)]
+        return {
+            **_progress(found),
+            **_overview(found, prototype),
+            "exemplars": _exemplars(found, prototype),
+            "here": _here(bench, request.args.get("slide"), chosen, prototype),
+            "groups": _said(lambda: _groups(bench, found, prototype, titles, request.args.get("column"))),
+            "survival": _said(lambda: _survival(bench, found, prototype)),
+            "beside": _beside(found, prototype),
+            "predicts": _predicts(bench, chosen, prototype),
+        }
+
+    @routes.post("/api/prototypes/look")
+    def look() -> dict[str, Any]:
+        found = gallery()
+        found.start(although=True)
+        return _progress(found.findings())
 
     return routes
 
 
-def names_state(bench: Workbench, chosen: str | None = None) -> dict[str, Any]:
-    """What the prototypes of a set are called and look like, and whether that can be changed."""
-    count = len(bench.prototypes(chosen))
-    own = bench.has_names(chosen)
-    now = bench.names().now() if own else NamesNow(NEW, {})
-    first = next(iter(bench.contents.prototypes))
-    apart = f"The names file belongs to the prototypes {first!r}; these are known by their numbers."
-    shown = look(now, count)
-    rows = []
-    for prototype, (title, colour) in enumerate(shown):
-        one = now.namings.get(prototype, Naming())
-        about = {"prototype": prototype, "name": one.name, "note": one.note, "colour": colour, "group": one.group}
-        rows.append({**about, "title": title, "own_colour": one.colour})
-    undo = bench.names().next_undo if own else ""
+def _progress(found: Findings) -> dict[str, Any]:
+    about = {"done": found.done, "total": found.total, "running": found.running, "whole": found.whole}
+    return {**about, "failures": dict(list(found.failures.items())[:20]), "failed": len(found.failures)}
+
+
+def _overview(found: Findings, prototype: int) -> dict[str, Any]:
+    """Share of one prototype and its most typical patch."""
+    row = found.content["prototypes"][prototype] if found.content else {}
+    wanted = ("share", "low", "high", "patches", "slides")
+    first = next(iter(_of_kind(found, prototype, "nearest")), None)
+    return {"prototype": prototype, **{name: row.get(name) for name in wanted}, "exemplar": first}
+
+
+def _exemplars(found: Findings, prototype: int) -> dict[str, list[dict[str, Any]]]:
+    kinds = ("nearest", "borderline", "farthest", "random")
+    return {kind: rows for kind in kinds if (rows := list(_of_kind(found, prototype, kind)))}
+
+
+def _of_kind(found: Findings, prototype: int, kind: str) -> Iterable[dict[str, Any]]:
+    for row in found.content.get("exemplars", ()):
+        if row["prototype"] == prototype and row["kind"] == kind:
+            yield {"slide": row["slide"], "patch": row["row"], "patient": row["patient"], "distance": row["distance"]}
+
+
+def _here(bench: Workbench, slide: str | None, chosen: str | None, prototype: int) -> dict[str, Any] | None:
+    """How much of it the slide at hand has."""
+    if slide is None:
+        return None
+    found = bench.patches(slide, chosen)
+    if found.assignment is None or found.weights is None:
+        return {"slide": slide, "notes": list(found.notes)}
+    members = int((found.assignment.argmax(1) == prototype).sum())
+    about = {"share": float(found.weights[prototype]), "members": members, "patches": len(found.assignment)}
+    return {"slide": slide, **about, "placed": found.grid is not None, "notes": list(found.notes)}
+
+
+def _said(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A figure, or the sentence why there is none."""
+    try:
+        return make()
+    except InputError as error:
+        return {"figure": None, "why": str(error)}
+
+
+def _columns(bench: Workbench) -> list[str]:
+    """Columns of the table to compare by; those of a few different values first."""
+    table = bench.contents.table
+    if table is None:
+        return []
+    names = [str(name) for name in table.rows.columns]
+    different = {str(name): int(table.rows[name].nunique()) for name in table.rows.columns}
+    offered = [name for name in names if different[name] > 1]
+    return sorted(offered, key=lambda name: not 1 < different[name] <= MOST_LEVELS)
+
+
+def _groups(bench: Workbench, found: Findings, prototype: int, titles: list[str], column: str | None) -> dict[str, Any]:
+    """Share by group, with intervals and a test over patients."""
+    table = bench.contents.table
+    if table is None:
+        raise InputError("There is no clinical table; give one with --table to compare groups of patients.")
+    offered = _columns(bench)
+    column = column or next(iter(offered), None)
+    if column is None:
+        raise InputError("The clinical table has no column that tells patients apart.")
+    if column not in offered:
+        raise InputError(f"The clinical table has no column {column!r} with different values.")
+    if found.proportions is None:
+        raise InputError("No slide has been looked at yet.")
+    pi = found.proportions
+    patients, means = _by_patient(found)
+    known = [slide for slide in pi.samples if slide in table.rows.index]
+    if not known:
+        raise InputError(f"{table.source}: none of the slides with features is in the table.")
+    whose = dict(zip(pi.samples, found.patients, strict=True))
+    factor = factor_of(table.rows.loc[known], column, table.source, whose, categories=False)
+    tests, notes = shares.share_tests(factor, patients, means)
+    test = next((one for one in tests if one.prototype == prototype), None)
+    own = [one for one in shares.group_shares(factor, patients, means) if one.prototype == prototype]
+    named = None if test is None else Tests(test.test, [test.p_corrected])
+    title = [titles[prototype]]
+    if own:
+        groups = [Group(one.value, one.n, [one.mean], [one.low], [one.high]) for one in own]
+        chart = group_shares(title, groups, named, column)
+    elif test is not None:
+        chart = correlations(title, [test.statistic], named, column)
+    else:
+        raise InputError(" ".join(notes) or f"{column}: there is nothing to compare.")
     return {
-        "version": now.version,
-        "file": bench.contents.names.name,
-        "problem": now.problem if own else apart,
-        "prototypes": rows,
-        "can_undo": bool(undo),
-        "undo": undo,
+        "column": column,
+        "figure": convert(chart),
+        "groups": [_plain(asdict(one)) for one in own],
+        "test": None if test is None else _plain(asdict(test)),
+        "notes": notes,
     }
 
 
-def _answer(bench: Workbench, act: Any) -> Any:
-    try:
-        act()
-    except ConflictError as error:
-        return jsonify(error=str(error), **names_state(bench)), 409
-    return names_state(bench)
+def _by_patient(found: Findings) -> tuple[list[str], np.ndarray]:
+    assert found.proportions is not None
+    patches = found.proportions.patches
+    weights = np.ones(len(found.patients)) if patches is None else patches
+    return shares.patient_means(found.proportions.pi, list(found.patients), weights)
 
 
-def _refuse_other_sets(bench: Workbench, chosen: Any) -> None:
-    bench.prototypes(chosen if isinstance(chosen, str) else None)
-    if not bench.has_names(chosen):
-        first = next(iter(bench.contents.prototypes))
-        raise InputError(f"Only the prototypes {first!r} have a names file here; open that set to name them.")
+def _survival(bench: Workbench, found: Findings, prototype: int) -> dict[str, Any]:
+    """Kaplan-Meier curves of patients with little, some and much of it."""
+    table = bench.contents.table
+    if table is None:
+        raise InputError("There is no clinical table; give one with --table to see survival.")
+    if found.proportions is None:
+        raise InputError("No slide has been looked at yet.")
+    for endpoint in ENDPOINTS:
+        try:
+            cohort = load_cohort(table.with_ids().reset_index(drop=True), survival=endpoint)
+        except InputError:
+            continue
+        rows, notes = kaplan_meier.compare(kaplan_meier.by_patient(found.proportions, cohort))
+        one = next((row for row in rows if row.prototype == prototype), None)
+        if one is None:
+            own = [note for note in notes if note.startswith(f"C{prototype}:")]
+            raise InputError(" ".join(own) or "There is nothing to compare.")
+        row = kaplan_meier.described(one, {})
+        chart = kaplan_meier.curve_chart(row, "time, in the table's unit", "")
+        test = {"p": one.p, "p_corrected": one.p_corrected}
+        return {"endpoint": endpoint, "figure": convert(chart), "test": _plain(test), "notes": []}
+    raise InputError("The clinical table has no survival of a usual name, such as os_survival_days and os_censorship.")
 
 
-def _body() -> dict[str, Any]:
-    found = request.get_json(silent=True)
-    if not isinstance(found, dict):
-        raise InputError("A change is a JSON object.")
+def _beside(found: Findings, prototype: int) -> list[dict[str, Any]]:
+    """Other prototypes: how much oftener they touch this one than by chance, and how they go together over slides."""
+    if not found.content:
+        return []
+    touching, together = (found.content[name][prototype] for name in ("neighbours", "cooccurrence"))
+    return [
+        {"prototype": c, "log2": touching[c], "together": together[c] if c != prototype else None}
+        for c in range(len(touching))
+    ]
+
+
+def _predicts(bench: Workbench, chosen: str | None, prototype: int) -> dict[str, Any]:
+    """What attributions of the same prototypes say of this one."""
+    own_hash = bench.prototypes(chosen).content_hash()
+    rows = []
+    for folder in bench.contents.artefacts.get("attribution", ()):
+        try:
+            content = read_json(folder / "attribution.json")
+            if content["prototypes_hash"] == own_hash:
+                rows += [{"from": folder.name, **row} for row in _contributions(content, prototype)]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # damaged: the others are shown
+    if rows:
+        return {"rows": rows, "why": ""}
+    with_model = "explain a model of these prototypes with `panther attribute`"
+    return {"rows": [], "why": f"No attribution of these prototypes was found; {with_model} to see what they predict."}
+
+
+def _contributions(content: Mapping[str, Any], prototype: int) -> list[dict[str, Any]]:
+    """Mean contribution to each output, and where its size stands among all prototypes."""
+    found = []
+    for output in content["outputs"]:
+        rows = [row for row in content["cohort"] if row["output"] == output]
+        total: dict[int, float] = {}
+        for row in rows:
+            total[row["prototype"]] = total.get(row["prototype"], 0.0) + float(row["mean_absolute"])
+        mean = sum(float(row["mean"]) for row in rows if row["prototype"] == prototype)
+        place = 1 + sum(size > total[prototype] for size in total.values())
+        about = {"mean": mean, "size": total[prototype], "rank": place, "of": len(total)}
+        found.append({"output": str(output), **_plain(about)})
     return found
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN."""
+    return {name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in row.items()}

@@ -1,0 +1,154 @@
+"""What prototypes look like over the whole cohort: from an atlas that is there, or found in the background while people look.
+
+Slides are described one after the other in the worker processes (`explain.atlas.describe_slide`); what is known so far is shown at
+any time, and kept in memory only.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.execution import stream
+from panther.explain.atlas.atlas import Pool, summed_up
+from panther.explain.atlas.exemplars import Kind
+from panther.explain.atlas.files import to_dict
+from panther.explain.atlas.request import patients_of
+from panther.explain.atlas.worker import AtlasJob, AtlasSettings, describe_slide
+from panther.explain.proportions import Proportions, as_proportions
+from panther.storage.files import read_json
+from panther.viewer.workbench import Workbench
+
+KINDS: tuple[Kind, ...] = ("nearest", "borderline", "farthest")
+EXEMPLARS = 12  # of each kind
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of a set's prototypes at one moment."""
+
+    content: Mapping[str, Any]  # as in atlas.json; empty where nothing is known yet
+    proportions: Proportions | None = None  # of slides
+    patients: Sequence[str] = ()  # of those slides
+    done: int = 0  # slides
+    total: int = 0
+    running: bool = False
+    whole: bool = False  # nothing more will come
+    notes: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+class Gallery:
+    """Prototypes of one set, as the cohort shows them. Threads may share it."""
+
+    def __init__(self, bench: Workbench, chosen: str | None) -> None:
+        self._bench, self._prototypes = bench, bench.prototypes(chosen)
+        self._settings = AtlasSettings(bench.settings, EXEMPLARS, kinds=KINDS)
+        self._jobs = _jobs(bench)
+        self._pool = Pool(len(self._prototypes), self._settings)
+        self._failures: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._problem = ""
+        self._known: Findings | None = None  # for as many slides as are done
+        self._atlas = _from_atlas(bench, self._prototypes.content_hash(), len(self._prototypes))
+
+    def start(self, *, although: bool = False) -> None:
+        """Begin to look at the slides, once; where there is an atlas, only ``although`` it is there."""
+        with self._lock:
+            if self._thread is None and (although or self._atlas is None):
+                self._thread = threading.Thread(target=self._look, name="gallery", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Until all slides were looked at."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def findings(self) -> Findings:
+        """What is known now."""
+        with self._lock:
+            running = self._thread is not None and self._thread.is_alive()
+            done, total = len(self._pool.slides) + len(self._failures), len(self._jobs)
+            if self._atlas is not None and (self._thread is None or running):  # better than a part of the slides
+                return replace(self._atlas, done=done, total=total, running=running)
+            if self._known is None or self._known.done != done:
+                self._known = self._summed_up(done, total)
+            notes = (*self._known.notes, *([self._problem] if self._problem else []))
+            return replace(self._known, running=running, whole=not running, notes=notes)
+
+    def _summed_up(self, done: int, total: int) -> Findings:
+        if not self._pool.slides:
+            return Findings({}, done=done, total=total, failures=dict(self._failures))
+        found = summed_up(self._pool, self._prototypes, self._settings, (), dict(self._failures))
+        pi = Proportions(list(found.slides), found.weights, found.members.sum(1).astype(float))
+        return Findings(to_dict(found), pi, found.patients, done, total, notes=found.notes, failures=found.failures)
+
+    def _look(self) -> None:
+        describe = partial(describe_slide, prototypes=self._prototypes, settings=self._settings)
+        failures: dict[str, str] = {}
+        try:
+            # few ahead: whoever opens a slide meanwhile need not wait for the whole cohort
+            for _, facts in stream(describe, self._jobs, "", self._bench.work, failures, ahead=1):
+                with self._lock:
+                    self._pool.add(facts)
+                    self._failures = dict(failures)
+            self._failures = failures
+        except Exception as error:
+            self._problem = f"Not all slides could be looked at: {error}"
+            if not isinstance(error, InputError):
+                logger.exception("Looking at the prototypes ended early.")
+
+
+def _jobs(bench: Workbench) -> list[AtlasJob]:
+    with_features = [one for one in bench.contents.slides.values() if one.features is not None]
+    patients = patients_in(bench, [one.name for one in with_features])
+    return [AtlasJob(one.features, patients[one.name], one.image) for one in with_features if one.features is not None]
+
+
+def patients_in(bench: Workbench, slides: Sequence[str]) -> dict[str, str]:
+    """Patient of each slide; of one that the table does not name, the slide itself."""
+    table = bench.contents.table
+    if table is None or not table.who.patients_known:
+        return patients_of(None, slides)[0]
+    known = {name: one.patient for name, one in bench.contents.slides.items() if one.patient is not None}
+    return {slide: known.get(slide, slide) for slide in slides}
+
+
+def _from_atlas(bench: Workbench, prototypes_hash: str, count: int) -> Findings | None:
+    """What an atlas of the same prototypes holds, where there is one."""
+    for folder in bench.contents.artefacts.get("atlas", ()):
+        try:
+            content, pi = read_json(folder / "atlas.json"), as_proportions(folder / "pi.csv")
+            if content["prototypes_hash"] != prototypes_hash or content["method"] != bench.settings.method:
+                continue
+            own = {**content, "exemplars": list(_exemplars(bench, content["exemplars"]))}
+            if pi.pi.shape[1] != count or len(content["prototypes"]) != count or not own["exemplars"]:
+                continue
+            if any(np.shape(content[name]) != (count, count) for name in ("neighbours", "cooccurrence")):
+                continue
+        except (InputError, OSError, ValueError, KeyError, TypeError):
+            continue  # of an earlier version, or damaged: the features are looked at instead
+        patients = patients_in(bench, pi.samples)
+        note = f"From the atlas in {_below(folder)}; it has no borderline and atypical patches."
+        return Findings(own, pi, [patients[slide] for slide in pi.samples], notes=(note,), whole=True)
+    return None
+
+
+def _exemplars(bench: Workbench, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Patches of slides that are here."""
+    for row in rows:
+        if row["slide"] in bench.contents.slides:
+            yield {**row, "row": int(row["row"]), "prototype": int(row["prototype"]), "kind": str(row["kind"])}
+
+
+def _below(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"

@@ -1,0 +1,208 @@
+"""Names edited in the page: saved at once, never over a change made elsewhere, and taken back on request."""
+
+import errno
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from panther.errors import InputError
+from panther.explain.names import Naming, as_namings
+from panther.viewer import names as viewer_names
+from panther.viewer.contents import find_contents
+from panther.viewer.names import NEW, ConflictError, NamesBook
+from panther.viewer.workbench import Workbench
+
+ORIGIN = {"Origin": "http://localhost"}
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> NamesBook:
+    (tmp_path / "names.yaml").write_text("# ours\nC0: stroma\nC1: tumour nest\n")
+    return NamesBook(tmp_path / "names.yaml", 4)
+
+
+def test_a_change_is_in_the_file_at_once_and_can_be_taken_back(book):
+    text = book.path.read_text()
+    book.change(book.now().version, 1, {"name": "nest", "note": "solid"})
+    assert as_namings(book.path, 4)[1] == Naming("nest", "solid")
+    book.change(book.now().version, 1, {"colour": "#abc"})
+    assert book.next_undo == "colour of C1"
+    book.undo(book.now().version)
+    assert as_namings(book.path, 4)[1] == Naming("nest", "solid")
+    book.undo(book.now().version)
+    assert book.path.read_text() == text
+    with pytest.raises(InputError, match="nothing to undo"):
+        book.undo(book.now().version)
+
+
+def test_a_file_that_was_not_there_goes_again(tmp_path):
+    book = NamesBook(tmp_path / "new" / "names.yaml", 2)
+    assert book.now().version == NEW
+    book.change(NEW, 0, {"name": "fat"})
+    assert as_namings(book.path, 2) == {0: Naming("fat")}
+    book.undo(book.now().version)
+    assert not book.path.exists()
+
+
+def test_other_prototypes_and_fields_that_others_changed_are_kept(book):
+    seen = book.now().version
+    book.path.write_text("# theirs\nC0: {name: stroma, note: loose}\nC1: tumour nest\nC2: fat\n")
+    book.change(seen, 0, {"name": "capsule"})
+    book.change(seen, 3, {"group": "glass"})
+    assert as_namings(book.path, 4) == {
+        0: Naming("capsule", "loose"),
+        1: Naming("tumour nest"),
+        2: Naming("fat"),
+        3: Naming(group="glass"),
+    }
+    assert book.path.read_text().startswith("# theirs\n")
+
+
+def test_the_same_field_changed_elsewhere_is_a_conflict_and_nothing_is_written(book):
+    seen = book.now().version
+    book.path.write_text("C0: fibrous\n")
+    with pytest.raises(ConflictError, match="'fibrous'; yours, 'capsule'"):
+        book.change(seen, 0, {"name": "capsule"})
+    with pytest.raises(ConflictError, match="since this page was opened"):
+        book.change("never seen", 0, {"name": "capsule"})
+    assert book.path.read_text() == "C0: fibrous\n"
+    book.change(seen, 0, {"name": "fibrous"})  # both mean the same
+    assert book.next_undo == ""
+
+
+def test_undo_leaves_what_others_changed(book):
+    book.change(book.now().version, 0, {"name": "capsule"})
+    seen = book.now().version
+    book.path.write_text(book.path.read_text() + "C3: fat\n")
+    with pytest.raises(ConflictError, match="in the meantime"):
+        book.undo(seen)
+    book.undo(book.now().version)
+    assert as_namings(book.path, 4) == {0: Naming("stroma"), 1: Naming("tumour nest"), 3: Naming("fat")}
+    book.change(book.now().version, 0, {"name": "capsule"})
+    book.path.write_text("C0: fibrous\n")
+    with pytest.raises(ConflictError, match="that change stays"):
+        book.undo(book.now().version)
+    assert book.path.read_text() == "C0: fibrous\n"
+
+
+def test_two_people_at_once_lose_nothing(book):
+    """Two viewers over one file, each with its own session, change different prototypes at the same time."""
+    books = [NamesBook(book.path, 100), NamesBook(book.path, 100)]
+
+    def work(number: int) -> None:
+        for step in range(6):
+            own = books[number]
+            own.change(own.now().version, 10 * number + step, {"name": f"n{number}-{step}"})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    found = as_namings(book.path, 100)
+    assert {found[10 * n + s].name for n in (0, 1) for s in range(6)} == {f"n{n}-{s}" for n in (0, 1) for s in range(6)}
+    assert [file.name for file in book.path.parent.iterdir()] == ["names.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "nothing else can be changed"),
+        ({"path": "x"}, "nothing else can be changed"),
+        ({"name": 3}, "no text"),
+        ({"name": "a" * 201}, "at most 200"),
+        ({"colour": "red"}, "no colour"),
+    ],
+)
+def test_changes_that_make_no_sense_are_refused(book, changes, told):
+    with pytest.raises(InputError, match=told):
+        book.change(book.now().version, 0, changes)
+    with pytest.raises(InputError, match="no prototype C4"):
+        book.change(book.now().version, 4, {"name": "a"})
+
+
+def test_a_file_that_cannot_be_read_is_shown_as_such_and_never_written(book):
+    book.path.write_text("C9: far\n")
+    assert "no prototype 'C9'" in book.now().problem
+    with pytest.raises(InputError, match=r"no prototype 'C9'.*Nothing was saved"):
+        book.change(book.now().version, 0, {"name": "a"})
+    assert book.path.read_text() == "C9: far\n"
+
+
+def test_read_only_linked_or_full_is_one_sentence_and_nothing_is_lost(book, monkeypatch, tmp_path):
+    text, version = book.path.read_text(), book.now().version
+    book.path.chmod(0o444)
+    with pytest.raises(InputError, match="read-only"):
+        book.change(version, 0, {"name": "a"})
+    book.path.chmod(0o644)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", lambda *_, **__: full())
+        with pytest.raises(InputError, match="No space left"):
+            book.change(version, 0, {"name": "a"})
+    monkeypatch.setattr(viewer_names, "write_text", full)
+    with pytest.raises(InputError, match="No space left"):
+        book.change(version, 0, {"name": "a"})
+    assert (book.path.read_text(), book.next_undo) == (text, "")
+    assert [file.name for file in tmp_path.iterdir()] == ["names.yaml"]
+    linked = NamesBook(tmp_path / "link.yaml", 4)
+    linked.path.symlink_to(book.path)
+    with pytest.raises(InputError, match="is a link"):
+        linked.change(linked.now().version, 0, {"name": "a"})
+
+
+def test_the_history_is_bounded(book, monkeypatch):
+    for number in range(viewer_names.STEPS + 3):
+        book._steps.append(viewer_names.Step(0, {}, {}, "", str(number)))
+    assert len(book._steps) == viewer_names.STEPS
+
+
+def test_names_through_the_routes(client: FlaskClient, cohort_folder: Path):
+    found = client.get("/api/names").get_json()
+    assert [one["title"] for one in found["prototypes"]] == ["C0 stroma", "C1 tumour nest", "C2"]
+    assert found["can_undo"] is False
+    hostile = "<script>alert(1)</script>\n\x00: # '"
+    body = {"version": found["version"], "prototype": 2, "name": hostile, "colour": "#010203", "group": "x"}
+    answer = client.post("/api/names", json=body, headers=ORIGIN)
+    assert answer.status_code == 200
+    row = answer.get_json()["prototypes"][2]
+    assert (row["name"], row["colour"], row["group"]) == ("<script>alert(1)</script> : # '", "#010203", "x")
+    assert as_namings(cohort_folder / "names.yaml", 3)[2] == Naming(row["name"], "", "#010203", "x")
+    stale = client.post("/api/names", json={**body, "name": "other"}, headers=ORIGIN)
+    assert stale.status_code == 409
+    assert "yours, 'other'" in stale.get_json()["error"]
+    assert stale.get_json()["prototypes"][2]["name"] == row["name"]
+    undone = client.post("/api/names/undo", json={"version": answer.get_json()["version"]}, headers=ORIGIN)
+    assert undone.get_json()["prototypes"][2]["title"] == "C2"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {},
+        {"prototype": "C1"},
+        {"prototype": True, "name": "a"},
+        {"prototype": 0, "set": "else", "name": "a"},
+    ],
+)
+def test_a_change_that_is_none_is_refused(client: FlaskClient, body: object, cohort_folder: Path):
+    before = (cohort_folder / "names.yaml").read_bytes()
+    answer = client.post("/api/names", data=json.dumps(body), content_type="application/json", headers=ORIGIN)
+    assert answer.status_code in (404, 409, 422)
+    assert answer.get_json()["error"].endswith(".")
+    assert (cohort_folder / "names.yaml").read_bytes() == before
+
+
+def test_other_sets_are_known_by_their_numbers(cohort_folder: Path):
+    (cohort_folder / "second").mkdir()
+    (cohort_folder / "second" / "more.safetensors").write_bytes((cohort_folder / "prototypes.safetensors").read_bytes())
+    bench = Workbench(find_contents(cohort_folder))
+    assert bench.look("prototypes")[1][0] == "C1 tumour nest"
+    assert [title for title, _ in bench.look("more")] == ["C0", "C1", "C2"]

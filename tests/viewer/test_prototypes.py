@@ -1,0 +1,177 @@
+"""The prototype page: exemplars, groups, survival, neighbours; what is missing is said."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from flask.testing import FlaskClient
+from typer.testing import CliRunner
+
+import panther
+from panther.cli import app
+from panther.viewer.contents import find_contents
+from panther.viewer.gallery import Gallery
+from panther.viewer.security import Guard
+from panther.viewer.server import make_app
+from panther.viewer.workbench import Workbench
+
+
+def asked(client: FlaskClient, address: str) -> Any:
+    """Answer once all slides were looked at."""
+    while True:
+        found = client.get(address)
+        assert found.status_code == 200, found.get_json()
+        if not found.get_json()["running"]:
+            return found.get_json()
+        time.sleep(0.05)
+
+
+def client_of(bench: Workbench) -> FlaskClient:
+    guard = Guard()
+    found = make_app(bench, guard).test_client()
+    found.get(f"/?token={guard.token}")
+    return found
+
+
+def test_every_prototype_has_its_share_and_its_most_typical_patch(client: FlaskClient, bench: Workbench):
+    found = asked(client, "/api/prototypes")
+    assert (found["done"], found["total"], found["whole"], found["failed"]) == (6, 6, True, 0)
+    assert sum(one["share"] for one in found["prototypes"]) == pytest.approx(1)
+    for one in found["prototypes"]:
+        patch = one["exemplar"]
+        labels = bench.patches(patch["slide"]).assignment.argmax(1)
+        assert labels[patch["patch"]] == one["prototype"]
+    assert found["columns"][0] in ("subtype", "os_censorship", "case_id")
+
+
+def test_exemplars_are_typical_borderline_and_atypical_patches_of_many_slides(client: FlaskClient, bench: Workbench):
+    found = asked(client, "/api/prototypes/1?slide=S0&column=subtype")["exemplars"]
+    assert set(found) == {"nearest", "borderline", "farthest"}
+    assert len({one["slide"] for one in found["nearest"]}) == 6
+    nearest, farthest = ([one["distance"] for one in found[kind]] for kind in ("nearest", "farthest"))
+    assert max(nearest[:6]) <= min(farthest[:6])
+    # the margin to the next prototype, computed here on its own
+    rows = {}
+    for name in ("S0", "S3"):
+        with h5py.File(bench.contents.slides[name].features.files[0]) as file:
+            x = file["features"][()].astype(float)
+        c = bench.prototypes().centroids.double().numpy()
+        d = np.sqrt(((x[:, None] - c[None]) ** 2).sum(-1))
+        mine = d.argmin(1) == 1
+        margin = np.sort(d, 1)[:, 1] - np.sort(d, 1)[:, 0]
+        rows[name] = np.where(mine, margin, np.inf)
+    for one in found["borderline"]:
+        if one["slide"] in rows and one in found["borderline"][:6]:  # the first of each slide
+            assert rows[one["slide"]][one["patch"]] == pytest.approx(rows[one["slide"]].min(), abs=1e-4)
+
+
+def test_who_has_it_and_how_long_they_live(client: FlaskClient):
+    found = asked(client, "/api/prototypes/0?slide=S0&column=subtype")
+    assert found["groups"]["column"] == "subtype"
+    assert {one["value"]: one["n"] for one in found["groups"]["groups"]} == {"a": 2, "b": 2}  # patients, not slides
+    assert found["groups"]["figure"]["data"]
+    assert any("no test" in note for note in found["groups"]["notes"])
+    assert found["survival"]["endpoint"] == "os"
+    assert found["survival"]["figure"]["data"]
+    assert found["here"]["members"] <= found["here"]["patches"]
+    assert [one["prototype"] for one in found["beside"]] == [0, 1, 2]
+    assert found["beside"][0]["log2"] > 0  # tissue lies beside its own
+    assert "panther attribute" in found["predicts"]["why"]
+    numbers = asked(client, "/api/prototypes/0?column=os_survival_days")["groups"]
+    assert numbers["figure"] is not None
+    assert "no column 'nothing'" in asked(client, "/api/prototypes/0?column=nothing")["groups"]["why"]
+    assert client.get("/api/prototypes/3").status_code == 404
+    assert client.get("/api/prototypes/0?set=../x").status_code == 404
+    assert client.get("/api/prototypes/0?slide=../x").status_code == 404
+
+
+@pytest.mark.parametrize("lost", ["cohort.csv", "slides", "slides.h5ad", "names.yaml", "coords"])
+def test_what_is_missing_is_said_and_the_rest_is_shown(cohort_folder: Path, lost: str):
+    if lost == "coords":
+        for file in (cohort_folder / "features").iterdir():
+            with h5py.File(file, "a") as opened:
+                del opened["coords"]
+    else:
+        gone = cohort_folder / lost
+        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    client = client_of(Workbench(find_contents(cohort_folder)))
+    found = asked(client, "/api/prototypes/0?slide=S4")
+    assert found["exemplars"]["nearest"]
+    if lost == "cohort.csv":
+        assert found["groups"]["figure"] is None
+        assert "--table" in found["groups"]["why"]
+        assert "--table" in found["survival"]["why"]
+    if lost == "coords":
+        assert found["here"]["placed"] is False
+        assert found["beside"][0]["log2"] is None
+
+
+def test_without_survival_or_prototypes_one_sentence_says_so(cohort_folder: Path):
+    (cohort_folder / "cohort.csv").write_text("slide_id,subtype\nS0,a\nS1,b\n")
+    client = client_of(Workbench(find_contents(cohort_folder)))
+    assert "no survival" in asked(client, "/api/prototypes/0")["survival"]["why"]
+    (cohort_folder / "prototypes.safetensors").unlink()
+    client = client_of(Workbench(find_contents(cohort_folder)))
+    for address in ("/api/prototypes", "/api/prototypes/0", "/api/names"):
+        answer = client.get(address)
+        assert answer.status_code == 404
+        assert "panther prototypes" in answer.get_json()["error"]
+
+
+def test_a_slide_that_cannot_be_read_is_counted_and_named(cohort_folder: Path):
+    bench = Workbench(find_contents(cohort_folder))
+    (cohort_folder / "features" / "S2.h5").write_bytes(b"half")
+    found = asked(client_of(bench), "/api/prototypes")
+    assert (found["done"], found["failed"], list(found["failures"])) == (6, 1, ["S2"])
+
+
+def test_an_atlas_of_the_same_prototypes_is_used_and_another_is_not(cohort_folder: Path, tmp_path: Path):
+    usual = cohort_folder / "features", cohort_folder / "prototypes.safetensors"
+    panther.make_atlas(*usual, output=cohort_folder / "atlas")
+    bench = Workbench(find_contents(cohort_folder))
+    gallery = Gallery(bench, None)
+    gallery.start()
+    found = gallery.findings()
+    assert (found.whole, found.done, found.running) == (True, 0, False)
+    assert {row["kind"] for row in found.content["exemplars"]} == {"nearest", "random"}
+    gallery.start(although=True)
+    gallery.wait()
+    again = gallery.findings()
+    assert np.allclose(again.proportions.pi, found.proportions.pi, atol=1e-6)
+    assert "borderline" in {row["kind"] for row in again.content["exemplars"]}
+    file = cohort_folder / "atlas" / "atlas.json"
+    for damaged in ("[]", "{", json.dumps({**json.loads(file.read_text()), "prototypes_hash": "another"})):
+        file.write_text(damaged)
+        assert Gallery(bench, None).findings().content == {}
+
+
+def test_what_an_attribution_says_is_shown_with_its_place(cohort_folder: Path, bench: Workbench):
+    (cohort_folder / "attribution").mkdir()
+    rows = [{"output": "a", "prototype": c, "statistic": s, "mean": -c, "mean_absolute": c} for c in range(3) for s in ("pi", "mu")]  # fmt: skip
+    content = {"prototypes_hash": bench.prototypes().content_hash(), "outputs": ["a"], "cohort": rows}
+    (cohort_folder / "attribution" / "attribution.json").write_text(json.dumps(content))
+    client = client_of(Workbench(find_contents(cohort_folder)))
+    found = asked(client, "/api/prototypes/1")["predicts"]["rows"]
+    assert found == [{"from": "attribution", "output": "a", "mean": -2.0, "size": 2.0, "rank": 2, "of": 3}]
+
+
+def test_a_name_given_in_the_page_is_on_the_map_of_the_command(
+    client: FlaskClient, cohort_folder: Path, tmp_path: Path
+):
+    version = client.get("/api/names").get_json()["version"]
+    body = {"version": version, "prototype": 1, "name": "nest <b>", "colour": "#010203"}
+    assert client.post("/api/names", json=body, headers={"Origin": "http://localhost"}).status_code == 200
+    here, out = cohort_folder, tmp_path / "out"
+    files = [here / "features" / "S0.h5", "-p", here / "prototypes.safetensors", "--slides", here / "slides" / "S0.tif"]
+    arguments = ["map", *files, "--names", here / "names.yaml", "--format", "geojson,svg", "-o", out]
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    regions = json.loads((out / "S0.geojson").read_text())["features"]
+    classes = {tuple(one["properties"]["classification"]["color"]): one["properties"]["classification"]["name"] for one in regions}  # fmt: skip
+    assert classes[1, 2, 3] == "C1 nest <b>"
+    assert "#010203" in (out / "S0.map.svg").read_text()
