@@ -57,6 +57,7 @@ class Points:
     low: Values | None = None
     high: Values | None = None
     labels: Sequence[str] | None = None  # shown when pointed at
+    keys: Sequence[str] | None = None  # what a page knows them by
     numbers: tuple[str, Values] | None = None  # title and values that colour the points instead
 
 

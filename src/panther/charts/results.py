@@ -135,6 +135,7 @@ def scatter(position: np.ndarray, units: Sequence[str], groups: Sequence[str], a
             name,
             MARKERS[k % len(MARKERS)],
             labels=[units[i] for i in rows],
+            keys=[units[i] for i in rows],
         )
         for k, (name, rows, colour) in enumerate(_groups(groups))
     ]
@@ -145,7 +146,7 @@ def scatter_by_number(
     position: np.ndarray, units: Sequence[str], values: np.ndarray, title: str, axes: tuple[str, str]
 ) -> Chart:
     """Slides or patients as points, coloured by a number."""
-    points = Points(position[:, 0], position[:, 1], labels=units, numbers=(title, values))
+    points = Points(position[:, 0], position[:, 1], labels=units, keys=units, numbers=(title, values))
     return Chart([points], Axis(axes[0]), Axis(axes[1]), size=(860, 480))
 
 

@@ -104,6 +104,8 @@ def _points(mark: Points, chart: Chart) -> list[Trace]:
     trace["hovertemplate"] = "%{text}<extra></extra>" if mark.labels else "%{y}: %{x:.3f}<extra></extra>"
     if mark.labels:
         trace["text"] = [text(label) for label in mark.labels]
+    if mark.keys:
+        trace["customdata"] = list(mark.keys)
     if mark.low is not None and mark.high is not None:
         colour = colours if isinstance(colours, str) else colours[0]
         trace["error_x"] = _errors(mark.x, mark.low, mark.high) | {"color": colour, "thickness": 2, "width": 0}

@@ -180,11 +180,11 @@ def describing_columns(run: Run, most: int = 12, limit: int = 60) -> list[str]:
     return list(unique.values())[:most]
 
 
-def numeric(values: pd.Series) -> np.ndarray | None:
+def numeric(values: pd.Series, few: int = 10) -> np.ndarray | None:
     """Values as numbers where all that are known are, and they are more than a few."""
     number = pd.to_numeric(values.where(values != ""), errors="coerce")
     known = values != ""
-    return number.to_numpy(float) if bool(number[known].notna().all()) and number.nunique() > 10 else None
+    return number.to_numpy(float) if bool(number[known].notna().all()) and number.nunique() > few else None
 
 
 def _named(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:

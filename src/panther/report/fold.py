@@ -6,7 +6,6 @@ C4 has one meaning in a report: a fold's prototypes are called and coloured as t
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from panther.aggregators import aggregators, build
 from panther.errors import InputError
 from panther.explain.palette import colour as colour_of
+from panther.explain.projection import FEWEST_UMAP, principal_components, umap, umap_installed
 from panther.mixture import effective_number
 from panther.models.model_file import load_model
 from panther.prototypes.compare import compare
@@ -108,34 +108,14 @@ def _positions(model: Path, x: np.ndarray) -> dict[str, tuple[np.ndarray, tuple[
     assert scaler is not None  # of methods that keep embeddings
     scaled = scaler(torch.from_numpy(x)).double().numpy()
     positions = {"PCA": principal_components(scaled)}
-    if find_spec("umap") is not None and len(x) > 15:
-        positions["UMAP"] = _umap(scaled)
+    if umap_installed() and len(x) >= FEWEST_UMAP:
+        positions["UMAP"] = umap(scaled)
     return positions
 
 
 def _shares(amounts: np.ndarray) -> np.ndarray:
     """Rows (n, C) that add up to 1."""
     return amounts / np.maximum(amounts.sum(1, keepdims=True), 1e-30)
-
-
-def principal_components(x: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
-    r"""First two principal components (n, 2), by the eigenvectors of the Gram matrix :math:`X X^\top`: n is smaller than D here."""
-    centred = x - x.mean(0)
-    values, vectors = np.linalg.eigh(centred @ centred.T)  # ascending
-    values = np.maximum(values[::-1], 0.0)
-    if len(values) < 2:
-        return np.zeros((len(x), 2)), ("PC 1", "PC 2")
-    first = vectors[:, ::-1][:, :2]
-    # an eigenvector may point either way: the largest entry is made positive, so that two runs draw the same picture
-    sign = np.sign(first[np.abs(first).argmax(0), [0, 1]])
-    share = values[:2] / max(values.sum(), 1e-30)
-    return first * sign * np.sqrt(values[:2]), (f"PC 1 ({share[0]:.0%})", f"PC 2 ({share[1]:.0%})")
-
-
-def _umap(x: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
-    from umap import UMAP  # type: ignore[import-not-found]
-
-    return UMAP(random_state=0, n_jobs=1).fit_transform(x), ("UMAP 1", "UMAP 2")
 
 
 @dataclass(frozen=True)

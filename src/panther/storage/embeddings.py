@@ -199,6 +199,26 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
     return samples, weights, {name: columns[name] for name in (needed, *wanted) if name in columns}
 
 
+def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
+    """Samples, vectors (n, D) and the hash of the prototypes of an embeddings file; None where the file does not say it."""
+    if path.suffix not in VECTORS:
+        raise InputError(f"{path}: not an embeddings file; expected {' or '.join(VECTORS)}.")
+    try:
+        samples, vectors, made_with = VECTORS[path.suffix](path)
+    except (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: cannot be read as embeddings ({error}); write them with `panther embed`.") from error
+    if (
+        vectors.ndim != 2
+        or vectors.dtype.kind != "f"
+        or len(vectors) != len(samples)
+        or len(set(samples)) != len(samples)
+    ):
+        raise InputError(
+            f"{path}: holds no row of numbers for each of its samples; write it again with `panther embed`."
+        )
+    return samples, vectors, made_with
+
+
 def _check_weights(path: Path, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]) -> None:
     """Refuse proportions that are none, and tables whose parts are not of one cohort."""
     again = "write the file again with `panther embed`"
@@ -239,6 +259,26 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list[
 
 
 READERS = {".h5ad": _read_h5ad, ".npz": _read_npz}
+
+
+def _vectors_h5ad(path: Path) -> tuple[list[str], np.ndarray, str | None]:
+    import anndata
+
+    table = anndata.read_h5ad(path, backed="r")
+    try:
+        found = table.uns.get("panther", {}).get("prototypes_hash")
+        return [str(name) for name in table.obs_names], np.asarray(table.X[:]), None if found is None else str(found)
+    finally:
+        table.file.close()
+
+
+def _vectors_npz(path: Path) -> tuple[list[str], np.ndarray, str | None]:
+    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["panther"])) if "panther" in arrays.files else {}
+        return [str(s) for s in arrays["samples"]], arrays["X"], about.get("prototypes_hash")
+
+
+VECTORS = {".h5ad": _vectors_h5ad, ".npz": _vectors_npz}
 
 
 def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:

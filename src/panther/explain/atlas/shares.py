@@ -7,7 +7,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.evaluation.correction import holm
-from panther.evaluation.intervals import Interval, intervals, resample
+from panther.evaluation.intervals import Interval, Resampled, differences, intervals, resample
 from panther.explain.proportions import pooled
 
 RESAMPLES = 1000
@@ -68,12 +68,28 @@ def mean_intervals(shares: np.ndarray, seed: int = 0, resamples: int = RESAMPLES
     count = shares.shape[1]
     if len(shares) < 2:
         return [Interval(float(shares[:, c].mean()), np.nan, np.nan, 0) for c in range(count)]
-
-    def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(map(str, range(count)), (counts @ shares / len(shares)).T, strict=True))
-
-    found = intervals(resample(measure, np.arange(len(shares)), resamples, seed))
+    found = intervals(_resampled_means(shares, seed, resamples))
     return [found[str(c)] for c in range(count)]
+
+
+def difference_intervals(first: np.ndarray, second: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> list[Interval]:  # fmt: skip
+    """Mean of each column of the first group (P, C) minus that of the second (Q, C), with its 95 % interval over patients.
+
+    The groups have no patient in common, so each is resampled on its own; no interval where one has one patient alone.
+    """
+    count = first.shape[1]
+    if min(len(first), len(second)) < 2:
+        return [Interval(float(gap), np.nan, np.nan, 0) for gap in first.mean(0) - second.mean(0)]
+    found = differences(_resampled_means(first, seed, resamples), _resampled_means(second, seed + 1, resamples))
+    return [found[str(c)] for c in range(count)]
+
+
+def _resampled_means(shares: np.ndarray, seed: int, resamples: int) -> Resampled:
+    def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
+        means = (counts @ shares / len(shares)).T
+        return dict(zip(map(str, range(len(means))), means, strict=True))
+
+    return resample(measure, np.arange(len(shares)), resamples, seed)
 
 
 def factor(column: str, by_slide: Mapping[str, str], patient_of: Mapping[str, str], *, categories: bool) -> Factor:

@@ -5,7 +5,7 @@ const AROUND = 12; // rows kept above and below what is in sight
 const ORDER = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
 /**
- * A table in `place`. Returns a function that removes it, with `rows(list)`, `mark(keys)`, `filter(text)` and `reveal(key)`.
+ * A table in `place`. Returns a function that removes it, with `rows(list)`, `shown()`, `mark(keys)`, `filter(text)` and `reveal(key)`.
  *
  * columns: [{id, title, number, format?(value, row) -> text, cell?(value, row) -> element, width? in letters}];
  * rows: [{id: value}]. key: the column that names a row, the first by default.
@@ -196,6 +196,7 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
     widths();
     arrange();
   };
+  remove.shown = () => view.slice();
   remove.mark = (keys) => {
     marked = new Set(keys);
     draw();
@@ -225,6 +226,7 @@ function sortRows(rows, { id, descending }) {
 
 /** A number as tables show it. */
 export function number(value, digits = 4) {
-  if (Number.isInteger(value)) return value.toLocaleString("en").replace("-", "−");
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en").replace("-", "−");
+  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9)) return value.toExponential(1).replaceAll("-", "−");
   return Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits }).replace("-", "−");
 }

@@ -1,0 +1,240 @@
+"""What points are coloured by: columns of the table, shares of prototypes, predictions of studies and of models."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.explain.atlas.shares import DIGITS
+from panther.report.data import Run, load_run
+from panther.viewer.cohort.background import Background
+from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
+from panther.viewer.cohort.units import Kind, Units, Value, columns_of, joined
+from panther.viewer.cohort.worker import model_outputs, slide_predictions
+from panther.viewer.workbench import Kept, UnknownError, Workbench
+
+PROBABILITY = "probability_"
+PREDICTED = "predicted class"
+MODELS = 4  # whose predictions are kept
+AT_ONCE = 16  # slides of a task: the model is loaded for each task
+
+
+@dataclass(frozen=True)
+class Colour:
+    """Something to colour by."""
+
+    id: str
+    title: str
+    group: str
+    kind: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Coloured:
+    """Its value of every unit that has one."""
+
+    colour: Colour
+    values: Mapping[str, Value]
+    progress: Progress | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+class CohortColours:
+    """All of them for one workbench."""
+
+    def __init__(self, bench: Workbench, shares: CohortShares) -> None:
+        self._bench, self._shares = bench, shares
+        self._columns = columns_of(bench.contents.table, bench.contents.slides)
+        self._runs: Kept[Run | str] = Kept(8)
+        self._outputs: Kept[list[str] | str] = Kept(32)
+        self._predicted: Kept[Background[dict[str, float]]] = Kept(MODELS)
+
+    def rows(self, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
+        """Columns of the table, and what they say of every unit."""
+        rows = [{column_id(one.name): joined(one.values, slides) for one in self._columns} for slides in units.slides]
+        return [Colour(column_id(one.name), one.name, "Table", one.kind) for one in self._columns], rows
+
+    def known(self, set_name: str | None) -> tuple[list[Colour], list[str]]:
+        """What can be chosen, and why something cannot."""
+        notes: list[str] = []
+        found = [Colour(column_id(one.name), one.name, "Table", one.kind) for one in self._columns if one.values]
+        titles = self.titles(set_name)
+        found += [Colour(f"pi:{c}", title, "Share of a prototype", "number") for c, title in enumerate(titles)]
+        for name in self._bench.contents.studies:
+            found += self._of_study(name, notes)
+        for name in self._bench.contents.models:
+            found += self._of_model(name, notes)
+        return found, notes
+
+    def outcomes(self) -> list[str]:
+        """Columns that the studies predict."""
+        runs = [self._run(name) for name in self._bench.contents.studies]
+        return [column_id(run.study.task.label) for run in runs if isinstance(run, Run) and run.study.task.label]
+
+    def titles(self, set_name: str | None) -> list[str]:
+        """What the prototypes are called."""
+        if self._bench.contents.prototypes:
+            return [title for title, _ in self._bench.look(set_name)]
+        return [f"C{c}" for c in range(self._shares.count(set_name))]
+
+    def values(self, colour_id: str, units: Units, set_name: str | None) -> Coloured:
+        """Values of one colour."""
+        kind, _, rest = colour_id.partition(":")
+        readers = {"column": self._column, "pi": self._pi, "study": self._study, "model": self._model}
+        if kind not in readers:
+            raise UnknownError(f"Points cannot be coloured by {colour_id!r}.")
+        return readers[kind](rest, units, set_name)
+
+    def _column(self, name: str, units: Units, _: str | None) -> Coloured:
+        column = _pick({one.name: one for one in self._columns}, name, "column")
+        return Coloured(Colour(column_id(name), name, "Table", column.kind), _by_unit(column.values, units))
+
+    def _pi(self, number: str, units: Units, set_name: str | None) -> Coloured:
+        titles = self.titles(set_name)
+        if not number.isdecimal() or int(number) >= len(titles):
+            raise UnknownError(f"There is no prototype C{number} here.")
+        shares, progress, _ = self._shares.known(set_name)
+        c = int(number)
+        # as in the tests: a posterior of 1e-20 is not more than one of 1e-30
+        values = {name: round(float(pi[c]), DIGITS) for name, pi in unit_shares(units, shares).items()}
+        return Coloured(Colour(f"pi:{c}", f"π of {titles[c]}", "Share of a prototype", "number"), values, progress)
+
+    def _of_study(self, name: str, notes: list[str]) -> list[Colour]:
+        run = self._run(name)
+        if isinstance(run, str):
+            notes.append(run)
+            return []
+        found = []
+        for row in dict.fromkeys(run.predictions["row"]):
+            found += [
+                Colour(f"study:{name}:{output}:{row}", f"{row}: {words}", f"Predictions of the study {name}", kind)
+                for output, words, kind in _study_outputs(run)
+            ]
+        return found
+
+    def _study(self, rest: str, units: Units, _: str | None) -> Coloured:
+        # neither the outputs nor the studies of `contents` may hold a colon that confuses: the longest name that fits counts
+        study = next((n for n in sorted(self._bench.contents.studies, key=len, reverse=True) if rest.startswith(f"{n}:")), None)  # fmt: skip
+        run = None if study is None else self._run(study)
+        if study is None or run is None or isinstance(run, str):
+            raise UnknownError(run or "There is no such study here.")
+        asked = rest.removeprefix(f"{study}:")
+        rows = list(dict.fromkeys(run.predictions["row"]))
+        outputs = {f"{output}:{row}": (output, row, words, kind) for output, words, kind in _study_outputs(run) for row in rows}  # fmt: skip
+        output, row, words, kind = _pick(outputs, asked, "prediction")
+        table = run.predictions[run.predictions["row"] == row]
+        by_sample = _predicted_class(table) if output == PREDICTED else table.groupby("sample")[output].mean()
+        values = {str(name): value if kind == "category" else float(value) for name, value in by_sample.items()}
+        note = "Every sample is predicted by a model that did not see it in training; predictions of several folds or seeds are averaged."
+        colour = Colour(f"study:{rest}", f"{row}: {words}", f"Predictions of the study {study}", kind)
+        return Coloured(colour, _by_sample(values, units), notes=(note,))
+
+    def _run(self, name: str) -> Run | str:
+        """The study, or why it cannot be read."""
+        path = _pick(self._bench.contents.studies, name, "study")
+
+        def load() -> Run | str:
+            try:
+                return load_run(path)
+            except (InputError, OSError) as error:
+                return str(error)
+
+        return self._runs.get(name, load)
+
+    def _of_model(self, name: str, notes: list[str]) -> list[Colour]:
+        outputs = self._model_outputs(name)
+        if isinstance(outputs, str):
+            notes.append(outputs)
+            return []
+        return [
+            Colour(f"model:{name}:{output}", _output_words(output), f"Predictions of the model {name}", "number")
+            for output in _worth(outputs)
+        ]
+
+    def _model_outputs(self, name: str) -> list[str] | str:
+        path = _pick(self._bench.contents.models, name, "model")
+
+        def load() -> list[str] | str:
+            try:
+                return self._bench.compute(model_outputs, path)
+            except (InputError, OSError) as error:
+                return str(error)
+
+        return self._outputs.get(name, load)
+
+    def _model(self, rest: str, units: Units, _: str | None) -> Coloured:
+        models = self._bench.contents.models
+        name = next((n for n in sorted(models, key=len, reverse=True) if rest.startswith(f"{n}:")), "")
+        outputs = self._model_outputs(name)
+        output = rest.removeprefix(f"{name}:")
+        if isinstance(outputs, str) or output not in outputs:
+            raise UnknownError(
+                outputs if isinstance(outputs, str) else f"The model {name} does not predict {output!r}."
+            )
+        slides = [slide for slide, one in self._bench.contents.slides.items() if one.features is not None]
+        running = self._predicted.get(name, lambda: Background(partial(self._predict, name), slides, AT_ONCE))
+        values = {slide: found[output] for slide, found in running.values.items()}
+        progress = None if running.finished else Progress(running.done, running.total, f"predictions of {name}")
+        notes = ["Slides that the model was trained on are among these unless they were kept apart."]
+        if running.finished and running.failures:
+            notes.append(f"{len(running.failures)} slides could not be predicted, e.g. {next(iter(running.failures.values()))}")  # fmt: skip
+        colour = Colour(f"model:{rest}", f"{name}: {_output_words(output)}", f"Predictions of the model {name}", "number")  # fmt: skip
+        return Coloured(colour, _by_unit(values, units), progress, tuple(notes))
+
+    def _predict(self, name: str, slides: list[str]) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+        entries = [self._bench.slide(slide) for slide in slides]
+        return self._bench.compute(slide_predictions, entries, self._bench.contents.models[name])
+
+
+def _pick(choices: Mapping[str, Any], name: str, what: str) -> Any:
+    if name not in choices:
+        raise UnknownError(f"There is no {what} {name!r} here.")
+    return choices[name]
+
+
+def column_id(name: str) -> str:
+    """What the page calls a column."""
+    return f"column:{name}"
+
+
+def _by_unit(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
+    found = {name: joined(values, slides) for name, slides in zip(units.names, units.slides, strict=True)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _by_sample(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
+    """Values of a study's samples, which are slides or patients."""
+    found = dict(_by_unit(values, units))
+    for name, patient in zip(units.names, units.patients, strict=True):
+        if name not in found and patient in values:
+            found[name] = values[patient]
+    return found
+
+
+def _study_outputs(run: Run) -> list[tuple[str, str, Kind]]:
+    """Column of the predictions, words for it, and what it is."""
+    if run.classes is None:
+        return [("risk", "risk", "number")]
+    found: list[tuple[str, str, Kind]] = [(PREDICTED, PREDICTED, "category")]
+    found += [(f"{PROBABILITY}{name}", _output_words(name), "number") for name in _worth(run.classes)]
+    return found
+
+
+def _worth(outputs: list[str]) -> list[str]:
+    """Of two classes one says it all."""
+    return outputs[-1:] if len(outputs) == 2 else outputs
+
+
+def _output_words(output: str) -> str:
+    return output if output == "risk" else f"probability of {output}"
+
+
+def _predicted_class(table: Any) -> Any:
+    columns = [name for name in table.columns if name.startswith(PROBABILITY)]
+    mean = table.groupby("sample")[columns].mean()
+    # a class that some sample was never asked about has no probability
+    best = np.nanargmax(np.where(mean.isna(), -1.0, mean.to_numpy()), axis=1)
+    return mean.index.to_series().map(dict(zip(mean.index, [columns[k].removeprefix(PROBABILITY) for k in best], strict=True)))  # fmt: skip

@@ -1,0 +1,102 @@
+"""What is done in worker processes, where a damaged file costs one request."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from panther.aggregators import build
+from panther.errors import InputError
+from panther.explain.assign import assign
+from panther.explain.projection import Plane, principal_components, umap
+from panther.explain.proportions import pooled
+from panther.explain.scene import MapSettings
+from panther.models.model_file import load_model
+from panther.models.predict import predict_bags
+from panther.storage.embeddings import read_vectors, read_weights
+from panther.types import Prototypes
+from panther.viewer.contents import SlideEntry
+
+PLANES = {"pca": principal_components, "umap": umap}
+
+
+class Share(NamedTuple):
+    """How much of each prototype a slide has."""
+
+    pi: np.ndarray  # (C,)
+    patches: float
+
+
+class EmbeddingsFile(NamedTuple):
+    """What a file of embeddings holds, without its vectors."""
+
+    samples: list[str]  # whose vectors are numbers
+    damaged: list[str]  # whose are not
+    prototypes_hash: str | None
+    shares: dict[str, Share]  # empty where the file has no pi
+
+
+def read_embeddings(path: Path) -> EmbeddingsFile:
+    """Samples, and their pi where the method keeps it."""
+    everybody, vectors, made_with = read_vectors(path)
+    sound = [bool(np.isfinite(vector).all()) for vector in vectors]  # one by one: a copy of all may be gigabytes
+    samples, damaged = ([n for n, is_sound in zip(everybody, sound, strict=True) if is_sound is kind] for kind in (True, False))  # fmt: skip
+    try:
+        named, pi, columns = read_weights(path, "n_patches")
+    except InputError:
+        return EmbeddingsFile(samples, damaged, made_with, {})
+    patches = [float(value) for value in columns["n_patches"]]
+    rows = zip(named, pi.astype(np.float64), patches, strict=True)
+    return EmbeddingsFile(samples, damaged, made_with, {name: Share(row, n) for name, row, n in rows if n > 0})
+
+
+def slide_shares(
+    entries: Sequence[SlideEntry], prototypes: Prototypes, settings: MapSettings
+) -> tuple[dict[str, Share], dict[str, str]]:
+    """Pi of slides from their features, and a sentence for each that has none."""
+    module = build(settings.method, prototypes, settings.options)
+    found, failures = {}, {}
+    for entry in entries:
+        try:
+            assert entry.features is not None
+            bag = entry.features.open()
+            weights = assign(prototypes.prepared(bag), module).weights.double().numpy()
+            found[entry.name] = Share(weights, float(len(bag)))
+        except (InputError, OSError) as error:
+            failures[entry.name] = str(error)
+    return found, failures
+
+
+def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Outputs of a model for slides, by their names: probabilities of classes, or the risk."""
+    loaded = load_model(model)
+    refs = [entry.features for entry in entries if entry.features is not None]
+    samples, predictions, failures = predict_bags(loaded, refs)
+    names = model_outputs(model)
+    values = predictions["probabilities"] if "probabilities" in predictions else predictions["risk"][:, None]
+    return {
+        sample: dict(zip(names, map(float, row), strict=True)) for sample, row in zip(samples, values, strict=True)
+    }, dict(failures)
+
+
+def model_outputs(model: Path) -> list[str]:
+    """Names of what a model says of a slide: its classes, or the risk alone."""
+    task = load_model(model).task
+    return [str(name) for name in task.names] if hasattr(task, "names") else ["risk"]
+
+
+def plane_of_file(path: Path, slides: Sequence[Sequence[str]], patches: Mapping[str, float], method: str) -> Plane:
+    """Plane of the embeddings of units, which are means of their slides' embeddings, weighted by patches."""
+    samples, vectors, _ = read_vectors(path)
+    row = {sample: number for number, sample in enumerate(samples)}
+    if all(len(own) == 1 for own in slides):
+        return plane(vectors[[row[own[0]] for own in slides]], method)
+    rows = [[row[name] for name in own] for own in slides]
+    counts = [np.array([patches.get(name, 1.0) for name in own]) for own in slides]
+    return plane(np.stack([pooled(vectors[r], n) for r, n in zip(rows, counts, strict=True)]), method)
+
+
+def plane(x: np.ndarray, method: str) -> Plane:
+    """Positions (n, 2) of x (n, D)."""
+    return PLANES[method](x)

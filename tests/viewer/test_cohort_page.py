@@ -1,0 +1,315 @@
+"""The cohort page's routes: places, colours, and two groups compared, beside independent computations."""
+
+import sys
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from panther.storage.clinical import read_clinical
+from panther.viewer.cohort.compare import compare, slides_of
+from panther.viewer.cohort.units import columns_of, joined, units_of
+from panther.viewer.cohort.worker import Share
+from panther.viewer.contents import find_contents
+from panther.viewer.security import Guard
+from panther.viewer.server import make_app
+from panther.viewer.workbench import Workbench
+
+HERE = {"Origin": "http://localhost"}
+
+
+def client_of(contents):
+    guard = Guard()
+    found = make_app(Workbench(contents), guard).test_client()
+    found.get(f"/?token={guard.token}")
+    return found
+
+
+def ask(client, address, **options):
+    """The answer, when it is no longer being computed."""
+    for _ in range(600):
+        response = client.get(address, query_string=options)
+        content = response.get_json()
+        if not content.get("progress"):
+            return response.status_code, content
+        assert content["progress"]["done"] <= content["progress"]["total"]
+        time.sleep(0.05)
+    raise AssertionError("it is computed without end")
+
+
+def places(content):
+    return {
+        k: (x, y) for t in content["figure"]["data"] for k, x, y in zip(t["customdata"], t["x"], t["y"], strict=True)
+    }
+
+
+def test_slides_lie_where_a_singular_value_decomposition_puts_them(client, cohort_folder):
+    status, found = ask(client, "/api/cohort/points", plane="pca:embeddings", colour="column:subtype")
+    assert status == 200
+    table = anndata.read_h5ad(cohort_folder / "slides.h5ad")
+    x = np.asarray(table.X, float)
+    u, s, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    expected = np.abs((u * s)[:, :2])
+    own = places(found)
+    np.testing.assert_allclose([np.abs(own[name]) for name in table.obs_names], expected, rtol=1e-3, atol=1e-3)
+    assert {trace["name"] for trace in found["figure"]["data"]} == {"a", "b"}
+
+
+def test_patients_lie_at_the_mean_of_their_slides(client, cohort_folder):
+    _, slides = ask(client, "/api/cohort/points", plane="pca:pi", colour="pi:0")
+    _, patients = ask(client, "/api/cohort/points", plane="pca:pi", colour="pi:0", level="patients")
+    assert sorted(places(patients)) == ["P0", "P1", "P4", "P5"]
+    table = anndata.read_h5ad(cohort_folder / "slides.h5ad")
+    pi, n = dict(zip(table.obs_names, table.obsm["pi"][:, 0], strict=True)), table.obs["n_patches"]
+    assert slides["values"]["S1"] == pytest.approx(pi["S1"], abs=1e-6)
+    assert patients["values"]["P0"] == pytest.approx((n["S0"] * pi["S0"] + n["S1"] * pi["S1"]) / (n["S0"] + n["S1"]), abs=1e-6)  # fmt: skip
+
+
+def test_without_embeddings_shares_are_computed_from_features(cohort_folder):
+    contents = find_contents(cohort_folder)
+    status, found = ask(client_of(replace(contents, embeddings=None)), "/api/cohort/points", plane="pca:pi", colour="pi:1")  # fmt: skip
+    assert status == 200
+    _, filed = ask(client_of(contents), "/api/cohort/points", plane="pca:pi", colour="pi:1")
+    assert found["values"] == pytest.approx(filed["values"], abs=1e-5)
+
+
+def test_a_slide_whose_features_are_damaged_is_left_out_and_named(cohort_folder):
+    contents = replace(find_contents(cohort_folder), embeddings=None)
+    (cohort_folder / "features" / "S2.h5").write_bytes(b"broken")
+    status, found = ask(client_of(contents), "/api/cohort/points", plane="pca:pi", colour="column:subtype")
+    assert status == 200
+    assert "S2" not in places(found)
+    assert any("S2" in note for note in found["notes"])
+
+
+def test_what_can_be_chosen_is_listed(client):
+    found = client.get("/api/cohort").get_json()
+    assert found["levels"] == ["slides", "patients"]
+    assert [plane["id"] for plane in found["planes"]] == ["pca:embeddings", "pca:pi"]
+    assert found["colour"] == "column:subtype"
+    titles = {colour["id"]: colour["title"] for colour in found["colours"]}
+    assert titles["pi:0"] == "C0 stroma"
+    assert "column:slide_id" not in titles  # it only says who they are
+    assert found["rows"][3] == {
+        "column:subtype": "b", "column:os_survival_days": 900.0, "column:os_censorship": "1",
+        "name": "S3", "patient": "P1", "slides": ["S3"],
+    }  # fmt: skip
+
+
+def test_umap_is_offered_where_it_is_installed(cohort_folder, monkeypatch):
+    from panther.explain import projection
+
+    class Umap:
+        def __init__(self, **settings):
+            assert settings["random_state"] == 0
+
+        def fit_transform(self, x):
+            return x[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Umap))
+    monkeypatch.setattr("panther.viewer.cohort.positions.umap_installed", lambda: True)
+    monkeypatch.setattr("panther.viewer.cohort.positions.FEWEST_UMAP", 2)
+    assert projection.umap(np.ones((3, 4)))[1] == ("UMAP 1", "UMAP 2")
+    client = client_of(find_contents(cohort_folder))
+    assert "umap:pi" in [plane["id"] for plane in client.get("/api/cohort").get_json()["planes"]]
+    status, found = ask(client, "/api/cohort/points", plane="umap:pi", colour="pi:0")
+    assert status == 200
+    x, _ = places(found)["S1"]
+    assert x == pytest.approx(found["values"]["S1"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"plane": "umap:nothing"}, 422),
+        ({"plane": "pca:pi", "colour": "pi:99"}, 404),
+        ({"plane": "pca:pi", "colour": "pi:-1"}, 404),
+        ({"plane": "pca:pi", "colour": "column:../../etc/passwd"}, 404),
+        ({"plane": "pca:pi", "colour": "study:none:risk"}, 404),
+        ({"plane": "pca:pi", "colour": "model:none:risk"}, 404),
+        ({"plane": "pca:pi", "colour": "<script>"}, 404),
+        ({"plane": "pca:pi", "level": "cells"}, 422),
+        ({"plane": "pca:pi", "set": "../prototypes"}, 404),
+    ],
+)
+def test_what_is_not_there_is_said_in_a_sentence(client, options, status):
+    found, content = ask(client, "/api/cohort/points", **options)
+    assert found == status
+    assert len(content["error"]) > 20
+
+
+def only(contents, count):
+    """The first slides alone."""
+    return replace(contents, slides=dict(list(contents.slides.items())[:count]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_cohort_of_a_few_slides_is_drawn(cohort_folder, count):
+    client = client_of(only(find_contents(cohort_folder), count))
+    for plane in ("pca:embeddings", "pca:pi"):
+        status, found = ask(client, "/api/cohort/points", plane=plane, colour="column:subtype")
+        assert status == 200
+        assert len(places(found)) == count
+
+
+def test_without_table_and_embeddings_prototypes_colour_the_points(cohort_folder):
+    client = client_of(replace(find_contents(cohort_folder), table=None, embeddings=None))
+    found = client.get("/api/cohort").get_json()
+    assert found["colour"] == "pi:0"
+    assert found["columns"] == []
+    assert ask(client, "/api/cohort/points", plane="pca:pi", colour="pi:0")[0] == 200
+
+
+def test_with_nothing_to_place_slides_by_one_sentence_says_so(cohort_folder):
+    client = client_of(replace(find_contents(cohort_folder), embeddings=None, prototypes={}))
+    found = client.get("/api/cohort").get_json()
+    assert found["planes"] == []
+    assert "panther prototypes" in found["notes"][0]
+    assert len(found["rows"]) == 6
+
+
+def test_embeddings_without_prototypes_still_place_and_colour(cohort_folder):
+    client = client_of(replace(find_contents(cohort_folder), prototypes={}))
+    assert ask(client, "/api/cohort/points", plane="pca:embeddings", colour="pi:1")[0] == 200
+
+
+def test_embeddings_of_other_slides_are_not_used(cohort_folder):
+    path = cohort_folder / "slides.h5ad"
+    table = anndata.read_h5ad(path)
+    table.obs_names = [f"other{i}" for i in range(len(table))]
+    table.write_h5ad(path)
+    found = client_of(find_contents(cohort_folder)).get("/api/cohort").get_json()
+    assert [plane["id"] for plane in found["planes"]] == ["pca:pi"]
+    assert "other0" in found["notes"][0]
+
+
+def test_embeddings_with_nan_are_left_out_and_damaged_ones_said(cohort_folder):
+    path = cohort_folder / "slides.h5ad"
+    table = anndata.read_h5ad(path)
+    table.X[2, 5] = np.nan
+    table.write_h5ad(path)
+    _, found = ask(client_of(find_contents(cohort_folder)), "/api/cohort/points", plane="pca:embeddings", colour="pi:0")
+    assert "S2" not in places(found)
+    assert any("S2" in note for note in found["notes"])
+    path.write_bytes(b"no embeddings")
+    found = client_of(find_contents(cohort_folder)).get("/api/cohort").get_json()
+    assert "slides.h5ad" in found["notes"][0]
+
+
+def test_columns_are_numbers_names_or_constant(tmp_path):
+    table = pd.DataFrame(
+        {
+            "slide_id": [f"S{i}" for i in range(6)],
+            "age": ["61", "", "nan", "48.5", "70", "52"],
+            "grade": ["1", "2", "2", "1", "2", "1"],
+            "same": ["x"] * 6,
+            "empty": [""] * 6,
+            "name": ["<script>alert(1)</script>", "b", "c", "d", "e", "f"],
+        }
+    )
+    found = {one.name: one for one in columns_of(read_clinical(table), [f"S{i}" for i in range(6)])}
+    assert "slide_id" not in found
+    assert found["age"].kind == "number"
+    assert found["age"].values == {"S0": 61, "S3": 48.5, "S4": 70, "S5": 52}
+    assert found["grade"].kind == "category"
+    assert found["empty"].values == {}
+    assert joined(found["age"].values, ["S0", "S1", "S4"]) == 65.5
+    assert joined(found["name"].values, ["S1", "S2"]) == "several"
+
+
+def groups_of_patients(seed=0):
+    """40 patients, some of several slides; the first prototype is more in group A."""
+    rng = np.random.default_rng(seed)
+    shares, patient_of, groups = {}, {}, {"A": set(), "B": set()}
+    for number in range(40):
+        group = "A" if number < 18 else "B"
+        for part in range(1 + number % 3):
+            slide = f"{number}-{part}"
+            pi = rng.dirichlet([6, 3, 3, 3] if group == "A" else [2, 3, 3, 3])
+            shares[slide] = Share(pi, float(rng.integers(50, 500)))
+            patient_of[slide] = f"P{number:02d}"
+            groups[group].add(slide)
+    return groups, shares, patient_of
+
+
+def test_groups_are_compared_over_patients_as_scipy_does():
+    groups, shares, patient_of = groups_of_patients()
+    found = compare(groups, shares, patient_of, [f"C{c}" for c in range(4)])
+    means = {}
+    for name in "AB":
+        by_patient = {}
+        for slide in groups[name]:
+            by_patient.setdefault(patient_of[slide], []).append(shares[slide])
+        means[name] = np.stack(
+            [np.average([s.pi for s in own], axis=0, weights=[s.patches for s in own]) for own in by_patient.values()]
+        )
+    p = [stats.mannwhitneyu(np.round(means["A"][:, c], 6), np.round(means["B"][:, c], 6)).pvalue for c in range(4)]
+    order = np.argsort(p)
+    holm = np.empty(4)
+    holm[order] = np.minimum(1, np.maximum.accumulate(np.array(p)[order] * np.arange(4, 0, -1)))
+    rows = {row["prototype"]: row for row in found.rows}
+    for c in range(4):
+        assert rows[c]["p"] == pytest.approx(holm[c], rel=1e-9)
+        assert rows[c]["difference"] == pytest.approx(means["A"][:, c].mean() - means["B"][:, c].mean())
+    # scipy's own bootstrap of the difference; both are random, so about
+    other = stats.bootstrap(
+        (means["A"][:, 0], means["B"][:, 0]), lambda a, b, axis: a.mean(axis) - b.mean(axis), n_resamples=4000,
+        method="percentile", rng=np.random.default_rng(1),
+    ).confidence_interval  # fmt: skip
+    assert (rows[0]["low"], rows[0]["high"]) == pytest.approx((other.low, other.high), abs=0.012)
+    assert found.rows[0]["prototype"] == 0
+    assert found.rows[0]["p"] < 0.05
+    assert "C0" in found.sentence
+    assert found.counts["A"] == {"patients": 18, "slides": len(groups["A"])}
+
+
+def test_a_patient_on_both_sides_counts_on_neither():
+    groups, shares, patient_of = groups_of_patients()
+    moved = next(slide for slide in sorted(groups["A"]) if slide.endswith("-1"))
+    groups["A"].remove(moved)
+    groups["B"].add(moved)
+    found = compare(groups, shares, patient_of, ["C0", "C1", "C2", "C3"])
+    assert found.counts["A"]["patients"] == 17
+    assert found.counts["B"]["patients"] == 22
+    assert any(patient_of[moved] in note for note in found.notes)
+
+
+def test_groups_come_from_the_page(client, bench):
+    wanted = {"level": "slides", "a": ["S2", "S3", "S5"], "b": ["S0", "S1", "S4"]}
+    found = client.post("/api/cohort/compare", json=wanted, headers=HERE).get_json()
+    assert found["counts"] == {"A": {"patients": 2, "slides": 3}, "B": {"patients": 2, "slides": 3}}
+    assert {row["title"] for row in found["rows"]} == {"C0 stroma", "C1 tumour nest", "C2"}
+    assert "too small" in found["sentence"]
+    assert slides_of(units_of(bench.contents, "patients"), ["P0"]) == {"S0", "S1"}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"a": [], "b": ["S1"]},
+        {"a": ["S0"]},
+        {"a": ["S0"], "b": ["nobody"]},
+        {"a": ["S0"], "b": ["S0"]},
+        {"a": ["S0"], "b": ["S1"]},  # the same patient
+        {"a": [["S0"]], "b": ["S1"]},
+        {"a": ["S0"], "b": ["S2"], "level": 3},
+        {"a": ["S0"], "b": ["S2"], "set": ["x"]},
+        ["S0"],
+        "S0",
+    ],
+)
+def test_a_comparison_that_makes_no_sense_is_refused(client, wanted):
+    response = client.post("/api/cohort/compare", json=wanted, headers=HERE)
+    assert response.status_code == 422
+    assert len(response.get_json()["error"]) > 15
+
+
+def test_one_slide_against_another_is_shown_without_a_test(client):
+    found = client.post("/api/cohort/compare", json={"a": ["S0"], "b": ["S2"]}, headers=HERE).get_json()
+    assert all(row["p"] is None and row["low"] is None for row in found["rows"])
+    assert found["test"] == ""
