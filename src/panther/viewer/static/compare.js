@@ -133,10 +133,11 @@ class Pane {
     const { signal } = (this.loading = new AbortController());
     this._choosers();
     try {
+      if (!this.contents.slides.some(({ name }) => name === this.name)) throw new Error(`There is no slide “${this.name}” here.`);
       const { set, model } = this.choices;
       const [about, names] = await Promise.all([
         get(["slides", this.name], { set, model }, { signal }),
-        get(["names"], { set }, { signal }).catch(() => null),
+        this.contents.prototypes.length ? get(["names"], { set }, { signal }).catch(() => null) : null,
       ]);
       if (signal.aborted) return;
       this.about = about;

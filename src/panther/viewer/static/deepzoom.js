@@ -25,7 +25,7 @@ export class DeepZoom {
     this.readout = el("div", { class: "readout" });
     this.node = el(
       "div",
-      { class: "deepzoom", tabindex: "0", role: "application", "aria-label": label },
+      { class: "deepzoom", tabindex: "0", role: "application", "aria-label": label, "data-busy": true },
       this.canvas,
       this.minimap.node,
       el("div", { class: "corner" }, this.bar, this.readout),
@@ -269,6 +269,7 @@ export class DeepZoom {
 
   redraw() {
     if (this.frame || this.ended.signal.aborted) return;
+    this.node.toggleAttribute("data-busy", true); // until everything wanted is here
     this.frame = requestAnimationFrame((now) => {
       this.frame = 0;
       if (this.flight) this._fly(now);
@@ -306,7 +307,7 @@ export class DeepZoom {
     ctx.globalAlpha = 1;
     ctx.fillStyle = colours.ground;
     ctx.fillRect(0, 0, w, h);
-    if (!this.slide?.width) return;
+    if (!this.slide?.width) return this.node.toggleAttribute("data-busy", !this.slide);
     const k = this.view.zoom * ratio;
     const transform = { k, ratio, left: w / 2 - this.view.x * k, top: h / 2 - this.view.y * k };
     const z = this.pyramid.level(k);
@@ -325,6 +326,7 @@ export class DeepZoom {
     this.decorate(ctx, transform);
     if (this.ghost) drawGhost(ctx, transform, this.ghost, colours.accent);
     this._furniture();
+    this.node.dataset.view = `${this.view.x} ${this.view.y} ${this.view.zoom}`;
     this._ask(z);
   }
 

@@ -30,17 +30,14 @@ class Places {
     return row * 4194304 + column; // more columns than a slide has
   }
 
-  /** Patch at a place of the canvas, or null; where several lie, the one whose middle is nearest. */
+  /** Patch at a place of the canvas, or null; where several lie, the last one, which is the one that the tiles show. */
   at(x, y) {
     const [column, row] = [Math.floor(x / this.pitch), Math.floor(y / this.pitch)];
     let found = null;
-    let nearest = Infinity;
     for (const [dx, dy] of [[0, 0], [-1, 0], [0, -1], [-1, -1]]) {
       for (const n of [this.cells.get(this._key(column + dx, row + dy)) ?? []].flat()) {
         const [right, down] = [x - this.x[n], y - this.y[n]];
-        if (right < 0 || down < 0 || right >= this.pitch || down >= this.pitch) continue;
-        const far = (right - this.pitch / 2) ** 2 + (down - this.pitch / 2) ** 2;
-        if (far < nearest) [found, nearest] = [n, far];
+        if (right >= 0 && down >= 0 && right < this.pitch && down < this.pitch && (found === null || n > found)) found = n;
       }
     }
     return found;

@@ -103,6 +103,7 @@ class SlidePage {
     const known = this.contents.slides;
     const name = state.slide ?? (known.find((one) => one.image && one.features) ?? known[0])?.name;
     if (name === undefined) return this._say("There are no slides here.");
+    if (!known.some((one) => one.name === name)) return this._say(`There is no slide “${name}” here; choose one of the list.`);
     this.choices = readChoices(state);
     this.choices.layers ??= lastLayers;
     const key = JSON.stringify([name, state.set, state.model]);
@@ -122,7 +123,7 @@ class SlidePage {
     try {
       const [about, names, places] = await Promise.all([
         get(["slides", name], { set, model }, { signal }),
-        get(["names"], { set }, { signal }).catch(quietly), // their version; a slide is shown without it, too
+        this.contents.prototypes.length ? get(["names"], { set }, { signal }).catch(quietly) : null, // for their version
         bytes(["slides", name, "patches"], { set }, { signal }).then(readPlaces).catch(quietly),
       ]);
       this.version = names?.version;

@@ -1,0 +1,50 @@
+"""What is looked at stands in the address, and whoever opens the address sees the same."""
+
+import numpy as np
+import pytest
+
+from viewer.browser.window import Window, new_profile
+
+
+def test_a_colleague_sees_the_same(window, browser, shown):
+    window.open("slide=S1")
+    window.page.mouse.move(*window.spot(500, 700))
+    window.page.mouse.wheel(0, -400)
+    window.page.click("[data-prototype='0']")
+    window.page.click("[data-layer=grid] input")
+    window.settle()
+    window.wait_for_state(shown="0")
+    window.page.wait_for_function(
+        "zoom => Math.abs(new URLSearchParams(location.hash.slice(1)).get('zoom') - zoom) < 1e-3",
+        arg=window.views()[0][2],
+    )
+    here = window.views()[0]
+    other = new_profile(browser)
+    with Window(other, shown.address) as colleague:
+        colleague.open(window.page.url.split("#")[1])
+        assert colleague.views()[0] == pytest.approx(here, rel=1e-3)
+        for place in ((500, 700), (420, 480), (520, 800)):
+            assert np.allclose(colleague.colour(*place), window.colour(*place), atol=3)
+        assert colleague.page.locator("[data-prototype='0']").get_attribute("aria-pressed") == "true"
+        assert colleague.complaints == []
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "slide=S0&x=NaN&y=&zoom=-3&layers=nothing,prototypes&opacity=900&shown=a,,99&patch=-1&prototype=x",
+        "page=none&zoom=1e99",
+    ],
+)
+def test_a_broken_address_shows_the_slide(window, state):
+    window.open(state)
+    assert window.page.locator("h1").inner_text() == "S0"
+    assert all(np.isfinite(window.views()[0]))
+
+
+def test_a_slide_that_is_not_there_is_said_in_one_sentence(window):
+    window.page.goto(f"{window.address}#slide=%3Cscript%3Ealert(1)%3C%2Fscript%3E")
+    sentence = window.page.locator(".sentence")
+    sentence.wait_for(state="visible")
+    assert "<script>" in sentence.inner_text()  # as text

@@ -1,0 +1,121 @@
+"""The slide page: the picture, layers above it, and one patch."""
+
+import numpy as np
+import pytest
+
+from explain.known_regions import COLOURS
+
+STROMA, NEST, GLASS = (630, 870), (420, 480), (1200, 60)  # middles of patches of C0 and C1, and a place without patches
+OPACITY = 0.55
+
+
+def close(found, expected, apart=14):
+    """JPEG and rounding change colours a little."""
+    return np.abs(np.asarray(found, float) - np.asarray(expected, float)).max() <= apart
+
+
+def rgb(text):
+    return np.array([int(text[i : i + 2], 16) for i in (1, 3, 5)])
+
+
+@pytest.fixture
+def colours(window):
+    """Colours of the prototypes, as the page's legend has them."""
+    layers = window.page.request.get(window.page.url.split("#")[0] + "api/slides/S0").json()["layers"]
+    return [rgb(one["colour"]) for one in next(layer for layer in layers if layer["id"] == "prototypes")["classes"]]
+
+
+@pytest.fixture
+def window(window):
+    window.open("slide=S0")
+    return window
+
+
+def mixed(below, above):
+    return (1 - OPACITY) * np.asarray(below) + OPACITY * np.asarray(above)
+
+
+def test_a_slide_opens_with_its_prototypes_above_it(window, colours):
+    assert close(window.colour(*STROMA), mixed(COLOURS[1], colours[0]))
+    assert close(window.colour(*NEST), mixed(COLOURS[2], colours[1]))
+    assert close(window.colour(*GLASS), COLOURS[0])
+    assert window.page.locator(".legend li").count() == 3
+    assert "stroma" in window.page.locator(".legend").inner_text()
+
+
+def test_layers_are_switched_and_a_prototype_is_isolated(window, colours):
+    window.page.click("[data-layer=prototypes] input[type=checkbox]")
+    window.settle()
+    assert close(window.colour(*STROMA), COLOURS[1])
+    window.page.click("[data-layer=prototypes] input[type=checkbox]")
+    window.page.click("[data-prototype='1']")
+    window.settle()
+    assert close(window.colour(*STROMA), COLOURS[1])  # C0 is not shown
+    assert close(window.colour(*NEST), mixed(COLOURS[2], colours[1]))
+    window.wait_for_state(shown="1")
+    window.page.click("[data-prototype='0']", modifiers=["Shift"])
+    window.settle()
+    assert close(window.colour(*STROMA), mixed(COLOURS[1], colours[0]))
+    window.wait_for_state(shown="0,1")
+
+
+def test_the_posterior_has_a_threshold(window):
+    window.open("slide=S0&layers=posterior&prototype=1")
+    assert not close(window.colour(*STROMA), COLOURS[1])  # a small value has a colour, too
+    window.page.get_by_label("Threshold: smallest value shown").fill("0.5")
+    window.settle()
+    assert close(window.colour(*STROMA), COLOURS[1])
+    assert not close(window.colour(*NEST), COLOURS[2])
+    window.wait_for_state(low="0.5")
+
+
+def test_wheel_and_drag_keep_the_place_under_the_pointer(window):
+    place = window.spot(*NEST)
+    before = window.views()[0]
+    window.page.mouse.move(*place)
+    window.page.mouse.wheel(0, -300)
+    window.settle()
+    assert window.views()[0][2] > 1.5 * before[2]
+    assert np.allclose(window.spot(*NEST), place, atol=1.5)
+    window.page.mouse.down()
+    window.page.mouse.move(place[0] + 90, place[1] - 40, steps=3)
+    window.page.mouse.up()
+    window.settle()
+    assert np.allclose(window.spot(*NEST), (place[0] + 90, place[1] - 40), atol=1.5)
+    assert not window.state().get("patch")  # a drag chooses nothing
+
+
+def test_tiles_meet_without_seams_and_layers_lie_on_their_patches(window, colours):
+    """At a crooked zoom, over the border of four tiles, and at the border between two patches."""
+    window.open("slide=S0&x=512&y=512&zoom=1.37&layers=none")
+    strip = [window.colour(512 + step, 690) for step in np.arange(-3, 3, 0.25)]
+    assert all(close(one, COLOURS[1]) for one in strip)
+    window.open("slide=S0&x=630&y=840&zoom=3.3&layers=grid,prototypes&opacity=5,100")
+    assert close(window.colour(630, 860), colours[0], 20)
+    assert not close(window.colour(659.9, 870), window.colour(640, 870), 2)  # the border of a patch, at 660
+
+
+def test_the_pointer_is_told_prototype_and_place_without_asking(window):
+    asked = []
+    window.page.on("request", lambda request: asked.append(request.url))
+    window.page.mouse.move(*window.spot(*NEST))
+    tooltip = window.page.locator(".tooltip")
+    tooltip.wait_for(state="visible")
+    said = tooltip.inner_text()
+    assert "C1 tumour nest" in said
+    assert "420, 480 px · 210, 240 µm" in said
+    window.page.mouse.move(*window.spot(*GLASS))
+    tooltip.wait_for(state="hidden")
+    assert asked == []
+
+
+def test_slides_without_an_image_lie_on_a_blank_canvas(window, colours):
+    window.page.get_by_label("Find a slide").fill("s5")
+    assert window.page.locator(".slide-row").count() == 1
+    window.page.keyboard.press("Enter")
+    window.wait_for_state(slide="S5")
+    window.settle()
+    window.page.wait_for_selector("h1:text-is('S5')")
+    assert "no image" in window.page.locator(".slide-row").inner_text()
+    # on white paper, somewhere in the middle of the disc
+    assert window.page.locator(".legend li").count() == 3

@@ -1,0 +1,85 @@
+"""A window of the browser, with what the tests ask of the slide that it shows."""
+
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+SETTLED = ".deepzoom:not([data-busy])"
+
+
+def new_profile(browser: Any) -> Any:
+    """A person's browser, without cookies; nothing glides, so that what was asked for is there at once."""
+    return browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+
+
+class Window:
+    """One window of a profile. Its ``complaints`` are errors, and requests to anybody but the viewer."""
+
+    def __init__(self, profile: Any, address: str) -> None:
+        self.address = address
+        self.page = profile.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda said: self._heard(said.type, said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self._asked(request.url))
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind == "error":  # the reading of pixels in these tests is warned about
+            self.complaints.append(text)
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("data:", "blob:")) and urlsplit(url).netloc != urlsplit(self.address).netloc:
+            self.complaints.append(f"asked {url}")
+
+    def open(self, state: str = "", sides: int = 1) -> None:
+        """Come with the token, to a state; wait until all tiles are there."""
+        self.page.goto(f"{self.address}#{state}")
+        self.settle(sides)
+
+    def settle(self, sides: int = 1) -> None:
+        """Wait until nothing is under way."""
+        self.page.wait_for_selector("#bar nav")
+        self.page.wait_for_selector(f"{SETTLED} >> nth={sides - 1}")
+
+    def state(self) -> dict[str, str]:
+        """What the address says."""
+        return {name: values[0] for name, values in parse_qs(urlsplit(self.page.url).fragment).items()}
+
+    def wait_for_state(self, **expected: str) -> None:
+        """Wait until the address says something."""
+        for name, value in expected.items():
+            self.page.wait_for_url(lambda url, n=name, v=value: parse_qs(urlsplit(url).fragment).get(n) == [v])
+
+    def views(self) -> list[tuple[float, float, float]]:
+        """Middle and zoom of every canvas."""
+        return [
+            tuple(float(part) for part in text.split())
+            for text in self.page.eval_on_selector_all(".deepzoom", "nodes => nodes.map((node) => node.dataset.view)")
+        ]
+
+    def spot(self, x: float, y: float, side: int = 0) -> tuple[float, float]:
+        """Place in the window of a place on the slide."""
+        box = self.page.locator(".deepzoom").nth(side).bounding_box()
+        middle_x, middle_y, zoom = self.views()[side]
+        return (
+            box["x"] + box["width"] / 2 + (x - middle_x) * zoom,
+            box["y"] + box["height"] / 2 + (y - middle_y) * zoom,
+        )
+
+    def colour(self, x: float, y: float, side: int = 0) -> list[int]:
+        """Colour that the canvas shows at a place of the slide."""
+        left, top = self.spot(x, y, side)
+        return self.page.evaluate(
+            """([left, top, side]) => {
+                const canvas = document.querySelectorAll(".deepzoom")[side].querySelector("canvas");
+                const box = canvas.getBoundingClientRect();
+                const pixel = canvas.getContext("2d").getImageData(Math.round(left - box.left), Math.round(top - box.top), 1, 1);
+                return [...pixel.data].slice(0, 3);
+            }""",
+            [left, top, side],
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.page.close()
