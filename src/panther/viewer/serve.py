@@ -50,6 +50,7 @@ class Viewer:
             connection_limit=CONNECTIONS,
             asyncore_use_poll=True,
             max_request_body_size=LARGEST,
+            channel_request_lookahead=1,  # a search learns that the browser has gone
         )
         self._owned.callback(bench.close)
         self._thread = threading.Thread(target=self._server.run, name="viewer", daemon=True)

@@ -15,7 +15,7 @@ from panther.explain.atlas.exemplars import KINDS, Exemplar, Kind, Place, candid
 from panther.explain.atlas.neighbours import Contacts, contacts
 from panther.explain.geometry import Grid, grid
 from panther.explain.scene import MapSettings
-from panther.statistics import compute_dtype, squared_distances
+from panther.explain.typical import prototype_distances
 from panther.types import Bag, Openable, Prototypes
 
 EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: it says nothing
@@ -84,16 +84,6 @@ def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSetting
     )
 
 
-def _distances(bag: Bag, prototypes: Prototypes) -> torch.Tensor:
-    """Euclidean distance (N, C) of every patch of a prepared bag to every prototype.
-
-    Posteriors cannot order members: in a thousand dimensions nearly all of them are 1.
-    """
-    x = bag.features
-    centroids = prototypes.centroids.to(compute_dtype(x.dtype))
-    return squared_distances(x, centroids, centroids.mean(0)).double().sqrt()
-
-
 def _margins(distances: torch.Tensor, labels: np.ndarray) -> np.ndarray:
     """How much farther (N,) than its own prototype the next one is; infinite where there is no other."""
     own = torch.from_numpy(labels)[:, None]
@@ -109,7 +99,7 @@ def _exemplars(
     settings: AtlasSettings,
     placed: Grid | None,
 ) -> list[Exemplar]:
-    distances = _distances(bag, prototypes)
+    distances = prototype_distances(bag, prototypes)
     distance = distances.gather(1, torch.from_numpy(labels)[:, None])[:, 0].numpy()
     ranks: dict[str, Callable[[], np.ndarray]] = {
         "nearest": lambda: distance,

@@ -1,0 +1,226 @@
+"""One patch: what it belongs to, how typical it is, what is most like it; slide by slide, stoppable, few at a time."""
+
+import json
+import socket
+import threading
+import time
+from urllib.parse import urlsplit
+
+import h5py
+import numpy as np
+import pytest
+
+import panther
+from panther.execution import open_executor
+from panther.viewer import similar
+from panther.viewer.pages import patch as patch_page
+from panther.viewer.contents import find_contents
+from panther.viewer.security import Guard
+from panther.viewer.serve import Viewer
+from panther.viewer.server import make_app
+from panther.viewer.workbench import Workbench
+
+
+def entered(bench):
+    guard = Guard()
+    client = make_app(bench, guard).test_client()
+    client.get(f"/?token={guard.token}")
+    return client
+
+
+def everything(folder):
+    """All similarities of the cohort in float64, by brute force: [(similarity, slide, patch)]."""
+    bags = {path.stem: panther.open_bag(path).features[:].double().numpy() for path in (folder / "features").iterdir()}
+    q = bags["S0"][7] / np.linalg.norm(bags["S0"][7])
+    return {
+        (slide, n): float(x @ q / np.linalg.norm(x))
+        for slide, bag in bags.items()
+        for n, x in enumerate(bag)
+        if (slide, n) != ("S0", 7)
+    }
+
+
+def rewrite(path, change):
+    with h5py.File(path, "r+") as file:
+        values = change(file["features"][()])
+        attributes = dict(file["features"].attrs)
+        del file["features"]
+        file.create_dataset("features", data=values).attrs.update(attributes)
+
+
+def test_a_patch_has_its_posterior_and_its_distances(client, bench, cohort_folder):
+    found = client.get("/api/slides/S0/patches/7").get_json()
+    patches, prototypes = bench.patches("S0"), bench.prototypes()
+    assert found["posterior"] == pytest.approx(patches.assignment[7].tolist(), abs=1e-6)
+    assert (found["x"], found["y"], found["side"]) == (*patches.corners[7].tolist(), patches.side)
+    x = panther.open_bag(cohort_folder / "features" / "S0.h5").features[:].double()
+    apart = (x[:, None] - prototypes.centroids.double()).norm(dim=-1).numpy()  # (N, C)
+    labels = patches.assignment.argmax(1)
+    own = apart[np.arange(len(labels)), labels]
+    assert found["distance"] == pytest.approx(own[7], rel=1e-4, abs=1e-4)
+    assert found["nearest"]["prototype"] == apart[7].argmin()
+    others = (labels == labels[7]) & (np.arange(len(labels)) != 7)
+    assert found["members"] == others.sum() + 1
+    assert found["typical"] == pytest.approx((own[others] > own[7]).mean(), abs=0.02)
+
+
+def test_a_patch_that_is_not_there(client):
+    assert client.get("/api/slides/S0/patches/9999999").status_code == 404
+    assert client.get("/api/slides/S0/patches/-1").status_code == 404
+    assert client.get("/api/slides/..%2Fsecret/patches/0").status_code == 404
+    answer = client.get("/api/slides/S0/patches/9999999/similar")
+    assert answer.status_code == 422 and "there is no patch 9999999" in answer.get_json()["error"]
+
+
+def test_without_prototypes_a_patch_still_has_its_place(cohort_folder):
+    (cohort_folder / "prototypes.safetensors").unlink()
+    found = entered(Workbench(find_contents(cohort_folder))).get("/api/slides/S0/patches/7").get_json()
+    assert found["posterior"] == [] and found["prototype"] is None and found["x"] is not None
+
+
+def test_similar_patches_are_those_of_all_similarities(client, cohort_folder):
+    truth = everything(cohort_folder)
+    best = sorted(truth, key=lambda key: (-round(truth[key], 12), *key))
+    for where, wanted in (("cohort", best), ("slide", [key for key in best if key[0] == "S0"])):
+        found = client.get(f"/api/slides/S0/patches/7/similar?where={where}&k=20").get_json()
+        similarity = [one["similarity"] for one in found["patches"]]
+        np.testing.assert_allclose(similarity, [truth[key] for key in wanted[:20]], atol=1e-12)
+        assert ("S0", 7) not in {(one["slide"], one["patch"]) for one in found["patches"]}
+        for one in found["patches"]:
+            assert truth[one["slide"], one["patch"]] == pytest.approx(one["similarity"], abs=1e-12)
+
+
+def test_similar_patches_say_where_they_lie(client, bench):
+    found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=18&per_slide=3").get_json()["patches"]
+    assert len({one["slide"] for one in found}) == 6
+    for one in found:
+        assert [one["x"], one["y"]] == bench.patches(one["slide"]).corners[one["patch"]].tolist()
+        assert one["picture"] == (one["slide"] in ("S0", "S1", "S2"))
+
+
+def test_at_most_a_few_of_each_slide(client):
+    found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=12&per_slide=2").get_json()["patches"]
+    slides = [one["slide"] for one in found]
+    assert len(slides) == 12 and all(slides.count(name) == 2 for name in set(slides))
+
+
+@pytest.mark.parametrize("query", ["k=0", "k=201", "k=x", "k=-3", "per_slide=0", "where=/etc", "k=9999999999999999"])
+def test_what_cannot_be_asked(client, query):
+    answer = client.get(f"/api/slides/S0/patches/7/similar?{query}")
+    assert answer.status_code == 422 and "expected is" in answer.get_json()["error"]
+
+
+def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
+    features = cohort_folder / "features"
+    (features / "S1.h5").write_bytes((features / "S1.h5").read_bytes()[:3000])
+    rewrite(features / "S2.h5", lambda x: x[:, :-1])
+    rewrite(features / "S3.h5", lambda x: np.full_like(x, np.nan))
+    found = entered(Workbench(find_contents(cohort_folder))).get("/api/slides/S0/patches/7/similar?where=cohort&k=100")
+    answer = found.get_json()
+    assert {one["slide"] for one in answer["patches"]} <= {"S0", "S4", "S5"}
+    assert any("S1.h5" in note for note in answer["notes"])
+    assert any("S2: its features are of another encoder" in note for note in answer["notes"])
+
+
+def test_many_failures_are_counted():
+    found = similar.Found(failures=tuple(f"S{n} is damaged." for n in range(10)))
+    assert found.notes[-1] == "7 further slides could not be searched either." and len(found.notes) == 4
+
+
+def test_a_patch_without_a_direction_is_compared_with_nothing(cohort_folder):
+    rewrite(cohort_folder / "features" / "S0.h5", lambda x: np.where(np.arange(len(x))[:, None] == 7, 0, x))
+    client = entered(Workbench(find_contents(cohort_folder)))
+    answer = client.get("/api/slides/S0/patches/7/similar?where=cohort").get_json()
+    assert answer["patches"] == [] and "nothing can be compared" in answer["notes"][0]
+
+
+def test_progress_comes_line_by_line_and_the_last_line_is_the_answer(client):
+    plain = client.get("/api/slides/S0/patches/7/similar?where=cohort").get_json()
+    response = client.get("/api/slides/S0/patches/7/similar?where=cohort&progress=1")
+    lines = [json.loads(line) for line in response.get_data(as_text=True).splitlines()]
+    assert lines[0] == {"done": 0, "of": 6}
+    assert lines[-1]["patches"] == plain["patches"]
+
+
+def test_the_same_patches_from_worker_processes(client, cohort_folder):
+    address = "/api/slides/S0/patches/7/similar?where=cohort&k=30"
+    with open_executor(2) as executor:
+        apart = entered(Workbench(find_contents(cohort_folder), executor=executor)).get(address).get_json()
+    assert apart["patches"] == client.get(address).get_json()["patches"]
+
+
+def test_who_stops_reading_stops_the_search(bench, monkeypatch):
+    searched = []
+    monkeypatch.setattr(similar, "search_slide", lambda ref, query: searched.append(ref.sample) or [])
+    states = similar.search(bench, similar.ask(bench, "S0", 7, 3), list(bench.contents.slides.values()))
+    while next(states).done < 2:
+        pass
+    states.close()
+    assert searched == ["S0", "S1"]
+
+
+def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
+    searched, begun, ended = [], threading.Event(), threading.Event()
+    search = patch_page.search
+
+    def watched(*arguments):
+        try:
+            yield from search(*arguments)
+        finally:
+            ended.set()
+
+    def slowly(ref, query):
+        searched.append(ref.sample)
+        begun.set()
+        time.sleep(0.3)
+        return []
+
+    monkeypatch.setattr(similar, "search_slide", slowly)
+    monkeypatch.setattr(patch_page, "search", watched)
+    with Viewer(Workbench(find_contents(cohort_folder))) as viewer:
+        where = urlsplit(viewer.address)
+        cookie = f"{viewer.guard.cookie}={viewer.guard.session}"
+        with socket.create_connection((where.hostname, where.port)) as browser:
+            request = f"GET /api/slides/S0/patches/7/similar?where=cohort HTTP/1.1\r\nHost: {where.netloc}\r\nCookie: {cookie}\r\n\r\n"
+            browser.sendall(request.encode())
+            assert begun.wait(10)
+        assert ended.wait(30)
+    assert len(searched) < 6
+
+
+def test_few_search_at_a_time_and_the_others_are_told():
+    turns = similar.Turns(at_once=1, waiting=1, patience=30)
+    inside, waits, go = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with turns.one():
+            inside.set()
+            go.wait(10)
+
+    def second():
+        waits.set()
+        with turns.one():
+            had.append("a turn")
+
+    had: list[str] = []
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads[1].start()
+    assert waits.wait(10)
+    while turns._inside._value:  # until the second stands in the queue
+        time.sleep(0.01)
+    with pytest.raises(similar.BusyError, match="ask again"), turns.one():
+        pass
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert had == ["a turn"]
+    with turns.one():
+        pass
+
+
+def test_a_search_that_finds_no_turn_is_refused_with_a_sentence(bench, monkeypatch):
+    monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: similar.Turns(at_once=0, waiting=1, patience=0.01))
+    answer = entered(bench).get("/api/slides/S0/patches/7/similar")
+    assert answer.status_code == 503 and "ask again" in answer.get_json()["error"]
