@@ -81,7 +81,8 @@ def test_opposite_patches_are_the_least_similar(rng):
     x = torch.randn(30, DIM, generator=rng)
     x[8] = -x[0]
     found = most_similar(x, x[0], 30, 0)
-    assert found.rows[-1] == 8 and found.similarity[-1] == pytest.approx(-1)
+    assert found.rows[-1] == 8
+    assert found.similarity[-1] == pytest.approx(-1)
 
 
 def test_one_patch_or_none(rng):

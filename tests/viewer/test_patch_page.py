@@ -13,8 +13,8 @@ import pytest
 import panther
 from panther.execution import open_executor
 from panther.viewer import similar
-from panther.viewer.pages import patch as patch_page
 from panther.viewer.contents import find_contents
+from panther.viewer.pages import patch as patch_page
 from panther.viewer.security import Guard
 from panther.viewer.serve import Viewer
 from panther.viewer.server import make_app
@@ -69,13 +69,16 @@ def test_a_patch_that_is_not_there(client):
     assert client.get("/api/slides/S0/patches/-1").status_code == 404
     assert client.get("/api/slides/..%2Fsecret/patches/0").status_code == 404
     answer = client.get("/api/slides/S0/patches/9999999/similar")
-    assert answer.status_code == 422 and "there is no patch 9999999" in answer.get_json()["error"]
+    assert answer.status_code == 422
+    assert "there is no patch 9999999" in answer.get_json()["error"]
 
 
 def test_without_prototypes_a_patch_still_has_its_place(cohort_folder):
     (cohort_folder / "prototypes.safetensors").unlink()
     found = entered(Workbench(find_contents(cohort_folder))).get("/api/slides/S0/patches/7").get_json()
-    assert found["posterior"] == [] and found["prototype"] is None and found["x"] is not None
+    assert found["posterior"] == []
+    assert found["prototype"] is None
+    assert found["x"] is not None
 
 
 def test_similar_patches_are_those_of_all_similarities(client, cohort_folder):
@@ -101,13 +104,15 @@ def test_similar_patches_say_where_they_lie(client, bench):
 def test_at_most_a_few_of_each_slide(client):
     found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=12&per_slide=2").get_json()["patches"]
     slides = [one["slide"] for one in found]
-    assert len(slides) == 12 and all(slides.count(name) == 2 for name in set(slides))
+    assert len(slides) == 12
+    assert all(slides.count(name) == 2 for name in set(slides))
 
 
 @pytest.mark.parametrize("query", ["k=0", "k=201", "k=x", "k=-3", "per_slide=0", "where=/etc", "k=9999999999999999"])
 def test_what_cannot_be_asked(client, query):
     answer = client.get(f"/api/slides/S0/patches/7/similar?{query}")
-    assert answer.status_code == 422 and "expected is" in answer.get_json()["error"]
+    assert answer.status_code == 422
+    assert "expected is" in answer.get_json()["error"]
 
 
 def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
@@ -124,14 +129,16 @@ def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
 
 def test_many_failures_are_counted():
     found = similar.Found(failures=tuple(f"S{n} is damaged." for n in range(10)))
-    assert found.notes[-1] == "7 further slides could not be searched either." and len(found.notes) == 4
+    assert found.notes[-1] == "7 further slides could not be searched either."
+    assert len(found.notes) == 4
 
 
 def test_a_patch_without_a_direction_is_compared_with_nothing(cohort_folder):
     rewrite(cohort_folder / "features" / "S0.h5", lambda x: np.where(np.arange(len(x))[:, None] == 7, 0, x))
     client = entered(Workbench(find_contents(cohort_folder)))
     answer = client.get("/api/slides/S0/patches/7/similar?where=cohort").get_json()
-    assert answer["patches"] == [] and "nothing can be compared" in answer["notes"][0]
+    assert answer["patches"] == []
+    assert "nothing can be compared" in answer["notes"][0]
 
 
 def test_progress_comes_line_by_line_and_the_last_line_is_the_answer(client):
@@ -223,4 +230,5 @@ def test_few_search_at_a_time_and_the_others_are_told():
 def test_a_search_that_finds_no_turn_is_refused_with_a_sentence(bench, monkeypatch):
     monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: similar.Turns(at_once=0, waiting=1, patience=0.01))
     answer = entered(bench).get("/api/slides/S0/patches/7/similar")
-    assert answer.status_code == 503 and "ask again" in answer.get_json()["error"]
+    assert answer.status_code == 503
+    assert "ask again" in answer.get_json()["error"]

@@ -15,8 +15,8 @@ from panther.statistics.assign import nearest as nearest
 from panther.statistics.blocks import block_rows as block_rows
 from panther.statistics.blocks import compute_dtype as compute_dtype
 from panther.statistics.blocks import first_bad_row as first_bad_row
-from panther.statistics.similar import most_similar as most_similar
 from panther.statistics.distances import squared_distances as squared_distances
 from panther.statistics.kernels import accumulate as accumulate
+from panther.statistics.similar import most_similar as most_similar
 from panther.statistics.sums import Accumulated as Accumulated
 from panther.statistics.sums import Statistics as Statistics

@@ -130,7 +130,8 @@ def _gone() -> Callable[[], bool]:
 
 def _last(states: Iterator[Found], gone: Callable[[], bool]) -> Found:
     found = Found()
-    for found in states:
+    for state in states:
+        found = state
         if gone():
             states.close()  # type: ignore[attr-defined]
             abort(503, "The search was stopped.")
