@@ -127,6 +127,15 @@ def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
     assert any("S2: its features are of another encoder" in note for note in answer["notes"])
 
 
+def test_a_file_that_became_a_link_out_of_the_folder_is_not_searched(client, cohort_folder, tmp_path):
+    moved = (cohort_folder / "features" / "S1.h5").rename(tmp_path / "elsewhere.h5")
+    (cohort_folder / "features" / "S1.h5").symlink_to(moved)
+    found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=12&per_slide=2").get_json()
+    assert "S1" not in {one["slide"] for one in found["patches"]}
+    assert "link out of the opened folders" in found["notes"][0]
+    assert client.get("/api/slides/S1/patches/7/similar").status_code == 422
+
+
 def test_many_failures_are_counted():
     found = similar.Found(failures=tuple(f"S{n} is damaged." for n in range(10)))
     assert found.notes[-1] == "7 further slides could not be searched either."

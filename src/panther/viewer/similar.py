@@ -97,6 +97,7 @@ def ask(bench: Workbench, slide: str, patch: int, k: int, per_slide: int | None 
     ref = bench.slide(slide).features
     if ref is None:
         raise UnknownError(f"{slide}: there are no features of this slide, so its patches cannot be compared.")
+    bench.refuse_links(ref.files)
     features, encoder = bench.compute(read_features, ref, patch)
     return Query(slide, patch, features, encoder, k, per_slide)
 
@@ -109,8 +110,10 @@ def search(bench: Workbench, query: Query, slides: Sequence[SlideEntry]) -> Iter
     refs = [one.features for one in slides if one.features is not None]
     found = Found(of=len(refs))
     yield found
-    # a short queue: whoever asks for a slide's patches meanwhile waits for a few slides, not for the cohort
-    for result in map_slides(partial(search_slide, query=query), refs, bench.work.executor, ahead=1):
+    safe, refused = _sorted_out(bench, refs)
+    found = Found((), len(refused), found.of, tuple(refused))
+    # a short queue: another search meanwhile waits for a few slides, not for the cohort
+    for result in map_slides(partial(search_slide, query=query), safe, bench.long_work.executor, ahead=1):
         if result.value is None:
             failures = (*found.failures, result.reason or "")
             found = Found(found.hits, found.done + 1, found.of, failures)
@@ -118,6 +121,18 @@ def search(bench: Workbench, query: Query, slides: Sequence[SlideEntry]) -> Iter
             hits = sorted((*found.hits, *result.value), key=lambda hit: (-hit.similarity, hit.slide, hit.patch))
             found = Found(tuple(hits[: query.k]), found.done + 1, found.of, found.failures)
         yield found
+
+
+def _sorted_out(bench: Workbench, refs: Sequence[Openable]) -> tuple[list[Openable], list[str]]:
+    """Slides that may be read, and a sentence for each that has become a link out of the opened folders."""
+    safe, refused = [], []
+    for ref in refs:
+        try:
+            bench.refuse_links(ref.files)
+            safe.append(ref)
+        except InputError as error:
+            refused.append(str(error))
+    return safe, refused
 
 
 def read_features(ref: Openable, patch: int) -> tuple[Tensor, str | None]:

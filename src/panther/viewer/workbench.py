@@ -92,7 +92,7 @@ class Workbench:
         key = name, prototypes or next(iter(self.contents.prototypes), None)
 
         def read() -> PatchMap:
-            self._refuse_links(entry.files)
+            self.refuse_links(entry.files)
             return self.compute(read_patches, entry, chosen, self.settings)
 
         return self._patches.get(key, read, version)
@@ -151,13 +151,13 @@ class Workbench:
     def _opened(self, entry: SlideEntry) -> "_OpenSlide":
         """Open an image that a worker process has opened before: one that crashes its library does so there."""
         assert entry.image is not None
-        self._refuse_links([entry.image])
+        self.refuse_links([entry.image])
         mpp = self._resolutions.get(
             entry.name, lambda: self.compute(prove_image, entry, self.settings), version_of(entry.files)
         )
         return _OpenSlide(open_slide(entry.image, mpp))
 
-    def _refuse_links(self, files: Iterable[Path]) -> None:
+    def refuse_links(self, files: Iterable[Path]) -> None:
         """Look again where links lead: a file may have become one since the folders were searched."""
         roots = self.contents.roots
         for file in files:

@@ -84,10 +84,9 @@ def _prototype(
     ref = bench.slide(found.slide).features
     if found.assignment is None or ref is None:
         return {"posterior": [], "prototype": None, "notes": list(found.notes)}
-    labels = found.assignment.argmax(1)
-    prototypes = bench.prototypes(chosen)
-    key = found.slide, chosen or next(iter(bench.contents.prototypes))
-    apart = measured.get(key, lambda: bench.compute(measure, ref, prototypes, labels))
+    labels, prototypes = found.labels, bench.prototypes(chosen)
+    key, version = (found.slide, bench.set_name(chosen)), bench.version(found.slide, chosen)
+    apart = measured.get(key, lambda: bench.compute(measure, ref, prototypes, labels), version)
     if len(apart.own) != len(labels):
         measured.drop(key)
         raise InputError(f"{found.slide}: its features were changed meanwhile; load the page again.")
