@@ -42,6 +42,7 @@ class Findings:
     total: int = 0
     running: bool = False
     whole: bool = False  # nothing more will come
+    can_look: bool = False  # an atlas is shown; the slides themselves would tell more
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,7 +80,10 @@ class Gallery:
             running = self._thread is not None and self._thread.is_alive()
             done, total = len(self._pool.slides) + len(self._failures), len(self._jobs)
             if self._atlas is not None and (self._thread is None or running):  # better than a part of the slides
-                return replace(self._atlas, done=done, total=total, running=running)
+                can_look = bool(self._jobs) and not running
+                shown = done if running else 0
+                total = total if running else 0
+                return replace(self._atlas, done=shown, total=total, running=running, can_look=can_look)
             if self._known is None or self._known.done != done:
                 self._known = self._summed_up(done, total)
             notes = (*self._known.notes, *([self._problem] if self._problem else []))

@@ -28,18 +28,16 @@ def prototype_routes(bench: Workbench) -> Blueprint:
     routes = Blueprint("prototypes", __name__)
     galleries: Kept[Gallery] = Kept(SETS)
 
-    def gallery() -> Gallery:
-        chosen = request.args.get("set")
-        count = len(bench.prototypes(chosen))
-        assert count
-        found = galleries.get(chosen or next(iter(bench.contents.prototypes)), lambda: Gallery(bench, chosen))
+    def gallery(chosen: str | None) -> Gallery:
+        found = galleries.get(bench.set_name(chosen), lambda: Gallery(bench, chosen))
         found.start()
         return found
 
     @routes.get("/api/prototypes")
     def overview() -> dict[str, Any]:
-        found = gallery().findings()
-        rows = [_overview(found, c) for c in range(len(bench.prototypes(request.args.get("set"))))]
+        chosen = request.args.get("set")
+        found = gallery(chosen).findings()
+        rows = [_overview(found, c) for c in range(len(bench.prototypes(chosen)))]
         return {**_progress(found), "prototypes": rows, "columns": _columns(bench), "notes": list(found.notes)}
 
     @routes.get("/api/prototypes/<int:prototype>")
@@ -47,7 +45,7 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         chosen = request.args.get("set")
         if prototype >= len(bench.prototypes(chosen)):
             raise UnknownError(f"There is no prototype C{prototype} in this set.")
-        found = gallery().findings()
+        found = gallery(chosen).findings()
         titles = [title for title, _ in bench.look(chosen)]
         return {
             **_progress(found),
@@ -62,7 +60,9 @@ def prototype_routes(bench: Workbench) -> Blueprint:
 
     @routes.post("/api/prototypes/look")
     def look() -> dict[str, Any]:
-        found = gallery()
+        body = request.get_json(silent=True)
+        chosen = body.get("set") if isinstance(body, dict) else None
+        found = gallery(chosen if isinstance(chosen, str) else None)
         found.start(although=True)
         return _progress(found.findings())
 
@@ -71,6 +71,7 @@ def prototype_routes(bench: Workbench) -> Blueprint:
 
 def _progress(found: Findings) -> dict[str, Any]:
     about = {"done": found.done, "total": found.total, "running": found.running, "whole": found.whole}
+    about["can_look"] = found.can_look
     return {**about, "failures": dict(list(found.failures.items())[:20]), "failed": len(found.failures)}
 
 
@@ -118,10 +119,10 @@ def _columns(bench: Workbench) -> list[str]:
     table = bench.contents.table
     if table is None:
         return []
-    names = [str(name) for name in table.rows.columns]
+    ids = [list(table.who.slide), list(table.who.patient)]
     different = {str(name): int(table.rows[name].nunique()) for name in table.rows.columns}
-    offered = [name for name in names if different[name] > 1]
-    return sorted(offered, key=lambda name: not 1 < different[name] <= MOST_LEVELS)
+    offered = [name for name, levels in different.items() if levels > 1 and table.rows[name].tolist() not in ids]
+    return sorted(offered, key=lambda name: (different[name] > MOST_LEVELS, min(different[name], MOST_LEVELS)))
 
 
 def _groups(bench: Workbench, found: Findings, prototype: int, titles: list[str], column: str | None) -> dict[str, Any]:
@@ -190,7 +191,7 @@ def _survival(bench: Workbench, found: Findings, prototype: int) -> dict[str, An
             own = [note for note in notes if note.startswith(f"C{prototype}:")]
             raise InputError(" ".join(own) or "There is nothing to compare.")
         row = kaplan_meier.described(one, {})
-        chart = kaplan_meier.curve_chart(row, "time, in the table's unit", "")
+        chart = kaplan_meier.curve_chart(row, "as in the table", "")
         test = {"p": one.p, "p_corrected": one.p_corrected}
         return {"endpoint": endpoint, "figure": convert(chart), "test": _plain(test), "notes": []}
     raise InputError("The clinical table has no survival of a usual name, such as os_survival_days and os_censorship.")
