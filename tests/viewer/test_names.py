@@ -206,3 +206,12 @@ def test_other_sets_are_known_by_their_numbers(cohort_folder: Path):
     bench = Workbench(find_contents(cohort_folder))
     assert bench.look("prototypes")[1][0] == "C1 tumour nest"
     assert [title for title, _ in bench.look("more")] == ["C0", "C1", "C2"]
+
+
+def test_a_file_that_became_a_link_out_of_the_folders_is_not_read(cohort_folder: Path, tmp_path: Path):
+    bench = Workbench(find_contents(cohort_folder))
+    (tmp_path / "secret.yaml").write_text("C0: secret\n")
+    (cohort_folder / "names.yaml").unlink()
+    (cohort_folder / "names.yaml").symlink_to(tmp_path / "secret.yaml")
+    assert bench.look()[0][0] == "C0"
+    assert "link out of the opened folders" in bench.names().now().problem

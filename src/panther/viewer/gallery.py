@@ -98,18 +98,30 @@ class Gallery:
 
     def _look(self) -> None:
         describe = partial(describe_slide, prototypes=self._prototypes, settings=self._settings)
-        failures: dict[str, str] = {}
+        safe, failures = self._safe()
         try:
-            # few ahead: whoever opens a slide meanwhile need not wait for the whole cohort
-            for _, facts in stream(describe, self._jobs, "", self._bench.work, failures, ahead=1):
+            # few ahead: whoever searches meanwhile need not wait for the whole cohort
+            for _, facts in stream(describe, safe, "", self._bench.long_work, failures, ahead=1):
                 with self._lock:
                     self._pool.add(facts)
                     self._failures = dict(failures)
-            self._failures = failures
+            with self._lock:
+                self._failures = failures
         except Exception as error:
             self._problem = f"Not all slides could be looked at: {error}"
             if not isinstance(error, InputError):
                 logger.exception("Looking at the prototypes ended early.")
+
+    def _safe(self) -> tuple[list[AtlasJob], dict[str, str]]:
+        """Slides whose files lie in the opened folders, and a sentence for each other."""
+        safe, refused = [], {}
+        for job in self._jobs:
+            try:
+                self._bench.refuse_links(job.ref.files)
+                safe.append(job)
+            except InputError as error:
+                refused[job.sample] = str(error)
+        return safe, refused
 
 
 def _jobs(bench: Workbench) -> list[AtlasJob]:

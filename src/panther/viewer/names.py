@@ -9,7 +9,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +55,9 @@ class NamesNow:
 class NamesBook:
     """The names file of ``count`` prototypes. Threads may share it, and so may other programs."""
 
-    def __init__(self, path: Path, count: int) -> None:
+    def __init__(self, path: Path, count: int, check: Callable[[], None] = lambda: None) -> None:
         self.path, self.count = path, count
+        self._check = check  # refuses a file that became a link to somewhere else
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, Mapping[int, Naming]] = OrderedDict()
         self._steps: deque[Step] = deque(maxlen=STEPS)
@@ -161,6 +162,7 @@ class NamesBook:
             text, now = None, NamesNow(NEW, {})
         else:
             try:
+                self._check()
                 text = file_text(self.path)
                 version = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
                 now = NamesNow(version, namings_in(self.path, text, self.count))

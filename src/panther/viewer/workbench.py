@@ -105,7 +105,8 @@ class Workbench:
 
     def names(self) -> NamesBook:
         """The names file, which belongs to the first set of prototypes."""
-        return self._names.get(None, lambda: NamesBook(self.contents.names, len(self.prototypes())))
+        count, path = len(self.prototypes()), self.contents.names
+        return self._names.get(None, lambda: NamesBook(path, count, lambda: self.refuse_links([path])), count)
 
     def has_names(self, name: str | None = None) -> bool:
         """Whether the names file tells of this set."""

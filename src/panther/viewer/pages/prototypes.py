@@ -17,7 +17,8 @@ from panther.explain.atlas import shares
 from panther.explain.atlas.request import factor_of
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, Gallery
-from panther.viewer.workbench import Kept, UnknownError, Workbench
+from panther.viewer.kept import Kept
+from panther.viewer.workbench import UnknownError, Workbench
 
 SETS = 4  # whose findings are kept
 MOST_LEVELS = 12  # of a column that is offered first
@@ -29,7 +30,8 @@ def prototype_routes(bench: Workbench) -> Blueprint:
     galleries: Kept[Gallery] = Kept(SETS)
 
     def gallery(chosen: str | None) -> Gallery:
-        found = galleries.get(bench.set_name(chosen), lambda: Gallery(bench, chosen))
+        name = bench.set_name(chosen)
+        found = galleries.get(name, lambda: Gallery(bench, name), bench.prototypes(name).content_hash())
         found.start()
         return found
 

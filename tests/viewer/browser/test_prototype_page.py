@@ -1,0 +1,44 @@
+"""The prototype page in a real browser: looked at, renamed, undone; a hostile name stays text."""
+
+from pathlib import Path
+
+from panther.explain.names import Naming, as_namings
+from viewer.browser.window import Window
+
+HOSTILE = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
+
+
+def test_a_prototype_is_renamed_grouped_and_taken_back(window: Window, browsed_cohort: Path):
+    window.page.goto(f"{window.address}#page=prototypes")
+    page, names = window.page, browsed_cohort / "names.yaml"
+    page.get_by_role("link", name="C1 tumour nest", exact=True).click()
+    window.wait_for_state(page="prototypes", prototype="1")
+    page.get_by_label("Name", exact=True).fill(HOSTILE)
+    page.get_by_label("Name", exact=True).press("Enter")
+    page.get_by_text("Saved in names.yaml.").wait_for()
+    assert page.get_by_role("heading", level=1).inner_text() == f"C1 {HOSTILE}"
+    assert as_namings(names, 3)[1] == Naming(HOSTILE)
+    page.get_by_label("Group").fill("nests")
+    page.get_by_label("Group").press("Enter")
+    page.get_by_role("heading", name=f"C1 {HOSTILE} (nests)", level=1).wait_for()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("heading", name=f"C1 {HOSTILE}", exact=True, level=1).wait_for()
+    page.get_by_role("link", name="All prototypes").click()
+    page.get_by_role("link", name=f"C1 {HOSTILE}", exact=True).wait_for()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("link", name="C1 tumour nest", exact=True).wait_for()
+    assert names.read_text() == "C0: stroma\nC1: tumour nest\n"
+    assert page.title() != "owned"
+
+
+def test_patches_groups_and_neighbours_of_a_prototype_are_shown(window: Window):
+    window.open("page=prototypes&prototype=0&slide=S1&column=subtype")
+    page = window.page
+    page.locator(".strip img").first.wait_for()
+    assert page.locator(".exemplars h3").all_inner_texts()[0].startswith("Typical")
+    page.locator(".chart .main-svg").first.wait_for()
+    page.get_by_role("link", name="C1 tumour nest", exact=True).last.wait_for()  # among the neighbours
+    page.get_by_label("Column").select_option("os_censorship")
+    window.wait_for_state(column="os_censorship")
+    page.locator(".strip a").first.click()
+    window.wait_for_state(page="slide")
