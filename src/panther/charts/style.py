@@ -1,5 +1,6 @@
 """How pictures look, and how they are saved."""
 
+import io
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -62,13 +63,24 @@ def check_picture(path: Path, *inputs: Given) -> None:
 
 def save(figure: Any, path: Path, dpi: int = DPI) -> None:
     """Write a picture whole or not at all; its suffix (.png, .svg, .pdf) says how, and the same figure gives the same bytes."""
+    _check_suffix(path)
+    with atomic_write(path) as temporary:
+        _save(figure, temporary, path.suffix[1:], dpi)
+
+
+def picture_bytes(figure: Any, kind: str, dpi: int = DPI) -> bytes:
+    """The same picture (png, svg or pdf) as bytes."""
+    buffer = io.BytesIO()
+    _save(figure, buffer, kind, dpi)
+    return buffer.getvalue()
+
+
+def _save(figure: Any, where: Any, kind: str, dpi: int) -> None:
     import matplotlib
 
-    _check_suffix(path)
-    kind = path.suffix[1:]
     settings: Any = {"svg.hashsalt": "panther", "svg.fonttype": "none", "text.parse_math": False}  # also late ticks
-    with atomic_write(path) as temporary, matplotlib.rc_context(settings):
-        figure.savefig(temporary, format=kind, dpi=dpi, metadata=METADATA[kind])
+    with matplotlib.rc_context(settings):
+        figure.savefig(where, format=kind, dpi=dpi, metadata=METADATA[kind])
 
 
 def _check_suffix(path: Path) -> None:

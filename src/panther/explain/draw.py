@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from panther.charts.style import DPI, INK, plain_text, short
+from panther.explain.geometry import View
 from panther.explain.slide_map import HEAT, SlideMap, heat_pixels, map_pixels
 
 PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
@@ -140,7 +141,7 @@ def add_scale_bar_and_outline(sheet: Sheet, found: SlideMap) -> None:
     for ax in sheet.axes:
         _outline(ax, found, sheet.unit)
         if found.view.mpp is not None:
-            _scale_bar(ax, found, sheet.unit)
+            scale_bar(ax, found.view, sheet.unit)
         ax.set_xlim(0, sheet.width)
         ax.set_ylim(sheet.height, 0)
 
@@ -154,12 +155,13 @@ def _outline(ax: Any, found: SlideMap, unit: float) -> None:
         ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * unit), autolim=False)
 
 
-def _scale_bar(ax: Any, found: SlideMap, unit: float) -> None:
+def scale_bar(ax: Any, view: View, unit: float) -> None:
+    """Scale bar at the lower left of a picture whose resolution is known."""
     from matplotlib import patheffects
 
-    assert found.view.mpp is not None
-    width, height = found.view.size
-    across = found.view.scale[0] / found.view.mpp  # pixels per micrometre
+    assert view.mpp is not None
+    width, height = view.size
+    across = view.scale[0] / view.mpp  # pixels per micrometre
     length = bar_length(width / across)
     left, base = 10 * unit, height - 12 * unit
     halo = [patheffects.withStroke(linewidth=4.5 * unit, foreground="white")]

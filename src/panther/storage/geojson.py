@@ -38,9 +38,14 @@ def annotation(
 
 def write_geojson(path: Path, features: list[dict[str, Any]], panther: Mapping[str, Any] | None = None) -> None:
     """Write a FeatureCollection whole or not at all; ``panther`` is a member beside the features."""
-    document = {"type": "FeatureCollection", "features": features, **({} if panther is None else {"panther": panther})}
     with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(document, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+        temporary.write_text(geojson_text(features, panther), encoding="utf-8")
+
+
+def geojson_text(features: list[dict[str, Any]], panther: Mapping[str, Any] | None = None) -> str:
+    """Text of a FeatureCollection."""
+    document = {"type": "FeatureCollection", "features": features, **({} if panther is None else {"panther": panther})}
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def read_geojson(path: Path) -> GeoJson:

@@ -71,6 +71,7 @@ class Painted:
 
     layer: Layer
     colours: Colours
+    labels: np.ndarray | None = None  # (N,), class of each patch where there are classes
 
 
 Paint = Callable[[PatchMap, Asked], Painted | None]  # None: this slide has no such layer
@@ -131,7 +132,7 @@ class Layers:
             return None
         look = prototype_look(self.bench, asked.set)
         layer = Layer("prototypes", "Prototypes", "categories", classes=tuple(look))
-        return Painted(layer, of_classes(found.labels, look, asked.shown))
+        return Painted(layer, of_classes(found.labels, look, asked.shown), found.labels)
 
     def _posterior(self, found: PatchMap, asked: Asked) -> Painted | None:
         """Share of one prototype in every patch."""
@@ -162,7 +163,7 @@ class Layers:
         layer = Layer(
             "attention", outputs.titles[k][:1].upper() + outputs.titles[k][1:], "values", 0.0, 1.0, scale.label, HEAT
         )
-        values = scale.of(outputs.values[k][:, None].astype(float))[:, 0]
+        values = scale.of(outputs.values[k][:, None])[:, 0]
         return of_values(replace(layer, outputs=outputs.titles, output=outputs.titles[k]), values, asked)
 
     def _classes(self, found: PatchMap, asked: Asked) -> Painted | None:
@@ -188,7 +189,7 @@ class Layers:
             return None
         look = [(name, palette.colour(k)) for k, name in enumerate(classes.names)]
         layer = Layer("classes", "Tissue classes", "categories", classes=tuple(look))
-        return Painted(layer, of_classes(labels, look, asked.shown))
+        return Painted(layer, of_classes(labels, look, asked.shown), labels)
 
     def _said(self, ask: Callable[..., Outputs], layer: str, found: PatchMap, asked: Asked) -> Outputs | None:
         """What a model says of the slide, kept; None where there is no such model."""

@@ -25,7 +25,7 @@ class Outputs(NamedTuple):
     """Numbers of every patch, for each output of a model."""
 
     titles: tuple[str, ...]  # K outputs
-    values: np.ndarray  # (K, N) float32
+    values: np.ndarray  # (K, N)
     limits: tuple[float, ...]  # K, the largest there can be
     main: int  # the predicted one
 
@@ -62,7 +62,7 @@ def attended(features: Openable, path: Path) -> Outputs:
     """Attention that each patch received, one row for each output where the network has several."""
     model = load_model(path)
     looked = attention(features.open(), model)
-    values = looked.weights.T.astype(np.float32)
+    values = looked.weights.T
     many = len(values) > 1 and "probabilities" in looked.prediction
     main = int(looked.prediction["probabilities"][0].argmax()) if many else 0
     return Outputs(attention_titles(model, len(values)), values, tuple(float(limit) for limit in values.max(1)), main)

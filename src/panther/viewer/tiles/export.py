@@ -1,0 +1,148 @@
+"""The current view and the regions of a slide, to be taken away."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from panther.errors import InputError
+from panther.explain.draw import ColourBar
+from panther.explain.geometry import View
+from panther.explain.regions import feature, regions
+from panther.storage.geojson import geojson_text
+from panther.viewer.patches import PatchMap
+from panther.viewer.tiles import base, lines
+from panther.viewer.tiles.asked import Asked, number, whole_number
+from panther.viewer.tiles.layers import Layer
+from panther.viewer.tiles.maker import GRID, OUTLINE, Tiles
+from panther.viewer.tiles.picture import Legend, ViewPicture, composed, view_picture
+from panther.viewer.tiles.pyramid import Window
+from panther.viewer.workbench import UnknownError, Workbench
+
+LEAST, USUAL, LARGEST = 64, 1600, 4096  # pixels of a side
+
+
+class Chosen(NamedTuple):
+    """A layer that is on."""
+
+    layer: str
+    opacity: float
+
+
+def read_chosen(query: Mapping[str, str]) -> list[Chosen]:
+    """Layers of a query, bottom first, each with its opacity; lines lie above all others."""
+    names = [name for name in query.get("layer", "").split(",") if name]
+    parts = [part for part in query.get("opacity", "").split(",") if part]
+    opacities = [number({"opacity": part}, "opacity") for part in parts]
+    if any(value is None or not 0 <= value <= 1 for value in opacities):
+        raise InputError(f"`opacity={query['opacity']}`: numbers from 0 to 1 are expected, one for each layer.")
+    found = [
+        Chosen(name, float(opacities[i] if i < len(opacities) else 1.0))  # type: ignore[arg-type]
+        for i, name in enumerate(names)
+    ]
+    return sorted(found, key=lambda one: one.layer in (GRID.id, OUTLINE.id))
+
+
+def read_window(query: Mapping[str, str], found: PatchMap) -> Window:
+    """Part of the canvas that a query asks for, as a picture so many `pixels` wide; all of it by default."""
+    if min(found.canvas.width, found.canvas.height) <= 0:
+        raise UnknownError(" ".join(found.notes) or f"{found.slide}: there is nothing to draw.")
+    left, top = number(query, "x") or 0.0, number(query, "y") or 0.0
+    width = number(query, "width") or found.canvas.width - left
+    height = number(query, "height") or found.canvas.height - top
+    if (
+        width <= 0
+        or height <= 0
+        or max(abs(left), abs(top), width, height) > 1e8
+        or max(width / height, height / width) > 100
+    ):
+        raise InputError(
+            f"{found.slide}: x, y, width and height do not say a part of the slide; leave them out for all of it."
+        )
+    pixels = whole_number(query, "pixels", LEAST, LARGEST) or USUAL
+    scale = max(width / pixels, height / LARGEST)
+    return Window(left, top, max(1, round(width / scale)), max(1, round(height / scale)), scale)
+
+
+def export_view(tiles: Tiles, found: PatchMap, query: Mapping[str, str], asked: Asked, kind: str) -> bytes:
+    """PNG or SVG of a view with its layers, scale bar, legend and colour bars."""
+    window, chosen = read_window(query, found), read_chosen(query)
+    background = np.full((window.height, window.width, 3), base.WHITE, np.uint8)
+    if found.canvas.image:
+        with tiles.bench.image(found.slide) as slide:
+            background = base.pixels(slide, window)
+    pictures, legends, bars, titles = [], [], [], []
+    index = None if found.grid is None else found.cells.under(window)
+    for one in chosen:
+        layer, colours, seen = _drawn(tiles, found, one.layer, asked, window, index)
+        pictures.append((colours, one.opacity))
+        titles.append(layer.title)
+        if layer.classes:
+            legends.append(_legend(layer, found, seen))
+        if layer.kind == "values":
+            bars.append(_bar(layer, asked))
+    view = View(
+        composed(background, pictures),
+        (1 / window.scale, 1 / window.scale),
+        (window.left, window.top),
+        found.canvas.mpp,
+    )
+    title = f"{found.slide}: {', '.join(titles)}" if titles else found.slide
+    return tiles.bench.compute(view_picture, ViewPicture(title, view, tuple(legends), tuple(bars)), kind)
+
+
+def export_regions(bench: Workbench, found: PatchMap, asked: Asked) -> str:
+    """Regions of the prototypes, or of those that are isolated, as GeoJSON that QuPath opens."""
+    if found.grid is None or found.assignment is None:
+        raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no prototypes, and so no regions.")
+    if found.canvas.unit != "px":
+        raise InputError(
+            f"{found.slide}: its coordinates are micrometres and QuPath counts pixels; open the viewer with the slide's image (--slides)."
+        )
+    look = bench.look(asked.set)
+    names = {c: title.partition(" ")[2] for c, (title, _) in enumerate(look) if " " in title}
+    colours = [colour for _, colour in look]
+    shown = [one for one in regions(found.grid, found.labels) if asked.shown is None or one.prototype in asked.shown]
+    return geojson_text([feature(one, names, found.canvas.mpp, colours) for one in shown])
+
+
+def _drawn(
+    tiles: Tiles, found: PatchMap, layer: str, asked: Asked, window: Window, index: np.ndarray | None
+) -> tuple[Layer, np.ndarray, np.ndarray]:
+    """A layer, its colours (h, w, 4), and which of its classes are seen."""
+    nothing = np.zeros(0, int)
+    if layer == OUTLINE.id:
+        alpha = lines.outline_alpha(tiles.outline(found), window)
+        return (
+            OUTLINE,
+            np.dstack([np.broadcast_to(np.array(lines.OUTLINE, np.uint8), (*alpha.shape, 3)), alpha]),
+            nothing,
+        )
+    if index is None:
+        raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no patches.")
+    if layer == GRID.id:
+        assert found.grid is not None
+        return GRID, lines.LINE[lines.borders(found.cells, window, found.grid.pitch).astype(np.uint8)], nothing
+    painted = tiles.painted(found, layer, asked)
+    codes = painted.colours.codes[index]
+    seen = nothing if painted.labels is None else np.unique(painted.labels[np.unique(index[codes > 0])])
+    return painted.layer, painted.colours.table[codes], seen
+
+
+def _legend(layer: Layer, found: PatchMap, seen: Sequence[int] | np.ndarray) -> Legend:
+    """Classes that are in the view; of prototypes with their share of the slide."""
+    own = layer.id == "prototypes" and found.weights is not None
+    shares = found.weights if own else None
+    lines = tuple(
+        (layer.classes[k][1], "" if shares is None else f"{shares[k]:.3f}", layer.classes[k][0])
+        for k in np.asarray(seen).tolist()
+    )
+    return Legend(layer.title, "π" if own else "", lines)
+
+
+def _bar(layer: Layer, asked: Asked) -> ColourBar:
+    assert layer.low is not None
+    assert layer.high is not None
+    low, high = asked.keeps(layer.low, layer.high)
+    some = "" if (low, high) == (layer.low, layer.high) else f", shown from {low:.3g} to {high:.3g}"
+    return ColourBar(f"{layer.unit or layer.title}{some}", layer.scale, (layer.low, layer.high))

@@ -1,0 +1,121 @@
+"""What is taken away: pictures of the view, and regions."""
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at
+from panther.explain.palette import rgb
+from panther.viewer.tiles.picture import composed
+
+
+def exported(client, address):
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.get_json()
+    with Image.open(io.BytesIO(answer.data)) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def seen_in(picture, width=400, height=300):
+    """The view within the picture: after a margin of 14 pixels, below a title of 30."""
+    return picture[30 : 30 + height, 14 : 14 + width]
+
+
+def test_the_view_is_in_the_picture_pixel_for_pixel(client):
+    picture = exported(client, "/export/S0.png?x=300&y=200&width=400&height=300&pixels=400")
+    x, y = np.meshgrid(np.arange(300, 700) + 0.5, np.arange(200, 500) + 0.5)
+    expected = COLOURS[tissue_at(x, y)].astype(int)
+    assert (seen_in(picture)[:200] == expected[:200]).all()  # below is the scale bar
+    bar = (seen_in(picture)[288] == 34).all(-1).nonzero()[0]
+    assert len(bar) == pytest.approx(100, abs=2)  # 50 um of 0.5 um per pixel; its ends are smoothed
+    assert (picture[:30].min(), picture[:, :14].min()) == (34, 255)  # title in ink, white around
+
+
+def test_layers_lie_over_the_slide_with_their_opacity(client, bench):
+    plain = exported(client, "/export/S0.png?x=300&y=200&width=400&height=300&pixels=400")
+    over = exported(client, "/export/S0.png?x=300&y=200&width=400&height=300&pixels=400&layer=prototypes&opacity=0.5")
+    found = bench.patches("S0")
+    labels = {tuple(corner): c for corner, c in zip(found.corners.astype(int).tolist(), found.labels, strict=True)}
+    for px, py in ((5, 7), (150, 99), (390, 120), (200, 180)):
+        here = labels.get(((300 + px) // SIDE * SIDE, (200 + py) // SIDE * SIDE))
+        under = seen_in(plain)[py, px]
+        expected = under if here is None else (under + np.array(rgb(int(here)))) / 2
+        assert np.abs(seen_in(over)[py, px] - expected).max() <= 1
+    assert over.shape[1] > plain.shape[1] + 50  # a legend
+
+
+def test_an_svg_has_its_title_and_legend_as_text(client):
+    answer = client.get("/export/S0.svg?layer=prototypes,grid&opacity=0.5,1&pixels=300")
+    assert answer.mimetype == "image/svg+xml"
+    text = answer.get_data(as_text=True)
+    words = re.sub("<[^>]+>", " ", text)
+    for word in ("stroma", "tumour nest", "C2", "S0: Prototypes, Patch borders"):
+        assert word in words, word
+    assert "<script" not in text
+    assert "filename=S0.svg" in answer.headers["Content-Disposition"]
+
+
+def test_values_have_a_colour_bar_that_says_what_is_shown(client):
+    words = re.sub("<[^>]+>", " ", client.get("/export/S0.svg?layer=posterior&prototype=1&low=0.25&pixels=300").text)
+    assert "tumour nest" in words
+    assert "share of the patch, shown from 0.25 to 1" in words
+
+
+def test_without_an_image_patches_are_drawn_on_white(client):
+    picture = exported(client, "/export/S4.png?layer=prototypes&pixels=500")
+    for c in range(3):
+        assert (np.abs(picture - rgb(c)).max(-1) == 0).sum() > 500
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("width=-3", "part of the slide"),
+        ("x=nan", "number"),
+        ("pixels=1000000", "4096"),
+        ("pixels=3.5", "whole number"),
+        ("layer=prototypes&opacity=7", "0 to 1"),
+        ("width=1e300", "part of the slide"),
+        ("width=5000&height=0.001", "part of the slide"),
+    ],
+)
+def test_a_view_that_makes_no_sense_is_refused(client, query, word):
+    answer = client.get(f"/export/S0.png?{query}")
+    assert answer.status_code == 422
+    assert word in answer.get_json()["error"]
+
+
+@pytest.mark.parametrize(
+    "address", ["S0.png?layer=wishes", "nobody.png", "nobody.geojson", "S0.exe", "S0.png?layer=attention"]
+)
+def test_what_is_not_there_cannot_be_taken_away(client, address):
+    assert client.get(f"/export/{address}").status_code == 404
+
+
+def test_a_tall_view_stays_within_limits(client):
+    picture = exported(client, f"/export/S0.png?x=0&y=0&width=40&height={HEIGHT}&pixels=2000")
+    assert picture.shape[0] < 4096 + 300
+
+
+def test_regions_have_the_names_and_cover_their_patches(client, bench):
+    answer = client.get("/export/S0.geojson")
+    found = json.loads(answer.data)
+    kinds = {one["properties"]["classification"]["name"] for one in found["features"]}
+    assert kinds == {"C0 stroma", "C1 tumour nest", "C2"}
+    patches = sum(one["properties"]["measurements"]["Patches"] for one in found["features"])
+    assert patches == len(bench.patches("S0").corners)
+    x = [point[0] for one in found["features"] for ring in one["geometry"]["coordinates"] for point in ring]
+    assert 0 <= min(x) <= max(x) <= WIDTH
+    alone = json.loads(client.get("/export/S0.geojson?shown=1").data)
+    assert {one["properties"]["name"] for one in alone["features"]} == {"C1 tumour nest"}
+
+
+def test_colours_are_mixed_by_opacity():
+    grey = np.full((1, 2, 3), 100, np.uint8)
+    layer = np.array([[[200, 0, 100, 255], [200, 0, 100, 0]]], np.uint8)
+    assert composed(grey, [(layer, 0.25)]).tolist() == [[[125, 75, 100], [100, 100, 100]]]
+    assert composed(grey, [(layer, 1.0), (layer, 0.5)]).tolist() == [[[200, 0, 100], [100, 100, 100]]]
