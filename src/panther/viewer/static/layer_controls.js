@@ -2,16 +2,19 @@
 import { choice, el, field, show } from "./dom.js";
 import { usual } from "./overlays.js";
 
+const OF_MODELS = ["attribution", "attention"];
 const TITLES = { posterior: "Posterior" }; // of which prototype is chosen below it
 
 /** Show the controls of `slide.layers`; `change(changes)` is called with changed choices. `models` are names. */
 export function layerControls(place, slide, choices, models, change) {
-  const needsModel = slide.layers.some(({ id }) => id === "attribution" || id === "attention");
-  const model =
-    models.length > 1 || (models.length && needsModel)
-      ? field("Model", choice(models.map((name) => [name, name]), choices.model ?? models[0], (name) => change({ model: name, output: null })))
-      : null;
-  show(place, el("h2", {}, "Layers"), slide.layers.length ? null : el("p", { class: "faint" }, "There is nothing to lay over this slide."), slide.layers.map(row), model);
+  const modelled = slide.layers.some(({ id }) => OF_MODELS.includes(id));
+  show(
+    place,
+    el("h2", {}, "Layers"),
+    slide.layers.length ? null : el("p", { class: "faint" }, "There is nothing to lay over this slide."),
+    slide.layers.map(row),
+    models.length > 1 && !modelled && whichModel(), // another one may have something to show
+  );
 
   function row(layer) {
     const on = choices.layers.has(layer.id);
@@ -24,8 +27,8 @@ export function layerControls(place, slide, choices, models, change) {
     return el(
       "section",
       { class: "layer", "data-layer": layer.id },
-      el("div", { class: "line" }, el("label", {}, toggle, el("span", {}, title)), on && opacity(layer.id, title)),
-      on && more(layer),
+      el("label", {}, toggle, el("span", {}, title)),
+      on && el("div", { class: "more" }, opacity(layer.id, title), more(layer)),
     );
   }
 
@@ -33,22 +36,27 @@ export function layerControls(place, slide, choices, models, change) {
     const percent = Math.round(100 * choices.layers.get(id));
     const value = el("output", { class: "faint" }, `${percent}%`);
     const slider = el("input", {
-      type: "range", min: 5, max: 100, step: 5, value: percent, class: "opacity", "aria-label": `Opacity of ${title}`, title: "Opacity",
+      type: "range", min: 5, max: 100, step: 5, value: percent, class: "opacity", "aria-label": `Opacity of ${title}`,
       oninput: () => {
         value.textContent = `${slider.value}%`;
         change({ layers: new Map(choices.layers).set(id, Number(slider.value) / 100) }, true);
       },
     });
-    return [slider, value];
+    return el("div", { class: "line", title: "Opacity" }, slider, value);
   }
 
   function more(layer) {
     return [
       layer.id === "posterior" && whichPrototype(),
+      models.length > 1 && OF_MODELS.includes(layer.id) && whichModel(),
       layer.outputs?.length > 1 && field("Output", choice(layer.outputs.map((one) => [one, one]), choices.output ?? layer.outputs[0], (output) => change({ output }))),
       layer.kind === "values" && layer.colours && (layer.id === "posterior" ? range(layer) : colourBar(layer)),
       layer.id !== "prototypes" && layer.classes && classes(layer),
     ];
+  }
+
+  function whichModel() {
+    return field("Model", choice(models.map((name) => [name, name]), choices.model ?? models[0], (name) => change({ model: name, output: null })));
   }
 
   function whichPrototype() {
