@@ -2,8 +2,9 @@
 import { choice, el, field, show } from "./dom.js";
 import { usual } from "./overlays.js";
 
-const OF_MODELS = ["attribution", "attention"];
-const TITLES = { posterior: "Posterior" }; // of which prototype is chosen below it
+export const OF_MODELS = ["attribution", "attention"];
+const ENDS = { attribution: ["lowers", "raises"], attention: ["little", "much"] }; // before the numbers are known
+const TITLES = { posterior: "Posterior", attribution: "Attribution", attention: "Attention" }; // of what is chosen below them
 
 /** Show the controls of `slide.layers`; `change(changes)` is called with changed choices. `models` are names. */
 export function layerControls(place, slide, choices, models, change) {
@@ -49,7 +50,8 @@ export function layerControls(place, slide, choices, models, change) {
     return [
       layer.id === "posterior" && whichPrototype(),
       models.length > 1 && OF_MODELS.includes(layer.id) && whichModel(),
-      layer.outputs?.length > 1 && field("Output", choice(layer.outputs.map((one) => [one, one]), choices.output ?? layer.outputs[0], (output) => change({ output }))),
+      layer.outputs?.length > 1 && field("Output", choice([["", "the predicted one"], ...layer.outputs.map((one) => [one, one])], choices.output ?? "", (output) => change({ output }))),
+      layer.id in TITLES && layer.id !== "posterior" && layer.low !== null && el("p", { class: "faint" }, `${layer.title}.`),
       layer.kind === "values" && layer.colours && (layer.id === "posterior" ? range(layer) : colourBar(layer)),
       layer.id !== "prototypes" && layer.classes && classes(layer),
     ];
@@ -99,8 +101,9 @@ export function layerControls(place, slide, choices, models, change) {
 /** The colours of values with their ends. */
 export function colourBar(layer) {
   const colours = el("div", { class: "colours", style: { background: `linear-gradient(to right, ${layer.colours.filter(isColour).join(", ")})` } });
-  const unit = layer.unit ? ` ${layer.unit}` : "";
-  return el("div", { class: "colour-bar" }, colours, el("div", { class: "ends faint" }, el("span", {}, `${round(layer.low)}${unit}`), el("span", {}, `${round(layer.high)}${unit}`)));
+  const known = layer.low !== null && layer.high !== null;
+  const [low, high] = known ? [round(layer.low), round(layer.high)] : (ENDS[layer.id] ?? ["low", "high"]);
+  return el("div", { class: "colour-bar" }, colours, el("div", { class: "ends faint" }, el("span", {}, String(low)), el("span", {}, layer.unit ?? ""), el("span", {}, String(high))));
 }
 
 function classes(layer) {

@@ -10,8 +10,8 @@ const PICTURE = 320; // pixels; the patch at full resolution, never enlarged by 
 const ALIKE = 12;
 const LINGER = 500; // ms that a patch is looked at before the whole cohort is searched
 
-/** Show patch `n`. `about`: {slide, image, set, prototypes, places}; `close` is called by its button. Returns what stops it. */
-export function patchPanel(place, n, about, close) {
+/** Show patch `n`. `about`: {slide, image, set, prototypes, places}; `close` and `turn` (to the layers) are called by its buttons. Returns what stops it. */
+export function patchPanel(place, n, about, { close, turn }) {
   const stop = new AbortController();
   const facts = el("div", { class: "facts" }, el("p", { class: "faint" }, "…"));
   const here = alikeSection("Most like it in this slide");
@@ -19,7 +19,7 @@ export function patchPanel(place, n, about, close) {
   const picture = about.image && pictureOf(about.slide, n, PICTURE, `Patch ${n} of ${about.slide}`);
   show(
     place,
-    el("div", { class: "line" }, el("h2", {}, `Patch ${n}`), el("span", { class: "spring" }), el("button", { class: "small quiet", "aria-label": "Close the patch", title: "Close (Esc)", onclick: close }, "×")),
+    el("div", { class: "line" }, el("h2", {}, `Patch ${n}`), el("span", { class: "spring" }), el("button", { class: "small turn", onclick: turn }, "Layers"), el("button", { class: "small quiet", "aria-label": "Close the patch", title: "Close (Esc)", onclick: close }, "×")),
     el("div", { class: "portrait" }, picture || el("p", { class: "faint" }, "There is no image of this slide."), about.places && where(about, n)),
     facts,
     here.node,
@@ -79,12 +79,13 @@ function describe(patch, { prototypes }) {
   ];
 }
 
-function typicality({ prototype, distance, typical }, prototypes) {
+function typicality({ prototype, distance, typical, nearest }, prototypes) {
   if (prototype === null || prototype === undefined) return null;
-  const name = named(prototype, prototypes.find((one) => one.id === prototype)?.name);
+  const called = (id) => named(id, prototypes.find((one) => one.id === id)?.name);
   const far = distance === null || distance === undefined ? "" : ` Distance ${Number(distance.toPrecision(3))}.`;
   const how = typical === null || typical === undefined ? "" : ` Closer to it than ${Math.round(100 * typical)}% of its patches.`;
-  return el("p", {}, "Nearest to ", el("strong", {}, name), ".", el("span", { class: "faint" }, `${how}${far}`));
+  const other = nearest && nearest.prototype !== prototype ? ` ${called(nearest.prototype)} lies nearer, at ${Number(nearest.distance?.toPrecision(3))}.` : "";
+  return el("p", {}, "Belongs to ", el("strong", {}, called(prototype)), ".", el("span", { class: "faint" }, `${how}${far}${other}`));
 }
 
 function alikeSection(title) {

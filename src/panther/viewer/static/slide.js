@@ -7,7 +7,7 @@ import { DeepZoom } from "./deepzoom.js";
 import { choice, el, field, message, show } from "./dom.js";
 import { exportLinks } from "./export_links.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
-import { layerControls, named } from "./layer_controls.js";
+import { layerControls, named, OF_MODELS } from "./layer_controls.js";
 import { legend } from "./legend.js";
 import { baseTiles, overlays, readChoices, usualLayers, writeChoices } from "./overlays.js";
 import { outlinePatch } from "./outline_patch.js";
@@ -82,7 +82,8 @@ class SlidePage {
     this.chooseSet = el("div", {});
     this.layers = el("section", { class: "layers" });
     this.legend = el("section", {});
-    this.side = el("aside", { class: "side", "aria-label": "Layers and prototypes" }, this.notes, this.chooseSet, this.layers, this.legend);
+    this.toPatch = el("button", { class: "small turn", onclick: () => this._turn(false) });
+    this.side = el("aside", { class: "side", "aria-label": "Layers and prototypes" }, this.toPatch, this.notes, this.chooseSet, this.layers, this.legend);
     this.patchPlace = el("aside", { class: "patch", "aria-label": "Patch", "aria-live": "polite", hidden: true });
     this.page = el(
       "div",
@@ -106,7 +107,7 @@ class SlidePage {
     if (!known.some((one) => one.name === name)) return this._say(`There is no slide “${name}” here; choose one of the list.`);
     this.choices = readChoices(state);
     this.choices.layers ??= lastLayers;
-    const key = JSON.stringify([name, state.set, state.model]);
+    const key = JSON.stringify([name, state.set, state.model, state.output]);
     if (key === this.key && this.about) this._arrive(state);
     else this._load(name, state, key);
   }
@@ -115,14 +116,14 @@ class SlidePage {
     this.key = key;
     this.loading?.abort();
     const { signal } = (this.loading = new AbortController());
-    const { set, model } = this.choices;
+    const { set, model, output } = this.choices;
     this.list.mark(name);
     show(this.title, name);
     this.subtitle.textContent = this.contents.slides.find((one) => one.name === name)?.patient ?? "";
     this.page.setAttribute("aria-busy", "true");
     try {
       const [about, names, places] = await Promise.all([
-        get(["slides", name], { set, model }, { signal }),
+        get(["slides", name], { set, model, output }, { signal }),
         this.contents.prototypes.length ? get(["names"], { set }, { signal }).catch(quietly) : null, // for their version
         bytes(["slides", name, "patches"], { set }, { signal }).then(readPlaces).catch(quietly),
       ]);
@@ -192,6 +193,25 @@ class SlidePage {
     this.zoom.setLayers(overlays(about, choices, this.version));
     layerControls(this.layers, about, choices, this.contents.models, (changes, live) => this._change(changes, live));
     this._legend();
+    this._findModel();
+  }
+
+  /** A model's layer is on and nobody said which model: find the one that is shown, for its outputs and the ends of its colours. */
+  async _findModel() {
+    const { about, choices, key } = this;
+    const unread = about.layers.filter(({ id, low }) => OF_MODELS.includes(id) && choices.layers.has(id) && low === null);
+    if (choices.model || !unread.length || this.searched === key) return;
+    this.searched = key; // once
+    for (const model of this.contents.models) {
+      const told = await get(["slides", about.name], { set: choices.set, model }, { signal: this.loading.signal }).catch(() => null);
+      if (this.key !== key || this.choices.model) return;
+      if (!told?.layers.some(({ id, low }) => id === unread[0].id && low !== null)) continue;
+      this.about = told;
+      this.choices.model = model;
+      this.key = JSON.stringify([about.name, choices.set, model, choices.output ?? undefined]);
+      this._overlays();
+      return this._remember();
+    }
   }
 
   _legend() {
@@ -206,7 +226,7 @@ class SlidePage {
 
   /** `live`: by a slider that is still held, whose controls must stay. */
   _change(changes, live = false) {
-    if ("model" in changes) return this._go(this.about.name, changes, true);
+    if ("model" in changes || "output" in changes) return this._go(this.about.name, changes, true);
     Object.assign(this.choices, changes);
     const held = document.activeElement?.closest?.(".layer")?.dataset.layer;
     const what = document.activeElement?.type;
@@ -261,12 +281,19 @@ class SlidePage {
     this.shownOf = this.key;
     this.patchPlace.hidden = n === null;
     this.page.classList.toggle("with-patch", n !== null);
+    this._turn(false);
+    this.toPatch.textContent = `Patch ${n}`;
     if (n !== null) {
       const { name: slide, image, mpp } = this.about;
       const about = { slide, image, mpp, set: this.choices.set, prototypes: this.prototypes, places: this.places };
-      this.stopPatch = patchPanel(this.patchPlace, n, about, () => this._choose(null));
+      this.stopPatch = patchPanel(this.patchPlace, n, about, { close: () => this._choose(null), turn: () => this._turn(true) });
     }
     this.zoom.redraw();
+  }
+
+  /** Where a patch and the layers share a place: which of them is seen. */
+  _turn(layers) {
+    this.page.classList.toggle("layers-first", layers);
   }
 
   _decorate(ctx, transform) {
