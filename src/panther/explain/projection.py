@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-SMALL = 2000  # rows or columns of which all eigenvectors are quickly found
+SMALL = 500  # rows or columns of which all eigenvectors are quickly found
 FEWEST_UMAP = 16  # points; UMAP looks at the 15 nearest of each
 Plane = tuple[np.ndarray, tuple[str, str]]  # (n, 2) and the names of its axes
 
@@ -62,15 +62,16 @@ def _large(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     mean = x.mean(0, dtype=np.float64)
 
+    # in the numbers that x is made of: otherwise all of it would be copied for every product
     def times(v: np.ndarray) -> np.ndarray:  # centred X v
-        return x @ v - mean @ v
+        return x @ v.astype(x.dtype) - mean @ v
 
     def back(u: np.ndarray) -> np.ndarray:  # centred X^T u
-        return x.T @ u - mean * u.sum()
+        return x.T @ u.astype(x.dtype) - mean * u.sum()
 
     size = x.shape[1]
     start = np.random.default_rng(0).standard_normal(size)  # a start of its own would differ from run to run
-    values, two = eigsh(LinearOperator((size, size), matvec=lambda v: back(times(v.ravel())), dtype=np.float64), 2, v0=start)  # fmt: skip
+    values, two = eigsh(LinearOperator((size, size), matvec=lambda v: back(times(v.ravel())), dtype=np.float64), 2, v0=start, tol=1e-6)  # fmt: skip
     order = np.argsort(-values)
     total = sum(float(((x[i : i + SMALL] - mean) ** 2).sum()) for i in range(0, len(x), SMALL))
     return np.maximum(values[order], 0.0) / max(total, 1e-30), np.stack([times(v) for v in two[:, order].T], 1)

@@ -12,8 +12,8 @@ from panther.viewer.cohort.colours import CohortColours, Colour, Coloured
 from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.positions import CohortPositions, Placed
 from panther.viewer.cohort.shares import CohortShares
-from panther.viewer.cohort.units import Units, levels, units_of
-from panther.viewer.workbench import Workbench
+from panther.viewer.cohort.units import LEVELS, Units, levels, units_of
+from panther.viewer.workbench import Kept, Workbench
 
 FEW = 8  # values of a column that are told apart by their colours
 
@@ -23,6 +23,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     routes = Blueprint("cohort", __name__)
     shares = CohortShares(bench)
     colours, positions = CohortColours(bench, shares), CohortPositions(bench, shares)
+    tables: Kept[tuple[list[Colour], list[dict[str, Any]]]] = Kept(len(LEVELS))
 
     def asked() -> tuple[Units, str | None]:
         return units_of(bench.contents, request.args.get("level", "slides")), request.args.get("set")
@@ -30,16 +31,14 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     @routes.get("/api/cohort")
     def cohort() -> dict[str, Any]:
         units, chosen = asked()
-        columns, rows = colours.rows(units)
+        columns, rows = tables.get(units.level, lambda: _table(colours, units))
         planes, about_planes = positions.known(units, chosen)
         can, about_colours = colours.known(chosen)
-        for row, name, patient, slides in zip(rows, units.names, units.patients, units.slides, strict=True):
-            row |= {"name": name, "patient": patient, "slides": slides}
         return {
             "level": units.level,
             "levels": levels(bench.contents),
             "columns": [asdict(column) for column in columns],
-            "rows": plain(rows),
+            "rows": rows,
             "planes": [{"id": key, "title": title} for key, title in planes],
             "colours": [asdict(colour) for colour in can],
             "colour": _usual(can, rows, colours.outcomes()),
@@ -89,6 +88,13 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         }
 
     return routes
+
+
+def _table(colours: CohortColours, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
+    """Columns and rows of the page's table."""
+    columns, values = colours.rows(units)
+    known = zip(units.names, units.patients, units.slides, values, strict=True)
+    return columns, plain([{**row, "name": name, "patient": patient, "slides": own} for name, patient, own, row in known])
 
 
 def _figure(placed: Placed, coloured: Coloured | None) -> dict[str, Any]:

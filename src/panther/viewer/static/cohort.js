@@ -267,7 +267,7 @@ class Cohort {
       };
       return show(this.filterValues, low, high);
     }
-    const counts = tally(this.cohort.rows, column.id);
+    const counts = this.tally(column.id);
     const chosen = new Set(list(this.state.values));
     const boxes = counts.slice(0, MOST_VALUES).map(([value, count]) => {
       const box = el("input", { type: "checkbox", checked: chosen.has(value), value });
@@ -317,8 +317,20 @@ class Cohort {
   /** Names that are in sight; null: all. */
   inSight() {
     if (!this.state.values && !this.sought) return null;
-    const kept = this.kept().map((row) => row.name);
-    return new Set(this.sought ? kept.filter((name) => this.sought.has(name)) : kept);
+    // asked for many times at each change, so kept until the next
+    if (!this.sight || this.sight.values !== this.state.values || this.sight.sought !== this.sought || this.sight.only !== this.state.only) {
+      const kept = this.kept().map((row) => row.name);
+      const names = new Set(this.sought ? kept.filter((name) => this.sought.has(name)) : kept);
+      this.sight = { values: this.state.values, sought: this.sought, only: this.state.only, names };
+    }
+    return this.sight.names;
+  }
+
+  /** Values of a column, the most frequent first. */
+  tally(id) {
+    this.tallies ??= new Map();
+    if (!this.tallies.has(id)) this.tallies.set(id, tally(this.cohort.rows, id));
+    return this.tallies.get(id);
   }
 
   mark() {
@@ -387,7 +399,7 @@ class Cohort {
   drawGroups() {
     const [a, b] = this.members();
     const { columns } = this.cohort;
-    const few = columns.filter(({ id, kind }) => kind === "category" && tally(this.cohort.rows, id).length > 1);
+    const few = columns.filter(({ id, kind }) => kind === "category" && this.tally(id).length > 1);
     const said = (group, names, nothing) => (group || nothing === "the rest" ? `${group?.column ? `${title(columns, group.column)} ${group.value}` : group ? "chosen" : nothing} (${names.length.toLocaleString("en")})` : nothing);
     const parts = [
       el("span", { class: "cohort-group a" }, "A: ", said(this.groups.a, a, "nobody yet")),
@@ -403,7 +415,7 @@ class Cohort {
 
   groupForm(few) {
     const column = few.find(({ id }) => id === this.groups.a?.column) ?? few.find(({ id }) => id === this.formColumn) ?? few.find(({ id }) => id === this.colour) ?? few[0];
-    const values = tally(this.cohort.rows, column.id).slice(0, MOST_VALUES).map(([value, count]) => [value, `${value} (${count})`]);
+    const values = this.tally(column.id).slice(0, MOST_VALUES).map(([value, count]) => [value, `${value} (${count})`]);
     const own = (group) => (group?.column === column.id ? group.value : "");
     const byColumn = choice(few.map(({ id, title }) => [id, title]), column.id, (id) => {
       this.formColumn = id;
@@ -459,7 +471,7 @@ class Cohort {
         { id: "a", title: "A, %", number: true, width: 17, format: (value, row) => share(value) + range("a_low", "a_high")(row) },
         { id: "b", title: "B, %", number: true, width: 17, format: (value, row) => share(value) + range("b_low", "b_high")(row) },
         { id: "difference", title: "A − B, points", number: true, width: 20, format: (value, row) => share(value) + range("low", "high")(row) },
-        { id: "p", title: "p (Holm)", number: true, width: 10, format: (value) => (value < 0.001 ? "< 0.001" : value.toFixed(3)) },
+        { id: "p", title: "p (Holm)", number: true, width: 12, format: (value) => (value < 0.001 ? "< 0.001" : value.toFixed(3)) },
       ],
       found.rows,
       { key: "prototype", label: "prototypes by group", onOpen: (row) => go({ page: "prototypes", prototype: row.prototype, set: this.state.set }) },
