@@ -81,9 +81,16 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
     return texts.get(row);
   }
 
+  /** Rows that hold the phrase; where none does, those that hold all its words. */
+  function found(phrase) {
+    if (!phrase) return all.slice();
+    const whole = all.filter((row) => words(row).includes(phrase));
+    const parts = phrase.split(/\s+/);
+    return whole.length || parts.length === 1 ? whole : all.filter((row) => parts.every((part) => words(row).includes(part)));
+  }
+
   function arrange() {
-    const parts = sought.toLowerCase().split(/\s+/).filter(Boolean);
-    view = parts.length ? all.filter((row) => parts.every((part) => words(row).includes(part))) : all.slice();
+    view = found(sought.trim().toLowerCase());
     if (order) sortRows(view, order);
     grid.setAttribute("aria-rowcount", String(view.length + 1));
     count.textContent = view.length === all.length ? all.length.toLocaleString("en") : `${view.length.toLocaleString("en")} of ${all.length.toLocaleString("en")}`;
