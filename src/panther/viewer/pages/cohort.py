@@ -94,7 +94,9 @@ def _table(colours: CohortColours, units: Units) -> tuple[list[Colour], list[dic
     """Columns and rows of the page's table."""
     columns, values = colours.rows(units)
     known = zip(units.names, units.patients, units.slides, values, strict=True)
-    return columns, plain([{**row, "name": name, "patient": patient, "slides": own} for name, patient, own, row in known])
+    return columns, plain(
+        [{**row, "name": name, "patient": patient, "slides": own} for name, patient, own, row in known]
+    )
 
 
 def _figure(placed: Placed, coloured: Coloured | None) -> dict[str, Any]:
