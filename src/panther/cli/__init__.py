@@ -78,6 +78,8 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Data": {"inspect": bags.inspect, "convert": bags.convert},
 }
+# command -> what its fork server imports beside torch, so that the first worker answers at once
+PRELOADS = {"view": ("panther.execution", "h5py", "panther.viewer.workbench")}
 for panel, commands in PANELS.items():
     for name, function in commands.items():
         app.command(name, rich_help_panel=panel)(function)
@@ -122,7 +124,7 @@ def main() -> None:
     if _uses_workers(commands.commands.get(name), arguments):
         from panther.workers import start_early
 
-        start_early()
+        start_early(*PRELOADS.get(name, ()))
     with speaking_of(name, commands.commands.get(name, commands)):
         _run(commands, arguments, verbose)
 

@@ -12,6 +12,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._progress import progress_of_others
 
 
 def view(
@@ -82,7 +83,8 @@ def view(
         typer.echo(viewer.address)  # alone on its line, for scripts and for clicking
         if browser:
             viewer.open_browser()
-        stopped.wait()
+        with progress_of_others():  # it is not at work but at hand: no lines about that in a log
+            stopped.wait()
 
 
 @contextmanager

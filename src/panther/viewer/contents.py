@@ -100,7 +100,8 @@ def find_contents(place: Path, given: Given = NOTHING_MORE, work: Work = HERE) -
     notes = [*_about_links(found.outside), *_about_locked(found.locked)]
     features = find_features(place, given.features, found.features, next(iter(loaded), None), work, notes)
     images = _images(place, given, roots, notes)
-    features = {name: ref for name, ref in features.items() if _all_inside(ref.files, roots, notes)}
+    if given.features is not None:  # what was found below the folder has been looked at
+        features = {name: ref for name, ref in features.items() if _all_inside(ref.files, roots, notes)}
     slides = _slides(features, images, found.contours)
     if not slides:
         raise InputError(_nothing(place, found))

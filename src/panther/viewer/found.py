@@ -59,13 +59,14 @@ def sort_out(place: Path, roots: Roots, leave_out: Iterable[Path] = ()) -> Found
     found = Found()
     if place.is_file():
         return found
-    files = sorted(files_below(place, locked=found.locked), key=lambda file: (len(file.parts), file))
+    files = sorted(files_below(place, locked=found.locked), key=lambda file: (len(file.parts), str(file)))
     found.outside = [file for file in files if file.is_symlink() and not roots.hold(file)]
     named = {path.resolve() for path in leave_out}
     unusable = {*found.outside, *(file for file in files if file.resolve() in named)} if named else {*found.outside}
     closed = _results(place, files, found)
+    usable = {folder: closed.isdisjoint((folder, *folder.parents)) for folder in {file.parent for file in files}}
     for file in files:
-        if file not in unusable and not closed.intersection(file.parents):
+        if usable[file.parent] and file not in unusable:
             _put(file, found)
     return found
 

@@ -18,10 +18,12 @@ from panther.viewer.contents import NOTHING_MORE, Given, find_contents
 from panther.viewer.security import Guard, known_hosts
 from panther.viewer.server import LARGEST, make_app
 from panther.viewer.workbench import Workbench
+from panther.workers import start_early
 
 THREADS = 16  # requests answered at a time; the others wait their turn
 CONNECTIONS = 500
 LAST_ANSWERS = 2.0  # seconds that requests get when the viewer is closed
+PRELOAD = ("panther.execution", "h5py", "panther.viewer.workbench")  # what worker processes begin with
 HEIGHT = 800  # pixels of the frame in a notebook
 
 
@@ -117,6 +119,7 @@ def open_bench(
     place: Path, given: Given = NOTHING_MORE, settings: MapSettings | None = None, workers: int = 0
 ) -> Iterator[Workbench]:
     """Workbench over what lies below ``place``, with worker processes: some for what a page waits for, some for what takes long."""
+    start_early(*PRELOAD)
     with open_executor(workers) as executor, open_executor(workers) as long_executor:
         yield Workbench(find_contents(place, given, Work(executor)), settings, executor, long_executor)
 

@@ -21,6 +21,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
     """Application for one workbench."""
     app = Flask("panther.viewer", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # nobody but its own page may ask what may be asked
     app.json.sort_keys = False  # type: ignore[attr-defined]
     guard.protect(app)
     app.register_blueprint(_frame(guard))

@@ -1,0 +1,42 @@
+"""A browser of few words: cookies, headers, status and bytes, over real sockets."""
+
+import json
+from http.cookiejar import CookieJar
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPCookieProcessor, Request, build_opener
+
+
+class Answer(NamedTuple):
+    status: int
+    content: bytes
+    headers: Any
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class Browser:
+    """Keeps cookies as a browser does: where no path is set, for the folder of the address."""
+
+    def __init__(self) -> None:
+        self.jar = CookieJar()
+        self._opener = build_opener(HTTPCookieProcessor(self.jar))
+
+    def get(self, address: str, **headers: str) -> Answer:
+        return self._ask(Request(address, headers=headers))
+
+    def post(self, address: str, value: Any) -> Answer:
+        parts = urlsplit(address)
+        headers = {"Content-Type": "application/json", "Origin": f"{parts.scheme}://{parts.netloc}"}
+        return self._ask(Request(address, json.dumps(value).encode(), headers))
+
+    def _ask(self, request: Request) -> Answer:
+        try:
+            with self._opener.open(request, timeout=60) as response:
+                return Answer(response.status, response.read(), response.headers)
+        except HTTPError as error:
+            with error:
+                return Answer(error.code, error.read(), error.headers)

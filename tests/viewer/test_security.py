@@ -1,0 +1,507 @@
+"""Who may ask, and for what: every route of the application is attacked, also those that are added later."""
+
+import http.client
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote, urlsplit
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.datastructures import ImmutableMultiDict
+
+from panther.errors import InputError
+from panther.viewer.address import Where
+from panther.viewer.contents import Given, find_contents
+from panther.viewer.security import HEADERS, Guard, known_hosts
+from panther.viewer.server import LARGEST, make_app
+from panther.viewer.workbench import Workbench
+
+SECRET = b"nobody may read this"
+OWN = {"Origin": "http://localhost"}  # of the page that the test client shows
+USUAL = {"name": "S0", "slide": "S0", "layer": "prototypes", "study": "run", "kind": "png", "ending": "png"}
+HOSTILE = (
+    "..",
+    "../outside/secret.txt",
+    "../../../../../../etc/passwd",
+    "/etc/passwd",
+    "%2e%2e%2foutside%2fsecret.txt",
+    "..\\outside\\secret.txt",
+    "file:///etc/passwd",
+    "S0\x00.tif",
+    "<script>alert(1)</script>",
+    "{{7*7}}",
+    "x" * 5000,
+    "nan",
+    "-1",
+    "1e400",
+    "",
+)
+
+
+class Seen(ImmutableMultiDict):
+    """Query of a request that remembers what was looked for."""
+
+    names: ClassVar[set[str]] = set()
+
+    def get(self, key, *arguments, **options):
+        self.names.add(key)
+        return super().get(key, *arguments, **options)
+
+    def getlist(self, key, *arguments, **options):
+        self.names.add(key)
+        return super().getlist(key, *arguments, **options)
+
+    def __contains__(self, key):
+        self.names.add(key)
+        return super().__contains__(key)
+
+    def __getitem__(self, key):
+        self.names.add(key)
+        return super().__getitem__(key)
+
+
+_opened: list[str] | None = None  # a hook cannot be taken off again, so it is switched
+
+
+def _watch(event, arguments):
+    if _opened is not None and event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+        _opened.append(os.path.realpath(os.fsdecode(arguments[0])))
+
+
+sys.addaudithook(_watch)
+
+
+@contextmanager
+def opened_files() -> Iterator[list[str]]:
+    global _opened
+    _opened = []
+    try:
+        yield _opened
+    finally:
+        _opened = None
+
+
+@pytest.fixture
+def outside(cohort_folder) -> Path:
+    folder = cohort_folder.parent / "outside"
+    folder.mkdir()
+    (folder / "secret.txt").write_bytes(SECRET)
+    return folder
+
+
+@pytest.fixture
+def guard() -> Guard:
+    return Guard()
+
+
+@pytest.fixture
+def app(bench, guard) -> Flask:
+    made = make_app(bench, guard)
+    made.request_class = type("Request", (made.request_class,), {"parameter_storage_class": Seen})
+    return made
+
+
+@pytest.fixture
+def stranger(app) -> FlaskClient:
+    """Somebody without a cookie."""
+    return app.test_client()
+
+
+@pytest.fixture
+def guest(app, guard) -> FlaskClient:
+    """Somebody who was let in."""
+    found = app.test_client()
+    assert found.get(f"/?token={guard.token}").status_code == 200
+    return found
+
+
+def routes(app: Flask, method: str = "GET") -> list:
+    return [rule for rule in app.url_map.iter_rules() if method in (rule.methods or ())]
+
+
+def address(rule, **values: str) -> str:
+    """Address of a route with these values, the others being harmless."""
+
+    def part(found: re.Match[str]) -> str:
+        kind, _, name = found[1].rpartition(":")
+        usual = USUAL.get(name, "0" if kind.startswith("int") or len(name) == 1 else "S0")
+        return quote(values.get(name, usual), safe="")
+
+    return re.sub(r"<([^>]+)>", part, rule.rule)
+
+
+def refused(response) -> bool:
+    return 400 <= response.status_code < 500
+
+
+def test_no_route_reads_anything_outside_the_opened_folders_whatever_its_parameters_say(app, guest, outside):
+    tried = 0
+    for rule in routes(app):
+        Seen.names = set()
+        guest.get(address(rule))
+        places = [*({name: value} for name in rule.arguments for value in HOSTILE)]
+        queries = [f"{name}={quote(value)}" for name in sorted(Seen.names - {"token"}) for value in HOSTILE]
+        asked = [address(rule, **values) for values in places] + [f"{address(rule)}?{query}" for query in queries]
+        for where in asked:
+            with opened_files() as files:
+                response = guest.get(where)
+            tried += 1
+            assert response.status_code < 500, (where, response.data[:300])
+            assert SECRET not in response.data, where
+            assert b"root:" not in response.data, where
+            assert not [file for file in files if file.startswith(str(outside)) or file == "/etc/passwd"], where
+            if response.mimetype == "text/html":
+                assert b"alert(1)" not in response.data, where
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert tried > 50
+
+
+BODIES = (
+    *(
+        dict.fromkeys(("prototype", "name", "note", "group", "colour", "version", "set", "slides", "path"), value)
+        for value in HOSTILE
+    ),
+    {"prototype": 0, "name": "../outside/x", "version": "../outside/x", "path": "/etc/passwd", "file": "../outside/x"},
+    {"prototype": [[[]]], "slides": {"a": 1}, "a": None, "b": 1e308},
+    [],
+    "text",
+    7,
+    None,
+)
+
+
+def test_nothing_but_the_names_file_is_ever_written(app, guest, outside, cohort_folder):
+    def files() -> dict[str, bytes]:
+        everything = [path for path in cohort_folder.parent.rglob("*") if path.is_file()]
+        return {
+            str(path): path.read_bytes() for path in everything if path.parent != cohort_folder or path.stem != "names"
+        }
+
+    before = files()
+    for rule in routes(app, "POST"):
+        for body in BODIES:
+            response = guest.post(address(rule), json=body, headers=OWN)
+            assert response.status_code < 500, (rule.rule, body, response.data[:300])
+        broken = guest.post(address(rule), data=b'{"a": ', headers=OWN, content_type="application/json")
+        assert refused(broken)
+    assert files() == before
+
+
+def test_whoever_has_neither_token_nor_cookie_gets_nothing_and_learns_nothing(app, stranger):
+    answers = {stranger.get(address(rule)).data for rule in routes(app)}
+    answers |= {
+        stranger.get(path).data for path in ("/nowhere", "/static/app.js", "/static/none.js", "/tiles/none/0/0/0.jpg")
+    }
+    answers |= {stranger.post("/api/names", json={}, headers=OWN).data}
+    assert len(answers) == 1  # what exists and what does not look the same
+    assert b"S0" not in answers.pop()
+    assert stranger.get("/").status_code == 403
+
+
+@pytest.mark.parametrize("token", ["", "x", "wrong" * 8, "%00", "\N{SNOWMAN}"])
+def test_a_wrong_token_is_no_token(stranger, guard, token):
+    response = stranger.get("/", query_string={"token": token})
+    assert response.status_code == 403
+    assert "Set-Cookie" not in response.headers
+    assert stranger.get(f"/?token={guard.token[:-1]}").status_code == 403
+
+
+def test_the_token_counts_at_the_front_page_only_and_never_for_a_change(stranger, guard):
+    for path in ("/api/contents", "/static/app.js", "/api/link"):
+        assert stranger.get(path, query_string={"token": guard.token}).status_code == 403
+    for method in ("POST", "PUT", "HEAD", "DELETE"):
+        assert stranger.open("/", method=method, query_string={"token": guard.token}).status_code == 403
+    assert stranger.post("/api/names", query_string={"token": guard.token}, json={}, headers=OWN).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost@evil.example",
+        "localhost#.evil",
+        "evil:80",
+        "",
+        "[::1",
+        "localhost:80:80",
+    ],
+)
+def test_another_host_name_is_refused_even_with_the_cookie(guest, guard, host):
+    for path in ("/", "/api/contents", f"/?token={guard.token}"):
+        response = guest.get(path, headers={"Host": host})
+        assert response.status_code == 403
+        assert "Set-Cookie" not in response.headers
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1", "127.0.0.1:1", "[::1]:8000"])
+def test_the_names_of_this_machine_are_known(app, guard, host):
+    client = app.test_client()
+    assert client.get(f"/?token={guard.token}", headers={"Host": host}).status_code == 200
+
+
+ORIGINS = [
+    "http://evil.example",
+    "http://localhost:8888",
+    "https://localhost.evil.example",
+    "null",
+    "",
+    "http://[",
+    "file://",
+]
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_another_origin_is_refused_for_reading_and_for_writing(guest, origin):
+    assert guest.get("/api/contents", headers={"Origin": origin}).status_code == 403
+    assert guest.post("/api/names", json={}, headers={"Origin": origin}).status_code == 403
+
+
+def test_a_change_needs_cookie_origin_and_json(app, guest, stranger):
+    assert guest.post("/api/names", json={}, headers=OWN).status_code != 403
+    assert stranger.post("/api/names", json={}, headers=OWN).status_code == 403
+    assert guest.post("/api/names", json={}).status_code == 403
+    assert guest.post("/api/names", data={"a": "b"}, headers=OWN).status_code == 403
+    assert guest.post("/api/names", data="{}", headers=OWN, content_type="text/plain").status_code == 403
+
+
+def test_behind_a_proxy_with_another_name_the_pages_origin_is_that_name(bench):
+    guard = Guard(known_hosts("127.0.0.1", ("hub.lab",)), frozenset({"hub.lab"}))
+    client = make_app(bench, guard).test_client()
+    client.get(f"/?token={guard.token}")
+    assert client.get("/api/contents", headers={"Origin": "https://hub.lab"}).status_code == 200
+    assert client.get("/api/contents", headers={"Origin": "https://other.lab"}).status_code == 403
+
+
+@pytest.mark.parametrize("method", ["TRACE", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "PROPFIND"])
+def test_methods_that_no_route_has_do_nothing(app, guest, method):
+    for path in ("/", "/api/contents", "/api/names"):
+        response = guest.open(path, method=method, headers={**OWN, "Content-Type": "application/json"})
+        assert refused(response)
+        assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_other_sites_and_other_paths(stranger, guard):
+    response = stranger.get(f"/?token={guard.token}")
+    cookie = response.headers["Set-Cookie"]
+    assert cookie == f"{guard.cookie}={guard.session}; HttpOnly; SameSite=Strict"
+    assert guard.token not in response.text + str(response.headers)
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_two_viewers_on_one_host_have_cookies_and_tokens_of_their_own():
+    one, other = Guard(), Guard()
+    assert len({one.cookie, other.cookie, one.token, other.token, one.session, other.session}) == 6
+    assert one.token not in repr(one)
+
+
+def test_every_answer_forbids_scripts_of_others_frames_of_others_and_guessing_of_types(app, guest, stranger):
+    asked = [address(rule) for rule in routes(app)] + ["/nowhere", "/static/none.js"]
+    for client in (guest, stranger):
+        for response in [client.get(path) for path in asked] + [
+            client.post("/api/names", data=b"x" * (LARGEST + 1), headers=OWN)
+        ]:
+            policy = response.headers["Content-Security-Policy"]
+            assert "script-src 'self';" in policy
+            assert "default-src 'none'" in policy
+            assert policy.endswith("frame-ancestors 'self'")
+            assert "unsafe-eval" not in policy
+            assert HEADERS.keys() <= set(response.headers.keys())
+            assert not [
+                name
+                for name in response.headers
+                if name.startswith("Access-Control") or name in ("Server", "X-Powered-By")
+            ]
+
+
+def test_no_page_has_script_or_style_of_its_own(guest):
+    for name in ("index.html", "enter.html"):
+        page = guest.get(f"/static/{name}").text
+        assert not re.search(r"<script(?![^>]*\bsrc=\"[\w./-]+\")|\son\w+=|javascript:|https?://", page)
+
+
+def test_a_body_larger_than_any_lasso_is_refused(guest, viewer):
+    big = b'{"name": "' + b"x" * LARGEST + b'"}'
+    response = guest.post("/api/names", data=big, headers=OWN, content_type="application/json")
+    assert response.status_code in (400, 413)
+    host = urlsplit(viewer.address).netloc
+    connection = http.client.HTTPConnection(host, timeout=20)
+    connection.putrequest("POST", "/api/names")
+    connection.putheader("Content-Length", str(1 << 40))  # refused before it is read
+    connection.endheaders()
+    assert connection.getresponse().status in (403, 413)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/../../etc/passwd",
+        "//etc/passwd",
+        "/static/../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/static/%2e%2e%2fserver.py",
+        "/tiles/..%2f..%2fetc%2fpasswd/0/0/0.jpg",
+    ],
+)
+def test_raw_paths_that_climb_lead_nowhere_on_the_real_server(viewer, target):
+    host = urlsplit(viewer.address).netloc
+    connection = http.client.HTTPConnection(host, timeout=20)
+    connection.request("GET", target, headers={"Cookie": f"{viewer.guard.cookie}={viewer.guard.session}"})
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    assert 300 < response.status < 500
+    assert b"root:" not in content
+
+
+def test_the_real_server_names_neither_itself_nor_its_version(viewer):
+    host = urlsplit(viewer.address).netloc
+    connection = http.client.HTTPConnection(host, timeout=20)
+    connection.request("GET", "/")
+    response = connection.getresponse()
+    assert response.status == 403
+    assert "flask" not in str(response.headers).lower()
+    assert response.getheader("Server") is None
+    response.read()
+    connection.close()
+
+
+def test_a_person_without_the_token_reads_a_sentence_and_a_script_json(stranger):
+    page = stranger.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (page.mimetype, page.status_code) == ("text/plain", 403)
+    assert page.text == "The address lacks its token; open the address that `panther view` printed.\n"
+    assert "error" in stranger.get("/", headers={"Accept": "*/*"}).get_json()
+
+
+# --- names as data ---------------------------------------------------------------------------------------------------
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def test_a_slide_with_a_hostile_name_is_data_everywhere(cohort_folder, tmp_path):
+    name = "<img src=x onerror=alert(1)> %2e&?#'\""
+    (cohort_folder / "features" / "S5.h5").rename(cohort_folder / "features" / f"{name}.h5")
+    (cohort_folder / "features" / "S4.h5").rename(cohort_folder / "features" / "-...h5")
+    (cohort_folder / "names.yaml").write_text(f"C0: {SCRIPT}\n")
+    bench, guard = Workbench(find_contents(cohort_folder)), Guard()
+    app = make_app(bench, guard)
+    client = app.test_client()
+    client.get(f"/?token={guard.token}")
+    assert {name, "-.."} <= set(bench.contents.slides)
+    for rule in routes(app):
+        for slide in (name, "-..", ".."):
+            response = client.get(address(rule, name=slide, slide=slide))
+            assert response.status_code < 500, (rule.rule, response.data[:300])
+            if response.mimetype in ("text/html", "image/svg+xml"):
+                assert b"<script>alert" not in response.data
+                assert b"<img src=x" not in response.data
+    assert name in [one["name"] for one in client.get("/api/contents").get_json()["slides"]]
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+def replaced_by_link(file: Path, outside: Path) -> Path:
+    """Move a file out of the folder and leave a link to it."""
+    target = outside / file.name
+    file.rename(target)
+    file.symlink_to(target)
+    return target
+
+
+@pytest.mark.parametrize(("file", "kept"), [("features/S5.h5", False), ("slides/S0.tif", True)])
+def test_a_file_that_is_a_link_out_of_the_folder_is_left_out_and_said(cohort_folder, outside, file, kept):
+    replaced_by_link(cohort_folder / file, outside)
+    found = find_contents(cohort_folder)
+    name = Path(file).stem
+    assert (name in found.slides) == kept
+    assert not kept or found.slides[name].image is None
+    assert any("links out" in note or "link out" in note for note in found.notes)
+    assert f"--allow-folder {outside}" in " ".join(found.notes)
+
+
+def test_links_into_a_folder_that_the_user_names_are_followed(cohort_folder, outside):
+    replaced_by_link(cohort_folder / "slides" / "S0.tif", outside)
+    replaced_by_link(cohort_folder / "features" / "S5.h5", outside)
+    found = find_contents(cohort_folder, Given(allow_folders=(outside,)))
+    assert found.slides["S0"].image is not None
+    assert "S5" in found.slides
+    assert found.notes == ()
+
+
+def test_a_slide_that_the_user_names_may_be_a_link(cohort_folder, outside):
+    link = cohort_folder / "slides" / "S0.tif"
+    replaced_by_link(link, outside)
+    assert find_contents(link).slides["S0"].image == link
+
+
+@pytest.mark.parametrize("file", ["prototypes.safetensors", "cohort.csv", "slides.h5ad"])
+def test_prototypes_tables_and_embeddings_behind_a_link_are_left_out(cohort_folder, outside, file):
+    replaced_by_link(cohort_folder / file, outside)
+    found = find_contents(cohort_folder)
+    held = {"prototypes.safetensors": found.prototypes, "cohort.csv": found.table, "slides.h5ad": found.embeddings}
+    assert not held[file]
+    assert found.notes
+
+
+def test_contours_behind_a_link_are_left_out(cohort_folder, outside):
+    folder = cohort_folder / "contours_geojson"
+    folder.mkdir()
+    (folder / "S0.geojson").write_text('{"type": "FeatureCollection", "features": []}')
+    assert find_contents(cohort_folder).slides["S0"].contours is not None
+    replaced_by_link(folder / "S0.geojson", outside)
+    assert find_contents(cohort_folder).slides["S0"].contours is None
+
+
+def test_a_folder_of_results_with_a_link_in_it_is_left_out(cohort_folder, outside):
+    atlas = cohort_folder / "atlas"
+    atlas.mkdir()
+    (atlas / "atlas.json").write_text("{}")
+    assert find_contents(cohort_folder).artefacts["atlas"] == (atlas,)
+    (atlas / "exemplars.csv").symlink_to(outside / "secret.txt")
+    assert "atlas" not in find_contents(cohort_folder).artefacts
+
+
+def test_names_are_never_written_through_a_link(cohort_folder, outside):
+    replaced_by_link(cohort_folder / "names.yaml", outside)
+    with pytest.raises(InputError, match="--names"):
+        find_contents(cohort_folder)
+    assert find_contents(cohort_folder, Given(names=cohort_folder / "names.yaml")).names.name == "names.yaml"
+
+
+def test_a_linked_folder_is_not_entered(cohort_folder, outside):
+    (outside / "S9.h5").write_bytes((cohort_folder / "features" / "S0.h5").read_bytes())
+    (cohort_folder / "more").symlink_to(outside, target_is_directory=True)
+    assert "S9" not in find_contents(cohort_folder).slides
+
+
+@pytest.mark.parametrize("file", ["features/S0.h5", "slides/S0.tif"])
+def test_a_file_that_becomes_a_link_after_the_start_is_refused(bench, cohort_folder, outside, file):
+    replaced_by_link(cohort_folder / file, outside)
+    with pytest.raises(InputError, match="link out of the opened folders"):
+        bench.patches("S0")
+    if file.startswith("slides"):
+        with pytest.raises(InputError, match="link out of the opened folders"), bench.image("S0"):
+            pass
+
+
+def test_hosts_prefixes_and_ports_that_are_none_are_refused():
+    for wrong in (
+        {"host": "http://x"},
+        {"host": ""},
+        {"allow_hosts": ("hub.lab/path",)},
+        {"port": 70000},
+        {"port": -1},
+    ):
+        with pytest.raises(InputError):
+            Where(**wrong)
+    for prefix in ("/a b", "/a?b", "/a#b", "/../x", "//evil.example//x", "/a\n", "javascript:alert(1)//"):
+        with pytest.raises(InputError):
+            Where(prefix=prefix).path(1)

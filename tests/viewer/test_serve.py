@@ -1,0 +1,357 @@
+"""Starting and stopping: one address, alone on its line; behind proxies; ended by signals; in a notebook."""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import util
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+import panther
+from cli.running import Runner
+from panther.cli.view import _notes
+from panther.errors import InputError
+from panther.viewer import serve
+from panther.viewer.address import PREFIX, PUBLIC, Where
+from panther.viewer.serve import Viewer, has_browser
+from viewer.asking import Browser
+
+HUB = {PREFIX: "/user/me/", PUBLIC: "https://hub.lab.org/user/me/"}
+
+
+@pytest.fixture(autouse=True)
+def nowhere_in_particular(monkeypatch):
+    """No hub, no SSH and no display, whoever runs the tests."""
+    for name in (PREFIX, PUBLIC, "SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def relatives(process: psutil.Process) -> list[psutil.Process]:
+    return process.children(recursive=True)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
+def test_the_address_comes_through_a_pipe_at_once_and_a_signal_ends_everything(cohort_folder, how):
+    command = [sys.executable, "-m", "panther", "view", str(cohort_folder), "-j", "1"]
+    environment = {**os.environ, "PANTHER_LOG_EVERY": "0", "COLUMNS": "40"}
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        line = running.stdout.readline()  # comes while it runs: it was flushed
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}\n", line)
+        browser, address = Browser(), line.strip()
+        assert browser.get(address).status == 200
+        base = address.partition("?")[0]
+        assert len(browser.get(f"{base}api/contents").json["slides"]) == 6
+        assert browser.get(f"{base}api/slides/S0").status == 200  # starts workers
+        family = relatives(psutil.Process(running.pid))
+        assert family
+        running.send_signal(how)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 0
+    assert (out, err) == ("", "")  # no other address, no traceback
+    _gone, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+
+
+@pytest.mark.slow
+def test_a_viewer_that_was_killed_leaves_no_workers(cohort_folder):
+    command = [sys.executable, "-m", "panther", "view", str(cohort_folder), "-j", "1", "--no-browser"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    address = running.stdout.readline().strip()
+    browser = Browser()
+    browser.get(address)
+    assert browser.get(f"{address.partition('?')[0]}api/slides/S0").status == 200
+    family = relatives(psutil.Process(running.pid))
+    running.kill()
+    running.communicate()
+    assert family
+    assert not psutil.wait_procs(family, timeout=20)[1]
+
+
+def test_a_port_in_use_is_one_sentence(monkeypatch, capsys, cohort_folder):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        out, err = Runner(monkeypatch, capsys)("view", cohort_folder, "--port", port, "-j", 1, code=2)
+    assert out == ""
+    assert f"cannot listen on 127.0.0.1, port {port}" in err
+    assert "choose another --port" in err
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+def test_a_host_that_is_not_this_machine_is_one_sentence(host):
+    with pytest.raises(InputError, match="cannot listen"):
+        Where(host).listen()
+
+
+def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch, capsys, tmp_path):
+    original = util.find_spec
+    monkeypatch.setattr(
+        "panther.viewer.show.find_spec", lambda name: None if name in ("flask", "waitress") else original(name)
+    )
+    with pytest.raises(InputError, match=re.escape("pip install 'panther-wsi[view]'")):
+        panther.view(tmp_path)
+    _, err = Runner(monkeypatch, capsys)("view", tmp_path, code=2)
+    assert (
+        err
+        == "panther: The viewer needs flask, waitress, which is not installed here; pip install 'panther-wsi[view]'.\n"
+    )
+
+
+def test_nothing_of_the_viewer_is_imported_before_its_packages_are_looked_for():
+    program = (
+        "import sys, importlib.util as u\n"
+        "sys.modules['flask'] = None\n"
+        "import panther.viewer.show as s\n"
+        "from panther.cli import app\n"
+        "print('waitress' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_others_are_warned_of_and_no_second_address_is_named(monkeypatch):
+    assert list(_notes(Where(), 1234)) == []
+    (warning,) = _notes(Where("0.0.0.0"), 1234)
+    assert "not encrypted" in warning
+    monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22")
+    (hint,) = _notes(Where(), 1234)
+    assert "ssh -L 1234:127.0.0.1:1234" in hint
+    monkeypatch.setenv(PREFIX, "/user/me/")
+    (hub,) = _notes(Where(), 1234)
+    assert "--allow-host" in hub
+    assert "http" not in warning + hint + hub
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, False),
+        ({"DISPLAY": ":0"}, True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ({"DISPLAY": "localhost:10.0", "SSH_CONNECTION": "x"}, False),
+        ({"BROWSER": "firefox"}, True),
+    ],
+)
+def test_a_browser_is_opened_where_there_is_a_window(monkeypatch, environment, expected):
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert has_browser() is expected
+
+
+def test_opening_a_browser_opens_the_address_once(viewer, monkeypatch):
+    opened = []
+    monkeypatch.setattr(serve.webbrowser, "open", lambda address: opened.append(address) or True)
+    assert viewer.open_browser() is False
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert viewer.open_browser() is True
+    assert opened == [viewer.address]
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "environment", "expected"),
+    [
+        (Where(), {}, "http://127.0.0.1:9/"),
+        (Where("localhost"), {}, "http://127.0.0.1:9/"),
+        (Where("0.0.0.0"), {}, "http://127.0.0.1:9/"),
+        (Where("10.1.2.3"), {}, "http://10.1.2.3:9/"),
+        (Where("fe80::1"), {}, "http://[fe80::1]:9/"),
+        (Where(prefix="a/b/"), {}, "http://127.0.0.1:9/a/b/"),
+        (Where(prefix="/"), {}, "http://127.0.0.1:9/"),
+        (Where(), {PREFIX: "/user/me/"}, "http://127.0.0.1:9/user/me/proxy/9/"),
+        (Where(), HUB, "https://hub.lab.org/user/me/proxy/9/"),
+        (Where(prefix=""), HUB, "http://127.0.0.1:9/"),
+        (Where(prefix="/x"), HUB, "http://127.0.0.1:9/x/"),
+    ],
+)
+def test_where_it_is_reached(monkeypatch, where, environment, expected):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert f"{where.origin(9)}{where.path(9)}/" == expected
+
+
+def test_the_hubs_own_name_is_known_without_being_given(monkeypatch, bench):
+    monkeypatch.setenv(PREFIX, HUB[PREFIX])
+    monkeypatch.setenv(PUBLIC, HUB[PUBLIC])
+    with Viewer(bench) as viewer:
+        assert viewer.address.startswith("https://hub.lab.org/user/me/proxy/")
+        here = f"http://127.0.0.1:{viewer.port}{urlsplit(viewer.address).path}?token={viewer.guard.token}"
+        assert Browser().get(here, Host="hub.lab.org").status == 200
+        assert Browser().get(here, Host="evil.example").status == 403
+
+
+# --- proxies ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def proxy(port: int, prefix: str, *, strips: bool, rewrites_host: bool) -> Iterator[str]:
+    """A real reverse proxy: what begins with the prefix goes to the port; returns its own origin."""
+
+    class Passing(BaseHTTPRequestHandler):
+        def _pass(self) -> None:
+            if not self.path.startswith(prefix):
+                self.send_error(404)
+                return
+            path = self.path[len(prefix) :] if strips else self.path
+            headers = dict(self.headers.items())
+            if rewrites_host:
+                headers["Host"] = f"127.0.0.1:{port}"
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            onward = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            onward.request(self.command, path or "/", body, headers)
+            answer = onward.getresponse()
+            content = answer.read()
+            onward.close()
+            self.send_response_only(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = _pass  # noqa: N815
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Passing)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://localhost:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize("strips", [True, False], ids=["strips", "keeps"])
+@pytest.mark.parametrize("told", [True, False], ids=["prefix-given", "prefix-unknown"])
+def test_the_viewer_works_behind_a_proxy_that_takes_the_prefix_off_and_one_that_does_not(bench, strips, told):
+    prefix = "/user/me/view"
+    if not told and not strips:
+        pytest.skip("a path that nobody tells of cannot be known")
+    with (
+        Viewer(bench, Where(prefix=prefix if told else None)) as viewer,
+        proxy(viewer.port, prefix, strips=strips, rewrites_host=False) as origin,
+    ):
+        browser, base = Browser(), f"{origin}{prefix}/"
+        assert browser.get(base).status == 403
+        page = browser.get(f"{base}?token={viewer.guard.token}")
+        assert page.status == 200
+        (cookie,) = browser.jar
+        assert cookie.path.rstrip("/") == prefix  # other servers of the same host do not get it
+        assert browser.get(base).status == 200
+        for script in re.findall(r'(?:src|href)="([^":]+)"', browser.get(base).content.decode()):
+            if script != "#":
+                assert browser.get(f"{base}{script}").status == 200, script  # relative, so below the prefix
+        assert len(browser.get(f"{base}api/contents").json["slides"]) == 6
+        changed = browser.post(f"{base}api/names", {"version": "x", "prototype": 0, "name": "y"})
+        assert changed.status not in (403, 404)
+
+
+def test_a_proxy_that_changes_the_host_must_be_named_for_changes(bench):
+    for where, allowed in ((Where(), False), (Where(allow_hosts=("localhost",)), True)):
+        with Viewer(bench, where) as viewer, proxy(viewer.port, "/v", strips=True, rewrites_host=True) as origin:
+            browser = Browser()
+            browser.get(f"{origin}/v/?token={viewer.guard.token}")
+            assert browser.get(f"{origin}/v/api/contents").status == 200
+            assert (browser.post(f"{origin}/v/api/names", {}).status != 403) is allowed
+
+
+def test_a_prefix_without_its_slash_leads_to_the_one_with_it(bench):
+    with Viewer(bench, Where(prefix="/a/view")) as viewer:
+        connection = http.client.HTTPConnection("127.0.0.1", viewer.port, timeout=20)
+        connection.request("GET", "/a/view?token=1")
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        assert (answer.status, answer.getheader("Location")) == (308, "view/?token=1")
+
+
+# --- from Python -----------------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_the_viewer_in_a_frame_until_it_is_closed(cohort_folder):
+    viewer = panther.view(cohort_folder, workers=1)
+    try:
+        shown = viewer._repr_html_()
+        assert (
+            f"http://localhost:{viewer.port}/?token={viewer.guard.token}" in shown
+        )  # where Jupyter is, so the cookie goes along
+        assert shown.startswith("<iframe ")
+        answer = Browser().get(viewer.address)
+        assert answer.status == 200
+        assert (
+            "frame-ancestors 'self' http://localhost:* http://127.0.0.1:*" in answer.headers["Content-Security-Policy"]
+        )
+        browser = Browser()
+        browser.get(viewer.address)
+        assert browser.get(f"{viewer.address.partition('?')[0]}api/slides/S0").json["patches"] > 0
+        assert viewer.guard.token not in repr(viewer)
+    finally:
+        viewer.close()
+    viewer.close()  # twice is no harm
+    assert "closed" in repr(viewer)
+    assert "iframe" not in viewer._repr_html_()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", viewer.port), timeout=2).close()
+
+
+def test_in_a_hub_the_frame_is_below_the_hubs_own_address(bench, monkeypatch):
+    monkeypatch.setenv(PREFIX, "/user/me/")
+    with Viewer(bench) as viewer:
+        assert f'src="/user/me/proxy/{viewer.port}/?token=' in viewer._repr_html_()
+
+
+def test_a_viewer_that_cannot_start_leaves_nothing_running(tmp_path):
+    before = {thread.name for thread in threading.enumerate()}
+    with pytest.raises(InputError, match="neither slides nor features"):
+        panther.view(tmp_path, workers=1)
+    assert {thread.name for thread in threading.enumerate()} == before
+
+
+def test_closing_does_not_wait_for_ever_for_a_request_that_hangs(bench, monkeypatch):
+    began, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        go_on.wait(60)
+
+    viewer = Viewer(bench)
+    monkeypatch.setattr(serve, "LAST_ANSWERS", 0.2)
+    monkeypatch.setattr(bench, "slide", lambda name: hang())
+    browser = Browser()
+    browser.get(viewer.address)
+
+    def ask() -> None:
+        with suppress(OSError):
+            browser.get(f"http://127.0.0.1:{viewer.port}/api/slides/S0")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert began.wait(30)
+    start = time.monotonic()
+    viewer.close()
+    assert time.monotonic() - start < 30  # it was 60 s that the request would have taken
+    go_on.set()
+    asking.join()
