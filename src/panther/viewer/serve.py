@@ -3,6 +3,7 @@
 import html
 import logging
 import os
+import socket
 import sys
 import threading
 import webbrowser
@@ -33,12 +34,12 @@ class Viewer:
     ``address`` is what to open in a browser; ``close()`` ends it. At the end of a notebook's cell it shows itself.
     """
 
-    def __init__(self, bench: Workbench, where: Where = Where()) -> None:
+    def __init__(self, bench: Workbench, where: Where = Where(), listening: socket.socket | None = None) -> None:
         from waitress.server import create_server
 
         self.where = where
         self._owned = ExitStack()  # what ends with it
-        listening = where.listen()
+        listening = listening or where.listen()
         self.port = listening.getsockname()[1]
         self.prefix = where.path(self.port)
         hosts = known_hosts(where.host, where.proxies)
@@ -68,17 +69,19 @@ class Viewer:
         return has_browser() and webbrowser.open(self.address)
 
     def close(self) -> None:
-        """Stop answering, and end what belongs to it."""
+        """Stop answering, and end what belongs to it; requests that are being answered get a moment."""
         if self._thread.is_alive():
+            self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=LAST_ANSWERS)
             # in the server's own thread: closing its sockets from another one would leave it waiting for them
             self._server.trigger.pull_trigger(self._hang_up)
             self._thread.join()
-            self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=LAST_ANSWERS)
         self._owned.close()
 
     def _hang_up(self) -> None:
         for channel in list(self._server.active_channels.values()):
             channel.handle_close()
+        # a request that still hangs would wake a server that is gone, by a number that may be another file's by then
+        self._server.trigger._physical_pull = lambda: None
         self._server.close()
 
     def __enter__(self) -> Self:
@@ -129,7 +132,9 @@ def open_viewer(
 ) -> Viewer:
     """Find what there is below ``place`` and serve it, until it is closed."""
     with ExitStack() as owned:
+        listening = where.listen()  # first: a port in use is known at once
+        owned.callback(listening.close)
         bench = owned.enter_context(open_bench(place, given, settings, workers))
-        viewer = Viewer(bench, where)
+        viewer = Viewer(bench, where, listening)
         viewer._owned.push(owned.pop_all())
     return viewer
