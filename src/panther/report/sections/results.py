@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from panther.charts.chart import Chart
 from panther.charts.results import Estimate, forest
 from panther.evaluation.intervals import smallest_wilcoxon
 from panther.evaluation.verdicts import about_perfect, best_rows
@@ -51,17 +52,23 @@ def results(material: Material) -> Html:
 
 def forest_of(run: Run, part: str, metric: str, key: str) -> Html:
     """Forest plot of one test and metric."""
+    chart, words = forest_chart(run, part, metric)
+    caption = (
+        f"{metric_name(metric)} on {where_tested(part)}. The best mean (several where they tie) is drawn in orange."
+    )
+    return plot(f"{key}-{part}-{metric}", chart, words, caption)
+
+
+def forest_chart(run: Run, part: str, metric: str) -> tuple[Chart, str]:
+    """Chart of one test and metric, and what it shows in words."""
     judged = run.judged(part, metric)
     rows = [
         Estimate(r["row"], r["mean"], r["ci_low"], r["ci_high"], _folds(run, r, part, metric))
         for _, r in judged.iterrows()
     ]
     best = list(best_rows(judged)["row"])
-    alt = f"{metric_name(metric)} on {where_tested(part)}: " + "; ".join(f"{r.name} {number(r.mean)}" for r in rows)
-    caption = (
-        f"{metric_name(metric)} on {where_tested(part)}. The best mean (several where they tie) is drawn in orange."
-    )
-    return plot(f"{key}-{part}-{metric}", forest(rows, metric_name(metric), run.chance(metric), best), alt, caption)
+    words = f"{metric_name(metric)} on {where_tested(part)}: " + "; ".join(f"{r.name} {number(r.mean)}" for r in rows)
+    return forest(rows, metric_name(metric), run.chance(metric), best), words
 
 
 def _folds(run: Run, row: pd.Series, part: str, metric: str) -> list[float]:

@@ -1,11 +1,210 @@
-"""Routes of the study page."""
+"""A study: how well each method did, what it predicted of every patient, and whom it was most wrong about."""
 
-from flask import Blueprint
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
-from panther.viewer.workbench import Workbench
+import numpy as np
+from flask import Blueprint, request
+
+from panther.charts.survival import risk_against_time
+from panther.charts.to_plotly import convert, plain
+from panther.errors import InputError
+from panther.report.data import Run, load_run, metric_name, where_tested
+from panther.report.sections.results import MEANING, forest_chart
+from panther.study.patients import Classified, Ranked, classified, mean_over_methods, ranked
+from panther.viewer.workbench import Kept, UnknownError, Workbench, version_of
+
+RUNS = 4  # kept in memory
+TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
+BY_CLASS = "A method is the more wrong about a patient the less probability it gave to the true class (mean over seeds and folds)."
+BY_RANK = (
+    "A method is the more wrong about a patient the more of its pairs it orders wrongly: pairs with patients of the same test fold of "
+    "whom it is known who had the event first (those that the c-index counts), ordered wrongly where the one with the earlier event "
+    "has the lower risk. Whoever is in no such pair is not judged."
+)
 
 
 def study_routes(bench: Workbench) -> Blueprint:
-    """Routes."""
+    """Routes; each names its study in the query, because names may hold slashes."""
     routes = Blueprint("study", __name__)
+    runs: Kept[Run] = Kept(RUNS)
+    people: Kept[Classified | Ranked] = Kept(2 * RUNS)
+
+    def asked() -> tuple[Run, str, Any]:
+        name = request.args.get("study") or next(iter(bench.contents.studies), "")
+        run, version = _run(bench, runs, name)
+        part = request.args.get("part") or ("test" if "test" in run.parts else next(iter(run.parts), "test"))
+        if part not in run.parts:
+            raise UnknownError(f"{name}: this study has no test called {part!r}.")
+        return run, part, (name, version)
+
+    def of_patients(run: Run, part: str, key: Any) -> Classified | Ranked:
+        return people.get((key[0], part), lambda: _people(run, part), key[1])
+
+    @routes.get("/api/study")
+    def study() -> dict[str, Any]:
+        run, part, key = asked()
+        metrics = [metric for metric in run.study.shown if metric in set(run.summary["metric"])]
+        if not metrics:
+            raise InputError(f"{key[0]}: its tables hold none of the metrics that it is about; do `panther run` again.")
+        metric = request.args.get("metric") or metrics[0]
+        if metric not in metrics:
+            raise UnknownError(f"{key[0]}: this study does not show a metric called {metric!r}.")
+        chart, words = forest_chart(run, part, metric)
+        return plain(
+            {
+                "study": key[0],
+                "studies": list(bench.contents.studies),
+                "about": _about(run),
+                "parts": [{"id": one, "title": where_tested(one)} for one in run.parts],
+                "part": part,
+                "metrics": [{"id": one, "title": metric_name(one)} for one in metrics],
+                "metric": metric,
+                "meaning": MEANING.get(metric, ""),
+                "rows": [_row(run, part, metrics, name) for name in run.rows],
+                "best": list(run.best(part)["row"]),
+                "words": words,
+                "notes": _notes(run),
+            }
+        ) | {"figure": convert(chart)}
+
+    @routes.get("/api/study/patients")
+    def patients() -> dict[str, Any]:
+        run, part, key = asked()
+        found = of_patients(run, part, key)
+        slides = _slides_by_patient(bench)
+        rows = _classes(run, found) if isinstance(found, Classified) else _ranks(found)
+        for row, sample, patient in zip(rows, found.samples, found.patients, strict=True):
+            row |= {"sample": sample, "patient": patient}
+            row["slides"] = [sample] if sample in bench.contents.slides else slides.get(patient, [])
+        return plain(
+            {
+                "kind": "classes" if isinstance(found, Classified) else "survival",
+                "methods": run.rows,
+                "best": next(iter(run.best(part)["row"]), run.rows[0]),
+                "classes": run.classes,
+                "unit": run.time_unit,
+                "how": BY_CLASS if isinstance(found, Classified) else BY_RANK,
+                "patients": rows,
+                "notes": _about_slides(rows),
+            }
+        )
+
+    @routes.get("/api/study/risks")
+    def risks() -> dict[str, Any]:
+        run, part, key = asked()
+        found = of_patients(run, part, key)
+        if isinstance(found, Classified):
+            raise UnknownError(f"{key[0]}: this study predicts classes, no risks.")
+        method = request.args.get("method") or "all"
+        if method != "all" and method not in run.rows:
+            raise UnknownError(f"{key[0]}: this study has no method called {method!r}.")
+        rank = mean_over_methods(found.rank) if method == "all" else found.rank[run.rows.index(method)]
+        return {"figure": convert(risk_against_time(found.time, found.event, rank, found.samples, run.time_unit))}
+
     return routes
+
+
+def _run(bench: Workbench, runs: Kept[Run], name: str) -> tuple[Run, Any]:
+    if not bench.contents.studies:
+        raise UnknownError(
+            "There is no study here; `panther run` makes one, and --study opens one that lies elsewhere."
+        )
+    if name not in bench.contents.studies:
+        raise UnknownError(f"There is no study {name!r} here.")
+    folder = bench.contents.studies[name]
+    files = [folder / table for table in TABLES]
+    bench.refuse_links(file for file in files if file.exists())
+    version = version_of(files)
+    return runs.get(name, lambda: load_run(folder), version), version
+
+
+def _people(run: Run, part: str) -> Classified | Ranked:
+    table = run.predictions[run.predictions["part"] == part]
+    if table.empty:
+        raise InputError(f"{run.folder.name}: no predictions of {where_tested(part)} are in its tables.")
+    return ranked(table, run.rows) if run.classes is None else classified(table, run.rows, run.classes)
+
+
+def _about(run: Run) -> str:
+    what = run.endpoint if run.classes is None else ", ".join(run.classes)
+    tested = len(set(run.predictions["sample"]))
+    who = "patients" if _by_patient(run) else "samples"
+    folds = f"{len(run.folds)} {'fold' if len(run.folds) == 1 else 'folds'}"
+    return f"{what} · {tested:,} {who} tested · {folds} · {len(run.rows)} methods"
+
+
+def _by_patient(run: Run) -> bool:
+    return bool((run.predictions["sample"] == run.predictions["patient"]).all())
+
+
+def _row(run: Run, part: str, metrics: list[str], name: str) -> dict[str, Any]:
+    """One method: for every metric its mean, interval, spread over folds, and the exact bound of a perfect score."""
+    row: dict[str, Any] = {"row": name}
+    for metric in metrics:
+        judged = run.judged(part, metric)
+        for _, found in judged[judged["row"] == name].head(1).iterrows():
+            row[metric] = found["mean"]
+            row[f"{metric}_low"], row[f"{metric}_high"] = found["ci_low"], found["ci_high"]
+            row[f"{metric}_std"], row[f"{metric}_exact"] = found["std"], found["exact_low"]
+    return row
+
+
+def _notes(run: Run) -> list[str]:
+    failures = run.record["failures"]
+    failed = f"{len(failures)} samples could not be used in this study, the first: {next(iter(failures.values()))}" if failures else ""  # fmt: skip
+    return [note for note in (*map(str, run.record["notes"]), failed) if note]
+
+
+def _classes(run: Run, found: Classified) -> list[dict[str, Any]]:
+    predicted, given = found.predicted, found.of_truth
+    assert run.classes is not None
+    right = (predicted == found.truth) & (predicted >= 0)
+    return [
+        {
+            "truth": run.classes[found.truth[s]] if found.truth[s] >= 0 else None,
+            "predicted": [run.classes[k] if k >= 0 else None for k in predicted[:, s]],
+            "probability": given[:, s],
+            "all": mean,
+            "right": int(right[:, s].sum()),
+            "asked": int((predicted[:, s] >= 0).sum()),
+            "disagree": len(set(predicted[predicted[:, s] >= 0, s].tolist())) > 1,
+        }
+        for s, mean in enumerate(mean_over_methods(given))
+    ]
+
+
+def _ranks(found: Ranked) -> list[dict[str, Any]]:
+    halves = found.rank > 0.5  # on which side of the middle of those tested together
+    known = ~np.isnan(found.rank)
+    return [
+        {
+            "time": found.time[s],
+            "event": bool(found.event[s]),
+            "risk": found.rank[:, s],
+            "wrong": found.wrong[:, s],
+            "all": mean,
+            "all_risk": risk,
+            "disagree": len(set(halves[known[:, s], s].tolist())) > 1,
+        }
+        for s, (mean, risk) in enumerate(
+            zip(mean_over_methods(found.wrong), mean_over_methods(found.rank), strict=True)
+        )
+    ]
+
+
+def _slides_by_patient(bench: Workbench) -> Mapping[str, list[str]]:
+    slides: dict[str, list[str]] = defaultdict(list)
+    for entry in bench.contents.slides.values():
+        if entry.patient is not None:
+            slides[entry.patient].append(entry.name)
+    return slides
+
+
+def _about_slides(rows: list[dict[str, Any]]) -> list[str]:
+    without = sum(not row["slides"] for row in rows)
+    if not without:
+        return []
+    who = "None of them has a" if without == len(rows) else f"{without:,} of {len(rows):,} have no"
+    return [f"{who} slide among those opened here; open the folder of their slides, with its table."]

@@ -1,0 +1,98 @@
+"""What each method predicted of every patient: the predictions of a study, means over its seeds and folds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from panther.evaluation.wrong_pairs import wrong_pairs
+
+# what is tested together: the same model meets the same patients
+TOGETHER = ["row", "seed", "fold"]
+
+
+@dataclass(frozen=True, eq=False)
+class Classified:
+    """Classes that methods predicted; a method that did not meet a patient has NaN."""
+
+    samples: list[str]
+    patients: list[str]
+    truth: np.ndarray  # (S,), number of the class; -1 where the study does not know it
+    probability: np.ndarray  # (M, S, K), means
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """Class of the highest mean probability (M, S); -1 where there is none."""
+        known = ~np.isnan(self.probability).any(2)
+        return np.where(known, np.nan_to_num(self.probability, nan=-1.0).argmax(2), -1)
+
+    @property
+    def of_truth(self) -> np.ndarray:
+        """Probability (M, S) that was given to the truth."""
+        chosen = np.take_along_axis(self.probability, np.maximum(self.truth, 0)[None, :, None], 2)[..., 0]
+        return np.where(self.truth >= 0, chosen, np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """Risks that methods predicted. Risks of two models cannot be compared, ranks among the patients that both met can."""
+
+    samples: list[str]
+    patients: list[str]
+    time: np.ndarray  # (S,)
+    event: np.ndarray  # (S,)
+    rank: np.ndarray  # (M, S), share of the patients tested together whose risk is lower: 0 the lowest, 1 the highest
+    wrong: (
+        np.ndarray
+    )  # (M, S), share of a patient's comparable pairs that are in the wrong order; NaN where there is no pair
+
+
+def classified(predictions: pd.DataFrame, methods: Sequence[str], classes: Sequence[str]) -> Classified:
+    """Classes of one test (`part`), by method (column `row`) and sample."""
+    people = predictions.drop_duplicates("sample")
+    names = [f"probability_{name}" for name in classes]
+    means = predictions.groupby(["row", "sample"], sort=False)[names].mean()
+    index = pd.MultiIndex.from_product([methods, people["sample"]])
+    probability = means.reindex(index).to_numpy(float).reshape(len(methods), len(people), len(names))
+    number = {name: k for k, name in enumerate(classes)}
+    truth = np.array([number.get(label, -1) for label in people["label"]], int)
+    return Classified(list(people["sample"]), list(people["patient"]), truth, probability)
+
+
+def ranked(predictions: pd.DataFrame, methods: Sequence[str]) -> Ranked:
+    """Risks of one test (`part`), by method (column `row`) and sample."""
+    people = predictions.drop_duplicates("sample")
+    counted = pd.concat([_counted(group) for _, group in predictions.groupby(TOGETHER, sort=False)])
+    found = counted.groupby(["row", "sample"], sort=False).agg({"rank": "mean", "wrong": "sum", "number": "sum"})
+    found = found.reindex(pd.MultiIndex.from_product([methods, people["sample"]]))
+    shape = len(methods), len(people)
+    wrong = (found["wrong"] / found["number"].where(found["number"] > 0)).to_numpy(float)
+    return Ranked(
+        list(people["sample"]),
+        list(people["patient"]),
+        people["time"].to_numpy(float),
+        people["event"].to_numpy(bool),
+        found["rank"].to_numpy(float).reshape(shape),
+        wrong.reshape(shape),
+    )
+
+
+def mean_over_methods(values: np.ndarray) -> np.ndarray:
+    """Mean (S,) of what methods (M, S) say, of those that say something; NaN where none does."""
+    known = ~np.isnan(values)
+    total, count = np.where(known, values, 0.0).sum(0), known.sum(0)
+    return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+
+
+def _counted(group: pd.DataFrame) -> pd.DataFrame:
+    """Ranks and pairs of the patients that one model met."""
+    time, event, risk = (
+        group[name].to_numpy(kind) for name, kind in (("time", float), ("event", bool), ("risk", float))
+    )
+    wrong, number = wrong_pairs(time, event, risk)
+    rank = (rankdata(risk) - 1) / (len(risk) - 1) if len(risk) > 1 else np.full(len(risk), np.nan)
+    return pd.DataFrame(
+        {"row": group["row"], "sample": group["sample"], "rank": rank, "wrong": wrong, "number": number}
+    )

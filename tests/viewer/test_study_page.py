@@ -1,0 +1,183 @@
+"""The study page's routes, on small real studies with names that nobody should trust."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from panther.viewer.contents import Given, find_contents
+from panther.viewer.security import Guard
+from panther.viewer.server import make_app
+from panther.viewer.workbench import Workbench
+from report.studies import EVIL, run
+from study.generated import generate
+
+QUICK = {"methods": ["panther", "deepsets"], "heads": ["probe"], "bootstrap": 10}
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    """Subtypes, one of them called as no subtype should be, tested on another cohort too."""
+    folder = tmp_path_factory.mktemp("classes")
+    generate(folder, patients=24, patches=16)
+    other = tmp_path_factory.mktemp("elsewhere")
+    generate(other, patients=12, patches=16, seed=9)
+    for path in list((other / "features").glob("*.npy")):
+        path.rename(path.with_name(f"X{path.name}"))
+    for place in (folder, other):
+        text = (place / "table.csv").read_text().replace(",high,", f",{EVIL},")
+        (place / "table.csv").write_text(text.replace("P0", "XP0") if place == other else text)
+    external = {"lab": {"table": str(other / "table.csv"), "features": {"npy": str(other / "features")}}}
+    return run(folder, task={"label": "subtype"}, seeds=[1, 2], external=external, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def survival(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("survival")
+    generate(folder, patients=24, patches=16)
+    return run(folder, task={"survival": "dss"}, **QUICK)
+
+
+def entered(folder, given=None):
+    guard = Guard()
+    client = make_app(Workbench(find_contents(folder, given or Given())), guard).test_client()
+    client.get(f"/?token={guard.token}")
+    return client
+
+
+def test_results_are_those_of_the_summary(classes):
+    found = entered(classes.parent).get("/api/study").get_json()
+    summary = pd.read_parquet(classes / "summary.parquet")
+    truth = summary[(summary["part"] == "test") & (summary["metric"] == "balanced_accuracy")]
+    assert found["study"] == "run"
+    assert [row["row"] for row in found["rows"]] == ["PANTHER + probe", "DeepSets + probe"]
+    for name, column in {"": "mean", "_low": "ci_low", "_high": "ci_high", "_std": "std"}.items():
+        values = [row[f"balanced_accuracy{name}"] for row in found["rows"]]
+        np.testing.assert_allclose(values, truth[column], rtol=1e-5)
+    assert {one["id"] for one in found["parts"]} == {"test", "test_lab"}
+    names = found["figure"]["layout"]["yaxis"]["ticktext"]
+    assert names == [row["row"] for row in found["rows"]]
+
+
+def test_patients_have_what_each_method_predicted_of_them(classes):
+    found = entered(classes.parent).get("/api/study/patients").get_json()
+    table = pd.read_parquet(classes / "predictions.parquet")
+    own = table[(table["part"] == "test") & (table["method"] == "panther")]
+    means = own.groupby("sample")[[f"probability_{name}" for name in found["classes"]]].mean()  # over two seeds
+    truth = own.groupby("sample")["label"].first()
+    assert set(found["classes"]) == {EVIL, "low"}
+    assert len(found["patients"]) == 24
+    for one in found["patients"]:
+        mean = means.loc[one["sample"]]
+        assert one["truth"] == truth[one["sample"]]
+        assert one["probability"][0] == pytest.approx(mean[f"probability_{one['truth']}"], rel=1e-5)
+        assert one["predicted"][0] == mean.idxmax().removeprefix("probability_")
+        assert one["right"] == sum(name == one["truth"] for name in one["predicted"])
+        assert one["disagree"] == (len(set(one["predicted"])) > 1)
+        number = int(one["patient"][1:])
+        assert one["slides"] == [f"P{number:03d}-{s}" for s in range(2 if number % 3 == 0 else 1)]
+    assert found["notes"] == []
+
+
+def test_patients_of_another_cohort_are_judged_though_their_slides_are_not_here(classes):
+    client = entered(classes.parent)
+    found = client.get("/api/study/patients?part=test_lab").get_json()
+    assert len(found["patients"]) == 12
+    assert not any(one["slides"] for one in found["patients"])
+    assert "None of them has a slide" in found["notes"][0]
+    assert client.get("/api/study?part=test_lab").get_json()["parts"][1]["title"] == "lab (external)"
+
+
+def test_survival_has_ranks_and_pairs(survival):
+    client = entered(survival.parent)
+    found = client.get("/api/study/patients").get_json()
+    assert found["kind"] == "survival"
+    assert "orders wrongly" in found["how"]
+    table = pd.read_parquet(survival / "predictions.parquet")
+    own = table[(table["part"] == "test") & (table["method"] == "panther")]
+    by_name = {one["sample"]: one for one in found["patients"]}
+    for _, fold in own.groupby("fold"):
+        ranks = [by_name[sample]["risk"][0] for sample in fold.sort_values("risk")["sample"]]
+        np.testing.assert_allclose(ranks, np.linspace(0, 1, len(fold)), atol=1e-5)
+    figure = client.get("/api/study/risks?method=all").get_json()["figure"]
+    drawn = [key for trace in figure["data"] for key in trace["customdata"]]
+    assert sorted(drawn) == sorted(by_name)
+    assert client.get("/api/study/risks?method=PANTHER %2B probe").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "study?study=..",
+        "study?study=/etc",
+        "study?part=x",
+        "study?metric=../x",
+        f"study/risks?method={EVIL}",
+        "study/patients?study=%00",
+    ],
+)
+def test_what_is_not_there_is_not_found(survival, address):
+    answer = entered(survival.parent).get(f"/api/{address}")
+    assert answer.status_code == 404
+    assert answer.mimetype == "application/json"
+
+
+def test_classes_have_no_risks(classes):
+    assert entered(classes.parent).get("/api/study/risks").status_code == 404
+
+
+def test_without_a_study_one_sentence_says_how_to_make_one(client):
+    answer = client.get("/api/study")
+    assert answer.status_code == 404
+    assert "`panther run`" in answer.get_json()["error"]
+
+
+def test_results_stay_when_the_cache_is_gone(survival, tmp_path):
+    folder = shutil.copytree(survival.parent, tmp_path / "copy")
+    shutil.rmtree(folder / "run" / "cache")
+    client = entered(folder)
+    assert client.get("/api/study").status_code == 200
+    assert client.get("/api/study/patients").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda run: (run / "run.json").write_text(json.dumps({"format": 99, "version": "9.9"})), "newer panther"),
+        (lambda run: (run / "run.json").write_text("{"), "damaged"),
+        (lambda run: (run / "summary.parquet").write_bytes(b"PAR1"), "do `panther run` again"),
+        (lambda run: (run / "predictions.parquet").unlink(), "do `panther run` again"),
+    ],
+    ids=["newer", "damaged", "half-written", "missing"],
+)
+def test_a_study_that_cannot_be_read_is_one_sentence(survival, tmp_path, spoil, sentence):
+    folder = shutil.copytree(survival.parent, tmp_path / "copy")
+    client = entered(folder)
+    assert client.get("/api/study").status_code == 200  # what is spoilt meanwhile is read again
+    spoil(folder / "run")
+    for address in ("/api/study", "/api/study/patients"):
+        answer = client.get(address)
+        assert answer.status_code == 422
+        assert sentence in answer.get_json()["error"]
+
+
+def test_an_unfinished_run_is_one_sentence(survival, tmp_path):
+    folder = shutil.copytree(survival.parent, tmp_path / "copy")
+    client = entered(folder, Given(study=folder / "run"))
+    for name in ("run.json", "study.json"):
+        (folder / "run" / name).unlink()
+    answer = client.get("/api/study")
+    assert answer.status_code == 422
+    assert "not finished" in answer.get_json()["error"]
+
+
+def test_tables_that_became_links_out_of_the_folder_are_refused(survival, tmp_path):
+    folder = shutil.copytree(survival.parent, tmp_path / "copy")
+    client = entered(folder)
+    moved = (folder / "run" / "summary.parquet").rename(tmp_path / "elsewhere.parquet")
+    (folder / "run" / "summary.parquet").symlink_to(moved)
+    answer = client.get("/api/study")
+    assert answer.status_code == 422
+    assert "link out of the opened folders" in answer.get_json()["error"]
