@@ -27,6 +27,24 @@ export async function bytes(parts, options = {}, how = {}) {
   return response.arrayBuffer();
 }
 
+/** Lines of JSON: `told` hears each as it arrives; the last one is the answer. */
+export async function lines(parts, options, how, told) {
+  const response = await ask(path(["api", ...parts], options), how);
+  if (!response.ok) return answer(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let last = {};
+  for (;;) {
+    const { value, done } = await reader.read();
+    const found = (rest + (value ?? "")).split("\n");
+    rest = done ? "" : found.pop();
+    for (const text of found.filter(Boolean)) told((last = JSON.parse(text)));
+    if (done) break;
+  }
+  if (last.error) throw new Refused(last.error, response.status);
+  return last;
+}
+
 export async function post(parts, value) {
   const how = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) };
   return answer(await ask(path(["api", ...parts]), how));

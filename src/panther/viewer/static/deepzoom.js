@@ -2,20 +2,20 @@
 // a view is {x, y, zoom}: the middle of the window, and CSS pixels a canvas unit (1 is 1:1).
 import { el } from "./dom.js";
 import { listen } from "./gestures.js";
+import { drawCross, drawGhost } from "./marks.js";
 import { Minimap } from "./minimap.js";
+import { Moving } from "./moving.js";
 import { paintCell, Pyramid } from "./pyramid.js";
 import { coordinates, magnification, scaleBar } from "./scale_bar.js";
 import { TileStore } from "./tile_store.js";
 
-const CLOSEST = 16; // CSS pixels a canvas unit
-const FLIGHT = 160; // ms of a zoom by wheel or key
 const ASK_EVERY = 70; // ms between two looks at which tiles are needed, so that a turn of the wheel asks for few
-const SETTLED = 220; // ms without a move after which a view is told as settled
 const CLEAR = 4; // from here on pixels are shown as squares
 
-export class DeepZoom {
+export class DeepZoom extends Moving {
   /** Told: onPointer({x, y, screen} or null), onClick(place, event), onView(view, settled), decorate(ctx, transform). */
   constructor(place, { label = "Slide", onPointer, onClick, onView, decorate } = {}) {
+    super();
     const nothing = () => {};
     Object.assign(this, { onPointer: onPointer ?? nothing, onClick: onClick ?? nothing, onView: onView ?? nothing });
     this.decorate = decorate ?? nothing;
@@ -34,9 +34,7 @@ export class DeepZoom {
     this.store = new TileStore(() => this.redraw());
     this.slide = null;
     this.layers = []; // bottom first: {id, address(z, x, y), opacity, smooth, before}
-    this.view = { x: 0, y: 0, zoom: 1 };
-    this.fitted = true; // until somebody moves: then a change of the window's size fits again
-    this.pointer = this.ghost = this.flight = this.linked = null;
+    this.pointer = this.ghost = null; // places on the slide: this window's pointer, and that of a linked one
     this.ended = new AbortController();
     this._listen();
   }
@@ -70,143 +68,6 @@ export class DeepZoom {
     this.redraw();
   }
 
-  get size() {
-    return { width: this.node.clientWidth || 1, height: this.node.clientHeight || 1 };
-  }
-
-  get fitZoom() {
-    const { width, height } = this.size;
-    if (!this.slide?.width) return 1;
-    return Math.min(width / this.slide.width, height / this.slide.height) * 0.96;
-  }
-
-  /** Area of the slide in the window. */
-  get seen() {
-    const { width, height } = this.size;
-    const { x, y, zoom } = this.view;
-    const [w, h] = [width / 2 / zoom, height / 2 / zoom];
-    return { left: x - w, top: y - h, right: x + w, bottom: y + h };
-  }
-
-  /** Place on the slide under a CSS pixel of the window. */
-  placeAt(at, view = this.view) {
-    const { width, height } = this.size;
-    return { x: view.x + (at.x - width / 2) / view.zoom, y: view.y + (at.y - height / 2) / view.zoom };
-  }
-
-  // --- moving
-
-  /** Go to a view; `soft` glides there. */
-  setView(view, soft = false, fitted = false) {
-    const aim = this._within({ ...this.view, ...view });
-    this.fitted = fitted;
-    this._go(aim, soft ? 260 : 0, null);
-  }
-
-  fit(soft = true) {
-    if (!this.slide) return;
-    this.setView({ x: this.slide.width / 2, y: this.slide.height / 2, zoom: this.fitZoom }, soft, true);
-  }
-
-  /** One pixel of the slide on one pixel of the screen. */
-  actual() {
-    this._zoomTo(1 / this._ratio(), null, true);
-  }
-
-  zoomBy(factor, at = null, soft = true) {
-    this._zoomTo((this.flight?.aim.zoom ?? this.view.zoom) * factor, at, soft);
-  }
-
-  panBy(dx, dy, soft = false) {
-    const from = this.flight?.aim ?? this.view;
-    this.fitted = false;
-    this._go(this._within({ ...from, x: from.x + dx / from.zoom, y: from.y + dy / from.zoom }), soft ? FLIGHT : 0, null);
-  }
-
-  _zoomTo(zoom, at, soft) {
-    if (!this.slide) return;
-    const { width, height } = this.size;
-    const screen = at ?? { x: width / 2, y: height / 2 };
-    const place = this.placeAt(screen);
-    const aim = this._within({ ...this.view, zoom });
-    aim.x = place.x - (screen.x - width / 2) / aim.zoom; // what is under the pointer stays there
-    aim.y = place.y - (screen.y - height / 2) / aim.zoom;
-    this.fitted = false;
-    this._go(this._within(aim), soft ? FLIGHT : 0, { screen, place });
-  }
-
-  _within({ x, y, zoom }) {
-    const { width, height } = this.slide ?? { width: 1, height: 1 };
-    const inside = (value, low, high) => Math.max(low, Math.min(high, Number.isFinite(value) ? value : (low + high) / 2));
-    return { x: inside(x, 0, width), y: inside(y, 0, height), zoom: inside(zoom, this.fitZoom / 4, CLOSEST) };
-  }
-
-  _go(aim, time, anchor) {
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.flight = time && !calm ? { from: this.view, aim, anchor, time, start: performance.now() } : null;
-    if (!this.flight) this._arrive(aim);
-    this.redraw();
-  }
-
-  _fly(now) {
-    const { from, aim, anchor, time, start } = this.flight;
-    const part = Math.max(0, Math.min(1, (now - start) / time));
-    if (part >= 1) {
-      this.flight = null;
-      return this._arrive(aim);
-    }
-    const eased = 1 - (1 - part) ** 3;
-    const zoom = from.zoom * (aim.zoom / from.zoom) ** eased;
-    if (anchor) {
-      const { width, height } = this.size;
-      const { screen, place } = anchor;
-      return this._arrive({ x: place.x - (screen.x - width / 2) / zoom, y: place.y - (screen.y - height / 2) / zoom, zoom });
-    }
-    this._arrive({ x: from.x + (aim.x - from.x) * eased, y: from.y + (aim.y - from.y) * eased, zoom });
-  }
-
-  _arrive(view) {
-    this.view = view;
-    this.onView(view, false);
-    clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.onView(this.view, true), SETTLED);
-    if (this.linked && !this.following) this.linked._follow(this);
-    this.redraw();
-  }
-
-  // --- two windows that move as one
-
-  link(other) {
-    this.linked = other;
-    other.linked = this;
-    other._follow(this);
-  }
-
-  unlink() {
-    if (this.linked) this.linked.linked = null;
-    this.linked = null;
-  }
-
-  /** The same place: exactly on the same slide, else as a fraction of the slide. */
-  _follow(other) {
-    if (!this.slide?.width || !other.slide?.width) return;
-    const same = this.slide.name === other.slide.name;
-    const { x, y, zoom } = other.view;
-    this.flight = null;
-    this.fitted = other.fitted;
-    this.following = true;
-    this._arrive(
-      same
-        ? { x, y, zoom }
-        : {
-            x: (x / other.slide.width) * this.slide.width,
-            y: (y / other.slide.height) * this.slide.height,
-            zoom: (zoom / other.fitZoom) * this.fitZoom,
-          },
-    );
-    this.following = false;
-  }
-
   _point(place) {
     this.pointer = place;
     this.onPointer(place && { ...place.slide, screen: place.screen });
@@ -235,6 +96,7 @@ export class DeepZoom {
       dragging: (now) => this.node.classList.toggle("dragging", now),
     });
     this.canvas.addEventListener("pointerdown", () => this.node.focus({ preventScroll: true }), { signal });
+    for (const name of ["focus", "blur"]) this.node.addEventListener(name, () => this.redraw(), { signal });
     this.node.addEventListener("keydown", (event) => this.key(event) && event.preventDefault(), { signal });
     const sized = new ResizeObserver(() => (this.fitted ? this.fit(false) : this.redraw()));
     sized.observe(this.node);
@@ -292,7 +154,7 @@ export class DeepZoom {
       const style = getComputedStyle(document.documentElement);
       const of = (name) => style.getPropertyValue(name).trim();
       // glass is white in any theme: a slide looks as it does under a microscope
-      this.colours = { ground: of("--stage") || of("--panel"), paper: "#f4f4f2", accent: of("--accent"), line: of("--line") };
+      this.colours = { ground: of("--stage") || of("--panel"), paper: "#f4f4f2", blank: of("--ground"), accent: of("--accent"), line: of("--line") };
     }
     return this.colours;
   }
@@ -318,12 +180,13 @@ export class DeepZoom {
     ctx.beginPath();
     ctx.rect(x0, y0, x1 - x0, y1 - y0);
     ctx.clip();
-    ctx.fillStyle = colours.paper;
+    ctx.fillStyle = this.base ? colours.paper : colours.blank;
     ctx.fill();
     for (const layer of this._all()) this._drawLayer(ctx, transform, layer, z, cells);
     ctx.restore();
     ctx.globalAlpha = 1;
     this.decorate(ctx, transform);
+    if (this.node.matches(":focus-visible")) drawCross(ctx, transform.ratio, colours.accent); // what Enter means
     if (this.ghost) drawGhost(ctx, transform, this.ghost, colours.accent);
     this._furniture();
     this.node.dataset.view = `${this.view.x} ${this.view.y} ${this.view.zoom}`;
@@ -395,12 +258,4 @@ export class DeepZoom {
     this.store.close();
     this.node.remove();
   }
-}
-
-function drawGhost(ctx, { left, top, k, ratio }, place, colour) {
-  ctx.strokeStyle = colour;
-  ctx.lineWidth = 2 * ratio;
-  ctx.beginPath();
-  ctx.arc(left + place.x * k, top + place.y * k, 7 * ratio, 0, 2 * Math.PI);
-  ctx.stroke();
 }

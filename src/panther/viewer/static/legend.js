@@ -3,7 +3,7 @@ import { link } from "./address.js";
 import { el, show } from "./dom.js";
 import { named, swatch } from "./layer_controls.js";
 
-/** Show the legend. `prototypes`: [{id, name, colour}], `weights`: shares or null, `isolate(ids)` when others are chosen. */
+/** Show the legend. `prototypes`: [{id, name, colour}], `weights`: shares or null, `isolate(ids)` when others are chosen, null without a map. */
 export function legend(place, { slide, prototypes, weights, shown, set, sort }, { isolate, resort }) {
   const most = Math.max(...(weights ?? []), 1e-9);
   const share = (id) => weights?.[id] ?? 0;
@@ -19,12 +19,15 @@ export function legend(place, { slide, prototypes, weights, shown, set, sort }, 
       weights && el("button", { class: "small quiet", title: "Change the order", onclick: () => resort(sort === "share" ? "number" : "share") }, sort === "share" ? "by share ↓" : "by number ↓"),
     ),
     el("ul", { class: "legend", "aria-label": "Prototypes; choose to isolate" }, rows.map(row)),
-    rows.length > 1 && el("p", { class: "faint hint" }, shown.length ? told(shown, prototypes) : "Click isolates one, with Shift or Ctrl several."),
+    isolate && rows.length > 1 && el("p", { class: "faint hint" }, shown.length ? told(shown, prototypes) : "Click isolates one, with Shift or Ctrl several."),
   );
 
   function row({ id, name, colour }) {
     const isolated = shown.includes(id);
     const text = named(id, name);
+    const content = [swatch(colour), el("span", { class: "name" }, text), weights && el("span", { class: "share" }, percent(share(id))), weights && bar(share(id) / most, colour)];
+    const more = el("a", { class: "more", href: link({ page: "prototypes", prototype: id, slide, set }), "aria-label": `More about ${text}`, title: "More about this prototype" }, "›");
+    if (!isolate) return el("li", {}, el("div", { class: "row" }, content), more);
     return el(
       "li",
       { class: shown.length && !isolated ? "away" : "" },
@@ -36,12 +39,9 @@ export function legend(place, { slide, prototypes, weights, shown, set, sort }, 
           title: `${text}: ${isolated ? "shown alone" : "show alone"}`,
           onclick: (event) => isolate(chosen(id, event.shiftKey || event.ctrlKey || event.metaKey)),
         },
-        swatch(colour),
-        el("span", { class: "name" }, text),
-        weights && el("span", { class: "share" }, percent(share(id))),
-        weights && bar(share(id) / most, colour),
+        content,
       ),
-      el("a", { class: "more", href: link({ page: "prototypes", prototype: id, slide, set }), "aria-label": `More about ${text}`, title: "More about this prototype" }, "›"),
+      more,
     );
   }
 

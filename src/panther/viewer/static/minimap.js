@@ -35,7 +35,7 @@ export class Minimap {
     const ctx = this.node.getContext("2d");
     const k = unit * ratio;
     ctx.globalAlpha = 1;
-    ctx.fillStyle = colours.paper;
+    ctx.fillStyle = colours.blank;
     ctx.fillRect(0, 0, pixelsWide, pixelsHigh);
     for (const [picture, opacity] of pictures) {
       ctx.globalAlpha = opacity;

@@ -1,6 +1,6 @@
 // One patch: its picture, which prototypes it belongs to, how typical it is, and patches like it.
 import { link } from "./address.js";
-import { get, path } from "./api.js";
+import { get, lines, path } from "./api.js";
 import { el, show } from "./dom.js";
 import { named, swatch } from "./layer_controls.js";
 import { bar, percent } from "./legend.js";
@@ -34,11 +34,16 @@ export function patchPanel(place, n, about, { close, turn }) {
     const parts = ["slides", about.slide, "patches", n];
     const missing = await filled(facts, async () => describe(await get(parts, options, how), about));
     if (missing) return show(here.list), show(cohort.list);
-    await filled(here.list, async () => alike(await get([...parts, "similar"], { ...options, where: "slide", k: ALIKE }, how), about));
+    await filled(here.list, async () => alike(await get([...parts, "similar"], { where: "slide", k: ALIKE }, how), about));
     await new Promise((done) => setTimeout(done, LINGER));
     if (!stop.signal.aborted) {
-      await filled(cohort.list, async () => alike(await get([...parts, "similar"], { ...options, where: "cohort", k: ALIKE }, how), about));
+      const asked = { where: "cohort", k: ALIKE, progress: 1 };
+      await filled(cohort.list, async () => alike(await lines([...parts, "similar"], asked, how, searching), about));
     }
+  }
+
+  function searching({ done, of }) {
+    if (of > 1 && !stop.signal.aborted) show(cohort.list, el("p", { class: "faint" }, `Searching … ${done} of ${of} slides`));
   }
 
   /** Fill a place; a refusal is told there, once. */
@@ -62,19 +67,21 @@ function where({ places, mpp }, n) {
 function describe(patch, { prototypes }) {
   const rows = (patch.posterior ?? []).map((value, id) => ({ id, value, ...prototypes.find((one) => one.id === id) }));
   rows.sort((a, b) => b.value - a.value);
-  const large = rows.filter(({ value }, i) => i < 3 || value >= 0.005);
-  const rest = rows.length - large.length;
-  return [
-    typicality(patch, prototypes),
-    rows.length > 0 && el("h3", {}, "Posterior"),
+  const large = rows.filter(({ value }, i) => i < 1 || value >= 0.005);
+  const small = rows.slice(large.length);
+  const bars = (some) =>
     el(
       "ul",
       { class: "legend" },
-      large.map(({ id, name, colour, value }) =>
+      some.map(({ id, name, colour, value }) =>
         el("li", {}, el("div", { class: "row" }, swatch(colour), el("span", { class: "name" }, named(id, name)), el("span", { class: "share" }, percent(value)), bar(value, colour))),
       ),
-    ),
-    rest > 0 && el("p", { class: "faint hint" }, `${rest} others are below 0.5%.`),
+    );
+  return [
+    typicality(patch, prototypes),
+    rows.length > 0 && el("h3", {}, "Posterior"),
+    bars(large),
+    small.length > 0 && el("details", {}, el("summary", { class: "faint" }, `${small.length} others, each below 0.5%`), bars(small)),
     (patch.notes ?? []).map((note) => el("p", { class: "faint" }, note)),
   ];
 }
@@ -101,12 +108,13 @@ function alike({ patches, notes }, { set }) {
 }
 
 function tile({ slide, patch, similarity, picture }, set) {
-  const text = `${slide}, patch ${patch}, similarity ${similarity.toFixed(2)}`;
+  const like = similarity?.toFixed(2) ?? "";
+  const text = `${slide}, patch ${patch}, similarity ${like}`;
   return el(
     "a",
     { href: link({ page: "slide", slide, patch, set }), title: text, "aria-label": text },
     picture ? pictureOf(slide, patch, 96, "") : el("span", { class: "no-picture" }, slide),
-    el("span", { class: "faint" }, similarity.toFixed(2)),
+    el("span", { class: "faint" }, like),
   );
 }
 

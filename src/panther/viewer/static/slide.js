@@ -9,8 +9,8 @@ import { exportLinks } from "./export_links.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
 import { layerControls, named, OF_MODELS } from "./layer_controls.js";
 import { legend } from "./legend.js";
+import { outlinePatch } from "./marks.js";
 import { baseTiles, overlays, readChoices, usualLayers, writeChoices } from "./overlays.js";
-import { outlinePatch } from "./outline_patch.js";
 import { patchPanel } from "./patch_panel.js";
 import { readPlaces } from "./patch_places.js";
 import { coordinates } from "./scale_bar.js";
@@ -127,6 +127,7 @@ class SlidePage {
         this.contents.prototypes.length ? get(["names"], { set }, { signal }).catch(quietly) : null, // for their version
         bytes(["slides", name, "patches"], { set }, { signal }).then(readPlaces).catch(quietly),
       ]);
+      this.names = names;
       this.version = names?.version;
       this.places = places?.count ? places : null;
       this._show(about, state);
@@ -144,7 +145,7 @@ class SlidePage {
     show(this.notes, about.width ? about.notes.map((note) => el("p", { class: "note" }, note)) : null);
     const sets = this.contents.prototypes.map(({ name, count }) => [name, `${name} (${count})`]);
     show(this.chooseSet, sets.length > 1 && field("Set of prototypes", choice(sets, this.choices.set ?? sets[0][0], (set) => this._go(about.name, { set, shown: null, prototype: null, patch: null }, true))));
-    this.choices.layers ??= usualLayers(about.layers);
+    if (about.layers.length) this.choices.layers ??= usualLayers(about.layers); // else the next slide decides
     this.zoom.setSlide(about, baseTiles(about));
     this._arrive(state, true);
   }
@@ -183,13 +184,14 @@ class SlidePage {
 
   get prototypes() {
     const listed = this.about.layers.find(({ id }) => id === "prototypes")?.classes;
-    return listed ?? (this.about.weights ?? []).map((_, id) => ({ id, name: `C${id}`, colour: null }));
+    const called = (this.names?.prototypes ?? []).map(({ prototype, title, colour }) => ({ id: prototype, name: title, colour }));
+    return listed ?? (this.about.weights ?? []).map((_, id) => called[id] ?? { id, name: `C${id}`, colour: null });
   }
 
   /** Draw the layers and their controls anew. */
   _overlays() {
     const { about, choices } = this;
-    lastLayers = choices.layers;
+    if (choices.layers) lastLayers = choices.layers;
     this.zoom.setLayers(overlays(about, choices, this.version));
     layerControls(this.layers, about, choices, this.contents.models, (changes, live) => this._change(changes, live));
     this._legend();
@@ -220,7 +222,7 @@ class SlidePage {
     legend(
       this.legend,
       { slide: about.name, prototypes, weights: about.weights, shown: choices.shown, set: choices.set, sort },
-      { isolate: (shown) => this._isolate(shown), resort: (how) => ((this.sort = how), this._legend()) },
+      { isolate: about.layers.length ? (shown) => this._isolate(shown) : null, resort: (how) => ((this.sort = how), this._legend()) },
     );
   }
 
@@ -334,7 +336,7 @@ class SlidePage {
   }
 
   _hide() {
-    if (!this.about) return;
+    if (!this.about?.layers.length) return;
     const on = this.choices.layers.size > 0;
     if (on) this.hidden = this.choices.layers;
     this._change({ layers: on ? new Map() : (this.hidden ?? usualLayers(this.about.layers)) });

@@ -7,6 +7,7 @@ const SPARE = 6; // rows drawn above and below
 /** Put the list into `place`; `onOpen(name)` when one is chosen. Returns {mark(name), search(), step(by)}. */
 export function slideList(place, slides, onOpen) {
   const texts = slides.map(({ name, patient }) => `${name} ${patient ?? ""}`.toLowerCase());
+  const somePictures = slides.some(({ image }) => image);
   let found = slides;
   let current = null; // name of the open slide
   let active = 0; // row that the keyboard is on
@@ -28,6 +29,8 @@ export function slideList(place, slides, onOpen) {
 
   function row(slide, index) {
     const what = !slide.image ? "no image" : !slide.features ? "no features" : null;
+    // names are long: beside them stands only what they do not say, or what is not so for all slides
+    const patient = slide.patient && !slide.name.startsWith(slide.patient) ? slide.patient : "";
     return el(
       "div",
       {
@@ -40,7 +43,7 @@ export function slideList(place, slides, onOpen) {
         onclick: () => choose(index),
       },
       el("span", { class: "name" }, slide.name),
-      el("span", { class: "faint more" }, what ?? slide.patient ?? ""),
+      el("span", { class: "faint more" }, (somePictures && what) || patient),
     );
   }
 

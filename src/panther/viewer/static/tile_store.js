@@ -89,6 +89,7 @@ export class TileStore {
   fail(address, layer, error) {
     const rest = Math.min(LONGEST_REST, 2 * (this.resting.get(layer)?.rest ?? REST / 2));
     const until = performance.now() + rest;
+    if (this.failed.size > 1000) this.failed.clear();
     this.failed.set(address, until);
     this.resting.set(layer, { until, rest });
     this.queue = this.queue.filter(([, other]) => other !== layer);
