@@ -175,3 +175,15 @@ def test_a_name_given_in_the_page_is_on_the_map_of_the_command(
     classes = {tuple(one["properties"]["classification"]["color"]): one["properties"]["classification"]["name"] for one in regions}  # fmt: skip
     assert classes[1, 2, 3] == "C1 nest <b>"
     assert "#010203" in (out / "S0.map.svg").read_text()
+
+
+def test_pictures_of_exemplars_are_those_of_their_patches(client: FlaskClient):
+    patch = next(
+        one for one in asked(client, "/api/prototypes/1")["exemplars"]["nearest"] if one["slide"] in ("S0", "S1", "S2")
+    )
+    place = "&".join(f"{name}={value}" for name, value in patch["place"].items())
+    square = client.get(f"/tiles/{patch['slide']}/square.jpg?{place}&size=60")
+    assert square.data == client.get(f"/tiles/{patch['slide']}/patch/{patch['patch']}.jpg?size=60").data
+    for wrong in ("x=0&y=0", "x=0&y=0&side=0", "x=nan&y=0&side=5", "x=1e300&y=0&side=5", "x=0&y=0&side=1e9"):
+        assert client.get(f"/tiles/S0/square.jpg?{wrong}").status_code == 422
+    assert client.get(f"/tiles/S4/square.jpg?{place}").status_code == 404

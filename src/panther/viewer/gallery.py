@@ -94,7 +94,11 @@ class Gallery:
             return Findings({}, done=done, total=total, failures=dict(self._failures))
         found = summed_up(self._pool, self._prototypes, self._settings, (), dict(self._failures))
         pi = Proportions(list(found.slides), found.weights, found.members.sum(1).astype(float))
-        return Findings(to_dict(found), pi, found.patients, done, total, notes=found.notes, failures=found.failures)
+        content = to_dict(found)
+        for row, one in zip(content["exemplars"], found.exemplars, strict=True):
+            if one.place is not None and one.place.side is not None:
+                row["place"] = {"x": one.place.x, "y": one.place.y, "side": one.place.side, "unit": one.place.unit}
+        return Findings(content, pi, found.patients, done, total, notes=found.notes, failures=found.failures)
 
     def _look(self) -> None:
         describe = partial(describe_slide, prototypes=self._prototypes, settings=self._settings)

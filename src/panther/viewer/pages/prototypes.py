@@ -93,7 +93,8 @@ def _exemplars(found: Findings, prototype: int) -> dict[str, list[dict[str, Any]
 def _of_kind(found: Findings, prototype: int, kind: str) -> Iterable[dict[str, Any]]:
     for row in found.content.get("exemplars", ()):
         if row["prototype"] == prototype and row["kind"] == kind:
-            yield {"slide": row["slide"], "patch": row["row"], "patient": row["patient"], "distance": row["distance"]}
+            about = {"slide": row["slide"], "patch": row["row"], "patient": row["patient"]}
+            yield {**about, "distance": row["distance"], "place": row.get("place")}
 
 
 def _here(bench: Workbench, slide: str | None, chosen: str | None, prototype: int) -> dict[str, Any] | None:

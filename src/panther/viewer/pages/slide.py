@@ -1,17 +1,21 @@
 """Routes of the slide page: what there is to see of a slide, its tiles, and its patches for the pointer."""
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from flask import Blueprint, Response, request
 
+from panther.errors import InputError
+from panther.explain.atlas.exemplars import Place
 from panther.viewer.patches import PatchMap
-from panther.viewer.tiles.asked import Asked, read_asked, whole_number
+from panther.viewer.tiles.asked import Asked, number, read_asked, whole_number
 from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
 
+LARGEST_SQUARE, FARTHEST = 1e5, 1e8  # level-0 pixels: no patch is wider, no slide longer
 AGE = 3600  # seconds for which a browser keeps a tile without asking
 
 
@@ -56,12 +60,27 @@ def slide_routes(bench: Workbench) -> Blueprint:
         size = whole_number(request.args, "size", 8, LARGEST_PATCH)
         return kept_by_browser(Response(tiles.patch(name, number, size), mimetype="image/jpeg"))
 
+    @routes.get("/tiles/<name>/square.jpg")
+    def square(name: str) -> Response:
+        bench.slide(name)
+        size = whole_number(request.args, "size", 8, LARGEST_PATCH) or LARGEST_PATCH
+        content = tiles.square(name, _place(request.args), size)
+        return kept_by_browser(Response(content, mimetype="image/jpeg"))
+
     @routes.get("/layers/<name>/<layer>/<int:zoom>/<int:x>/<int:y>.png")
     def overlay(name: str, layer: str, zoom: int, x: int, y: int) -> Response:
         content = tiles.overlay(name, layer, asked_of(bench), (zoom, x, y))
         return kept_by_browser(Response(content, mimetype="image/png"))
 
     return routes
+
+
+def _place(query: Mapping[str, str]) -> Place:
+    """Square of a patch, in pixels of level 0 or in micrometres."""
+    x, y, side = (number(query, name) for name in ("x", "y", "side"))
+    if x is None or y is None or side is None or not 0 < side <= LARGEST_SQUARE or max(abs(x), abs(y)) > FARTHEST:
+        raise InputError("A square has its corner `x=` and `y=`, and a `side=` above 0.")
+    return Place(x, y, side, "um" if query.get("unit") == "um" else "px")
 
 
 def asked_of(bench: Workbench) -> Asked:

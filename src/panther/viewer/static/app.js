@@ -21,6 +21,10 @@ async function open(now) {
   const mine = ++turn;
   const place = document.getElementById("page");
   mark(name);
+  if (place.dataset.page !== name) {
+    close(); // first: a page that is left must not write into the address of the next one
+    close = () => {};
+  }
   try {
     const module = await PAGES[name][1]();
     if (mine !== turn) return;

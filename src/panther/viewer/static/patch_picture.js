@@ -2,10 +2,12 @@
 import { path } from "./api.js";
 import { el } from "./dom.js";
 
-export function patchPicture(slide, patch, has, size, text) {
+/** `place`, where it is known ({x, y, side, unit}), spares the server to look it up among all patches of the slide. */
+export function patchPicture({ slide, patch, place }, has, size, text) {
   const none = () => el("span", { class: "no-picture" }, slide);
   if (!has) return none();
-  const picture = el("img", { src: path(["tiles", slide, "patch", `${patch}.jpg`], { size }), alt: text, loading: "lazy", draggable: false });
+  const src = place ? path(["tiles", slide, "square.jpg"], { ...place, size }) : path(["tiles", slide, "patch", `${patch}.jpg`], { size });
+  const picture = el("img", { src, alt: text, loading: "lazy", draggable: false });
   picture.addEventListener("error", () => picture.replaceWith(none()));
   return picture;
 }

@@ -58,7 +58,7 @@ export function prototypeCards(place, { names, state, contents, change, address 
       marked();
     });
     const picture = found.exemplar
-      ? patchPicture(found.exemplar.slide, found.exemplar.patch, pictured.has(found.exemplar.slide), 224, `Typical patch of ${one.title}`)
+      ? patchPicture(found.exemplar, pictured.has(found.exemplar.slide), 224, `Typical patch of ${one.title}`)
       : el("span", { class: "no-picture" }, overview && !overview.running ? "No patch belongs most to it." : "…");
     const share = found.share == null ? "" : interval(found);
     return el(

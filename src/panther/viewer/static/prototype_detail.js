@@ -110,13 +110,14 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     );
   }
 
-  function tile({ slide, patch, patient, distance }) {
+  function tile(one) {
+    const { slide, patch, patient, distance } = one;
     const words = `Patch ${patch} of ${slide}`;
     const about = [slide, patient !== slide && `patient ${patient}`, `distance ${number(distance, 3)}`].filter(Boolean).join("\n");
     return el(
       "a",
       { href: link({ page: "slide", slide, patch, set: state.set }), title: about },
-      patchPicture(slide, patch, pictured.has(slide), PICTURE, words),
+      patchPicture(one, pictured.has(slide), PICTURE, words),
       el("span", { class: "faint" }, slide),
     );
   }
@@ -160,11 +161,11 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     const box = el("div", { class: "short-table" });
     show(predicts.body, box, sentence("Mean contribution over the cohort: above zero it adds to the output, below it takes away. The place is by size, among all prototypes."));
     const columns = [
-      { id: "output", title: "Output", width: 20 },
-      { id: "mean", title: "Mean", number: true, format: (value) => signed(value), width: 10 },
-      { id: "size", title: "Size", number: true, width: 10 },
+      { id: "output", title: "Output", width: 16 },
+      { id: "mean", title: "Mean", number: true, format: signed, width: 10 },
+      { id: "size", title: "Size", number: true, format: (value) => number(value, 3), width: 9 },
       { id: "rank", title: "Place", number: true, format: (value, row) => `${value} of ${row.of}`, width: 10 },
-      { id: "from", title: "From", width: 14 },
+      { id: "from", title: "From", width: 13 },
     ];
     ends.predicts = table(box, columns, rows, { label: "What it predicts" });
   }

@@ -90,8 +90,11 @@ class PrototypePage {
     const mine = this.turn;
     clearTimeout(this.timer);
     try {
-      const overview = await get(["prototypes"], { set: this.state.set });
-      const one = this.prototype === null ? null : await get(["prototypes", this.prototype], { set: this.state.set, slide: this.state.slide, column: this.state.column });
+      const { set, column } = this.state;
+      const [overview, one] = await Promise.all([
+        get(["prototypes"], { set }),
+        this.prototype === null ? null : get(["prototypes", this.prototype], { set, column }),
+      ]);
       if (mine !== this.turn || this.closed) return;
       this.overview = overview;
       this.shown.update(overview, one);

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from panther.errors import InputError
+from panther.explain.atlas.exemplars import Place
 from panther.slides.contours import read_contours
 from panther.viewer.contents import SlideEntry
 from panther.viewer.patches import PatchMap
@@ -59,6 +60,20 @@ class Tiles:
         left, top = (found.corners[number] - max(0.0, (found.side - found.grid.pitch) / 2)).tolist()
         with self.bench.image(name) as slide:
             picture = base.pixels(slide, Window(left, top, pixels, pixels, found.side / pixels))
+        return base.jpeg(picture)
+
+    def square(self, name: str, place: Place, size: int) -> bytes:
+        """JPEG of a patch whose place is known: its slide's features need not be read."""
+        version = self.bench.version(name)
+        return self._tiles.get((name, place, size), lambda: self._square(name, place, size), version)
+
+    def _square(self, name: str, place: Place, size: int) -> bytes:
+        assert place.side is not None
+        with self.bench.image(name) as slide:
+            unit = 1.0 if place.unit == "px" else slide.mpp
+            left, top, side = place.x / unit, place.y / unit, place.side / unit
+            pixels = max(1, min(size, round(side)))
+            picture = base.pixels(slide, Window(left, top, pixels, pixels, side / pixels))
         return base.jpeg(picture)
 
     def overlay(self, name: str, layer: str, asked: Asked, tile: tuple[int, int, int]) -> bytes:
