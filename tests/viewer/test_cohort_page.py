@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import panther
+from panther.models.model_file import save_model
 from panther.storage.clinical import read_clinical
 from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.units import columns_of, joined, units_of
@@ -121,6 +123,51 @@ def test_umap_is_offered_where_it_is_installed(cohort_folder, monkeypatch):
     assert status == 200
     x, _ = places(found)["S1"]
     assert x == pytest.approx(found["values"]["S1"], abs=1e-5)
+
+
+def a_run(folder, **predictions):
+    """A study of patients, as the report reads it."""
+    from panther.report.data import Run
+
+    table = pd.DataFrame({"row": "PANTHER + probe", "part": "test", **predictions})
+    classes = ["a", "b"] if "probability_a" in predictions else None
+    task = SimpleNamespace(label="subtype" if classes else None)
+    empty = pd.DataFrame()
+    return Run(folder, {"classes": classes}, SimpleNamespace(task=task), empty, empty, empty, empty, table, empty)
+
+
+def test_predictions_of_a_study_colour_slides_of_its_patients(cohort_folder, monkeypatch):
+    run = a_run(cohort_folder, sample=["P0", "P0", "P1"], probability_a=[0.2, 0.4, 0.9], probability_b=[0.8, 0.6, 0.1])
+    monkeypatch.setattr("panther.viewer.cohort.colours.load_run", lambda path: run)
+    client = client_of(replace(find_contents(cohort_folder), studies={"first: try": cohort_folder}))
+    colours = {c["title"]: c["id"] for c in client.get("/api/cohort").get_json()["colours"] if "study" in c["group"]}
+    assert list(colours) == ["PANTHER + probe: predicted class", "PANTHER + probe: probability of b"]
+    _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour=colours["PANTHER + probe: probability of b"])
+    assert found["values"] == pytest.approx({"S0": 0.7, "S1": 0.7, "S2": 0.1, "S3": 0.1})
+    _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour=colours["PANTHER + probe: predicted class"])
+    assert found["values"] == {"S0": "b", "S1": "b", "S2": "a", "S3": "a"}
+    assert {trace["name"] for trace in found["figure"]["data"]} == {"a", "b", "not known"}
+
+
+def test_a_study_that_cannot_be_read_is_a_note(cohort_folder):
+    (cohort_folder / "broken").mkdir()
+    client = client_of(replace(find_contents(cohort_folder), studies={"broken": cohort_folder / "broken"}))
+    found = client.get("/api/cohort").get_json()
+    assert any("broken" in note for note in found["notes"])
+    assert found["colours"]
+
+
+def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
+    features, table = cohort_folder / "features", cohort_folder / "cohort.csv"
+    model = panther.train(features, table, label="subtype", n_prototypes=2, epochs=1, level="slide")
+    path = cohort_folder / "subtype.safetensors"
+    save_model(model, path)
+    client = client_of(find_contents(cohort_folder))
+    colours = [c["id"] for c in client.get("/api/cohort").get_json()["colours"] if "model" in c["group"]]
+    assert colours == ["model:subtype:b"]
+    _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour="model:subtype:b")
+    expected = panther.predict(path, features).set_index("sample")["probability_b"]
+    assert found["values"] == pytest.approx(dict(expected), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,18 @@ class Gallery:
             notes = (*self._known.notes, *([self._problem] if self._problem else []))
             return replace(self._known, running=running, whole=not running, notes=notes)
 
+    def shares(self) -> tuple[Proportions | None, int, int, dict[str, str]]:
+        """Pi of the slides that are done, how many that are and how many will be, and why some are not; nothing is summed up for it."""
+        with self._lock:
+            if self._atlas is not None:
+                return self._atlas.proportions, 0, 0, {}
+            running = self._thread is not None and self._thread.is_alive()
+            done = len(self._pool.slides)
+            patches = np.array([float(members.sum()) for members in self._pool.members])
+            found = Proportions(list(self._pool.slides), np.stack(self._pool.weights), patches) if done else None
+            done += len(self._failures)
+            return found, done, len(self._jobs) if running else done, dict(self._failures)
+
     def _summed_up(self, done: int, total: int) -> Findings:
         if not self._pool.slides:
             return Findings({}, done=done, total=total, failures=dict(self._failures))
@@ -126,6 +138,15 @@ class Gallery:
             except InputError as error:
                 refused[job.sample] = str(error)
         return safe, refused
+
+
+def gallery_of(bench: Workbench, chosen: str | None) -> Gallery:
+    """The gallery of a set of prototypes, looking already; all pages share it."""
+    name = bench.set_name(chosen)
+    version = bench.prototypes(name).content_hash()
+    found: Gallery = bench.shared.get(("gallery", name), lambda: Gallery(bench, name), version)
+    found.start()
+    return found
 
 
 def _jobs(bench: Workbench) -> list[AtlasJob]:

@@ -23,6 +23,7 @@ __all__ = ["Kept", "UnknownError", "Version", "Workbench"]
 OPEN_SLIDES = 8  # images kept open; each may keep 128 MiB of decoded tiles
 MAPS = 256 << 20  # bytes of patches kept: 15,000 patches and 16 prototypes are a megabyte
 SETS = 8  # of prototypes
+SHARED = 8  # things that several pages look at
 RESOLUTIONS = 100_000  # slides whose resolution, a number, is kept
 PATIENCE = 30.0  # seconds that one waits for a slide that another reads
 
@@ -57,6 +58,7 @@ class Workbench:
         self._names: Kept[NamesBook] = Kept(1)
         self._patches: Kept[PatchMap] = Kept(MAPS, weigh=_bytes)
         self._resolutions: Kept[float | None] = Kept(RESOLUTIONS)
+        self.shared: Kept[Any] = Kept(SHARED)  # what several pages look at, by names of their own
         self._images: Kept[_OpenSlide] = Kept(OPEN_SLIDES, lambda one: one.close())
 
     def slide(self, name: str) -> SlideEntry:
@@ -144,6 +146,10 @@ class Workbench:
     def compute(self, function: Callable[..., T], *arguments: Any) -> T:
         """Result of a function of pickles, in a worker process where there are any: a damaged file costs the request, not the server."""
         return map_all(partial(_call, function), [arguments], "", self.work)[0]
+
+    def compute_long(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The same for what takes long: whoever turns a page meanwhile does not wait for it."""
+        return map_all(partial(_call, function), [arguments], "", self.long_work)[0]
 
     def close(self) -> None:
         """Close all slides."""

@@ -10,11 +10,13 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain.atlas.shares import DIGITS
 from panther.report.data import Run, load_run
+from panther.study.record import RECORD
 from panther.viewer.cohort.background import Background
 from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
-from panther.viewer.cohort.units import Kind, Units, Value, columns_of, joined
+from panther.viewer.cohort.units import Column, Kind, Units, Value, columns_of, joined
 from panther.viewer.cohort.worker import model_outputs, slide_predictions
-from panther.viewer.workbench import Kept, UnknownError, Workbench
+from panther.viewer.kept import Kept
+from panther.viewer.workbench import UnknownError, Workbench, version_of
 
 PROBABILITY = "probability_"
 PREDICTED = "predicted class"
@@ -47,10 +49,15 @@ class CohortColours:
 
     def __init__(self, bench: Workbench, shares: CohortShares) -> None:
         self._bench, self._shares = bench, shares
-        self._columns = columns_of(bench.contents.table, bench.contents.slides)
+        self._table: Kept[list[Column]] = Kept(1)
         self._runs: Kept[Run | str] = Kept(8)
         self._outputs: Kept[list[str] | str] = Kept(32)
         self._predicted: Kept[Background[dict[str, float]]] = Kept(MODELS)
+
+    @property
+    def _columns(self) -> list[Column]:
+        contents = self._bench.contents
+        return self._table.get(None, lambda: columns_of(contents.table, contents.slides))
 
     def rows(self, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
         """Columns of the table, and what they say of every unit."""
@@ -138,11 +145,12 @@ class CohortColours:
 
         def load() -> Run | str:
             try:
+                self._bench.refuse_links([path / RECORD])
                 return load_run(path)
             except (InputError, OSError) as error:
                 return str(error)
 
-        return self._runs.get(name, load)
+        return self._runs.get(name, load, version_of([path / RECORD]))
 
     def _of_model(self, name: str, notes: list[str]) -> list[Colour]:
         outputs = self._model_outputs(name)
@@ -159,11 +167,12 @@ class CohortColours:
 
         def load() -> list[str] | str:
             try:
+                self._bench.refuse_links([path])
                 return self._bench.compute(model_outputs, path)
             except (InputError, OSError) as error:
                 return str(error)
 
-        return self._outputs.get(name, load)
+        return self._outputs.get(name, load, version_of([path]))
 
     def _model(self, rest: str, units: Units, _: str | None) -> Coloured:
         models = self._bench.contents.models
@@ -175,7 +184,8 @@ class CohortColours:
                 outputs if isinstance(outputs, str) else f"The model {name} does not predict {output!r}."
             )
         slides = [slide for slide, one in self._bench.contents.slides.items() if one.features is not None]
-        running = self._predicted.get(name, lambda: Background(partial(self._predict, name), slides, AT_ONCE))
+        version = version_of([models[name]])
+        running = self._predicted.get(name, lambda: Background(partial(self._predict, name), slides, AT_ONCE), version)
         values = {slide: found[output] for slide, found in running.values.items()}
         progress = None if running.finished else Progress(running.done, running.total, f"predictions of {name}")
         notes = ["Slides that the model was trained on are among these unless they were kept apart."]
@@ -185,8 +195,16 @@ class CohortColours:
         return Coloured(colour, _by_unit(values, units), progress, tuple(notes))
 
     def _predict(self, name: str, slides: list[str]) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-        entries = [self._bench.slide(slide) for slide in slides]
-        return self._bench.compute(slide_predictions, entries, self._bench.contents.models[name])
+        entries, refused = [], {}
+        for slide in slides:
+            try:
+                entry = self._bench.slide(slide)
+                self._bench.refuse_links(entry.files)
+                entries.append(entry)
+            except InputError as error:
+                refused[slide] = str(error)
+        found, failures = self._bench.compute_long(slide_predictions, entries, self._bench.contents.models[name])
+        return found, {**refused, **failures}
 
 
 def _pick(choices: Mapping[str, Any], name: str, what: str) -> Any:

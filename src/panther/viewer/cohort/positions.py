@@ -10,7 +10,8 @@ from panther.explain.projection import FEWEST_UMAP, Plane, umap_installed
 from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
 from panther.viewer.cohort.units import Units
 from panther.viewer.cohort.worker import EmbeddingsFile, plane, plane_of_file
-from panther.viewer.workbench import Kept, Workbench
+from panther.viewer.kept import Kept
+from panther.viewer.workbench import Workbench, version_of
 
 PLANES = 16  # kept
 METHODS = {"pca": "PCA", "umap": "UMAP"}
@@ -82,10 +83,10 @@ class CohortPositions:
         chosen = _with_vectors(units, found)
         names = [name for name, _ in chosen]
         patches = {slide: share.patches for slide, share in found.shares.items()}
-        key = method, "embeddings", units.level
+        key, version = (method, "embeddings", units.level), version_of([path])
         slides = [own for _, own in chosen]
         position, axes = self._planes.get(
-            key, lambda: self._bench.compute(plane_of_file, path, slides, patches, method)
+            key, lambda: self._bench.compute_long(plane_of_file, path, slides, patches, method), version
         )
         notes = _left_out(units, names, "no embedding")
         if found.damaged:
@@ -104,7 +105,7 @@ class CohortPositions:
             raise InputError(next(iter(failures.values()), "No slide has features, so none has shares of prototypes."))
         x = np.stack([own[name] for name in names])
         position, axes = self._planes.get(
-            (method, "pi", units.level, set_name), lambda: self._bench.compute(plane, x, method)
+            (method, "pi", units.level, set_name), lambda: self._bench.compute_long(plane, x, method), hash(x.tobytes())
         )
         notes = _left_out(units, names, "no shares")
         if failures:

@@ -1,18 +1,16 @@
-"""Pi of all slides: of the embeddings where they were made with the same prototypes, else from the features, in the background."""
+"""Pi of all slides: of the embeddings where they were made with the same prototypes, else as the gallery finds it in the background."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from panther.explain.proportions import pooled
-from panther.viewer.cohort.background import Background
+from panther.explain.proportions import Proportions, pooled
 from panther.viewer.cohort.units import Units
-from panther.viewer.cohort.worker import EmbeddingsFile, Share, read_embeddings, slide_shares
-from panther.viewer.workbench import Kept, Workbench
-
-SETS = 8  # sets of prototypes whose shares are kept
+from panther.viewer.cohort.worker import EmbeddingsFile, Share, read_embeddings
+from panther.viewer.gallery import gallery_of
+from panther.viewer.kept import Kept
+from panther.viewer.workbench import Workbench, version_of
 
 
 @dataclass(frozen=True)
@@ -29,37 +27,30 @@ class CohortShares:
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
-        self._file: Kept[EmbeddingsFile | None] = Kept(1)
-        self._running: Kept[Background[Share]] = Kept(SETS)
+        self._file: Kept[EmbeddingsFile] = Kept(1)
 
     def embeddings(self) -> EmbeddingsFile | None:
         """What the embeddings file holds; None without one. What is damaged is an error."""
         path = self._bench.contents.embeddings
-        return None if path is None else self._file.get(path, lambda: self._bench.compute(read_embeddings, path))
+        if path is None:
+            return None
+
+        def read() -> EmbeddingsFile:
+            self._bench.refuse_links([path])
+            return self._bench.compute(read_embeddings, path)
+
+        return self._file.get(path, read, version_of([path]))
 
     def known(self, name: str | None) -> tuple[Mapping[str, Share], Progress | None, Mapping[str, str]]:
         """Shares that there are under a set of prototypes, how far the others are, and why some will not come."""
         filed = self._filed(name)
-        running = self._running_for(name, filed)
-        if running is None:
-            return filed, None, {}
-        progress = None if running.finished else Progress(running.done, running.total, "shares of the prototypes")
-        return {**filed, **running.values}, progress, dict(running.failures)
-
-    def wait(self, name: str | None) -> None:
-        """Until all shares are there."""
-        running = self._running_for(name, self._filed(name))
-        if running is not None:
-            running.wait()
-
-    def _running_for(self, name: str | None, filed: Mapping[str, Share]) -> Background[Share] | None:
-        """What computes the shares that the file does not have; None where nothing is left to do."""
         contents = self._bench.contents
         left = [slide for slide, one in contents.slides.items() if one.features is not None and slide not in filed]
         if not contents.prototypes or not left:
-            return None
-        chosen = name or next(iter(contents.prototypes))
-        return self._running.get(chosen, lambda: Background(partial(self._compute, chosen), left))
+            return filed, None, {}
+        looked, done, total, failures = gallery_of(self._bench, name).shares()
+        progress = None if done >= total else Progress(done, total, "shares of the prototypes")
+        return {**_by_slide(looked), **filed}, progress, failures
 
     def count(self, name: str | None) -> int:
         """How many prototypes there are."""
@@ -78,9 +69,12 @@ class CohortShares:
             return {}
         return {slide: share for slide, share in found.shares.items() if slide in contents.slides}
 
-    def _compute(self, name: str, slides: list[str]) -> tuple[dict[str, Share], dict[str, str]]:
-        entries = [self._bench.slide(slide) for slide in slides]
-        return self._bench.compute(slide_shares, entries, self._bench.prototypes(name), self._bench.settings)
+
+def _by_slide(found: Proportions | None) -> dict[str, Share]:
+    if found is None:
+        return {}
+    patches = np.ones(len(found.samples)) if found.patches is None else found.patches
+    return {slide: Share(pi, float(n)) for slide, pi, n in zip(found.samples, found.pi, patches, strict=True)}
 
 
 def unit_shares(units: Units, shares: Mapping[str, Share]) -> dict[str, np.ndarray]:

@@ -6,16 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain.assign import assign
 from panther.explain.projection import Plane, principal_components, umap
 from panther.explain.proportions import pooled
-from panther.explain.scene import MapSettings
 from panther.models.model_file import load_model
 from panther.models.predict import predict_bags
 from panther.storage.embeddings import read_vectors, read_weights
-from panther.types import Prototypes
 from panther.viewer.contents import SlideEntry
 
 PLANES = {"pca": principal_components, "umap": umap}
@@ -49,23 +45,6 @@ def read_embeddings(path: Path) -> EmbeddingsFile:
     patches = [float(value) for value in columns["n_patches"]]
     rows = zip(named, pi.astype(np.float64), patches, strict=True)
     return EmbeddingsFile(samples, damaged, made_with, {name: Share(row, n) for name, row, n in rows if n > 0})
-
-
-def slide_shares(
-    entries: Sequence[SlideEntry], prototypes: Prototypes, settings: MapSettings
-) -> tuple[dict[str, Share], dict[str, str]]:
-    """Pi of slides from their features, and a sentence for each that has none."""
-    module = build(settings.method, prototypes, settings.options)
-    found, failures = {}, {}
-    for entry in entries:
-        try:
-            assert entry.features is not None
-            bag = entry.features.open()
-            weights = assign(prototypes.prepared(bag), module).weights.double().numpy()
-            found[entry.name] = Share(weights, float(len(bag)))
-        except (InputError, OSError) as error:
-            failures[entry.name] = str(error)
-    return found, failures
 
 
 def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[str, dict[str, float]], dict[str, str]]:

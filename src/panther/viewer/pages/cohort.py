@@ -13,7 +13,8 @@ from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.positions import CohortPositions, Placed
 from panther.viewer.cohort.shares import CohortShares
 from panther.viewer.cohort.units import LEVELS, Units, levels, units_of
-from panther.viewer.workbench import Kept, Workbench
+from panther.viewer.kept import Kept
+from panther.viewer.workbench import Workbench
 
 FEW = 8  # values of a column that are told apart by their colours
 

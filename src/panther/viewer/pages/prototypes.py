@@ -16,29 +16,20 @@ from panther.explain import kaplan_meier
 from panther.explain.atlas import shares
 from panther.explain.atlas.request import factor_of
 from panther.storage.files import read_json
-from panther.viewer.gallery import Findings, Gallery
-from panther.viewer.kept import Kept
+from panther.viewer.gallery import Findings, gallery_of
 from panther.viewer.workbench import UnknownError, Workbench
 
-SETS = 4  # whose findings are kept
 MOST_LEVELS = 12  # of a column that is offered first
 
 
 def prototype_routes(bench: Workbench) -> Blueprint:
     """Routes of the page."""
     routes = Blueprint("prototypes", __name__)
-    galleries: Kept[Gallery] = Kept(SETS)
-
-    def gallery(chosen: str | None) -> Gallery:
-        name = bench.set_name(chosen)
-        found = galleries.get(name, lambda: Gallery(bench, name), bench.prototypes(name).content_hash())
-        found.start()
-        return found
 
     @routes.get("/api/prototypes")
     def overview() -> dict[str, Any]:
         chosen = request.args.get("set")
-        found = gallery(chosen).findings()
+        found = gallery_of(bench, chosen).findings()
         rows = [_overview(found, c) for c in range(len(bench.prototypes(chosen)))]
         return {**_progress(found), "prototypes": rows, "columns": _columns(bench), "notes": list(found.notes)}
 
@@ -47,7 +38,7 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         chosen = request.args.get("set")
         if prototype >= len(bench.prototypes(chosen)):
             raise UnknownError(f"There is no prototype C{prototype} in this set.")
-        found = gallery(chosen).findings()
+        found = gallery_of(bench, chosen).findings()
         titles = [title for title, _ in bench.look(chosen)]
         return {
             **_progress(found),
@@ -64,7 +55,7 @@ def prototype_routes(bench: Workbench) -> Blueprint:
     def look() -> dict[str, Any]:
         body = request.get_json(silent=True)
         chosen = body.get("set") if isinstance(body, dict) else None
-        found = gallery(chosen if isinstance(chosen, str) else None)
+        found = gallery_of(bench, chosen if isinstance(chosen, str) else None)
         found.start(although=True)
         return _progress(found.findings())
 
