@@ -29,6 +29,15 @@ def test_a_slide_says_what_there_is_to_see(client):
     assert client.get("/api/slides/S4").get_json()["image"] is False
 
 
+def test_the_size_of_a_slide_is_told_before_its_features_are_read(client, bench, monkeypatch):
+    whole = client.get("/api/slides/S0").get_json()
+    monkeypatch.setattr(bench, "patches", lambda *_: pytest.fail("the features were read"))
+    early = client.get("/api/slides/S0/canvas").get_json()
+    assert early["zooms"] == 4
+    assert early == {name: whole[name] for name in early}
+    assert client.get("/api/slides/S4/canvas").status_code == 404  # no image
+
+
 def test_base_tiles_show_the_slide_and_white_around_it(client):
     finest = picture(client, "/tiles/S0/3/1/2.jpg").astype(int)
     expected = COLOURS[tissue_at(*np.meshgrid(np.arange(256, 512) + 0.5, np.arange(512, 768) + 0.5))]

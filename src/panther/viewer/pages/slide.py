@@ -9,7 +9,7 @@ from flask import Blueprint, Response, request
 
 from panther.errors import InputError
 from panther.explain.atlas.exemplars import Place
-from panther.viewer.patches import PatchMap
+from panther.viewer.patches import Canvas, PatchMap
 from panther.viewer.tiles.asked import Asked, number, read_asked, whole_number
 from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
@@ -29,21 +29,19 @@ def slide_routes(bench: Workbench) -> Blueprint:
         asked = asked_of(bench)
         found = bench.patches(name, asked.set)
         layers, notes = tiles.layers(found, asked)
-        canvas = found.canvas
         return {
-            "name": name,
-            "width": canvas.width,
-            "height": canvas.height,
-            "mpp": canvas.mpp,
-            "image": canvas.image,
-            "zooms": Pyramid(canvas.width, canvas.height).zooms,
-            "tile": TILE,
+            **about_canvas(name, found.canvas),
             "pitch": None if found.grid is None else found.grid.pitch,
             "patches": 0 if found.grid is None else len(found.grid.cells),
             "layers": [layer.to_dict() for layer in layers],
             "weights": None if found.weights is None else [float(weight) for weight in found.weights],
             "notes": [*found.notes, *notes],
         }
+
+    @routes.get("/api/slides/<name>/canvas")
+    def canvas(name: str) -> dict[str, Any]:
+        with bench.image(name) as slide:  # its picture need not wait until the features are read
+            return about_canvas(name, Canvas(*slide.dimensions, slide.mpp))
 
     @routes.get("/api/slides/<name>/patches")
     def patches(name: str) -> Response:
@@ -81,6 +79,19 @@ def _place(query: Mapping[str, str]) -> Place:
     if x is None or y is None or side is None or not 0 < side <= LARGEST_SQUARE or max(abs(x), abs(y)) > FARTHEST:
         raise InputError("A square has its corner `x=` and `y=`, and a `side=` above 0.")
     return Place(x, y, side, "um" if query.get("unit") == "um" else "px")
+
+
+def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
+    """What a page must know before it can ask for tiles."""
+    return {
+        "name": name,
+        "width": canvas.width,
+        "height": canvas.height,
+        "mpp": canvas.mpp,
+        "image": canvas.image,
+        "zooms": Pyramid(canvas.width, canvas.height).zooms,
+        "tile": TILE,
+    }
 
 
 def asked_of(bench: Workbench) -> Asked:

@@ -25,7 +25,7 @@ export class DeepZoom extends Moving {
     this.readout = el("div", { class: "readout" });
     this.node = el(
       "div",
-      { class: "deepzoom", tabindex: "0", role: "application", "aria-label": label, "data-busy": true },
+      { class: "deepzoom empty", tabindex: "0", role: "application", "aria-label": label, "data-busy": true },
       this.canvas,
       this.minimap.node,
       el("div", { class: "corner" }, this.bar, this.readout),
@@ -54,6 +54,13 @@ export class DeepZoom extends Moving {
     this.node.classList.toggle("empty", !slide.width);
     if (view) this.setView(view);
     else if (other) this.fit(false);
+    this.redraw();
+  }
+
+  /** Show nothing. */
+  clear() {
+    this.slide = this.base = null;
+    this.node.classList.add("empty");
     this.redraw();
   }
 

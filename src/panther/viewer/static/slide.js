@@ -27,6 +27,7 @@ const KEYS = [
   ["?", "these keys"],
 ];
 const PATCH_SIZE = 160; // CSS pixels of a patch that a link leads to
+const CLOSE = 0.5; // zoom of a link that says none, until the size of a patch is known
 
 let lastLayers = null; // what was switched on stays on from slide to slide
 
@@ -103,8 +104,8 @@ class SlidePage {
   follow(state) {
     const known = this.contents.slides;
     const name = state.slide ?? (known.find((one) => one.image && one.features) ?? known[0])?.name;
-    if (name === undefined) return this._say("There are no slides here.");
-    if (!known.some((one) => one.name === name)) return this._say(`There is no slide “${name}” here; choose one of the list.`);
+    if (name === undefined) return this._fail("There are no slides here.");
+    if (!known.some((one) => one.name === name)) return this._fail(`There is no slide “${name}” here; choose one of the list.`);
     this.choices = readChoices(state);
     this.choices.layers ??= lastLayers;
     const key = JSON.stringify([name, state.set, state.model, state.output]);
@@ -121,6 +122,9 @@ class SlidePage {
     show(this.title, name);
     this.subtitle.textContent = this.contents.slides.find((one) => one.name === name)?.patient ?? "";
     this.page.setAttribute("aria-busy", "true");
+    this.about = this.places = this.hovered = this.early = null;
+    this.tooltip.hidden = true;
+    if (this.contents.slides.find((one) => one.name === name)?.image && this.zoom.slide?.name !== name) this._picture(name, state, signal);
     try {
       const [about, names, places] = await Promise.all([
         get(["slides", name], { set, model, output }, { signal }),
@@ -133,10 +137,18 @@ class SlidePage {
       this._show(about, state);
     } catch (error) {
       if (error.name === "AbortError") return;
-      this.about = this.places = null;
-      this._say(error.message);
+      this._fail(error.message);
     }
     this.page.removeAttribute("aria-busy");
+  }
+
+  /** The slide itself, which is known sooner than its patches. */
+  async _picture(name, state, signal) {
+    const canvas = await get(["slides", name, "canvas"], {}, { signal }).catch(() => null); // whatever is wrong is told with the rest
+    if (!canvas || signal.aborted || this.about) return;
+    this.early = name;
+    this._say("");
+    this.zoom.setSlide(canvas, baseTiles(canvas), viewOf(state, CLOSE));
   }
 
   _show(about, state) {
@@ -153,11 +165,11 @@ class SlidePage {
   /** Go to the view and the patch of an address. */
   _arrive(state, fresh = false) {
     this._overlays();
-    const [x, y, zoom] = ["x", "y", "zoom"].map((name) => (state[name] === undefined ? NaN : Number(state[name])));
     const n = /^\d+$/.test(state.patch ?? "") && this.places && Number(state.patch) < this.places.count ? Number(state.patch) : null;
     const close = Math.min(1, PATCH_SIZE / (this.about.pitch ?? 256));
-    if (Number.isFinite(x) && Number.isFinite(y)) this.zoom.setView({ x, y, zoom: zoom > 0 ? zoom : close }, !fresh);
-    else if (n !== null) this.zoom.setView({ ...this.places.middle(n), zoom: zoom > 0 ? zoom : close }, !fresh);
+    const view = viewOf(state, close) ?? (n === null ? null : { ...this.places.middle(n), zoom: Number(state.zoom) > 0 ? Number(state.zoom) : close });
+    if (view && !(this.early && state.x && state.zoom)) this.zoom.setView(view, !fresh); // it may have been moved meanwhile
+    this.early = null;
     this._select(n);
   }
 
@@ -173,6 +185,16 @@ class SlidePage {
     const view = this.about.width ? { x: x.toFixed(1), y: y.toFixed(1), zoom: zoom.toPrecision(5) } : {};
     remember({ page: "slide", slide: this.about.name, ...view, ...writeChoices(this.choices), patch: this.patch });
     exportLinks(this.exports, this.about, this.choices, this.zoom, this.version);
+  }
+
+  /** Nothing but a sentence. */
+  _fail(text) {
+    this.loading?.abort();
+    this.about = this.places = this.key = null;
+    this._select(null);
+    this.zoom.clear();
+    for (const place of [this.notes, this.layers, this.legend, this.exports]) show(place);
+    this._say(text);
   }
 
   _say(text) {
@@ -222,12 +244,13 @@ class SlidePage {
     legend(
       this.legend,
       { slide: about.name, prototypes, weights: about.weights, shown: choices.shown, set: choices.set, sort },
-      { isolate: about.layers.length ? (shown) => this._isolate(shown) : null, resort: (how) => ((this.sort = how), this._legend()) },
+      { isolate: about.layers.length ? (shown) => this._isolate(shown) : null, resort: (how) => ((this.sort = how), this.about && this._legend()) },
     );
   }
 
   /** `live`: by a slider that is still held, whose controls must stay. */
   _change(changes, live = false) {
+    if (!this.about) return; // another slide is on its way
     if ("model" in changes || "output" in changes) return this._go(this.about.name, changes, true);
     Object.assign(this.choices, changes);
     const held = document.activeElement?.closest?.(".layer")?.dataset.layer;
@@ -240,6 +263,7 @@ class SlidePage {
   }
 
   _isolate(shown) {
+    if (!this.about) return;
     const { layers } = this.choices;
     this.choices.shown = shown;
     if (shown.length && !layers.has("prototypes")) this.choices.layers = new Map(layers).set("prototypes", 0.55);
@@ -356,6 +380,12 @@ class SlidePage {
     this.list.close();
     this.zoom.close();
   }
+}
+
+/** View of an address, null where it says none. */
+function viewOf(state, usual) {
+  const [x, y, zoom] = ["x", "y", "zoom"].map((name) => (state[name] === undefined ? NaN : Number(state[name])));
+  return Number.isFinite(x) && Number.isFinite(y) ? { x, y, zoom: zoom > 0 ? zoom : usual } : null;
 }
 
 /** What is missing without harm; a refusal that says more than "not there" is shown once. */
