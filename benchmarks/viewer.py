@@ -1,0 +1,248 @@
+"""`panther view` over HTTP: tiles a second and how long one takes, beside OpenSlide's DeepZoom generator; memory over many slides.
+
+`python benchmarks/viewer.py` needs no arguments (about ten minutes); `--quick` shows that it runs. The server is the real one, in
+processes of its own; clients are threads here, each with one connection. DeepZoom makes the same tiles in this process, without
+HTTP. Cold: a tile that nobody has asked for yet; warm: the same tile again.
+"""
+
+import argparse
+import http.client
+import io
+import itertools
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import _harness as harness
+import _viewer_folder as folders
+from panther.viewer.tiles.pyramid import TILE, Pyramid
+
+OVERLAY_MS, TIMES_DEEPZOOM, FIRST_SECONDS, GROWTH = 20.0, 1.3, 1.0, 1.1  # what is aimed at
+CLIENTS = (1, 4)
+Tile = tuple[int, int, int]  # zoom, x, y
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    patches: int = 100_000
+    dim: int = 1024
+    tiles: int = 160  # per client number
+    slides: int = 1000
+
+
+class Browser:
+    """One connection to the viewer."""
+
+    def __init__(self, address: str) -> None:
+        self._address = urlsplit(address)
+        self._connection = http.client.HTTPConnection(self._address.netloc, timeout=120)
+        self._connection.request("GET", f"/?{self._address.query}")
+        answer = self._connection.getresponse()
+        answer.read()
+        self._cookie = (answer.getheader("Set-Cookie") or "").split(";")[0]
+
+    def get(self, path: str) -> bytes:
+        self._connection.request("GET", path, headers={"Cookie": self._cookie})
+        answer = self._connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {content[:300]!r}")
+        return content
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[str, int]]:
+    """Address and process id of a viewer over a folder."""
+    command = [sys.executable, "-m", "panther", "view", str(folder), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = next((line for line in process.stdout if re.match(r"https?://", line)), None)
+        if line is None:
+            raise SystemExit("The viewer did not start; see above.")
+        try:
+            yield line.strip(), process.pid
+        finally:
+            process.terminate()
+
+
+def answered(workers: int, work: Sequence[Any], make: Callable[[], Any]) -> tuple[list[float], float]:
+    """Seconds of each piece of work, shared out among so many threads, and of all of it; ``make()`` gives each thread its function."""
+    waiting, took, lock = iter(work), [], threading.Lock()
+    ready = threading.Barrier(workers + 1)
+    failed: list[BaseException] = []
+
+    def client() -> None:
+        try:
+            do = make()
+            ready.wait()
+            while True:
+                with lock:
+                    one = next(waiting, None)
+                if one is None:
+                    return
+                start = time.perf_counter()
+                do(one)
+                took.append(time.perf_counter() - start)
+        except BaseException as error:
+            failed.append(error)
+            ready.abort()
+
+    threads = [threading.Thread(target=client) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    try:
+        ready.wait()
+    except threading.BrokenBarrierError:
+        pass
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return took, time.perf_counter() - start
+
+
+def row(title: str, clients: int, took: Sequence[float], whole: float) -> list[str]:
+    ms = sorted(1e3 * one for one in took)
+    p95 = ms[min(len(ms) - 1, int(0.95 * len(ms)))]
+    return [title, str(clients), f"{len(ms) / whole:.0f}", f"{statistics.median(ms):.1f} ms", f"{p95:.1f} ms"]
+
+
+def deepzoom(path: Path) -> Callable[[Tile], bytes]:
+    """OpenSlide's own generator; its tiles and zooms are the same, the last ones of its many levels."""
+    from openslide import OpenSlide
+    from openslide.deepzoom import DeepZoomGenerator
+
+    slide = OpenSlide(path)
+    found = DeepZoomGenerator(slide, TILE, overlap=0)
+    zooms = Pyramid(*slide.dimensions).zooms
+
+    def make(tile: Tile) -> bytes:
+        zoom, x, y = tile
+        buffer = io.BytesIO()
+        found.get_tile(found.level_count - zooms + zoom, (x, y)).save(buffer, "jpeg", quality=85)
+        return buffer.getvalue()
+
+    return make
+
+
+def drawn_tiles(size: tuple[int, int], count: int, seed: int) -> list[Tile]:
+    """Tiles over all zooms, as one who looks around asks for them: half of them at the finest three; none twice."""
+    found, rng = Pyramid(*size), random.Random(seed)
+    every = {
+        zoom: [(zoom, x, y) for x, y in itertools.product(*map(range, found.counts(zoom)))]
+        for zoom in range(found.zooms)
+    }
+    fine = [tile for zoom in list(every)[-3:] for tile in rng.sample(every[zoom], min(len(every[zoom]), count // 6))]
+    coarse = [tile for zoom in list(every)[:-3] for tile in every[zoom]]
+    chosen = fine + rng.sample(coarse, min(len(coarse), count // 2))
+    rng.shuffle(chosen)
+    return chosen
+
+
+def measure_slide(address: str, folder: Path, name: str, sizes: Sizes) -> list[list[str]]:
+    """Print the table of one slide; returns its rows of the targets."""
+    image = next((folder / "slides").glob(f"{name}.*"))
+    with closing(Browser(address)) as browser:
+        start = time.perf_counter()
+        browser.get(f"/tiles/{name}/0/0/0.jpg")
+        first = time.perf_counter() - start
+        about = harness.timed(lambda: browser.get(f"/api/slides/{name}"))
+        import json
+
+        size = json.loads(about[1])["width"], json.loads(about[1])["height"]
+    rows, medians = [], {}
+    tiles = drawn_tiles(size, 2 * sizes.tiles, 1)
+    parts = {
+        clients: tiles[number::2] for number, clients in enumerate(CLIENTS)
+    }  # tiles of one are not warm for the other
+    for clients, part in parts.items():
+
+        def ours(kind: str) -> Callable[[], Callable[[Tile], bytes]]:
+            browsers = Browser(address)
+            start, ending = ("tiles", "jpg") if kind == "base" else ("layers", "png")
+            layer = "" if kind == "base" else "/prototypes"
+            return lambda: lambda tile: browsers.get(f"/{start}/{name}{layer}/{tile[0]}/{tile[1]}/{tile[2]}.{ending}")
+
+        for kind in ("base", "overlay"):
+            for state in ("cold", "warm"):
+                took, whole = answered(clients, part, lambda kind=kind: ours(kind)())
+                rows.append(row(f"{kind}, {state}", clients, took, whole))
+                medians[kind, state, clients] = statistics.median(took)
+        took, whole = answered(clients, part, lambda: deepzoom(image))
+        rows.append(row("DeepZoom, cold (no HTTP)", clients, took, whole))
+        medians["DeepZoom", "cold", clients] = statistics.median(took)
+    harness.table(f"{name}, {size[0]} x {size[1]}", ["tiles", "clients", "a second", "median", "95th percentile"], rows)
+    targets = [harness.verdict(f"{name}: first picture", first, FIRST_SECONDS, at_most=True, unit=" s")]
+    for clients in CLIENTS:
+        times = medians["base", "cold", clients] / medians["DeepZoom", "cold", clients]
+        what = f"{name}: cold base tile against DeepZoom, {clients} clients"
+        targets.append(harness.verdict(what, times, TIMES_DEEPZOOM, at_most=True))
+        for state in ("cold", "warm"):
+            ms = 1e3 * medians["overlay", state, clients]
+            what = f"{name}: {state} overlay tile, {clients} clients"
+            targets.append(harness.verdict(what, ms, OVERLAY_MS if state == "warm" else None, at_most=True, unit=" ms"))
+    targets.append([f"{name}: patches read and assigned", "-", f"{about[0]:.2f} s", "-"])
+    return targets
+
+
+def measure_memory(sizes: Sizes) -> list[list[str]]:
+    """Resident memory of the server and its workers while one slide after the other is opened."""
+    marks = sorted({max(1, sizes.slides * part // 10) for part in (1, 2, 5, 10)})
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        folders.write_many(Path(name) / "many", sizes.slides)
+        with running(Path(name) / "many") as (address, pid), closing(Browser(address)) as browser:
+            for number in range(sizes.slides):
+                browser.get(f"/api/slides/S{number}")
+                browser.get(f"/tiles/S{number}/0/0/0.jpg")
+                browser.get(f"/tiles/S{number}/2/1/1.jpg")
+                browser.get(f"/layers/S{number}/prototypes/0/0/0.png")
+                if number + 1 in marks:
+                    found[number + 1] = sum(harness._status(one, "VmRSS") for one in harness._family(pid)) / 1024
+    harness.table(
+        "Memory of the viewer and its workers",
+        ["slides opened", "MB"],
+        [[f"{n:,}", f"{mb:.0f}"] for n, mb in found.items()],
+    )
+    growth = found[marks[-1]] / found[marks[-2]]
+    return [harness.verdict(f"memory from {marks[-2]:,} to {marks[-1]:,} slides", growth, GROWTH, at_most=True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small slides, few tiles: only to see that it runs")
+    sizes = Sizes(2000, 32, 24, 20) if parser.parse_args().quick else Sizes()
+    print(harness.machine("openslide-python", "tifffile", "flask", "waitress"))
+    print(
+        f"{sizes.patches:,} patches x {sizes.dim} float16, {folders.COMPONENTS} prototypes; {sizes.tiles} tiles each."
+    )
+    targets = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "cohort"
+        folders.write_folder(folder, sizes.patches, sizes.dim)
+        with running(folder) as (address, _):
+            for image in sorted((folder / "slides").iterdir(), reverse=True):
+                targets += measure_slide(address, folder, image.stem, sizes)
+    targets += measure_memory(sizes)
+    harness.table("Targets", ["what", "aim", "found", ""], targets)
+
+
+if __name__ == "__main__":
+    main()
