@@ -8,8 +8,16 @@ import pytest
 from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at, truth
+from panther.errors import InputError
 from panther.explain.palette import rgb
 from panther.explain.slide_map import heat_colours
+from panther.slides import Slide
+from panther.viewer.contents import find_contents
+from panther.viewer.security import Guard
+from panther.viewer.server import make_app
+from panther.viewer.tiles import base, maker
+from panther.viewer.workbench import Workbench
+from slides.phantoms import write_pyramid
 
 
 def picture(client, address):
@@ -144,3 +152,47 @@ def test_a_patch_is_shown_at_full_resolution_and_in_any_size(client, bench):
     assert client.get("/tiles/S0/patch/99999.jpg").status_code == 404
     assert client.get("/tiles/S4/patch/1.jpg").status_code == 404  # no image
     assert client.get("/tiles/S0/patch/1.jpg?size=100000").status_code == 422
+
+
+def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
+    (tmp_path / "slides").mkdir()
+    image = COLOURS[truth(WIDTH, HEIGHT)]
+    write_pyramid(tmp_path / "slides" / "flat.tif", image, 0.5, levels=1)
+    monkeypatch.setattr(base, "OVERVIEW", 512)
+    monkeypatch.setattr(base, "FAR", 2)
+    read, original = [], maker.read_overview
+    monkeypatch.setattr(maker, "read_overview", lambda *given: read.append(given) or original(*given))
+    guard = Guard()
+    client = make_app(Workbench(find_contents(tmp_path)), guard).test_client()
+    client.get(f"/?token={guard.token}")
+    seen = {z: picture(client, f"/tiles/flat/{z}/0/0.jpg").astype(int) for z in (0, 1, 2, 3)}
+    second = picture(client, "/tiles/flat/1/1/0.jpg").astype(int)
+    assert len(read) == 1
+    for z, step in ((0, 8), (1, 4), (2, 2), (3, 1)):
+        expected = COLOURS[truth(WIDTH, HEIGHT)][step // 2 :: step, step // 2 :: step][:250, :187].astype(int)
+        part = seen[z][: expected.shape[0], : expected.shape[1]]
+        assert np.median(np.abs(part - expected).max(-1)) < 3
+        assert (np.abs(part - expected).max(-1) > 60).mean() < 0.08  # borders of tissues
+    assert second[:, 1500 // 4 - 256 + 2 :].min() > 245  # white beyond the slide
+
+
+def test_a_square_of_nothing_is_refused_in_a_sentence(client):
+    for query in ("x=10&y=10&side=0.0000001", "x=10&y=10&side=0", "x=10&side=3", "x=1e30&y=0&side=3"):
+        assert client.get(f"/tiles/S0/square.jpg?{query}").status_code in (404, 422), query
+    assert client.get("/tiles/S0/square.jpg?x=10&y=10&side=1").status_code == 200
+
+
+def test_a_damaged_part_is_one_sentence_and_the_rest_is_still_shown(client, monkeypatch):
+    read = Slide.resampled
+
+    def damaged(slide, level, box, *more):
+        if box[0] < 256 and box[1] < 256:
+            raise InputError("S0.tif: the pixels at (0, 0) of level 0 cannot be decoded")
+        return read(slide, level, box, *more)
+
+    monkeypatch.setattr(Slide, "resampled", damaged)
+    for _ in range(2):
+        answer = client.get("/tiles/S0/3/0/0.jpg")
+        assert answer.status_code == 422
+        assert "cannot be decoded" in answer.get_json()["error"]
+        assert client.get("/tiles/S0/3/2/2.jpg").status_code == 200

@@ -205,13 +205,16 @@ def _stamp(file: Path) -> tuple[int, int] | None:
 class _OpenSlide:
     def __init__(self, slide: Slide) -> None:
         self.slide, self.lock, self.closed = slide, threading.RLock(), False
+        self._shut = False  # OpenSlide refuses to be closed twice
 
     def close(self) -> None:
         """Close it now, or, where somebody reads, leave it to them: nobody waits for a slide that is not their own."""
         self.closed = True
         if self.lock.acquire(blocking=False):
             try:
-                self.slide.close()
+                if not self._shut:
+                    self._shut = True
+                    self.slide.close()
             finally:
                 self.lock.release()
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image
@@ -12,6 +13,8 @@ from panther.viewer.tiles.pyramid import Window
 QUALITY = 85
 WHITE = 255
 AT_ONCE = 4096  # pixels of a level across that are read at a time: slides without a pyramid must not fill the memory
+OVERVIEW = 2048  # pixels of the longer side of a whole slide made small
+FAR = 16  # pixels of the best level per pixel of a tile from which on the overview is taken
 
 
 def pixels(slide: Slide, window: Window) -> np.ndarray:
@@ -37,6 +40,30 @@ def pixels(slide: Slide, window: Window) -> np.ndarray:
                 for start, pixel in zip(corner * 2, (column, row, right, bottom), strict=True)
             )
             out[row:bottom, column:right] = slide.resampled(level, box, (right - column, bottom - row))  # type: ignore[arg-type]
+    return out
+
+
+def needs_overview(level_downsamples: Sequence[float], best: int, window: Window, size: tuple[int, int]) -> bool:
+    """Whether a tile would be made of very many pixels, because the slide has no pyramid: all coarse tiles share one overview then."""
+    return window.scale / level_downsamples[best] > FAR and window.scale >= max(size) / OVERVIEW
+
+
+def from_overview(overview: np.ndarray, size: tuple[int, int], window: Window) -> np.ndarray:
+    """The same pixels from a picture of the whole slide of ``size``."""
+    out = np.full((window.height, window.width, 3), WHITE, np.uint8)
+    width, height = (
+        min(count, math.ceil((side - start) / window.scale))
+        for count, side, start in zip((window.width, window.height), size, (window.left, window.top), strict=True)
+    )
+    across, down = overview.shape[1] / size[0], overview.shape[0] / size[1]
+    # the last pixel may reach beyond the slide, which Pillow refuses
+    box = (
+        window.left * across,
+        window.top * down,
+        min((window.left + width * window.scale) * across, overview.shape[1]),
+        min((window.top + height * window.scale) * down, overview.shape[0]),
+    )
+    out[:height, :width] = np.asarray(Image.fromarray(overview).resize((width, height), Image.Resampling.BOX, box=box))
     return out
 
 

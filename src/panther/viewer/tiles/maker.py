@@ -6,6 +6,8 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.explain.atlas.exemplars import Place
+from panther.explain.scene import MapSettings
+from panther.slides import open_slide
 from panther.slides.contours import read_contours
 from panther.viewer.contents import SlideEntry
 from panther.viewer.patches import PatchMap
@@ -14,10 +16,11 @@ from panther.viewer.tiles.asked import Asked
 from panther.viewer.tiles.layers import Layer, Layers, Painted, prototype_look
 from panther.viewer.tiles.png import encode
 from panther.viewer.tiles.pyramid import Pyramid, Window
-from panther.viewer.workbench import Kept, UnknownError, Workbench, version_of
+from panther.viewer.workbench import Kept, UnknownError, Workbench, prove_image, version_of
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
 PAINTED = 16  # layers whose colours are kept
+OVERVIEWS = 4  # of slides without a pyramid, 12 MB each
 OUTLINES = 64  # slides whose outline is kept
 LARGEST_PATCH = 1024  # pixels of a patch's picture
 
@@ -33,6 +36,7 @@ class Tiles:
         self._tiles: Kept[bytes] = Kept(TILES, weigh=len)
         self._layers = Layers(bench)
         self._painted: Kept[Painted] = Kept(PAINTED)
+        self._overviews: Kept[np.ndarray] = Kept(OVERVIEWS)
         self._outlines: Kept[np.ndarray] = Kept(OUTLINES)
 
     def base(self, name: str, zoom: int, x: int, y: int) -> bytes:
@@ -42,9 +46,20 @@ class Tiles:
 
     def _base(self, name: str, zoom: int, x: int, y: int) -> bytes:
         with self.bench.image(name) as slide:
-            window = _there(Pyramid(*slide.dimensions).window(zoom, x, y))
-            picture = base.pixels(slide, window)
+            size = slide.dimensions
+            window = _there(Pyramid(*size).window(zoom, x, y))
+            far = base.needs_overview(slide.level_downsamples, slide.best_level(window.scale), window, size)
+            if not far:
+                picture = base.pixels(slide, window)
+        if far:  # others need not wait for it: it is made by another process
+            picture = base.from_overview(self._overview(name), size, window)
         return base.jpeg(picture)
+
+    def _overview(self, name: str) -> np.ndarray:
+        entry = self.bench.slide(name)
+        assert entry.image is not None
+        make = partial(self.bench.compute, read_overview, entry, self.bench.settings)
+        return self._overviews.get(name, make, version_of([entry.image]))
 
     def patch(self, name: str, number: int, size: int | None = None) -> bytes:
         """JPEG of one patch, of the slide's own pixels or of ``size``."""
@@ -72,6 +87,8 @@ class Tiles:
         with self.bench.image(name) as slide:
             unit = 1.0 if place.unit == "px" else slide.mpp
             left, top, side = place.x / unit, place.y / unit, place.side / unit
+            if side < 1:
+                raise UnknownError(f"{name}: a square of {side:g} pixels holds nothing.")
             pixels = max(1, min(size, round(side)))
             picture = base.pixels(slide, Window(left, top, pixels, pixels, side / pixels))
         return base.jpeg(picture)
@@ -123,6 +140,13 @@ class Tiles:
     def _look(self, found: PatchMap, asked: Asked) -> tuple[tuple[str, str], ...]:
         """Names and colours, which people change while they look."""
         return () if found.assignment is None else tuple(prototype_look(self.bench, asked.set))
+
+
+def read_overview(entry: SlideEntry, settings: MapSettings) -> np.ndarray:
+    """A whole slide made small, (h, w, 3); run in a worker process."""
+    assert entry.image is not None
+    with open_slide(entry.image, prove_image(entry, settings)) as slide:
+        return slide.thumbnail(base.OVERVIEW)
 
 
 def _sides(entry: SlideEntry, origin: tuple[float, float]) -> np.ndarray:
