@@ -14,6 +14,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from cli.running import Runner, strict_json
 from panther.explain import read_names
+from panther.explain.names import Naming, as_namings
+from panther.explain.palette import PALETTE
 from panther.storage.prototypes import save_prototypes
 from panther.storage.readers import open_bag
 from panther.types import Prototypes
@@ -274,3 +276,11 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
     counts = np.array(truth["table"])  # type: ignore[index]
     truth_again, named = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
     assert truth["ari_named"] == pytest.approx(adjusted_rand_score(truth_again, named))  # type: ignore[index]
+
+
+def test_notes_and_colours_of_the_names_are_kept(folder: Path, run: Runner) -> None:
+    Path("n.yaml").write_text('C1: {name: nest, note: "solid: #1", colour: "#010203", group: inner}\n')
+    run(*usual("--patch-labels", "labels.csv", "--names", "n.yaml", "--no-maps"))
+    assert [one["colour"] for one in told()["prototypes"]] == [PALETTE[0], "#010203", PALETTE[2]]  # type: ignore[attr-defined]
+    suggested = as_namings(Path("a/names.suggested.yaml"), 3)
+    assert suggested == {0: Naming("disc"), 1: Naming("nest", "solid: #1", "#010203", "inner"), 2: Naming("band")}

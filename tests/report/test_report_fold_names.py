@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from panther.explain import atlas as explained
+from panther.explain.names import Naming
 from panther.explain.palette import colour
 from panther.report.data import load_run
 from panther.report.fold import APART, fold_names, load_mixtures
-from panther.report.material import Request, gather
+from panther.report.material import Artefact, Request, _coloured, gather
 from panther.report.page import build_page
 from panther.types import Prototypes
 
@@ -113,3 +114,14 @@ def test_prototypes_of_another_encoder_are_never_matched() -> None:
     names = fold_names(1, own, other, True)
     assert [names.number(c) for c in range(3)] == [None] * 3
     assert names.apart(2) == "fold 2's own C2"
+
+
+def test_colours_that_people_gave_are_the_same_in_all_tabs() -> None:
+    def artefact(*given: object) -> Artefact:
+        return Artefact(Path(), {"prototypes": [{"prototype": c, "colour": text} for c, text in enumerate(given)]})
+
+    folders = {"atlas": artefact("#111111", "red; x"), "attribution": artefact("#222222", "#333333"), "km": Artefact(Path(), {})}  # fmt: skip
+    assert _coloured(folders, {}, 2) == {0: "#111111", 1: colour(1)}
+    assert [row["colour"] for row in folders["attribution"].rows("prototypes")] == ["#111111", colour(1)]
+    assert _coloured(folders, {1: Naming(colour="#444444")}, 2) == {0: colour(0), 1: "#444444"}
+    assert replace(fold_names(0, Prototypes(torch.eye(2)), None, False), colours={1: "#444444"}).colour(1) == "#444444"

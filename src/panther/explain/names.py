@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError
 from panther.explain import palette
@@ -131,6 +131,14 @@ def checked_colour(text: str) -> str:
         raise InputError(f"{text!r} is no colour; write it like '#AABBCC', in quotes.")
     digits = found[1] if len(found[1]) == 6 else "".join(digit * 2 for digit in found[1])
     return f"#{digits.upper()}"
+
+
+def row_colour(row: Mapping[str, Any]) -> str:
+    """Colour of a prototype in a row of `atlas.json` and its like; the palette's where it has none, or something else."""
+    try:
+        return checked_colour(str(row.get("colour")))
+    except InputError:
+        return palette.colour(int(row["prototype"]))
 
 
 def file_text(path: Path) -> str:

@@ -5,7 +5,7 @@ C4 has one meaning in a report: a fold's prototypes are called and coloured as t
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +126,7 @@ class FoldNames:
     count: int  # of the fold's prototypes
     matched: Mapping[int, int]  # of the fold -> of the reference
     known: bool  # whether there is another set at all
+    colours: Mapping[int, str] = field(default_factory=dict)  # of the reference, where people gave them
 
     def number(self, c: int) -> int | None:
         """Number that the rest of the report has for it; None where there is no such prototype."""
@@ -134,7 +135,7 @@ class FoldNames:
     def colour(self, c: int) -> str:
         """Colour of the prototype that it is."""
         number = self.number(c)
-        return APART if number is None else colour_of(number)
+        return APART if number is None else self.colours.get(number) or colour_of(number)
 
     def apart(self, c: int) -> str:
         """Name of one that is only this fold's."""

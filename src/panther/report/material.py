@@ -1,7 +1,7 @@
 """Everything that the tabs draw from: a run, and the folders of other commands as far as they were given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.evaluation.shift import ShiftReport, site_shift
 from panther.explain.atlas.files import PROTOTYPES
-from panther.explain.names import Names, as_names, label
+from panther.explain.names import Names, Naming, as_names, as_namings, colours, label, row_colour
 from panther.explain.proportions import as_proportions
 from panther.report.data import Run, load_run, read_json
 from panther.report.fold import FoldNames, Mixtures, find_prototypes, fold_names, load_mixtures
@@ -56,6 +56,7 @@ class Material:
     slides: "AtlasWeights | None" = None  # as the atlas measured them
     failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
     reference: Prototypes | None = None  # those of the other commands' folders, where they are at hand
+    colours: Mapping[int, str] = field(default_factory=dict)  # of prototypes, as the names or the folders have them
 
     def prototype(self, number: int, own: str | None = None) -> str:
         """`C2 tumour, solid`: the name given to the report, else the one that the artefact has."""
@@ -68,7 +69,7 @@ class Material:
         if found is None:
             return None
         known = any(a.rows("prototypes") for a in self.artefacts.values())
-        return fold_names(found.fold, found.prototypes, self.reference, known)
+        return replace(fold_names(found.fold, found.prototypes, self.reference, known), colours=self.colours)
 
     def folds_prototype(self, names: FoldNames, c: int) -> str:
         """A fold's prototype by the name that it has in the other tabs, or by one of its own."""
@@ -118,14 +119,29 @@ def gather(request: Request) -> Material:
         known = ", ".join(run.cohort.columns)
         raise InputError(f"The cohort has no column {request.color_by!r}, which `color_by=` asks for; it has {known}.")
     mixtures = load_mixtures(run)
-    names = as_names(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
+    namings = as_namings(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
+    names = as_names(namings, _prototypes(artefacts, mixtures)) if namings else {}
     title = request.title or run.study.name
     shift = _shift(run, mixtures)
     failures: dict[str, str] = {}
     slides = _atlas_weights(artefacts.get("atlas"), failures)
     _check_same_cohort(run, slides, request)
     reference = _reference(run, artefacts)
-    return Material(run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures, reference)
+    colours = _coloured(artefacts, namings, _prototypes(artefacts, mixtures))
+    return Material(
+        run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures, reference, colours
+    )
+
+
+def _coloured(artefacts: Mapping[str, Artefact], namings: Mapping[int, Naming], count: int) -> dict[int, str]:
+    """Colours of the prototypes, the same in all folders: those given to the report, else those of the first folder that has them."""
+    rows = [row for a in artefacts.values() for row in a.rows("prototypes") if isinstance(row.get("prototype"), int)]
+    found = {row["prototype"]: row_colour(row) for row in reversed([row for row in rows if "colour" in row])}
+    if any(one.colour or one.group for one in namings.values()):
+        found = dict(enumerate(colours(namings, count)))
+    for row in rows:
+        row["colour"] = found.get(row["prototype"], row_colour(row))
+    return found
 
 
 def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None:

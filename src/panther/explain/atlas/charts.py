@@ -7,9 +7,7 @@ import numpy as np
 
 from panther.charts.chart import Chart
 from panther.charts.prototypes import Group, Tests, contacts, cooccurrence, correlations, group_shares, shares
-from panther.errors import InputError
-from panther.explain import palette
-from panther.explain.names import checked_colour, label
+from panther.explain.names import label, row_colour
 
 Content = Mapping[str, Any]
 
@@ -21,7 +19,7 @@ def share_chart(content: Content, names: Sequence[str] | None = None) -> Chart:
     return shares(
         names,
         _numbers(rows, "share"),
-        [_colour(row) for row in rows],
+        [row_colour(row) for row in rows],
         "share of the tissue",
         limits,
     )
@@ -71,13 +69,6 @@ def _tests(rows: Sequence[Content], column: str, count: int) -> tuple[Tests | No
 def _names(content: Content) -> list[str]:
     names = {row["prototype"]: row["name"] for row in content["prototypes"] if row.get("name")}
     return [label(row["prototype"], names) for row in content["prototypes"]]
-
-
-def _colour(row: Content) -> str:
-    try:
-        return checked_colour(str(row.get("colour")))
-    except InputError:  # of an earlier version, or somebody's own
-        return palette.colour(row["prototype"])
 
 
 def _numbers(rows: Sequence[Content], key: str) -> list[float]:

@@ -10,7 +10,7 @@ from panther.charts.prototypes import contribution_swarm, contributions
 from panther.charts.to_matplotlib import draw
 from panther.explain import palette
 from panther.explain.attribution.model import Attribution
-from panther.explain.names import label
+from panther.explain.names import colours, label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,14 +19,21 @@ MOST_OUTPUTS, MOST_PROTOTYPES = 6, 20  # in one picture
 
 
 def contribution_chart(
-    rows: Sequence[Mapping[str, Any]], prototypes: Sequence[int], names: Mapping[int, str], title: str = ""
+    rows: Sequence[Mapping[str, Any]],
+    prototypes: Sequence[int],
+    names: Mapping[int, str],
+    title: str = "",
+    given: Mapping[int, str] | None = None,
 ) -> Chart:
-    """Mean absolute contribution of the prototypes, by statistic; ``rows`` are those of one output in `attribution.json`."""
+    """Mean absolute contribution of the prototypes, by statistic; ``rows`` are those of one output in `attribution.json`.
+
+    ``given`` are colours that go before the palette's.
+    """
     size = {(row["statistic"], row["prototype"]): float(row["mean_absolute"]) for row in rows}
     statistics = dict.fromkeys(row["statistic"] for row in rows)
     by_statistic = {str(s): [size.get((s, c), 0.0) for c in prototypes] for s in statistics}
     shown = [names.get(c, f"C{c}") for c in prototypes]
-    return contributions(shown, by_statistic, [palette.colour(c) for c in prototypes], title)
+    return contributions(shown, by_statistic, [(given or {}).get(c) or palette.colour(c) for c in prototypes], title)
 
 
 def by_size(rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -53,12 +60,12 @@ def draw_cohort(found: Attribution) -> "Figure":
     outputs = sorted(np.argsort(-np.abs(totals).mean((0, 2)), kind="stable")[:MOST_OUTPUTS].tolist())
     shown = np.argsort(-np.abs(totals).mean((0, 1)), kind="stable")[:MOST_PROTOTYPES].tolist()
     titles = {c: label(c, dict(found.names)) for c in shown}
-    numbers, colours = [f"C{c}" for c in shown], [palette.colour(c) for c in shown]
+    numbers, given = [f"C{c}" for c in shown], dict(enumerate(colours(found.namings, found.n_prototypes)))
     grid = []
     for k in outputs:
         name = found.outputs[k]
         own = [row for row in rows if row["output"] == name]
-        bars = contribution_chart(own, shown, titles, f"{name}: mean size of the contribution")
+        bars = contribution_chart(own, shown, titles, f"{name}: mean size of the contribution", given)
         each = f"{name}: contribution in each of {len(totals)} samples"
-        grid.append([bars, contribution_swarm(numbers, totals[:, k, shown], colours, each)])
+        grid.append([bars, contribution_swarm(numbers, totals[:, k, shown], [given[c] for c in shown], each)])
     return draw(grid, widths=(2, 3))

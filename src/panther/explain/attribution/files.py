@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from panther.charts.style import save
 from panther.execution import HERE, Work, stream
-from panther.explain import palette
 from panther.explain.attribution.charts import draw_cohort, mean_contributions
 from panther.explain.attribution.draw import Shown, draw_attribution, outputs_to_show
 from panther.explain.attribution.model import Attribution
 from panther.explain.jobs import SlideJob
 from panther.explain.maps import map_slide
+from panther.explain.names import colours
 from panther.explain.scene import MapSettings
 from panther.storage.files import write_json
 from panther.storage.tables import write_spreadsheet
@@ -41,7 +41,8 @@ def to_dict(found: Attribution) -> dict[str, Any]:
         "outputs": list(found.outputs),
         "samples": list(found.samples),
         "prototypes": [
-            {"prototype": c, "name": found.names.get(c), "colour": palette.colour(c)} for c in range(found.n_prototypes)
+            {"prototype": c, "name": found.names.get(c), "colour": colour}
+            for c, colour in enumerate(colours(found.namings, found.n_prototypes))
         ],
         "cohort": mean_contributions(found),
         "baseline": {output: float(value) for output, value in zip(found.outputs, found.baseline, strict=True)},

@@ -8,7 +8,7 @@ from panther.execution import HERE, Work
 from panther.explain.attribution.files import write_attribution, write_slides
 from panther.explain.attribution.model import Attribution, AttributionSettings, attribute_bags, check_attributable
 from panther.explain.jobs import Images, slide_jobs
-from panther.explain.names import Names, as_names
+from panther.explain.names import Names
 from panther.explain.scene import MapSettings
 from panther.models.model import Model
 from panther.models.model_file import as_model
@@ -88,7 +88,7 @@ def attribute(
     drawing = replace(
         pictures or MapSettings(max_side=1024), method=trained.method.name, options=trained.method.options
     )
-    drawing = replace(drawing, names=as_names(names, len(trained.prototypes)) or drawing.names)
+    drawing = drawing.named(names, len(trained.prototypes))
     chosen = select_slides(features, table, split, by_patient=level == "patient", columns=columns)
     own = [(ref.sample, slide) for ref in chosen.refs for slide in _slides(ref, level)]
     jobs = slide_jobs([slide for _, slide in own], slides) if maps else []
@@ -97,7 +97,7 @@ def attribute(
         images = [job.image for job in jobs]
         check_output_folder(folder, WRITTEN, model, chosen.refs, images, table, names)
     found = attribute_bags(trained, chosen.refs, settings or AttributionSettings(), work=work)
-    found = replace(found, names=drawing.names)
+    found = replace(found, names=drawing.names, namings=drawing.namings)
     files: list[Path] = []
     notes, failures = [*chosen.notes, *found.notes], {**chosen.problems, **found.failures}
     if folder is not None:

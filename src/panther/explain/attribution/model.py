@@ -15,6 +15,7 @@ from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.explain.attribution import mathematics as maths
 from panther.explain.attribution.view import HeadView, view_of
+from panther.explain.names import Naming
 from panther.limits import check_choice
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
@@ -50,6 +51,7 @@ class Attribution:
     prototypes_hash: str
     sampling_error: float | None = None  # largest standard error of a Shapley value; None where nothing was sampled
     names: Mapping[int, str] = field(default_factory=dict)  # of the prototypes
+    namings: Mapping[int, Naming] = field(default_factory=dict)  # their notes, colours and groups
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)  # slide or patient -> sentence
     files: tuple[Path, ...] = ()  # that were written

@@ -15,6 +15,7 @@ from panther.errors import InputError
 from panther.explain import draw, palette
 from panther.explain.concordance.agreement import UNKNOWN, TumourMatch, Window, densest_window
 from panther.explain.geometry import View
+from panther.explain.names import row_colour
 from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
 from panther.slides import open_slide
@@ -85,7 +86,7 @@ def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
     rows = content["prototypes"]
     chosen = np.array([UNKNOWN if row.get("class") is None else classes.index(row["class"]) for row in rows])
     truth = (content.get("source") or {}).get("kind", "")
-    colours = [palette.colour(row["prototype"]) for row in rows]
+    colours = [row_colour(row) for row in rows]
     return class_table(np.array(content["confusion"]), chosen, names, classes, colours, truth)
 
 

@@ -21,7 +21,7 @@ from panther.explain.concordance.labels import PatchLabels, read_labels
 from panther.explain.concordance.tissue_classifier import TissueClassifier, load_classifier
 from panther.explain.concordance.write import WRITTEN, saturation_note, write_concordance
 from panther.explain.jobs import Images, none_of, slide_jobs
-from panther.explain.names import Names, as_names
+from panther.explain.names import Names
 from panther.explain.scene import MapSettings
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.inputs import check_output_folder
@@ -98,7 +98,7 @@ def concordance(
     centroids, drawing = as_prototypes(prototypes), settings or MapSettings(max_side=768)
     build(drawing.method, centroids, drawing.options)  # refuses a setting that is not there before the work
     labels = _labels(classifier, patch_labels)
-    drawing = replace(drawing, names=as_names(names, len(centroids)) or drawing.names)
+    drawing = drawing.named(names, len(centroids))
     listing = as_bags(features)
     jobs, failures = slide_jobs(listing.refs, slides), dict(listing.problems)
     if class_from not in CLASS_FROM:

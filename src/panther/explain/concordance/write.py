@@ -1,6 +1,6 @@
 """Agreement as files: JSON for programs, CSV for spreadsheets, names to start from, a picture of the table."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from panther.explain import palette
 from panther.explain.concordance.agreement import UNKNOWN, Agreement
 from panther.explain.concordance.compare import Concordance, SlideAgreement, SlideCounts
 from panther.explain.concordance.draw import class_chart
-from panther.explain.names import label
+from panther.explain.names import Naming, colours, label
+from panther.explain.names_file import entry
 from panther.storage.files import write_json, write_text
 from panther.storage.tables import write_spreadsheet
 from panther.version import __version__
@@ -72,8 +73,6 @@ def to_dict(found: Concordance) -> dict[str, Any]:
 
 def suggested_names(found: Concordance) -> str:
     """YAML for --names: given names stay, others are the class, or the two commonest where none is clear."""
-    import yaml
-
     lines = [
         "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
     ]
@@ -81,8 +80,8 @@ def suggested_names(found: Concordance) -> str:
         name = found.settings.maps.names.get(c) or _suggested(found, c)
         members = int(counts.sum())
         comment = f"  # {found.classes.share[c]:.0%} of {members:,} patches" if members else "  # no patches"
-        # a very long line: a name is never folded
-        lines.append(yaml.safe_dump({f"C{c}": name}, allow_unicode=True, width=100_000).rstrip("\n") + comment + "\n")
+        given = replace(found.settings.maps.namings.get(c, Naming()), name=name)
+        lines.append(f"C{c}: {entry(given)}".rstrip() + comment + "\n")
     return "".join(lines)
 
 
@@ -113,7 +112,7 @@ def _prototype(found: Concordance, c: int) -> dict[str, Any]:
     return {
         "prototype": c,
         "name": found.settings.maps.names.get(c),
-        "colour": palette.colour(c),
+        "colour": colours(found.settings.maps.namings, len(found.settings.prototypes))[c],
         "class": _class(classes, int(own.chosen[c])),
         "share": float(own.share[c]),
         "patches": int(own.counts[c].sum()),

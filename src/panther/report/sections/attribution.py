@@ -4,6 +4,7 @@ import numpy as np
 
 from panther.explain.attribution.charts import by_size, contribution_chart
 from panther.explain.kaplan_meier import curve_chart
+from panther.explain.names import row_colour
 from panther.report.html import (
     Html,
     choice,
@@ -84,7 +85,10 @@ def _one_output(found: Artefact, output: str, names: dict[int, str], position: i
         for row in mine
     ]  # fmt: skip
     chart = contribution_chart(
-        [row | {"statistic": SYMBOL.get(row["statistic"], row["statistic"])} for row in mine], order, names
+        [row | {"statistic": SYMBOL.get(row["statistic"], row["statistic"])} for row in mine],
+        order,
+        names,
+        given={row["prototype"]: row_colour(row) for row in found.rows("prototypes")},
     )
     return join(
         plot(f"contributions-{position}", chart, said),
