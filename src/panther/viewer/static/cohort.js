@@ -56,7 +56,8 @@ class Cohort {
     const { cohort } = this;
     this.plane = cohort.planes.some((one) => one.id === this.state.plane) ? this.state.plane : cohort.planes[0]?.id;
     this.colour = cohort.colours.some((one) => one.id === this.state.colour) ? this.state.colour : cohort.colour;
-    this.stage = el("div", { class: "cohort-stage" });
+    this.busy = el("div", { class: "cohort-busy", role: "status" });
+    this.stage = el("div", { class: "cohort-stage" }, this.busy);
     this.status = el("div", { class: "cohort-status", role: "status" });
     this.notes = el("div", { class: "cohort-notes faint" });
     this.groupBar = el("div", { class: "cohort-groups" });
@@ -94,7 +95,7 @@ class Cohort {
     if (cohort.planes.length) {
       parts.push(field("Placed by", choice(cohort.planes.map(({ id, title }) => [id, title]), this.plane, (plane) => { this.plane = plane; this.keep({ plane }); this.draw(); })));
     }
-    if (cohort.colours.length) parts.push(field("Coloured by", this.colourChoice()));
+    if (cohort.planes.length && cohort.colours.length) parts.push(field("Coloured by", this.colourChoice()));
     parts.push(this.filterControls());
     return el("div", { class: "cohort-controls" }, parts);
   }
@@ -113,7 +114,7 @@ class Cohort {
       el("button", { "aria-pressed": String(tool === "lasso"), "data-tool": tool, onclick: () => this.useTool(tool) }, title),
     );
     this.tools = buttons;
-    return el(
+    this.bar = el(
       "div",
       { class: "cohort-toolbar" },
       el("span", { role: "group", "aria-label": "What dragging does", class: "cohort-tools" }, buttons),
@@ -121,6 +122,7 @@ class Cohort {
       el("span", { class: "spring" }),
       el("button", { class: "quiet", onclick: () => this.points.save("cohort").catch((error) => message(error.message, "cohort")) }, "Save picture"),
     );
+    return this.bar;
   }
 
   useTool(tool) {
@@ -137,8 +139,8 @@ class Cohort {
     const mine = ++this.turn;
     clearTimeout(this.later);
     if (!this.plane) {
-      show(this.status);
-      this.stage.hidden = true;
+      // without places there is the table, and one sentence
+      this.stage.hidden = this.bar.hidden = true;
       this.say([...this.cohort.notes]);
       return;
     }
@@ -147,17 +149,19 @@ class Cohort {
       found = await get(["cohort", "points"], { level: this.cohort.level, set: this.state.set, plane: this.plane, colour: this.colour });
     } catch (error) {
       if (this.closed || mine !== this.turn) return;
+      show(this.busy);
       this.points.draw({ data: [], layout: {} }, error.message);
       this.say([error.message, ...this.cohort.notes]);
       return;
     }
     if (this.closed || mine !== this.turn) return;
     if (found.progress) {
-      this.wait(this.status, found.progress);
+      this.wait(this.busy, found.progress);
       this.later = setTimeout(() => this.draw(), 700);
       return;
     }
     show(this.status);
+    show(this.busy);
     this.shown = found;
     const title = this.cohort.planes.find(({ id }) => id === this.plane).title;
     const count = found.figure.data.reduce((sum, trace) => sum + trace.x.length, 0);
@@ -215,7 +219,7 @@ class Cohort {
     const signature = columns.map(({ id, title }) => `${id} ${title}`).join("\n");
     if (this.table && this.signature === signature) {
       this.all = rows;
-      this.table.rows(this.kept());
+      this.table.rows(this.kept(), this.all.length);
       return;
     }
     this.signature = signature;
@@ -235,6 +239,7 @@ class Cohort {
         this.otherSight();
       },
     });
+    if (this.kept().length < this.all.length) this.table.rows(this.kept(), this.all.length);
     if (this.state.q) this.sought = new Set(this.table.shown().map((row) => row.name));
   }
 
@@ -300,7 +305,7 @@ class Cohort {
 
   filtered() {
     if (!this.table) return;
-    this.table.rows(this.kept());
+    this.table.rows(this.kept(), this.all.length);
     this.sought = this.state.q ? new Set(this.table.shown().map((row) => row.name)) : null;
     this.otherSight();
   }
@@ -397,6 +402,7 @@ class Cohort {
   }
 
   drawGroups() {
+    if (!this.cohort.compare || this.cohort.rows.length < 2) return;
     const [a, b] = this.members();
     const { columns } = this.cohort;
     const few = columns.filter(({ id, kind }) => kind === "category" && this.tally(id).length > 1);

@@ -98,8 +98,8 @@ export function points(place, { describe, onOpen, onHover, onSelect, onClear }) 
         el("span", {}, plain(trace.marker.colorbar?.title?.text ?? "")),
         Number.isFinite(low) && [
           el("span", { class: "number" }, number(low, 3)),
-          el("span", { class: "points-scale", style: { background: `linear-gradient(to right, ${SCALE.join(",")})` }, role: "img", "aria-label": `Colours from ${number(low, 3)} to ${number(high, 3)}` }),
-          el("span", { class: "number" }, number(high, 3)),
+          high > low && el("span", { class: "points-scale", style: { background: `linear-gradient(to right, ${SCALE.join(",")})` }, role: "img", "aria-label": `Colours from ${number(low, 3)} to ${number(high, 3)}` }),
+          high > low && el("span", { class: "number" }, number(high, 3)),
         ],
         missing && el("span", { class: "points-key" }, swatch("circle", "#8a857c"), "not known"),
       );

@@ -5,7 +5,7 @@ const AROUND = 12; // rows kept above and below what is in sight
 const ORDER = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
 /**
- * A table in `place`. Returns a function that removes it, with `rows(list)`, `shown()`, `mark(keys)`, `filter(text)` and `reveal(key)`.
+ * A table in `place`. Returns a function that removes it, with `rows(list, total)`, `shown()`, `mark(keys)`, `filter(text)` and `reveal(key)`.
  *
  * columns: [{id, title, number, format?(value, row) -> text, cell?(value, row) -> element, width? in letters}];
  * rows: [{id: value}]. key: the column that names a row, the first by default.
@@ -14,6 +14,7 @@ const ORDER = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" 
  */
 export function table(place, columns, rows, { key = columns[0]?.id, sort, filter, label, onOpen, onHover, onSort, onFilter } = {}) {
   let all = rows;
+  let total = rows.length; // also of rows that somebody else leaves out
   let order = sort ?? null;
   let sought = typeof filter === "string" ? filter : "";
   let view = [];
@@ -93,7 +94,7 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
     view = found(sought.trim().toLowerCase());
     if (order) sortRows(view, order);
     grid.setAttribute("aria-rowcount", String(view.length + 1));
-    count.textContent = view.length === all.length ? all.length.toLocaleString("en") : `${view.length.toLocaleString("en")} of ${all.length.toLocaleString("en")}`;
+    count.textContent = view.length === total ? total.toLocaleString("en") : `${view.length.toLocaleString("en")} of ${total.toLocaleString("en")}`;
     active = Math.min(active, Math.max(0, view.length - 1));
     draw();
   }
@@ -198,15 +199,21 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
     sized.disconnect();
     whole.remove();
   }
-  remove.rows = (next) => {
+  remove.rows = (next, of = next.length) => {
     all = next;
+    total = of;
     widths();
     arrange();
   };
   remove.shown = () => view.slice();
   remove.mark = (keys) => {
     marked = new Set(keys);
-    draw();
+    for (const line of body.querySelectorAll("tr[data-at]")) {
+      const on = marked.has(view[Number(line.dataset.at)][key]);
+      line.classList.toggle("marked", on);
+      if (marked.size) line.setAttribute("aria-selected", String(on));
+      else line.removeAttribute("aria-selected");
+    }
   };
   remove.filter = (next) => {
     sought = box.value = next;
