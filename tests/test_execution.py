@@ -1,6 +1,7 @@
 """map_slides and the loops over it: order, failures, executors, and a cluster one of whose workers dies."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -340,3 +341,27 @@ def test_workers_end_with_a_parent_that_was_killed_even_where_they_loop_in_a_lib
     while any(psutil.pid_exists(pid) for pid in workers) and time.monotonic() < end:
         time.sleep(0.05)
     assert not [pid for pid in workers if psutil.pid_exists(pid)]
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from panther.workers import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+for round in range(12):
+    if round == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [np.ones(3 << 20) for _ in range(4)]  # 24 MB each, and all freed together
+    del arrays
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
+def test_freed_memory_is_used_again_without_asking_the_system_for_new_pages() -> None:
+    def faults(how: str) -> int:
+        run = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
+        return int(run.stdout)
+
+    assert faults("kept") < 0.1 * faults("given back")

@@ -6,7 +6,7 @@ import numpy as np
 
 from panther_demo.area import Area
 from panther_demo.layout import SCALE
-from panther_demo.noise import enlarged, ramp, smooth_noise
+from panther_demo.noise import enlarged, ramp, smooth_noise, strips
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,15 @@ def fibres(rng: np.random.Generator, area: Area, clefts: bool = True) -> Fibres:
     down, across = np.gradient(v)
     full = enlarged(v, area.shape)
     phase = 1.6 * smooth_noise(rng, area.shape, 90)
-    broad = np.sin(full * np.float32(2 * np.pi / 29) + phase)
-    fine = np.sin(full * np.float32(2 * np.pi / 11.3) - 2 * phase)
-    eosin = 0.36 + 0.08 * broad + 0.06 * fine + 0.05 * smooth_noise(rng, area.shape, 70)
-    if clefts:
-        wave = np.sin(full * np.float32(2 * np.pi / 47) + 2 * phase) + 0.55 * smooth_noise(rng, area.shape, 40)
-        eosin *= 1 - 0.9 * ramp(wave, 1.0, 1.3)
+    patches = smooth_noise(rng, area.shape, 70)
+    gaps = smooth_noise(rng, area.shape, 40) if clefts else None
+    eosin = np.empty(area.shape, np.float32)
+    for rows in strips(area.shape):
+        v, bent = full[rows], phase[rows]
+        broad = np.sin(v * np.float32(2 * np.pi / 29) + bent)
+        fine = np.sin(v * np.float32(2 * np.pi / 11.3) - 2 * bent)
+        eosin[rows] = 0.36 + 0.08 * broad + 0.06 * fine + 0.05 * patches[rows]
+        if gaps is not None:
+            wave = np.sin(v * np.float32(2 * np.pi / 47) + 2 * bent) + 0.55 * gaps[rows]
+            eosin[rows] *= 1 - 0.9 * ramp(wave, 1.0, 1.3)
     return Fibres(eosin, np.arctan2(-across, down))

@@ -1,9 +1,19 @@
 """Smooth random fields, scattered points and warped distances: what textures and region borders are made of."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from PIL import Image
 
 Shape = tuple[int, int]  # rows, columns
+STRIP = 2**17  # pixels
+
+
+def strips(shape: Shape) -> Iterator[slice]:
+    """Rows of a picture, some at a time: what is computed of a strip stays in the processor's cache rather than in main memory."""
+    step = max(1, STRIP // shape[1])
+    for top in range(0, shape[0], step):
+        yield slice(top, min(top + step, shape[0]))
 
 
 def enlarged(field: np.ndarray, shape: Shape, smooth: bool = True) -> np.ndarray:
@@ -32,4 +42,6 @@ def scattered(rng: np.random.Generator, shape: Shape, spacing: float, jitter: fl
 
 def ramp(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """0 at ``low``, 1 at ``high``, straight between them, constant beyond; ``low`` may be the larger."""
-    return np.clip((values - low) / (high - low), 0.0, 1.0)
+    part = values - low
+    part /= high - low
+    return np.clip(part, 0.0, 1.0, out=part)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 BUCKETS = (6, 9, 13, 18, 26)  # half widths of the windows that nuclei are painted in, pixels
-CHUNK = 2**21  # pixels painted at a time: stays in the processor's cache rather than in main memory
+CHUNK = 2**21  # pixels whose random numbers are drawn at a time
+PIECE = 2**16  # pixels painted at a time: stays in the processor's cache rather than in main memory
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,16 @@ def paint(target: np.ndarray, nuclei: Nuclei, rng: np.random.Generator) -> None:
     """Paint haematoxylin of nuclei into ``target`` (h, w); where two overlap the darker one shows. Those over the edge are cut."""
     flat = target.reshape(-1)
     for half, chosen in _buckets(nuclei):
-        values, rows, columns = _painted(nuclei, chosen, half, rng)
-        inside = (values > 0) & (rows >= 0) & (rows < target.shape[0]) & (columns >= 0) & (columns < target.shape[1])
-        np.maximum.at(flat, (rows * target.shape[1] + columns)[inside], values[inside])
+        uneven = _drawn(nuclei.look, len(chosen), rng)
+        step = max(1, PIECE // (2 * half + 1) ** 2)
+        for start in range(0, len(chosen), step):
+            part = slice(start, start + step)
+            values, rows, columns = _painted(nuclei, chosen[part], half, uneven[:, part])
+            inside = values > 0
+            inside &= ((rows >= 0) & (rows < target.shape[0]))[:, :, None]
+            inside &= ((columns >= 0) & (columns < target.shape[1]))[:, None, :]
+            places = (rows * target.shape[1])[:, :, None] + columns[:, None, :]
+            np.maximum.at(flat, places[inside], values[inside])
 
 
 def _buckets(nuclei: Nuclei) -> Iterator[tuple[int, np.ndarray]]:
@@ -65,17 +73,24 @@ def _buckets(nuclei: Nuclei) -> Iterator[tuple[int, np.ndarray]]:
             yield half, members[start : start + step]
 
 
+def _drawn(look: Look, count: int, rng: np.random.Generator) -> np.ndarray:
+    """What differs between nuclei of one look, (4, n, 1, 1): phases of the outline's two waves, place of the nucleolus."""
+    found = np.zeros((4, count, 1, 1), np.float32)
+    if look.wobble:
+        found[0], found[1] = (rng.uniform(0, 6.28, (count, 1, 1)) for _ in range(2))
+    if look.nucleolus:
+        found[2], found[3] = (rng.uniform(-0.35, 0.35, (count, 1, 1)) for _ in range(2))
+    return found
+
+
 def _painted(
-    nuclei: Nuclei, chosen: np.ndarray, half: int, rng: np.random.Generator
+    nuclei: Nuclei, chosen: np.ndarray, half: int, uneven: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values, rows and columns, each (n, s, s), of the windows around nuclei."""
+    """Values (n, s, s), rows (n, s) and columns (n, s) of the windows around nuclei."""
     look = nuclei.look
 
     def one(values: np.ndarray) -> np.ndarray:
         return values[chosen].astype(np.float32)[:, None, None]  # (n, 1, 1)
-
-    def drawn(low: float, high: float) -> np.ndarray:
-        return rng.uniform(low, high, (len(chosen), 1, 1)).astype(np.float32)
 
     column0, row0 = np.rint(nuclei.x[chosen]).astype(np.int32), np.rint(nuclei.y[chosen]).astype(np.int32)
     offset = np.arange(-half, half + 1, dtype=np.int32)
@@ -87,14 +102,11 @@ def _painted(
     v = (dy * cosine - dx * sine) / one(nuclei.width)
     r = np.sqrt(u * u + v * v)
     if look.wobble:
-        r += 2 * look.wobble * np.sin(2.2 * u + drawn(0, 6.28)) * np.sin(2.2 * v + drawn(0, 6.28))
+        r += 2 * look.wobble * np.sin(2.2 * u + uneven[0]) * np.sin(2.2 * v + uneven[1])
     cover = np.clip((1 - r) * one(nuclei.width) / 1.6 + 0.5, 0, 1)  # the edge is about a pixel and a half soft
     inner = np.minimum(r, 1.0)
     profile = 1 - look.rim * (1 - inner**4)
     if look.nucleolus:
-        spot = (u - drawn(-0.35, 0.35)) ** 2 + (v - drawn(-0.35, 0.35)) ** 2
+        spot = (u - uneven[2]) ** 2 + (v - uneven[3]) ** 2
         profile = profile + look.nucleolus * np.exp(-spot / 0.045)
-    values = one(nuclei.darkness) * cover * profile
-    rows = np.broadcast_to(row0[:, None, None] + offset[None, :, None], values.shape)
-    columns = np.broadcast_to(column0[:, None, None] + offset[None, None, :], values.shape)
-    return values, rows, columns
+    return one(nuclei.darkness) * cover * profile, row0[:, None] + offset, column0[:, None] + offset

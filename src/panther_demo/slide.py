@@ -12,7 +12,7 @@ from panther.storage.atomic import atomic_write
 from panther.version import __version__
 from panther_demo.area import area_of
 from panther_demo.layout import GLASS, SCALE, Layout, make_layout
-from panther_demo.noise import Shape, enlarged, ramp, smooth_noise
+from panther_demo.noise import Shape, enlarged, ramp, smooth_noise, strips
 from panther_demo.nuclei import paint
 from panther_demo.stain import Stain, transmitted
 from panther_demo.tissues import tissues
@@ -52,8 +52,9 @@ def draw(plan: DrawnSlide) -> tuple[np.ndarray, Layout]:
     for number, name in enumerate(tissues.names()):
         if plan.shares[number] > 0:
             _add(h, e, layout, number + 1, name, np.random.default_rng([*plan.seed, number + 1]))
-    outside = ramp(enlarged(layout.weight(GLASS), layout.shape, smooth=False), 0.6, 0.95)
-    h *= 1 - outside  # a nucleus at the rim is cut where the section is
+    glass = enlarged(layout.weight(GLASS), layout.shape, smooth=False)
+    for rows in strips(layout.shape):
+        h[rows] *= 1 - ramp(glass[rows], 0.6, 0.95)  # a nucleus at the rim is cut where the section is
     if plan.fold:
         _fold(h, e, layout, rng)
     picture = transmitted(h, e, plan.stain, rng)
@@ -82,10 +83,12 @@ def _add(h: np.ndarray, e: np.ndarray, layout: Layout, label: int, name: str, rn
     painted = np.zeros(area.shape, np.float32)
     for nuclei in texture.nuclei:
         paint(painted, nuclei, rng)
-    painted *= 1 + 0.22 * smooth_noise(rng, area.shape, 3)  # chromatin
-    shown = np.minimum(painted, 1.0)
-    h[area.box] += area.weight * texture.haematoxylin * (1 - shown) + painted
-    e[area.box] += area.weight * np.maximum(texture.eosin, 0) * (1 - 0.6 * shown)
+    chromatin = smooth_noise(rng, area.shape, 3)
+    for rows in strips(area.shape):
+        dark, weight = painted[rows] * (1 + 0.22 * chromatin[rows]), area.weight[rows]
+        shown = np.minimum(dark, 1.0)
+        h[area.box][rows] += weight * texture.haematoxylin[rows] * (1 - shown) + dark
+        e[area.box][rows] += weight * np.maximum(texture.eosin[rows], 0) * (1 - 0.6 * shown)
 
 
 def _fold(h: np.ndarray, e: np.ndarray, layout: Layout, rng: np.random.Generator) -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from panther_demo.noise import strips
+
 HAEMATOXYLIN = np.array([0.55, 0.74, 0.34])  # optical density of red, green, blue at unit concentration
 EOSIN = np.array([0.12, 0.86, 0.42])
 
@@ -49,13 +51,19 @@ def transmitted(haematoxylin: np.ndarray, eosin: np.ndarray, stain: Stain, rng: 
     .. math:: I_k = W_k \, 10^{-(c_H v_{Hk} + c_E v_{Ek})}
     """
     out = np.empty((*haematoxylin.shape, 3), np.uint8)
-    grain = rng.standard_normal(haematoxylin.shape, np.float32) * np.float32(stain.noise)
     log10 = np.float32(np.log(10))
-    for k in range(3):
-        weights = stain.haematoxylin[k] * stain.strength[0], stain.eosin[k] * stain.strength[1]
-        density = haematoxylin * np.float32(weights[0] * -log10) + eosin * np.float32(weights[1] * -log10)
-        light = np.exp(density) * np.float32(stain.white[k])
-        out[..., k] = np.clip(light + grain, 0, 255)
+    of_h = (stain.haematoxylin * stain.strength[0] * -log10).astype(np.float32)
+    of_e = (stain.eosin * stain.strength[1] * -log10).astype(np.float32)
+    for rows in strips(out.shape[:2]):
+        h, e = haematoxylin[rows], eosin[rows]
+        grain = rng.standard_normal(h.shape, np.float32) * np.float32(stain.noise)
+        for k in range(3):
+            light = h * of_h[k]
+            light += e * of_e[k]
+            np.exp(light, out=light)
+            light *= np.float32(stain.white[k])
+            light += grain
+            out[rows, :, k] = np.clip(light, 0, 255, out=light)
     return out
 
 

@@ -122,9 +122,10 @@ def main() -> None:
         typer.echo(f"Note: {note}", err=True)
     name = next(iter(arguments), "")
     if _uses_workers(commands.commands.get(name), arguments):
-        from panther.workers import start_early
+        from panther.workers import keep_freed_memory, start_early
 
         start_early(*PRELOADS.get(name, ()))
+        keep_freed_memory()
     with speaking_of(name, commands.commands.get(name, commands)):
         _run(commands, arguments, verbose)
 

@@ -4,6 +4,7 @@ The C libraries below (HDF5, OpenSlide, GLib) can be crashed, or sent into an en
 are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
+from panther.workers.memory import keep_freed_memory
 from panther.workers.pool import GuardedPool, SentOnce, process_context, start_early
 from panther.workers.threads import allow_threads, cores, kernel_threads
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
@@ -16,6 +17,7 @@ __all__ = [
     "allow_threads",
     "begin_worker",
     "cores",
+    "keep_freed_memory",
     "kernel_threads",
     "process_context",
     "read_limit",

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from panther.workers.memory import keep_freed_memory
+
 READ_LIMIT = "PANTHER_READ_LIMIT"  # environment variable: seconds that one read may take
 DEFAULT_LIMIT = 60.0
 GRACE = 5.0  # seconds that running tasks get when the work is stopped
@@ -112,6 +114,7 @@ def begin_worker(watch: Watch | None = None) -> None:
     """What a worker process does first: it leaves Ctrl-C to its parent, ends when that ends, and says what it reads."""
     global _watch
     _watch = watch
+    keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers would only add their tracebacks
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
