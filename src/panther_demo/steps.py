@@ -46,6 +46,7 @@ PRELOAD = (
     "panther.encoders.step",
     "timm",
     "panther.study.run",
+    "torch._dynamo",  # which torch imports, for two seconds of every worker, when an optimiser is first made
     "panther.explain.atlas.make",
     "panther.explain.attribution.make",
     "panther.explain.concordance.make",

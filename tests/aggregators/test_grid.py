@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from panther.aggregators import aggregators, embed_cohort, grid
+from panther.aggregators import aggregators, embed_cohort, grid, panther
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.errors import InputError
 from panther.execution import HERE, Work, open_work
+from panther.mixture import fit_mixture
 from panther.statistics import kernels
 from panther.storage import fingerprints
 from panther.storage.bags import as_bags, list_bags
@@ -67,6 +68,27 @@ def test_a_walk_for_all_gives_the_bytes_of_a_walk_for_each(folder, held_bytes, m
     monkeypatch.setattr(grid, "HELD_BYTES", held_bytes)
     for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):
         assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, embedder.options))
+
+
+def test_readouts_of_one_mixture_share_its_fit_and_have_the_bytes_of_their_own(folder, monkeypatch):
+    readouts = ("all", "wa", "top", "bottom")
+    embedders = [
+        Embedder(on, "panther", {"readout": readout, **more})
+        for on in (prototypes(0), prototypes(1))
+        for more in ({}, {"preset": "calibrated", "steps": 2})
+        for readout in readouts
+    ]
+    alone = [embed_cohort(folder, one.prototypes, one.method, one.options) for one in embedders]
+    fits = []
+
+    def counted(*arguments, **options):
+        fits.append(options)
+        return fit_mixture(*arguments, **options)
+
+    monkeypatch.setattr(panther, "fit_mixture", counted)
+    for table, expected in zip(tables_of(folder, embedders), alone, strict=True):
+        assert_same(table, expected)
+    assert len(fits) == 4 * len(embedders) / len(readouts)  # four bags
 
 
 def test_workers_give_the_same_bytes(folder):

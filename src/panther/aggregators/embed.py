@@ -1,5 +1,6 @@
 """One bag to its embedding."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from panther.errors import InputError, not_finite
 from panther.statistics import first_bad_row
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.prototypes import as_prototypes
-from panther.types import Aggregator, Openable, Prototypes, SlideEmbedding
+from panther.types import Openable, Prototypes, SlideEmbedding
 
 
 def embed(
@@ -53,7 +54,7 @@ def embed(
 
 
 def embed_sample(
-    sample: Openable, prototypes: Prototypes, module: Aggregator, *, with_assignment: bool = False
+    sample: Openable, prototypes: Prototypes, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False
 ) -> SlideEmbedding:
     """Embedding of one bag, checked: NaN raises, naming the row."""
     bag = prototypes.prepared(sample.open())

@@ -4,7 +4,7 @@ Bags are spread over workers, and the rows of all methods are kept side by side 
 """
 
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -17,9 +17,11 @@ from torch import Tensor
 
 from panther.aggregators._base import build
 from panther.aggregators.embed import embed_sample
+from panther.aggregators.panther import PantherAggregator
 from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, reason_of, stream
+from panther.mixture import EMSettings, MixtureFit
 from panther.statistics import block_rows
 from panther.statistics.kernels import kernel_name
 from panther.statistics.upload import upload
@@ -123,9 +125,10 @@ def _embed_one(
     held = fits and (len(embedders) > 1 or place == "cuda")
     bag = replace(bag, features=_in_memory(features, device) if held else features)
     vectors, each, errors = [], [], []
+    share = _SharedFits()
     for embedder in embedders:
         try:
-            embedding = embed_sample(bag, embedder.prototypes, embedder.module.to(device))
+            embedding = embed_sample(bag, embedder.prototypes, share(embedder, device))
             vectors.append(embedding.vector.cpu().numpy())
             each.append(_summary(embedding))
         except Exception as error:  # the other embedders go on
@@ -136,6 +139,24 @@ def _embed_one(
         raise errors[0]
     about = {"fingerprint": features.digest(), "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
     return np.concatenate(vectors), {**about, "kernel": kernel_name(device), "each": each}
+
+
+class _SharedFits:
+    """Mixtures of one bag, each fitted once: readouts of the same mixture differ in what they keep of it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, EMSettings], MixtureFit] = {}
+
+    def __call__(self, embedder: Embedder, device: str) -> Callable[..., SlideEmbedding]:
+        """The embedder's module, or what does the same with a mixture that another embedder has fitted."""
+        module = embedder.module.to(device)
+        return partial(self._read, module, id(embedder.prototypes)) if isinstance(module, PantherAggregator) else module
+
+    def _read(self, module: PantherAggregator, prototypes: int, x: Rows, *, with_assignment: bool) -> SlideEmbedding:
+        key = prototypes, module.settings
+        if key not in self._found:
+            self._found[key] = module.fit(x, with_assignment=with_assignment)
+        return module.read(self._found[key])
 
 
 def _in_memory(rows: Rows, device: str) -> Tensor:

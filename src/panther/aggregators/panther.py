@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from panther.aggregators._base import aggregators
 from panther.errors import InputError, suggestion
-from panther.mixture import PRESETS, EMSettings, effective_number, fit_mixture
+from panther.mixture import PRESETS, EMSettings, MixtureFit, effective_number, fit_mixture
 from panther.types import Aggregator, Mixture, Prototypes, Rows, SlideEmbedding
 
 
@@ -109,9 +109,16 @@ class PantherAggregator(Aggregator):
 
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Fit the mixture and read it out; the assignment is the posterior that made the parameters."""
-        fit = fit_mixture(
+        return self.read(self.fit(x, mask, with_assignment=with_assignment))
+
+    def fit(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> MixtureFit:
+        """Fit the mixture, which does not depend on the readout."""
+        return fit_mixture(
             x, self.centroids, self.get_buffer("variance"), self.settings, mask=mask, keep_assignment=with_assignment
         )
+
+    def read(self, fit: MixtureFit) -> SlideEmbedding:
+        """Read a fitted mixture out."""
         return SlideEmbedding(
             READOUT[self.readout](fit.mixture),
             tokens(fit.mixture) if self.readout == "all" else None,
