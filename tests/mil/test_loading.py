@@ -13,6 +13,7 @@ from panther.mil import BagSource, LoadSettings
 from panther.mil.loading import sampled_rows
 from panther.storage.bags import BagRef
 from panther.types import Bag
+from reading import CountedRef, Counts
 
 LENGTHS = (5, 9, 2, 7, 4)
 
@@ -106,6 +107,36 @@ def test_reading_ahead_stops_at_the_limit(settings):
     assert 2 <= Counting.opened <= 5  # used, waiting (2), in the reader's hand
     batches.close()
     assert not [t for t in threading.enumerate() if t.name == "read-ahead"]
+
+
+@pytest.mark.parametrize("thinned", [{}, {"max_patches": 3, "instance_dropout": 0.3}], ids=["all", "some"])
+def test_bags_that_fit_are_opened_twice_and_the_others_in_every_epoch(tmp_path, bags, thinned):
+    for number, bag in enumerate(bags):
+        np.save(tmp_path / f"s{number}.npy", (bag + torch.arange(len(bag))[:, None]).numpy())
+
+    def seen(held_bytes, epochs=4):
+        counts = Counts()
+        refs = [CountedRef(tmp_path / f"s{number}.npy", counts) for number in range(5)]
+        batches = BagSource(refs, {"y": torch.arange(5)}, LoadSettings(held_bytes=held_bytes, **thinned))
+        found = [inputs["x"] for epoch in range(epochs) for inputs, _ in batches.epoch(epoch, 7)]
+        return found, sorted(counts.opened.count(f"s{number}") for number in range(5))
+
+    every, opened = seen(0)
+    assert opened == [4, 4, 4, 4, 4]
+    held, opened = seen(1 << 20)
+    assert opened == [2, 2, 2, 2, 2]
+    assert all(torch.equal(a, b) for a, b in zip(every, held, strict=True))
+    assert seen(sum(LENGTHS) * 3 * 4 - 1)[1] == [2, 2, 2, 2, 4]  # one too many
+    assert seen(1 << 20, epochs=1)[1] == [1, 1, 1, 1, 1]
+
+
+def test_a_network_that_writes_into_its_input_does_not_write_into_held_bags(tmp_path, bags):
+    np.save(tmp_path / "s.npy", bags[1].numpy())
+    batches = BagSource([BagRef("s", (tmp_path / "s.npy",))], {"y": torch.zeros(1)}, LoadSettings())
+    for epoch in range(4):
+        for inputs, _ in batches.epoch(epoch, 0):
+            assert (inputs["x"] == 1).all()
+            inputs["x"].zero_()
 
 
 def test_a_bad_bag_is_named_where_it_would_have_come(tmp_path, bags):

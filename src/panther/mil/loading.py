@@ -13,7 +13,7 @@ from torch import Tensor
 
 from panther.errors import InputError, not_finite
 from panther.statistics import first_bad_row
-from panther.types import Openable, Rows
+from panther.types import Bag, Openable, Rows
 
 Batch = tuple[dict[str, Any], dict[str, Tensor]]  # (inputs of the model, encoded target)
 
@@ -25,6 +25,9 @@ class LoadSettings:
     batch_size: int = 1  # bags; several are padded to the longest, with a mask
     read_ahead: int = 4  # batches that may wait in memory ...
     read_ahead_bytes: int = 1 << 30  # ... if together they are not larger than this; one may always wait
+    held_bytes: int = (
+        512 << 20
+    )  # bags that are read again are held, up to so much; the others come from disk in every epoch
     shuffle: bool = True
     max_patches: int | None = None  # a bag with more is a new random sample of that many in every epoch
     instance_dropout: float = 0.0  # share of the patches left out at random; at least one stays
@@ -64,6 +67,7 @@ class BagSource:
     samples: Sequence[Openable]
     target: Mapping[str, Tensor]
     settings: LoadSettings = field(default_factory=LoadSettings)
+    _held: "_HeldBags" = field(default_factory=lambda: _HeldBags(), init=False, repr=False)
 
     def __post_init__(self) -> None:
         sizes = {len(values) for values in self.target.values()}
@@ -92,7 +96,7 @@ class BagSource:
 
     def _read(self, index: int, generator: torch.Generator) -> Tensor:
         """Patches (n, d) of one sample in memory, checked."""
-        bag = self.samples[index].open()
+        bag = self._held.bags.get(index) or self._held.opened(index, self.samples[index], self.settings.held_bytes)
         if len(bag) == 0:
             raise InputError(f"{bag.source}: zero patches; there is nothing to learn from, leave it out.")
         kept = sampled_rows(len(bag), self.settings, generator)
@@ -100,6 +104,25 @@ class BagSource:
         if not bool(torch.isfinite(x.sum(dtype=torch.float32))) and first_bad_row(x) is not None:
             raise not_finite(bag.source, first_bad_row(bag.features) or 0)
         return x.clone() if kept is None else x  # out of the memory map: from here on the thread's reading is done
+
+
+@dataclass
+class _HeldBags:
+    """Bags of a part that is small enough, in memory from the second epoch on: opening a file, and unpacking it, costs what a step does."""
+
+    bags: dict[int, Bag] = field(default_factory=dict)
+    bytes: int = 0
+    seen: set[int] = field(default_factory=set)
+
+    def opened(self, index: int, sample: Openable, most_bytes: int) -> Bag:
+        """Open a bag, and hold it if it has been opened before and there is room."""
+        bag = sample.open()
+        size = len(bag) * bag.dim * bag.features.dtype.itemsize
+        if index in self.seen and bag is not sample and self.bytes + size <= most_bytes:
+            bag = self.bags[index] = replace(bag, features=bag.features[:].clone())
+            self.bytes += size
+        self.seen.add(index)
+        return bag
 
 
 def sampled_rows(n: int, settings: LoadSettings, generator: torch.Generator) -> Tensor | None:
