@@ -196,3 +196,24 @@ def test_a_damaged_part_is_one_sentence_and_the_rest_is_still_shown(client, monk
         assert answer.status_code == 422
         assert "cannot be decoded" in answer.get_json()["error"]
         assert client.get("/tiles/S0/3/2/2.jpg").status_code == 200
+
+
+def test_without_a_sound_image_patches_are_shown_on_a_canvas_of_their_own(cohort_folder):
+    (cohort_folder / "slides" / "S0.tif").write_bytes(b"not a slide")
+    (cohort_folder / "features" / "S1.h5").unlink()
+    guard = Guard()
+    client = make_app(Workbench(find_contents(cohort_folder)), guard).test_client()
+    client.get(f"/?token={guard.token}")
+    found = client.get("/api/slides/S0").get_json()
+    assert found["image"] is False
+    assert "S0.tif" in found["notes"][0]
+    assert found["patches"] > 0
+    assert client.get("/layers/S0/prototypes/0/0/0.png").status_code == 200
+    bare = client.get("/api/slides/S1").get_json()  # an image without features
+    assert (bare["image"], bare["patches"], bare["layers"], bare["weights"]) == (True, 0, [], None)
+    assert "no features" in bare["notes"][0]
+    assert client.get("/tiles/S1/0/0/0.jpg").status_code == 200
+    assert struct.unpack("<IIfI", client.get("/api/slides/S1/patches").data) == (0, 0, 0.0, 0)
+    assert client.get("/layers/S1/prototypes/0/0/0.png").status_code == 404
+    assert client.get("/export/S1.png?pixels=200").status_code == 200
+    assert client.get("/export/S1.geojson").status_code == 404

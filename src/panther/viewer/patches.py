@@ -1,7 +1,7 @@
 """Patches of a slide as the pages need them: where they lie, which prototypes they belong to, on which canvas."""
 
 import math
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,10 +76,7 @@ def read_patches(entry: SlideEntry, prototypes: Prototypes | None, settings: Map
     notes: list[str] = []
     bag = _features(entry, notes)
     recorded = None if bag is None else bag.spec.mpp_level0
-    opened = (
-        nullcontext() if entry.image is None else open_slide(entry.image, settings.resolution(entry.image, recorded))
-    )
-    with opened as slide:
+    with _image(entry, settings, recorded, notes) as slide:
         placed = None if bag is None else _placed(bag, slide, notes)
         canvas = _canvas(slide, bag, placed)
         side = 0.0 if bag is None or placed is None else _side(bag, placed, slide)
@@ -93,6 +90,19 @@ def read_patches(entry: SlideEntry, prototypes: Prototypes | None, settings: Map
         side,
         tuple(notes),
     )
+
+
+def _image(
+    entry: SlideEntry, settings: MapSettings, recorded: float | None, notes: list[str]
+) -> AbstractContextManager[Slide | None]:
+    """The slide's image; without one, or where it cannot be opened, patches lie on a canvas of their own."""
+    if entry.image is None:
+        return nullcontext()
+    try:
+        return open_slide(entry.image, settings.resolution(entry.image, recorded))
+    except (InputError, OSError) as error:
+        notes.append(str(error))
+        return nullcontext()
 
 
 def _features(entry: SlideEntry, notes: list[str]) -> Bag | None:
