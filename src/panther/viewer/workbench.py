@@ -125,23 +125,18 @@ class Workbench:
             self._images.drop(name)
             raise InputError(f"{entry.image}: the slide is not there any more; put it back, or start the viewer again.")
         one = self._images.get(name, lambda: self._opened(entry), version)
-        if not one.lock.acquire(timeout=PATIENCE):
-            raise InputError(f"{entry.image}: its storage does not answer; try again later.")
         try:
-            if one.closed:  # forgotten between the two lines above
-                with self._opened(entry).slide as slide:
-                    yield slide
-                return
-            yield one.slide
+            with one.turn() as is_open:
+                if is_open:
+                    yield one.slide
+                    return
+            with self._opened(entry).slide as slide:  # forgotten before its turn came
+                yield slide
         except UnknownError:
             raise
         except InputError:
             self._images.drop(name)  # damaged or gone: the next one looks again
             raise
-        finally:
-            one.lock.release()
-            if one.closed:
-                one.close()
 
     def compute(self, function: Callable[..., T], *arguments: Any) -> T:
         """Result of a function of pickles, in a worker process where there are any: a damaged file costs the request, not the server."""
@@ -203,20 +198,37 @@ def _stamp(file: Path) -> tuple[int, int] | None:
 
 
 class _OpenSlide:
+    """A slide and whose turn it is to read."""
+
     def __init__(self, slide: Slide) -> None:
-        self.slide, self.lock, self.closed = slide, threading.RLock(), False
-        self._shut = False  # OpenSlide refuses to be closed twice
+        self.slide = slide
+        self.forgotten = False
+        self._lock, self._readers, self._closed = threading.RLock(), 0, False
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Wait for one's turn; False where the slide was closed meanwhile."""
+        if not self._lock.acquire(timeout=PATIENCE):
+            raise InputError(f"{self.slide.path}: its storage does not answer; try again later.")
+        self._readers += 1
+        try:
+            yield not self._closed
+        finally:
+            self._readers -= 1
+            self._lock.release()
+            if self.forgotten:
+                self.close()
 
     def close(self) -> None:
         """Close it now, or, where somebody reads, leave it to them: nobody waits for a slide that is not their own."""
-        self.closed = True
-        if self.lock.acquire(blocking=False):
+        self.forgotten = True
+        if self._lock.acquire(blocking=False):
             try:
-                if not self._shut:
-                    self._shut = True
+                if not self._readers and not self._closed:
+                    self._closed = True
                     self.slide.close()
             finally:
-                self.lock.release()
+                self._lock.release()
 
 
 def _bytes(patches: PatchMap) -> int:
