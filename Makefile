@@ -22,6 +22,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py src/panther/statistics/c
 
 demo: $(STAMP)
 	$(BIN)/panther demo -o demo
+	@echo "(the command is $(BIN)/panther; once more: $(BIN)/panther view demo)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """The demo: draw a cohort, then run the product's own commands on it, printed as one would type them."""
 
+import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -99,6 +100,8 @@ def closing(demo: Demo, runner: Runner) -> list[str]:
         "  panther study new nsclc                         # fill in the paths",
         "  panther run nsclc.yaml -o nsclc && panther report nsclc -o report.html",
         "With features of CLAM, TRIDENT or STAMP: panther inspect FEATURES, then the same from `panther study` on.",
+        "The demo's cohort in the browser, slides, prototypes and studies (Ctrl-C ends it):",
+        f"  panther view {shlex.quote(str(at))}",
     ]
 
 

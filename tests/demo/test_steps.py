@@ -11,7 +11,7 @@ from panther.execution import untracked
 from panther_demo import pipeline
 from panther_demo.actions import draw_cohort
 from panther_demo.cohort import CohortSettings, make_patients, tiny
-from panther_demo.pipeline import Demo, check_packages, mapped, steps
+from panther_demo.pipeline import Demo, check_packages, closing, mapped, steps
 from panther_demo.steps import DemoStep, Runner, command
 
 
@@ -118,6 +118,11 @@ def test_another_cohort_in_the_same_folder_leaves_nothing_of_the_first(tmp_path)
 def test_slides_with_maps_are_of_the_cohort_and_different_patients():
     names = mapped(CohortSettings())
     assert len({name.rsplit("-", 1)[0] for name in names}) == len(names) == pipeline.MAPPED
+
+
+def test_the_demo_ends_by_telling_how_to_open_its_cohort_in_the_browser(tmp_path):
+    demo = Demo(tmp_path / "my demo")
+    assert closing(demo, Runner(tmp_path, print))[-1] == f"  panther view '{tmp_path / 'my demo'}'"
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch):

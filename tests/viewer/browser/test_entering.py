@@ -1,0 +1,76 @@
+"""Coming in: by a link on another site's page, and in the frame of a notebook."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from panther.viewer.address import Where
+from panther.viewer.contents import find_contents
+from panther.viewer.serve import Viewer
+from panther.viewer.show import NOTEBOOKS
+from panther.viewer.workbench import Workbench
+
+
+class OtherSite:
+    """A page of somebody else, with whatever it is given to show."""
+
+    def __init__(self) -> None:
+        self.content = ""
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(answer) -> None:  # noqa: N805
+                answer.send_response(200)
+                answer.send_header("Content-Type", "text/html")
+                answer.end_headers()
+                answer.wfile.write(self.content.encode())
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.port = self.server.server_address[1]
+
+
+@pytest.fixture
+def other_site() -> Iterator[OtherSite]:
+    site = OtherSite()
+    thread = threading.Thread(target=site.server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield site
+    site.server.shutdown()
+    site.server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def person(browser: Any) -> Iterator[Any]:
+    """Somebody who was never here."""
+    context = browser.new_context()
+    yield context
+    context.close()
+
+
+def test_a_link_on_another_sites_page_leads_in_and_leaves_no_token_behind(person, shown, other_site):
+    other_site.content = f'<a href="{shown.address}#page=cohort">look</a>'
+    page = person.new_page()
+    page.goto(f"http://localhost:{other_site.port}/")  # another site than 127.0.0.1
+    page.click("a")
+    page.wait_for_selector("#bar nav a")
+    assert page.url == f"http://127.0.0.1:{shown.port}/#page=cohort"
+    page.go_back()
+    assert page.url == f"http://localhost:{other_site.port}/"  # no entry with the token in between
+
+
+def test_a_notebook_of_this_machine_shows_it_in_a_frame_and_nobody_else_does(person, browsed_cohort, other_site):
+    bench = Workbench(find_contents(browsed_cohort))
+    page = person.new_page()
+    with Viewer(bench, Where(framed_by=NOTEBOOKS)) as viewer:
+        other_site.content = viewer._repr_html_()
+        page.goto(f"http://localhost:{other_site.port}/")
+        page.frame_locator("iframe").locator("#bar nav a").first.wait_for()
+    with Viewer(bench) as viewer:
+        other_site.content = viewer._repr_html_()
+        page.goto(f"http://localhost:{other_site.port}/")
+        assert page.frames[-1].url.startswith("chrome-error:")
