@@ -1,5 +1,7 @@
 """The slide page: the picture, layers above it, and one patch."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -103,7 +105,9 @@ def test_the_pointer_is_told_prototype_and_place_without_asking(window):
     tooltip.wait_for(state="visible")
     said = tooltip.inner_text()
     assert "C1 tumour nest" in said
-    assert "420, 480 px · 210, 240 µm" in said
+    x, y, x_um, y_um = (int(number) for number in re.findall(r"\d+", said.split("posterior 1.00")[1]))
+    assert (x, y) == pytest.approx(NEST, abs=3)  # a pixel of the screen is some of the slide
+    assert (x_um, y_um) == pytest.approx((x / 2, y / 2), abs=1)
     window.page.mouse.move(*window.spot(*GLASS))
     tooltip.wait_for(state="hidden")
     assert asked == []
@@ -119,3 +123,20 @@ def test_slides_without_an_image_lie_on_a_blank_canvas(window, colours):
     assert "no image" in window.page.locator(".slide-row").inner_text()
     # on white paper, somewhere in the middle of the disc
     assert window.page.locator(".legend li").count() == 3
+
+
+def test_tiles_that_cannot_be_had_are_told_once_and_not_asked_for_in_a_storm(window):
+    asked = []
+
+    def refuse(route):
+        asked.append(route.request.url)
+        route.fulfill(status=422, json={"error": "S2.tif: it is damaged."})
+
+    window.page.route("**/tiles/S2/**", refuse)
+    window.open("slide=S2")
+    for key in ("+", "+", "-", "ArrowLeft", "ArrowUp", "0"):
+        window.page.keyboard.press(key)
+        window.settle()
+    assert 0 < len(asked) <= 6  # as many as were under way when the first one failed
+    assert window.page.locator(".message span").all_inner_texts() == ["S2.tif: it is damaged."]
+    window.complaints.clear()  # the browser's own, of the refusals

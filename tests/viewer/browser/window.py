@@ -8,7 +8,7 @@ SETTLED = ".deepzoom:not([data-busy])"
 
 def new_profile(browser: Any) -> Any:
     """A person's browser, without cookies; nothing glides, so that what was asked for is there at once."""
-    return browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    return browser.new_context(viewport={"width": 1100, "height": 700}, reduced_motion="reduce")
 
 
 class Window:

@@ -59,7 +59,8 @@ export class DeepZoom extends Moving {
 
   /** Show nothing. */
   clear() {
-    this.slide = this.base = null;
+    this.slide = { name: null, width: 0, height: 0 };
+    this.base = null;
     this.node.classList.add("empty");
     this.redraw();
   }

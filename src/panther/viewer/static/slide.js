@@ -124,16 +124,18 @@ class SlidePage {
     this.page.setAttribute("aria-busy", "true");
     this.about = this.places = this.hovered = this.early = null;
     this.tooltip.hidden = true;
+    if (!this.zoom.slide?.width) this._say("Opening …");
     if (this.contents.slides.find((one) => one.name === name)?.image && this.zoom.slide?.name !== name) this._picture(name, state, signal);
     try {
       const [about, names, places] = await Promise.all([
         get(["slides", name], { set, model, output }, { signal }),
         this.contents.prototypes.length ? get(["names"], { set }, { signal }).catch(quietly) : null, // for their version
-        bytes(["slides", name, "patches"], { set }, { signal }).then(readPlaces).catch(quietly),
+        bytes(["slides", name, "patches"], { set }, { signal }).then(readPlaces).catch((error) => error),
       ]);
       this.names = names;
       this.version = names?.version;
-      this.places = places?.count ? places : null;
+      if (places instanceof Error) quietly(places);
+      this.places = places.count ? places : null;
       this._show(about, state);
     } catch (error) {
       if (error.name === "AbortError") return;

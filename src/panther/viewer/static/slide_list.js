@@ -7,7 +7,7 @@ const SPARE = 6; // rows drawn above and below
 /** Put the list into `place`; `onOpen(name)` when one is chosen. Returns {mark(name), search(), step(by)}. */
 export function slideList(place, slides, onOpen) {
   const texts = slides.map(({ name, patient }) => `${name} ${patient ?? ""}`.toLowerCase());
-  const somePictures = slides.some(({ image }) => image);
+  const [somePictures, someFeatures] = [slides.some(({ image }) => image), slides.some(({ features }) => features)];
   let found = slides;
   let current = null; // name of the open slide
   let active = 0; // row that the keyboard is on
@@ -28,7 +28,7 @@ export function slideList(place, slides, onOpen) {
   }
 
   function row(slide, index) {
-    const what = !slide.image ? "no image" : !slide.features ? "no features" : null;
+    const what = somePictures && !slide.image ? "no image" : someFeatures && !slide.features ? "no features" : "";
     // names are long: beside them stands only what they do not say, or what is not so for all slides
     const patient = slide.patient && !slide.name.startsWith(slide.patient) ? slide.patient : "";
     return el(
@@ -43,7 +43,7 @@ export function slideList(place, slides, onOpen) {
         onclick: () => choose(index),
       },
       el("span", { class: "name" }, slide.name),
-      el("span", { class: "faint more" }, (somePictures && what) || patient),
+      el("span", { class: "faint more" }, what || patient),
     );
   }
 
