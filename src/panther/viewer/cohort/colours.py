@@ -14,7 +14,7 @@ from panther.study.record import RECORD
 from panther.viewer.cohort.background import Background
 from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
 from panther.viewer.cohort.units import Column, Kind, Units, Value, columns_of, joined
-from panther.viewer.cohort.worker import model_outputs, slide_predictions
+from panther.viewer.cohort.worker import RISK, AboutModel, about_model, slide_predictions
 from panther.viewer.kept import Kept
 from panther.viewer.workbench import UnknownError, Workbench, version_of
 
@@ -51,7 +51,7 @@ class CohortColours:
         self._bench, self._shares = bench, shares
         self._table: Kept[list[Column]] = Kept(1)
         self._runs: Kept[Run | str] = Kept(8)
-        self._outputs: Kept[list[str] | str] = Kept(32)
+        self._models: Kept[AboutModel | str] = Kept(32)
         self._predicted: Kept[Background[dict[str, float]]] = Kept(MODELS)
 
     @property
@@ -153,42 +153,43 @@ class CohortColours:
         return self._runs.get(name, load, version_of([path / RECORD]))
 
     def _of_model(self, name: str, notes: list[str]) -> list[Colour]:
-        outputs = self._model_outputs(name)
-        if isinstance(outputs, str):
-            notes.append(outputs)
+        about = self._about_model(name)
+        if isinstance(about, str):
+            notes.append(about)
             return []
         return [
             Colour(f"model:{name}:{output}", _output_words(output), f"Predictions of the model {name}", "number")
-            for output in _worth(outputs)
+            for output in _worth(about.outputs)
         ]
 
-    def _model_outputs(self, name: str) -> list[str] | str:
+    def _about_model(self, name: str) -> AboutModel | str:
+        """The model, or why it cannot be read."""
         path = _pick(self._bench.contents.models, name, "model")
 
-        def load() -> list[str] | str:
+        def load() -> AboutModel | str:
             try:
                 self._bench.refuse_links([path])
-                return self._bench.compute(model_outputs, path)
+                return self._bench.compute(about_model, path)
             except (InputError, OSError) as error:
                 return str(error)
 
-        return self._outputs.get(name, load, version_of([path]))
+        return self._models.get(name, load, version_of([path]))
 
     def _model(self, rest: str, units: Units, _: str | None) -> Coloured:
         models = self._bench.contents.models
         name = next((n for n in sorted(models, key=len, reverse=True) if rest.startswith(f"{n}:")), "")
-        outputs = self._model_outputs(name)
+        about = self._about_model(name)
         output = rest.removeprefix(f"{name}:")
-        if isinstance(outputs, str) or output not in outputs:
-            raise UnknownError(
-                outputs if isinstance(outputs, str) else f"The model {name} does not predict {output!r}."
-            )
+        if isinstance(about, str):
+            raise UnknownError(about)
+        if output not in about.outputs:
+            raise UnknownError(f"The model {name} does not predict {output!r}.")
         slides = [slide for slide, one in self._bench.contents.slides.items() if one.features is not None]
         version = version_of([models[name]])
         running = self._predicted.get(name, lambda: Background(partial(self._predict, name), slides, AT_ONCE), version)
         values = {slide: found[output] for slide, found in running.values.items()}
         progress = None if running.finished else Progress(running.done, running.total, f"predictions of {name}")
-        notes = ["Slides that the model was trained on are among these unless they were kept apart."]
+        notes = _seen(name, about, units)
         if running.finished and running.failures:
             notes.append(f"{len(running.failures)} slides could not be predicted, e.g. {next(iter(running.failures.values()))}")  # fmt: skip
         colour = Colour(f"model:{rest}", f"{name}: {_output_words(output)}", f"Predictions of the model {name}", "number")  # fmt: skip
@@ -232,6 +233,14 @@ def _by_sample(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
     return found
 
 
+def _seen(name: str, about: AboutModel, units: Units) -> list[str]:
+    """A prediction of somebody whom the model was trained on says little."""
+    who = zip(units.names, units.patients, units.slides, strict=True)
+    seen = sum(bool({unit, patient, *slides} & about.trained_on) for unit, patient, slides in who)
+    of_all = f"{seen} of these {len(units.names)} {units.level}"
+    return [f"{name} was trained on {of_all}: what it predicts of them is no test."] if seen else []
+
+
 def _study_outputs(run: Run) -> list[tuple[str, str, Kind]]:
     """Column of the predictions, words for it, and what it is."""
     if run.classes is None:
@@ -247,7 +256,7 @@ def _worth(outputs: list[str]) -> list[str]:
 
 
 def _output_words(output: str) -> str:
-    return output if output == "risk" else f"probability of {output}"
+    return output if output == RISK else f"probability of {output}"
 
 
 def _predicted_class(table: Any) -> Any:

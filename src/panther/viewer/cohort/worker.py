@@ -9,11 +9,12 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain.projection import Plane, principal_components, umap
 from panther.explain.proportions import pooled
-from panther.models.model_file import load_model
+from panther.models.model_file import load_model, read_about
 from panther.models.predict import predict_bags
 from panther.storage.embeddings import read_vectors, read_weights
 from panther.viewer.contents import SlideEntry
 
+RISK = "risk"
 PLANES = {"pca": principal_components, "umap": umap}
 
 
@@ -49,20 +50,27 @@ def read_embeddings(path: Path) -> EmbeddingsFile:
 
 def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """Outputs of a model for slides, by their names: probabilities of classes, or the risk."""
-    loaded = load_model(model)
     refs = [entry.features for entry in entries if entry.features is not None]
-    samples, predictions, failures = predict_bags(loaded, refs)
-    names = model_outputs(model)
+    samples, predictions, failures = predict_bags(load_model(model), refs)
+    names = about_model(model).outputs
     values = predictions["probabilities"] if "probabilities" in predictions else predictions["risk"][:, None]
     return {
         sample: dict(zip(names, map(float, row), strict=True)) for sample, row in zip(samples, values, strict=True)
     }, dict(failures)
 
 
-def model_outputs(model: Path) -> list[str]:
-    """Names of what a model says of a slide: its classes, or the risk alone."""
-    task = load_model(model).task
-    return [str(name) for name in task.names] if hasattr(task, "names") else ["risk"]
+class AboutModel(NamedTuple):
+    """What a model says of a slide, and whom it was trained on."""
+
+    outputs: list[str]  # its classes, or the risk alone
+    trained_on: frozenset[str]  # slides or patients
+
+
+def about_model(model: Path) -> AboutModel:
+    """Read the head of the model file; its weights stay where they are."""
+    about = read_about(model)
+    names = about["task"].get("names") or [RISK]
+    return AboutModel([str(name) for name in names], frozenset(map(str, about["about"].get("samples") or ())))
 
 
 def plane_of_file(path: Path, slides: Sequence[Sequence[str]], patches: Mapping[str, float], method: str) -> Plane:
