@@ -67,10 +67,11 @@ def make_cohort(folder: Path, patches: int, layout: str) -> Path:
     """Random patches around a few hundred centres, so that some are alike."""
     folder.mkdir()
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((300, DIM), np.float32)
+    centres, noise = rng.standard_normal((300, DIM), np.float32), rng.standard_normal((PER_SLIDE, DIM), np.float32)
     for number, start in enumerate(range(0, patches, PER_SLIDE)):
         count = min(PER_SLIDE, patches - start)
-        x = centres[rng.integers(len(centres), size=count)] + rng.standard_normal((count, DIM), np.float32)
+        # the same noise, shifted: a thousand million random numbers take longer than everything else here
+        x = centres[rng.integers(len(centres), size=count)] + np.roll(noise[:count], number, axis=1)
         at = np.arange(count)
         with h5py.File(folder / f"S{number:03d}.h5", "w") as file:
             file.create_dataset("features", data=x.astype(np.float16), chunks=LAYOUTS[layout]).attrs["encoder"] = "uni"
@@ -124,7 +125,7 @@ def rivals(folder: Path) -> dict[str, Callable[[], Any]]:
         return best(np.concatenate(parts))
 
     sides: dict[str, Callable[[], Any]] = {"numpy float32, from the files": from_files}
-    needed = 4 * len(row) * DIM * 3  # scikit-learn keeps a normalised copy, and makes another
+    needed = 4 * len(row) * DIM * 4  # scikit-learn keeps a normalised copy, and makes another
     if psutil.virtual_memory().available < needed:
         print(f"Less than {needed / 2**30:.0f} GB of memory are free: no peers that need all features in memory.")
         return sides
