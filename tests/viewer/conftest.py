@@ -13,12 +13,19 @@ from panther.viewer.serve import Viewer
 from panther.viewer.server import make_app
 from panther.viewer.workbench import Workbench
 from viewer.small_cohort import write_cohort
+from viewer.small_study import write_study
 
 
 @pytest.fixture(scope="session")
 def written_cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made once; tests that change files take `cohort_folder`."""
     return write_cohort(tmp_path_factory.mktemp("viewer") / "cohort")
+
+
+@pytest.fixture(scope="session")
+def class_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a finished run, beside its features and its table."""
+    return write_study(tmp_path_factory.mktemp("study"), tmp_path_factory.mktemp("elsewhere"))
 
 
 @pytest.fixture

@@ -13,24 +13,7 @@ from panther.viewer.server import make_app
 from panther.viewer.workbench import Workbench
 from report.studies import EVIL, run
 from study.generated import generate
-
-QUICK = {"methods": ["panther", "deepsets"], "heads": ["probe"], "bootstrap": 10}
-
-
-@pytest.fixture(scope="module")
-def classes(tmp_path_factory):
-    """Subtypes, one of them called as no subtype should be, tested on another cohort too."""
-    folder = tmp_path_factory.mktemp("classes")
-    generate(folder, patients=24, patches=16)
-    other = tmp_path_factory.mktemp("elsewhere")
-    generate(other, patients=12, patches=16, seed=9)
-    for path in list((other / "features").glob("*.npy")):
-        path.rename(path.with_name(f"X{path.name}"))
-    for place in (folder, other):
-        text = (place / "table.csv").read_text().replace(",high,", f",{EVIL},")
-        (place / "table.csv").write_text(text.replace("P0", "XP0") if place == other else text)
-    external = {"lab": {"table": str(other / "table.csv"), "features": {"npy": str(other / "features")}}}
-    return run(folder, task={"label": "subtype"}, seeds=[1, 2], external=external, **QUICK)
+from viewer.small_study import QUICK
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +30,9 @@ def entered(folder, given=None):
     return client
 
 
-def test_results_are_those_of_the_summary(classes):
-    found = entered(classes.parent).get("/api/study").get_json()
-    summary = pd.read_parquet(classes / "summary.parquet")
+def test_results_are_those_of_the_summary(class_study):
+    found = entered(class_study.parent).get("/api/study").get_json()
+    summary = pd.read_parquet(class_study / "summary.parquet")
     truth = summary[(summary["part"] == "test") & (summary["metric"] == "balanced_accuracy")]
     assert found["study"] == "run"
     assert [row["row"] for row in found["rows"]] == ["PANTHER + probe", "DeepSets + probe"]
@@ -61,9 +44,9 @@ def test_results_are_those_of_the_summary(classes):
     assert names == [row["row"] for row in found["rows"]]
 
 
-def test_patients_have_what_each_method_predicted_of_them(classes):
-    found = entered(classes.parent).get("/api/study/patients").get_json()
-    table = pd.read_parquet(classes / "predictions.parquet")
+def test_patients_have_what_each_method_predicted_of_them(class_study):
+    found = entered(class_study.parent).get("/api/study/patients").get_json()
+    table = pd.read_parquet(class_study / "predictions.parquet")
     own = table[(table["part"] == "test") & (table["method"] == "panther")]
     means = own.groupby("sample")[[f"probability_{name}" for name in found["classes"]]].mean()  # over two seeds
     truth = own.groupby("sample")["label"].first()
@@ -81,8 +64,8 @@ def test_patients_have_what_each_method_predicted_of_them(classes):
     assert found["notes"] == []
 
 
-def test_patients_of_another_cohort_are_judged_though_their_slides_are_not_here(classes):
-    client = entered(classes.parent)
+def test_patients_of_another_cohort_are_judged_though_their_slides_are_not_here(class_study):
+    client = entered(class_study.parent)
     found = client.get("/api/study/patients?part=test_lab").get_json()
     assert len(found["patients"]) == 12
     assert not any(one["slides"] for one in found["patients"])
@@ -124,8 +107,8 @@ def test_what_is_not_there_is_not_found(survival, address):
     assert answer.mimetype == "application/json"
 
 
-def test_classes_have_no_risks(classes):
-    assert entered(classes.parent).get("/api/study/risks").status_code == 404
+def test_classes_have_no_risks(class_study):
+    assert entered(class_study.parent).get("/api/study/risks").status_code == 404
 
 
 def test_without_a_study_one_sentence_says_how_to_make_one(client):

@@ -8,6 +8,7 @@ import { coordinates } from "./scale_bar.js";
 
 const PICTURE = 320; // pixels; the patch at full resolution, never enlarged by the server
 const ALIKE = 12;
+const OF_ONE = 3; // patches of one slide among those of the cohort, at most
 const LINGER = 500; // ms that a patch is looked at before the whole cohort is searched
 
 /** Show patch `n`. `about`: {slide, image, set, prototypes, places}; `close` and `turn` (to the layers) are called by its buttons. Returns what stops it. */
@@ -37,7 +38,7 @@ export function patchPanel(place, n, about, { close, turn }) {
     await filled(here.list, async () => alike(await get([...parts, "similar"], { where: "slide", k: ALIKE }, how), about));
     await new Promise((done) => setTimeout(done, LINGER));
     if (!stop.signal.aborted) {
-      const asked = { where: "cohort", k: ALIKE, progress: 1 };
+      const asked = { where: "cohort", k: ALIKE, per_slide: OF_ONE, progress: 1 };
       await filled(cohort.list, async () => alike(await lines([...parts, "similar"], asked, how, searching), about));
     }
   }
@@ -100,9 +101,11 @@ function alikeSection(title) {
   return { node: el("section", {}, el("h3", {}, title), list), list };
 }
 
-function alike({ patches, notes }, { set }) {
+function alike({ patches, notes, encoder, slides, seconds }, { set }) {
+  const where = slides > 1 ? ` Of ${slides} slides, at most ${OF_ONE} patches each, in ${seconds.toFixed(1)} s.` : "";
   return [
     patches.length ? patches.map((one) => tile(one, set)) : el("p", { class: "faint" }, "None was found."),
+    patches.length > 0 && el("p", { class: "faint hint about" }, `Cosine similarity of the features${encoder ? ` of ${encoder}` : ""}.${where}`),
     (notes ?? []).map((note) => el("p", { class: "faint note" }, note)),
   ];
 }

@@ -1,0 +1,38 @@
+"""The study in a browser: the most wrong patient first, its slide one click away."""
+
+import pandas as pd
+import pytest
+
+from panther.viewer.contents import find_contents
+from panther.viewer.serve import Viewer
+from panther.viewer.workbench import Workbench
+from report.studies import EVIL
+
+
+@pytest.fixture(scope="module")
+def shown(class_study):
+    with Viewer(Workbench(find_contents(class_study.parent))) as running:
+        yield running
+
+
+def test_the_most_wrong_patient_is_first_and_its_slide_one_click_away(window, class_study):
+    page = window.page
+    page.goto(f"{window.address}#page=study")
+    first = page.locator(".study-list tbody tr").first
+    first.wait_for()
+    page.locator(".study-results .js-plotly-plot").wait_for()
+    page.get_by_label("Judged by").select_option("DeepSets + probe")
+    window.wait_for_state(method="DeepSets + probe")
+    table = pd.read_parquet(class_study / "predictions.parquet")
+    own = table[(table["part"] == "test") & (table["method"] == "deepsets")]
+    given = own.apply(lambda row: row[f"probability_{row['label']}"], axis=1)
+    worst = given.groupby(own["sample"]).mean().idxmin()  # over the seeds
+    assert first.locator("td").first.inner_text() == worst
+    assert EVIL in page.locator(".study-list").inner_text()  # as text: a script would have been a complaint
+    page.locator(".study-list tbody tr").nth(1).focus()
+    page.keyboard.press("Enter")
+    second = page.locator(".study-list tbody tr").nth(1).locator("td").first.inner_text()
+    window.wait_for_state(patient=second)
+    assert page.locator(".study-one h3").inner_text() == second
+    first.get_by_role("link").first.click()
+    window.wait_for_state(page="slide", slide=f"{worst}-0")
