@@ -108,21 +108,51 @@ def map_slides(
     others. A bounded number of items is in flight, so memory does not grow with the cohort; ``ahead`` bounds it further where
     results are large, though every core keeps its work.
     """
+    if isinstance(executor, SharedWalk):
+        listed = items if isinstance(items, Sequence) else list(items)
+        compute = partial(_results, function, executor=executor.inner, ahead=0)
+        results = executor.walk(function, listed, compute)
+    else:
+        results = _results(function, items, executor, ahead)
+    for index, result in enumerate(results):
+        yield _as_result(index, result)
+
+
+class SharedWalk(Executor):
+    """An executor whose walks are shared with other processes (see :mod:`panther.shards`).
+
+    It decides which items are computed here, by ``inner``, and knows the results of the others.
+    """
+
+    def __init__(self, inner: Executor | None) -> None:
+        self.inner = inner
+
+    def walk(
+        self, function: Callable[[Any], Any], items: Sequence[Any], compute: "Callable[..., Iterator[Any]]"
+    ) -> Iterator[Any]:
+        """Results of all items, in their order; ``compute`` (an iterable of items) yields those of some of them."""
+        raise NotImplementedError
+
+
+def _results(
+    function: Callable[[T], R], items: Iterable[T], executor: Executor | None, ahead: int | None
+) -> "Iterator[_Result]":
+    """What comes back for each item, in the items' order."""
     if executor is None:
         threads = kernel_threads()
         with _one_thread():
-            for index, item in enumerate(items):
-                yield _as_result(index, _attempt(function, item, threads))
+            for item in items:
+                yield _attempt(function, item, threads)
         return
     window = 4 * max(cores(), 16) if ahead is None else min(4 * max(cores(), 16), max(ahead, 2 * cores()))
     attempt: Any = partial(_attempt, function)
     if isinstance(executor, GuardedPool):
         count = len(items) if isinstance(items, Sized) and len(items) else executor.workers
         attempt = SentOnce.of(partial(attempt, threads=max(1, executor.workers // count)))
-    pending: deque[tuple[int, T, Future[Any]]] = deque()
+    pending: deque[tuple[T, Future[Any]]] = deque()
     try:
-        for index, item in enumerate(items):
-            pending.append((index, item, executor.submit(attempt, item)))
+        for item in items:
+            pending.append((item, executor.submit(attempt, item)))
             if len(pending) >= window:
                 yield _collected(*pending.popleft())
         while pending:
@@ -133,22 +163,20 @@ def map_slides(
             "with fewer `workers=` if memory was short."
         ) from error
     finally:
-        for _, _, future in pending:
+        for _, future in pending:
             future.cancel()
 
 
-def _collected(index: int, item: Any, future: "Future[Any]") -> "ItemResult[Any]":
+def _collected(item: Any, future: "Future[Any]") -> "_Result":
     """Result of one item, also where it cost the worker its life."""
     try:
-        return _as_result(index, future.result())
+        return future.result()
     except TaskLostError as error:
-        return ItemResult(index, None, error.sentence(name_of(item)))
+        return _Result(None, error.sentence(name_of(item)))
     except Exception as error:
         if type(error).__name__ != "KilledWorker":  # Dask's: every worker that had the item died
             raise
-        return ItemResult(
-            index, None, f"{name_of(item)}: every worker that had it died; a file of it is damaged, or too large."
-        )
+        return _Result(None, f"{name_of(item)}: every worker that had it died; a file of it is damaged, or too large.")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from panther.cli import (
     doctor,
     embed,
     encoders,
+    merge,
     model,
     prototypes,
     report,
@@ -28,6 +29,7 @@ from panther.cli import (
     view,
 )
 from panther.cli import map as maps
+from panther.cli._common import typed
 from panther.cli._flags import as_typed, speaking_of
 from panther.cli._options import add_panels
 from panther.cli._progress import log_progress
@@ -76,7 +78,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "train": model.train,
         "predict": model.predict,
     },
-    "Data": {"inspect": bags.inspect, "convert": bags.convert},
+    "Data": {"inspect": bags.inspect, "convert": bags.convert, "merge": merge.merge},
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {"view": ("panther.execution", "h5py", "panther.viewer.workbench")}
@@ -121,6 +123,7 @@ def main() -> None:
     for note in notes:
         typer.echo(f"Note: {note}", err=True)
     name = next(iter(arguments), "")
+    typed[:] = arguments
     if _uses_workers(commands.commands.get(name), arguments):
         from panther.workers import keep_freed_memory, start_early
 

@@ -2,8 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,6 +14,9 @@ from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
 SMALL_JOB = 500e6  # bytes of features
+ALONE = ("--shard", "-j", "--workers", "--cluster", "--device", "-o", "--output")  # what shards need not have in common
+typed: list[str] = []  # words of the command line, which shards must have in common
+_at_the_end: list[Callable[[], None]] = []  # when the output is written
 
 
 def reading(encoder_name: str | None, mixed: bool) -> Any:
@@ -41,16 +46,58 @@ def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> 
 
 
 @contextmanager
-def open_work(workers: int, refs: Iterable[Any], cluster: str | None = None, device: str = "cpu") -> Iterator[Any]:
-    """As many workers as suit these bags, on a device that is there, with a progress bar."""
+def open_work(
+    workers: int,
+    refs: Iterable[Any],
+    cluster: str | None = None,
+    device: str = "cpu",
+    shard: str | None = None,
+    output: Path | None = None,
+) -> Iterator[Any]:
+    """As many workers as suit these bags, on a device that is there, with a progress bar; a ``shard`` shares the work with others."""
     from panther import execution
 
+    refs = list(refs)
     if cluster and device == "auto":
         device = "cpu"  # a GPU here says nothing of the cluster's workers
     device = checked_device(device)
     workers = suitable_workers(workers, refs, device)
     with execution.open_work(workers, cluster, device=device, track=track) as work:
-        yield work
+        yield work if shard is None else _shared(work, shard, refs, output)
+
+
+def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path | None) -> Any:
+    """The same work, shared with the other shards of this very request."""
+    from panther.shards import Session, Shard, SharedExecutor, session_folder
+    from panther.shards.shard import MERGE
+    from panther.version import __version__
+
+    assert output is not None
+    asked = _typed_without(*ALONE)
+    named = [path for word in asked if (path := Path(word)).is_file()]
+    files = [[str(path), _stamp(path)] for path in (*named, *(path for ref in refs for path in ref.files))]
+    request = {"version": __version__, "asked": asked, "files": files}
+    session = Session(session_folder(output), request, _typed_without("--shard"))
+    mine = Shard(0, 1) if shard == MERGE else Shard.parse(shard)
+    executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
+    _at_the_end.append(executor.finish)
+    return replace(work, executor=executor)
+
+
+def _typed_without(*options: str) -> list[str]:
+    """Words of the command line without some options, each of which has a value."""
+    words = iter(typed)
+    return [
+        word
+        for word in words
+        if not (word in options and (next(words, None) or True))
+        and not word.startswith(tuple(f"{o}=" for o in options))
+    ]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_size, about.st_mtime_ns
 
 
 def checked_device(device: str) -> str:
@@ -85,7 +132,9 @@ def report(
     as_json: bool,
     notes: Iterable[str] = (),
 ) -> None:
-    """Print what was done, then what failed; exit code 1 if anything did."""
+    """Print what was done, then what failed; exit code 1 if anything did. Whatever was to be written is written by now."""
+    while _at_the_end:
+        _at_the_end.pop()()
     notes = [as_typed(note) for note in notes]
     failures = {name: as_typed(reason) for name, reason in failures.items()}
     if as_json:

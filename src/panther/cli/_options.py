@@ -122,6 +122,12 @@ WorkersOption = Annotated[
 ClusterOption = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler (tcp://HOST:PORT) to work on more than one machine.")
 ]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Part i/n of the work (0/3, 1/3 ...; auto in a SLURM array) for processes or machines that share the output's folder."
+    ),
+]
 DeviceOption = Annotated[
     str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
 ]
@@ -145,7 +151,7 @@ PANELS = {
         *("names", "max_side", "background", "opacity", "formats", "prototype", "attention", "region"),
         *("exemplars", "plot"),
     ),
-    "Running": ("workers", "cluster", "device", "steps", "dry_run", "seed"),
+    "Running": ("workers", "cluster", "shard", "device", "steps", "dry_run", "seed"),
 }
 
 

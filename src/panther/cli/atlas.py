@@ -42,6 +42,8 @@ def atlas(
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Show what each prototype looks like, how much there is of it, in whom, and beside what."""
@@ -58,7 +60,7 @@ def atlas(
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     maps = MapSettings(method, options, slide_mpp=slide_mpp, mpp_table=resolutions)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs) as work:
+    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
         found = make_atlas(
             listing,
             prototypes,

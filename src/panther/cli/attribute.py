@@ -37,6 +37,8 @@ def attribute(
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Show which prototypes (pi, mu, Sigma separately) drive a model's predictions, as numbers and on the slides."""
@@ -50,7 +52,7 @@ def attribute(
     check_output_folder(output, WRITTEN, mpp_table)
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs) as work:
+    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
         found = attribute(
             model_file,
             listing,

@@ -37,6 +37,8 @@ def convert(
     slide_mpp: opt.SlideMppOption = None,
     encoder_name: opt.EncoderNameOption = None,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
@@ -48,7 +50,7 @@ def convert(
     conversion = Conversion(output, to, dtype, slide_mpp)
     listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))
     check_writable_folder(output)
-    with common.open_work(workers, listing.refs) as work:
+    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
         values, failed = collect(conversion, listing.refs, "converting", work)
     failures, done = {**listing.problems, **failed}, Counter(values.values())
     notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []

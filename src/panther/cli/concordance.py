@@ -82,6 +82,8 @@ def compare(
     mixed: opt.MixedOption = False,
     max_side: opt.MaxSideOption = 768,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
@@ -93,7 +95,7 @@ def compare(
 
     options = parse_settings(setting, preset=preset)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs) as work:
+    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
         found = concordance(
             listing,
             prototypes,

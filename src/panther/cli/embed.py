@@ -40,6 +40,7 @@ def embed(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -65,13 +66,13 @@ def embed(
     working = output.with_name(f"{output.name}.partial")
     check_name(working)
     start = time.perf_counter()
-    with common.open_work(workers, chosen.refs, cluster, device) as work:
+    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         embedded = embed_cohort(
             chosen.refs,
             load_prototypes(prototypes),
             method,
             options,
-            partial_folder=working,
+            partial_folder=working if shard is None else None,  # shards keep what they have done by themselves
             work=work,
         )
     error = write_embeddings(replace(embedded, clinical=chosen.clinical), output, dtype.value)

@@ -54,6 +54,8 @@ def map_slides(
         typer.Option("--format", help="Any of png,svg,tiff,geojson; png,geojson where there are prototypes."),
     ] = None,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Draw which prototype each patch of a slide belongs to, over the slide; regions as GeoJSON for QuPath.
@@ -77,7 +79,7 @@ def map_slides(
         paint=Paint(background, opacity),
     )
     listing = list_bags(folder, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs) as work:
+    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
         found = make_map(
             listing,
             prototypes,

@@ -32,6 +32,7 @@ def prototypes(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -53,7 +54,7 @@ def prototypes(
         columns=common.columns(slide_column, patient_column, site_column),
     )
     check_output(output, chosen.refs, table)
-    with common.open_work(workers, chosen.refs, cluster, device) as work:
+    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3)
             choice = compare_numbers(

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,6 +63,7 @@ def slides(
     dtype: opt.FeatureDtypeOption = "float16",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell patches, bytes and time; write nothing.")] = False,
     workers: opt.WorkersOption = 0,
+    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
@@ -77,7 +79,7 @@ def slides(
     features = None
     if STEPS[2] in names:
         features = _features(lay.folder, encoder or "lite0", weights, device, (precision, batch, dtype), workers)
-    listing = _listing(slides, slide_mpp, mpp_table, job)
+    listing = _ordered(_listing(slides, slide_mpp, mpp_table, job), shard)
     workers = common.suitable_workers(workers, listing.refs)
     if dry_run:
         _dry_run(listing, Planner(Job(job), find, lay), features, workers, as_json)
@@ -149,6 +151,13 @@ def _listing(slides: Sequence[Path], mpp: float | None, table: Path | None, job:
     if mpp is not None:
         resolve_mpp({}, mpp)  # refuses what cannot be true, before the work
     return list_slides(slides, read_mpp_table(table) if table else None, mpp, leave_out=job)
+
+
+def _ordered(listing: Any, shard: str | None) -> Any:
+    """A shard begins with its own slides; each is claimed before it is worked on, so the others' follow."""
+    from panther.shards import Shard
+
+    return listing if shard is None else replace(listing, refs=tuple(Shard.parse(shard).order(listing.refs)))
 
 
 def _lines(done: Any, job: Path, seconds: float) -> list[str]:

@@ -26,6 +26,7 @@ def choose(
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy."""
@@ -46,7 +47,7 @@ def choose(
     if plot is not None:
         check_picture(plot, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
-    with common.open_work(workers, chosen.refs) as work:
+    with common.open_work(workers, chosen.refs, cluster) as work:
         choice = compare_numbers(
             chosen.refs,
             parse_range(numbers),
@@ -173,6 +174,8 @@ def rare(
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """List the patches that are far from every prototype, with slide and coordinates, as CSV."""
@@ -190,7 +193,7 @@ def rare(
         columns=common.columns(slide_column, patient_column, site_column),
     )
     check_output(output, chosen.refs, prototypes, table)
-    with common.open_work(workers, chosen.refs) as work:
+    with common.open_work(workers, chosen.refs, cluster, shard=shard, output=output) as work:
         found = rare_patches(chosen.refs, load_prototypes(prototypes), count, work=work)
     write_spreadsheet(output, RarePatch._fields, found.patches)
     lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]

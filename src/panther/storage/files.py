@@ -26,6 +26,17 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
 
 
+def read_bytes(path: Path) -> bytes:
+    """Content of a file."""
+    return path.read_bytes()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes."""
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def read_json(path: Path) -> Any:
     """Plain values of a JSON file; an OSError or ValueError where it is none."""
     return json.loads(read_text(path))

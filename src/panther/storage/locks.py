@@ -132,16 +132,29 @@ def _stale(path: Path, expires: float) -> bool:
     """Whether the owner is dead (on this machine) or has given no sign of life for long."""
     about: Any = None
     try:
-        age = time.time() - path.stat().st_mtime
+        age = _now_at(path) - path.stat().st_mtime
         with suppress(ValueError):  # empty, or not ours: it expires as one of another machine
             about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    if isinstance(about, dict) and about.get("host") == _host():
-        return not _alive(about.get("pid"), about.get("started"))
-    return age > expires
+    here = isinstance(about, dict) and about.get("host") == _host()
+    # an owner that was stopped gives no sign of life either; should it come back, it finds its work done
+    return age > expires or (here and not _alive(about.get("pid"), about.get("started")))
+
+
+def _now_at(path: Path) -> float:
+    """Time by the clock that the signs of life are dated by: the file system's, which may be another machine's."""
+    probe = path.with_name(f"{path.name}.now.{_host()}.{os.getpid()}.part")
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    except OSError:  # a folder that is read-only, or gone
+        return time.time()
+    finally:
+        with suppress(OSError):
+            probe.unlink()
 
 
 def _alive(pid: int | None, started: float | None) -> bool:

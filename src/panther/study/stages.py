@@ -12,7 +12,7 @@ from typing import Any
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.content import hash_of
 from panther.errors import InputError
-from panther.execution import Work, map_slides
+from panther.execution import SharedWalk, Work, map_slides
 from panther.prototypes import fit_many
 from panther.storage.bags import Listing
 from panther.storage.files import read_json, write_json
@@ -49,6 +49,8 @@ def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
     """All embeddings of an encoder from one walk over its bags; its rows stay in the cache until all files are written."""
     rows = jobs[0].path.parent / f"unfinished-{hash_of(jobs[0].encoder)[:8]}"
     members = rows.with_suffix(".json")
+    # shards keep what they have done by themselves
+    kept = None if isinstance(work.executor, SharedWalk) else rows
     embedders: dict[str, Embedder] = {}
     load = cache(load_prototypes)  # once for all methods on them
     for job in _of_one_walk(jobs, members):
@@ -60,7 +62,7 @@ def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
     if walking:
         write_json(members, list(embedders))
         listing = Listing(walking[0].bags, {})
-        with closing(embed_grid(listing, list(embedders.values()), rows, work)) as tables:
+        with closing(embed_grid(listing, list(embedders.values()), kept, work)) as tables:
             for job, table in zip(walking, tables, strict=True):
                 if isinstance(table, InputError):
                     yield job, str(table)

@@ -1,0 +1,34 @@
+"""`panther merge`."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panther.cli import _common as common
+
+
+def merge(
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="What the shards were told to write.", show_default=False)
+    ],
+) -> None:
+    """Check that the shards of a command have done all their parts, and write its output from them; nothing is computed."""
+    from typer.main import get_command
+
+    from panther.cli import app
+    from panther.errors import InputError
+    from panther.shards.session import command_of, session_folder
+    from panther.shards.shard import MERGE
+
+    folder = session_folder(output)
+    if not folder.exists():
+        if not output.exists():
+            raise InputError(f"{output}: neither this output nor shards of it ({folder.name}) are there.")
+        typer.echo(f"{output} is whole: its shards have come to their end.")
+        return
+    common.typed[:], place = command_of(folder)
+    os.chdir(place)
+    commands: Any = get_command(app)
+    commands([*common.typed, "--shard", MERGE], prog_name="panther", standalone_mode=False)

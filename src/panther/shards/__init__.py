@@ -1,0 +1,12 @@
+"""One command as several processes, on one machine or many, that meet in a shared folder. No scheduler is needed.
+
+Every shard runs the same command. Wherever it walks over slides it takes its own part first, then what nobody has claimed, and reads
+from the folder what the others have done; so each of them, and any one that survives, ends with the whole result, byte for byte that of
+one process alone.
+"""
+
+from panther.shards.executor import SharedExecutor
+from panther.shards.session import Session, session_folder
+from panther.shards.shard import Shard
+
+__all__ = ["Session", "Shard", "SharedExecutor", "session_folder"]
