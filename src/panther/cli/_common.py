@@ -73,14 +73,14 @@ def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path | None) -> 
     from panther.version import __version__
 
     assert output is not None
+    mine = Shard(0, 1) if shard == MERGE else Shard.parse(shard)
     asked = _typed_without(*ALONE)
     named = [path for word in asked if (path := Path(word)).is_file()]
     files = [[str(path), _stamp(path)] for path in (*named, *(path for ref in refs for path in ref.files))]
     request = {"version": __version__, "asked": asked, "files": files}
     session = Session(session_folder(output), request, _typed_without("--shard"))
-    mine = Shard(0, 1) if shard == MERGE else Shard.parse(shard)
     executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
-    _at_the_end.append(executor.finish)
+    _at_the_end[:] = [executor.finish]
     return replace(work, executor=executor)
 
 

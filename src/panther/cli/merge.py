@@ -10,7 +10,7 @@ from panther.cli import _common as common
 
 
 def merge(
-    output: Annotated[
+    place: Annotated[
         Path, typer.Argument(metavar="OUTPUT", help="What the shards were told to write.", show_default=False)
     ],
 ) -> None:
@@ -22,13 +22,13 @@ def merge(
     from panther.shards.session import command_of, session_folder
     from panther.shards.shard import MERGE
 
-    folder = session_folder(output)
+    folder = session_folder(place)
     if not folder.exists():
-        if not output.exists():
-            raise InputError(f"{output}: neither this output nor shards of it ({folder.name}) are there.")
-        typer.echo(f"{output} is whole: its shards have come to their end.")
+        if not place.exists():
+            raise InputError(f"{place}: neither this output nor shards of it ({folder.name}) are there.")
+        typer.echo(f"{place} is whole: its shards have come to their end.")
         return
-    common.typed[:], place = command_of(folder)
-    os.chdir(place)
+    common.typed[:], where = command_of(folder)
+    os.chdir(where)
     commands: Any = get_command(app)
     commands([*common.typed, "--shard", MERGE], prog_name="panther", standalone_mode=False)
