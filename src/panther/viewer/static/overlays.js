@@ -73,7 +73,8 @@ export function overlays(slide, choices, version) {
     .map((id) => {
       const start = path(["layers", slide.name, id]);
       const [, end = ""] = path([""], query(id, choices, version)).split("?");
-      return { id, opacity: choices.layers.get(id), address: (z, x, y) => `${start}/${z}/${x}/${y}.png?${end}` };
+      // lines are one pixel wide: made smaller without smoothing some would vanish
+      return { id, opacity: choices.layers.get(id), smooth: LINES.includes(id), address: (z, x, y) => `${start}/${z}/${x}/${y}.png?${end}` };
     });
 }
 
