@@ -162,6 +162,7 @@ class SlidePage {
     if (about.layers.length) this.choices.layers ??= usualLayers(about.layers); // else the next slide decides
     this.zoom.setSlide(about, baseTiles(about));
     this._arrive(state, true);
+    this._remember(); // where the picture came first the view is settled already, and nobody will tell
   }
 
   /** Go to the view and the patch of an address. */
