@@ -16,6 +16,7 @@ from panther.storage.embeddings import (
     EmbeddingTable,
     check_embedding_path,
     from_published_order,
+    read_vectors,
     write_embeddings,
 )
 from panther.types import Prototypes
@@ -170,3 +171,21 @@ def test_the_published_order_becomes_the_papers_order():
     for wrong in (2, 4, 15):
         with pytest.raises(InputError, match="not C"):
             from_published_order(published, wrong)
+
+
+@pytest.mark.parametrize("suffix", [".h5ad", ".npz"])
+def test_vectors_are_read_as_they_were_written(table, tmp_path, suffix):
+    path = tmp_path / f"slides{suffix}"
+    write_embeddings(table, path)
+    samples, vectors, made_with = read_vectors(path)
+    assert samples == table.samples
+    np.testing.assert_array_equal(vectors, np.asarray(table.vectors, np.float32))
+    assert made_with == table.prototypes.content_hash()
+
+
+@pytest.mark.parametrize("name", ["slides.h5ad", "slides.npz", "slides.csv"])
+def test_what_holds_no_vectors_is_a_sentence(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"no embeddings")
+    with pytest.raises(InputError, match=name):
+        read_vectors(path)
