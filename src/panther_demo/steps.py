@@ -13,7 +13,7 @@ from pathlib import Path
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write
 from panther.version import __version__
-from panther.workers import process_context
+from panther.workers import process_context, share_server
 
 Say = Callable[[str], None]
 
@@ -66,6 +66,7 @@ def launch(step: DemoStep) -> int:
 
 
 def _typed(arguments: Sequence[str]) -> None:
+    share_server()
     sys.argv = ["panther", *arguments]
     runpy.run_module("panther", run_name="__main__")
 

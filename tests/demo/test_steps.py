@@ -1,5 +1,7 @@
 """Steps run once, and again only where something before them or of their own has changed."""
 
+import multiprocessing
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from panther.errors import InputError
-from panther.execution import untracked
+from panther.execution import open_executor, untracked
+from panther.workers import cores, process_context, share_server
 from panther_demo import pipeline
 from panther_demo.actions import draw_cohort
 from panther_demo.cohort import CohortSettings, make_patients, tiny
@@ -138,3 +141,23 @@ def test_a_step_is_the_command_itself_in_a_process_of_its_own(tmp_path):
     assert version.startswith("panther-wsi")
     assert codes == "0 2"
     assert "nowhere" in run.stderr
+
+
+def _parents(connection) -> None:
+    share_server()
+    with open_executor(2) as executor:
+        connection.send((os.getppid(), executor.submit(os.getppid).result(), executor.submit(cores).result()))
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no fork server here")
+def test_workers_of_a_step_are_forked_by_the_server_of_all_steps():
+    context = process_context()
+    here, there = context.Pipe()
+    step = context.Process(target=_parents, args=(there,))
+    step.start()
+    assert here.poll(60)
+    server, server_of_worker, count = here.recv()
+    step.join()
+    assert step.exitcode == 0
+    assert server_of_worker == server
+    assert count == cores()

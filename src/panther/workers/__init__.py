@@ -5,7 +5,7 @@ are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
 from panther.workers.memory import keep_freed_memory
-from panther.workers.pool import GuardedPool, SentOnce, process_context, start_early
+from panther.workers.pool import GuardedPool, SentOnce, process_context, share_server, start_early
 from panther.workers.threads import allow_threads, cores, kernel_threads
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
 
@@ -22,5 +22,6 @@ __all__ = [
     "process_context",
     "read_limit",
     "reading",
+    "share_server",
     "start_early",
 ]

@@ -14,7 +14,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -98,6 +98,17 @@ def start_early(*preload: str) -> None:
     """Start the fork server before this process imports torch as well, so that both do it side by side."""
     if process_context(*preload).get_start_method() == "forkserver":
         forkserver.ensure_running()
+
+
+def share_server() -> None:
+    """Have the workers of this process, which a fork server has forked, forked by that server: it has imported everything already.
+
+    Python means to do so, but forgets in the child that the server runs, and starts another one.
+    """
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    known = getattr(server, "_forkserver_address", None) and getattr(server, "_forkserver_authkey", b"none needed")
+    if known and server._forkserver_pid is None:  # not started by this process
+        server.ensure_running = forkserver.ensure_running = resource_tracker.ensure_running
 
 
 def process_context(*preload: str) -> Any:
