@@ -105,7 +105,7 @@ def share_server() -> None:
 
     Python means to do so, but forgets in the child that the server runs, and starts another one.
     """
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     known = getattr(server, "_forkserver_address", None) and getattr(server, "_forkserver_authkey", b"none needed")
     if known and server._forkserver_pid is None:  # not started by this process
         server.ensure_running = forkserver.ensure_running = resource_tracker.ensure_running
