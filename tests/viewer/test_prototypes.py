@@ -187,3 +187,18 @@ def test_pictures_of_exemplars_are_those_of_their_patches(client: FlaskClient):
     for wrong in ("x=0&y=0", "x=0&y=0&side=0", "x=nan&y=0&side=5", "x=1e300&y=0&side=5", "x=0&y=0&side=1e9"):
         assert client.get(f"/tiles/S0/square.jpg?{wrong}").status_code == 422
     assert client.get(f"/tiles/S4/square.jpg?{place}").status_code == 404
+
+
+def test_the_slides_are_looked_at_on_request_although_there_is_an_atlas(cohort_folder: Path):
+    panther.make_atlas(
+        cohort_folder / "features", cohort_folder / "prototypes.safetensors", output=cohort_folder / "atlas"
+    )
+    client = client_of(Workbench(find_contents(cohort_folder)))
+    before = asked(client, "/api/prototypes/1")
+    assert before["can_look"]
+    assert set(before["exemplars"]) == {"nearest", "random"}
+    answer = client.post("/api/prototypes/look", json={}, headers={"Origin": "http://localhost"})
+    assert answer.status_code == 200
+    after = asked(client, "/api/prototypes/1")
+    assert not after["can_look"]
+    assert set(after["exemplars"]) == {"nearest", "borderline", "farthest"}

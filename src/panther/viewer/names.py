@@ -153,7 +153,9 @@ class NamesBook:
 
     def _refuse(self) -> None:
         if self.path.is_symlink():
-            raise InputError(f"{self.path} is a link to another file; give that one with --names to change it.")
+            raise InputError(
+                f"{self.path} is a link to another file; give that one (`panther view FOLDER --names FILE`) to change it."
+            )
         if self.path.exists() and not self.path.stat().st_mode & 0o222:
             raise InputError(f"{self.path} is read-only; nothing was saved.")
 

@@ -123,7 +123,9 @@ def _groups(bench: Workbench, found: Findings, prototype: int, titles: list[str]
     """Share by group, with intervals and a test over patients."""
     table = bench.contents.table
     if table is None:
-        raise InputError("There is no clinical table; give one with --table to compare groups of patients.")
+        raise InputError(
+            "There is no clinical table; give one (`panther view FOLDER --table cohort.csv`) to compare groups of patients."
+        )
     offered = _columns(bench)
     column = column or next(iter(offered), None)
     if column is None:
@@ -171,7 +173,9 @@ def _survival(bench: Workbench, found: Findings, prototype: int) -> dict[str, An
     """Kaplan-Meier curves of patients with little, some and much of it."""
     table = bench.contents.table
     if table is None:
-        raise InputError("There is no clinical table; give one with --table to see survival.")
+        raise InputError(
+            "There is no clinical table; give one (`panther view FOLDER --table cohort.csv`) to see survival."
+        )
     if found.proportions is None:
         raise InputError("No slide has been looked at yet.")
     for endpoint in ENDPOINTS:

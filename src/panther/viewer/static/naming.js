@@ -106,7 +106,8 @@ export function nameEditor(names, prototype) {
     input.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey) {
         event.preventDefault();
-        input.blur();
+        if (unsaved.has(name)) save(name, input.value); // once more, knowing what the others wrote
+        else input.blur();
       } else if (event.key === "Escape") {
         unsaved.delete(name);
         input.value = names.of(prototype)[name];
@@ -137,7 +138,7 @@ export function nameEditor(names, prototype) {
     const done = await names.change(prototype, { [name]: value });
     if (done) unsaved.delete(name); // what could not be saved stays in its box
     inputs[name]?.setAttribute("aria-invalid", String(!done));
-    saved.textContent = done ? `Saved in ${names.state.file}.` : "Not saved.";
+    saved.textContent = done ? `Saved in ${names.state.file}.` : "Not saved; Enter tries again.";
     update();
   }
 
