@@ -464,6 +464,8 @@ class Cohort {
       el("p", { class: "cohort-sentence", role: "status" }, found.sentence),
       el("p", { class: "faint" }, `A: ${sizes("A")}, B: ${sizes("B")}. ${found.test ? `${found.test} test over patients, p corrected by Holm; ` : ""}means and differences with 95 % intervals over patients.`),
       found.notes.map((note) => el("p", { class: "faint" }, note)),
+      // near points have alike shares, so a lasso finds differences wherever it is drawn
+      (this.groups.a?.names || this.groups.b?.names) && el("p", { class: "faint" }, "The groups were chosen by where the points lie, which the shares decide: p tells how they differ here, it is no test of a hypothesis. Groups by a column are."),
       picture,
       numbers,
     );
