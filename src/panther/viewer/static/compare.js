@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { DeepZoom } from "./deepzoom.js";
 import { choice, el, field, show } from "./dom.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
-import { colourBar, isColour, named, swatch } from "./layer_controls.js";
+import { colourBar, isColour, named, OF_MODELS, swatch, titleOf } from "./layer_controls.js";
 import { baseTiles, overlays, readChoices, usual, usualLayers, writeChoices } from "./overlays.js";
 
 const KEYS = [...CANVAS_KEYS, ["l", "link or unlink the two sides"], ["?", "these keys"]];
@@ -177,7 +177,7 @@ class Pane {
       this.chooser,
       field("Slide", this._picker()),
       prototypes.length > 1 && field("Prototypes", choice(named_(prototypes.map(({ name }) => name)), this.choices.set ?? prototypes[0].name, (set) => this._change({ set, shown: "", prototype: null }), { "data-what": "set" })),
-      models.length > 1 && field("Model", choice(named_(models), this.choices.model ?? models[0], (model) => this._change({ model, output: null }), { "data-what": "model" })),
+      models.length > 1 && OF_MODELS.some((id) => this.choices.layers?.has(id)) && field("Model", choice(named_(models), this.choices.model ?? models[0], (model) => this._change({ model, output: null }), { "data-what": "model" })),
       this.about && this._layerChoice(),
     );
     if (held) this.chooser.querySelector(`[data-what="${held}"]`)?.focus();
@@ -186,7 +186,7 @@ class Pane {
   _layerChoice() {
     const { layers } = this.about;
     const [on, opacity] = [...(this.choices.layers ?? [])][0] ?? ["none", 0.55];
-    const options = [["none", "none"], ...layers.map(({ id, title }) => [id, id === "posterior" ? "Posterior" : title])];
+    const options = [["none", "none"], ...layers.map((layer) => [layer.id, titleOf(layer)])];
     const pick = (id) => this._set({ layers: new Map(id === "none" ? [] : [[id, usual(id)]]) });
     const slider = el("input", {
       type: "range", min: 5, max: 100, step: 5, value: Math.round(100 * opacity), disabled: on === "none", "aria-label": `Opacity on the ${this.side}`, "data-what": "opacity",

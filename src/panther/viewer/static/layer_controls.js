@@ -6,6 +6,11 @@ export const OF_MODELS = ["attribution", "attention"];
 const ENDS = { attribution: ["lowers", "raises"], attention: ["little", "much"] }; // before the numbers are known
 const TITLES = { posterior: "Posterior", attribution: "Attribution", attention: "Attention" }; // of what is chosen below them
 
+/** What a layer is called, whatever is chosen of it. */
+export function titleOf(layer) {
+  return TITLES[layer.id] ?? layer.title;
+}
+
 /** Show the controls of `slide.layers`; `change(changes)` is called with changed choices. `models` are names. */
 export function layerControls(place, slide, choices, models, change) {
   const modelled = slide.layers.some(({ id }) => OF_MODELS.includes(id));
@@ -19,7 +24,7 @@ export function layerControls(place, slide, choices, models, change) {
 
   function row(layer) {
     const on = choices.layers.has(layer.id);
-    const title = TITLES[layer.id] ?? layer.title;
+    const title = titleOf(layer);
     const toggle = el("input", {
       type: "checkbox",
       checked: on,
