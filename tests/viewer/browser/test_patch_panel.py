@@ -1,6 +1,6 @@
 """One patch: chosen by a click, by a key or by a link."""
 
-NEST = (420, 480)  # the middle of a patch of C1
+NEST = (450, 510)  # the middle of a patch of C1
 
 
 def test_a_patch_is_chosen_by_a_click_and_leads_to_others(window):

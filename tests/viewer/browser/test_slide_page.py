@@ -7,7 +7,7 @@ import pytest
 
 from explain.known_regions import COLOURS
 
-STROMA, NEST, GLASS = (630, 870), (420, 480), (1200, 60)  # middles of patches of C0 and C1, and a place without patches
+STROMA, NEST, GLASS = (630, 870), (450, 510), (1200, 60)  # middles of patches of C0 and C1, and a place without patches
 OPACITY = 0.55
 
 
@@ -117,12 +117,16 @@ def test_slides_without_an_image_lie_on_a_blank_canvas(window, colours):
     window.page.get_by_label("Find a slide").fill("s5")
     assert window.page.locator(".slide-row").count() == 1
     window.page.keyboard.press("Enter")
-    window.wait_for_state(slide="S5")
-    window.settle()
     window.page.wait_for_selector("h1:text-is('S5')")
+    window.settle()
     assert "no image" in window.page.locator(".slide-row").inner_text()
-    # on white paper, somewhere in the middle of the disc
-    assert window.page.locator(".legend li").count() == 3
+    about = window.page.request.get(window.page.url.split("#")[0] + "api/slides/S5").json()
+    x, y = (np.array(NEST) - about["origin"]).tolist()  # on the canvas, which begins at the first patches
+    window.page.mouse.move(*window.spot(x, y))
+    said = window.page.locator(".tooltip").inner_text()
+    assert "C1 tumour nest" in said
+    assert [int(number) for number in re.findall(r"\d+", said.split("1.00")[1])[:2]] == pytest.approx(NEST, abs=3)
+    assert close(window.colour(x, y), mixed((255, 255, 255), colours[1]))
 
 
 def test_tiles_that_cannot_be_had_are_told_once_and_not_asked_for_in_a_storm(window):

@@ -38,6 +38,7 @@ class Window:
     def settle(self, sides: int = 1) -> None:
         """Wait until nothing is under way."""
         self.page.wait_for_selector("#bar nav")
+        self.page.wait_for_selector("[aria-busy=true]", state="detached")
         self.page.wait_for_selector(f"{SETTLED} >> nth={sides - 1}")
 
     def state(self) -> dict[str, str]:

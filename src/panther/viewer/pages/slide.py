@@ -88,6 +88,8 @@ def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
         "width": canvas.width,
         "height": canvas.height,
         "mpp": canvas.mpp,
+        "origin": canvas.origin,
+        "unit": canvas.unit,
         "image": canvas.image,
         "zooms": Pyramid(canvas.width, canvas.height).zooms,
         "tile": TILE,

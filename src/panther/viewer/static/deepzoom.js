@@ -249,7 +249,7 @@ export class DeepZoom extends Moving {
     this.bar.firstChild.textContent = bar.text;
     this.bar.lastChild.style.width = `${bar.pixels}px`;
     const here = this.pointer?.slide;
-    this.readout.textContent = [magnification(this.view.zoom, mpp), here && coordinates(here.x, here.y, mpp)].filter(Boolean).join(" · ");
+    this.readout.textContent = [magnification(this.view.zoom, mpp), here && coordinates(here.x, here.y, this.slide)].filter(Boolean).join(" · ");
     const pictures = (this.base ? [this.base] : this.layers)
       .map((layer) => [this.store.get(layer.address(0, 0, 0)), layer.opacity])
       .filter(([tile]) => tile);

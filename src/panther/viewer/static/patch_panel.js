@@ -11,7 +11,7 @@ const ALIKE = 12;
 const OF_ONE = 3; // patches of one slide among those of the cohort, at most
 const LINGER = 500; // ms that a patch is looked at before the whole cohort is searched
 
-/** Show patch `n`. `about`: {slide, image, set, prototypes, places}; `close` and `turn` (to the layers) are called by its buttons. Returns what stops it. */
+/** Show patch `n`. `about`: what the server says of the slide, and {slide, set, prototypes, places}; `close` and `turn` (to the layers) are called by its buttons. Returns what stops it. */
 export function patchPanel(place, n, about, { close, turn }) {
   const stop = new AbortController();
   const facts = el("div", { class: "facts" }, el("p", { class: "faint" }, "…"));
@@ -60,9 +60,9 @@ export function patchPanel(place, n, about, { close, turn }) {
   }
 }
 
-function where({ places, mpp }, n) {
-  const { x, y } = places.middle(n);
-  return el("p", { class: "faint" }, `middle at ${coordinates(x, y, mpp)}`);
+function where(about, n) {
+  const { x, y } = about.places.middle(n);
+  return el("p", { class: "faint" }, `middle at ${coordinates(x, y, about)}`);
 }
 
 function describe(patch, { prototypes }) {

@@ -26,10 +26,12 @@ function plain(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-/** "1 024, 512 px · 512, 256 µm" */
-export function coordinates(x, y, mpp) {
-  const pixels = `${whole(x)}, ${whole(y)} px`;
-  return mpp ? `${pixels} · ${whole(x * mpp)}, ${whole(y * mpp)} µm` : pixels;
+/** "1 024, 512 px · 512, 256 µm" of a place on the canvas, as the slide counts. */
+export function coordinates(x, y, { mpp, origin = [0, 0], unit = "px" }) {
+  const [right, down] = [x + origin[0], y + origin[1]];
+  if (unit === "um") return `${whole(right)}, ${whole(down)} µm`;
+  const pixels = `${whole(right)}, ${whole(down)} px`;
+  return mpp ? `${pixels} · ${whole(right * mpp)}, ${whole(down * mpp)} µm` : pixels;
 }
 
 /** Magnification of an objective that shows as much: 0.25 micrometres a pixel are called 40x. */

@@ -288,7 +288,7 @@ class SlidePage {
     show(
       this.tooltip,
       el("strong", {}, name),
-      el("span", {}, [prototypes ? `posterior ${top[n].toFixed(2)}` : null, coordinates(at.x, at.y, this.about.mpp)].filter(Boolean).join(" · ")),
+      el("span", {}, [prototypes ? `posterior ${top[n].toFixed(2)}` : null, coordinates(at.x, at.y, this.about)].filter(Boolean).join(" · ")),
     );
     const { width, height } = this.zoom.size;
     const { offsetWidth, offsetHeight } = this.tooltip;
@@ -313,8 +313,7 @@ class SlidePage {
     this._turn(false);
     this.toPatch.textContent = `Patch ${n}`;
     if (n !== null) {
-      const { name: slide, image, mpp } = this.about;
-      const about = { slide, image, mpp, set: this.choices.set, prototypes: this.prototypes, places: this.places };
+      const about = { ...this.about, slide: this.about.name, set: this.choices.set, prototypes: this.prototypes, places: this.places };
       this.stopPatch = patchPanel(this.patchPlace, n, about, { close: () => this._choose(null), turn: () => this._turn(true) });
     }
     this.zoom.redraw();
