@@ -75,6 +75,7 @@ def test_a_lasso_compares_two_groups_and_a_link_shows_them_again(window):
     assert "C1 tumour" in said
     assert "C2 mucin" not in said
     assert "A: 8 patients, B: 8 patients" in page.locator(".cohort-result").inner_text()
+    assert "no test of a hypothesis" in page.locator(".cohort-result").inner_text()
     page.wait_for_selector(".cohort-result .js-plotly-plot .point")
     page.reload()
     page.wait_for_selector(".cohort-sentence")
@@ -113,6 +114,7 @@ def test_groups_filter_and_table_work_by_keyboard(window):
     page.get_by_label("Group A: kind").select_option("first")
     page.wait_for_selector(".cohort-sentence")
     assert "C0 stroma" in page.locator(".cohort-sentence").inner_text()
+    assert "no test of a hypothesis" not in page.locator(".cohort-result").inner_text()
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Group A: kind"
     page.get_by_label("Filter slides").fill("first")
     assert page.locator(".cohort-table .table-count").inner_text() == "8 of 16"
