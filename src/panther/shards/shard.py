@@ -40,7 +40,7 @@ class Shard:
             return cls.parse(f"{index}/{int(environment[COUNT])}")
         except (KeyError, ValueError) as error:
             raise InputError(
-                f"`shard=auto` needs the variables {TASK} and {COUNT} of a SLURM array without steps (--array=0-9); "
+                f"`shard=auto` needs the variables {TASK} and {COUNT} of a SLURM array whose numbers follow each other; "
                 "or say i/n, e.g. `shard=0/10`."
             ) from error
 

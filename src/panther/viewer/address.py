@@ -66,7 +66,7 @@ class Where:
         except OSError as error:
             listening.close()
             raise InputError(
-                f"The viewer cannot listen on {self.host}, port {self.port} ({error.strerror}); choose another --port or --host."
+                f"The viewer cannot listen on {self.host}, port {self.port} ({error.strerror}); choose another `port=` or `host=`."
             ) from error
         return listening
 

@@ -57,7 +57,7 @@ def find_features(
     others = [kind for kind in bags if kind != chosen and kind.dim]
     if others:
         notes.append(
-            f"Features of {chosen} are shown; there are others of {', '.join(map(str, others))}: choose with --features."
+            f"Features of {chosen} are shown; there are others of {', '.join(map(str, others))}: `panther view FOLDER --features OTHER` shows them."
         )
     return bags[chosen]
 

@@ -237,7 +237,7 @@ def _names(place: Path, given: Path | None, found: Found, roots: Roots) -> Path:
     path = next(iter(found.names), folder / NAMES[0])
     if path.is_symlink() and not roots.hold(path):
         raise InputError(
-            f"{path}: names would be written through this link, out of the folder; name the file with --names."
+            f"{path}: names would be written through this link, out of the folder; name the file itself with `names=`."
         )
     return path
 
@@ -254,7 +254,7 @@ def _about_links(outside: Sequence[Path]) -> list[str]:
     real = outside[0].resolve()
     count = f"{len(outside)} files are links" if len(outside) > 1 else "1 file is a link"
     return [
-        f"{count} out of the opened folders and left out, e.g. {outside[0].name}; give --allow-folder {real.parent} to follow them."
+        f"{count} out of the opened folders and left out, e.g. {outside[0].name}; `panther view FOLDER --allow-folder {real.parent}` follows them."
     ]
 
 
@@ -267,9 +267,9 @@ def _nothing(place: Path, found: Found) -> str:
         return " ".join((f"{place}: nothing to show.", *_about_links(found.outside), *_about_locked(found.locked)))
     if found.studies:
         return (
-            f"{place}: results of a study alone; give the folder of its features or slides, and this one with --study."
+            f"{place}: results of a study alone; give the folder of its features or slides, and this one with `study=`."
         )
-    return f"{place}: neither slides nor features were found there; give the folder that `panther slides` wrote, or --features."
+    return f"{place}: neither slides nor features were found there; give the folder that `panther slides` wrote, or `features=`."
 
 
 def _by_name(paths: Iterable[Path]) -> dict[str, Path]:

@@ -64,7 +64,9 @@ class Guard:
 
     def _check(self) -> Response | None:
         if _host_name(_host()) not in self.hosts:
-            abort(403, "The viewer is not known under this host name; start it with --allow-host NAME to use it there.")
+            abort(
+                403, "The viewer is not known under this host name; `panther view FOLDER --allow-host NAME` lets it in."
+            )
         origin = request.headers.get("Origin")
         if origin is not None and not self._own(origin):
             abort(403, "Another page asked; the viewer answers its own pages only.")

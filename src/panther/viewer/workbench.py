@@ -69,7 +69,7 @@ class Workbench:
         """Name of a set of prototypes, the first one by default."""
         if not self.contents.prototypes:
             raise UnknownError(
-                "There are no prototypes here; fit some with `panther prototypes`, or give --prototypes."
+                "There are no prototypes here; fit some with `panther prototypes`, or open one (`panther view FOLDER --prototypes FILE`)."
             )
         name = name or next(iter(self.contents.prototypes))
         _known(self.contents.prototypes, name, "set of prototypes")

@@ -109,7 +109,7 @@ def study_routes(bench: Workbench) -> Blueprint:
 def _run(bench: Workbench, runs: Kept[Run], name: str) -> tuple[Run, Any]:
     if not bench.contents.studies:
         raise UnknownError(
-            "There is no study here; `panther run` makes one, and --study opens one that lies elsewhere."
+            "There is no study here; `panther run` makes one, and `panther view FOLDER --study RUN` opens one that lies elsewhere."
         )
     if name not in bench.contents.studies:
         raise UnknownError(f"There is no study {name!r} here.")

@@ -27,10 +27,10 @@ OF_MODELS = {
     "attention": ("Attention of the network", HEAT),
 }
 NEEDS = {
-    "prototypes": "it needs prototypes; fit some with `panther prototypes`, or give --prototypes.",
-    "posterior": "it needs prototypes; fit some with `panther prototypes`, or give --prototypes.",
-    "attribution": "it needs a model with prototypes and a head; give one with --model.",
-    "attention": "it needs a network; give one with --model.",
+    "prototypes": "it needs prototypes; fit some with `panther prototypes`, or open one (`panther view FOLDER --prototypes FILE`).",
+    "posterior": "it needs prototypes; fit some with `panther prototypes`, or open one (`panther view FOLDER --prototypes FILE`).",
+    "attribution": "it needs a model with prototypes and a head; open one (`panther view FOLDER --model FILE`).",
+    "attention": "it needs a network; open one (`panther view FOLDER --model FILE`).",
     "classes": "it needs a tissue classifier, or `panther concordance` with these prototypes.",
 }
 
