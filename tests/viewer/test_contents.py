@@ -259,7 +259,7 @@ def test_results_in_the_folder_itself_do_not_close_it(cohort_folder):
 def test_a_study_alone_is_told_what_is_missing(tmp_path):
     write_json(tmp_path / "run.json", {})
     write_json(tmp_path / "study.json", {})
-    with pytest.raises(InputError, match="--study"):
+    with pytest.raises(InputError, match="`study=`"):
         find_contents(tmp_path)
 
 
