@@ -20,7 +20,7 @@ import pytest
 
 import panther
 from cli.running import Runner
-from panther.cli.view import _notes
+from panther.cli.view import _notes, _until_stopped
 from panther.errors import InputError
 from panther.viewer import serve
 from panther.viewer.address import PREFIX, PUBLIC, Where
@@ -41,7 +41,17 @@ def relatives(process: psutil.Process) -> list[psutil.Process]:
     return process.children(recursive=True)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_both_signals_are_the_usual_way_to_end_it(how):
+    before = signal.getsignal(how)
+    with _until_stopped() as stopped:
+        assert not stopped.is_set()
+        signal.raise_signal(how)
+        assert stopped.wait(10)
+    assert signal.getsignal(how) is before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_address_comes_through_a_pipe_at_once_and_a_signal_ends_everything(cohort_folder, how):
     command = [sys.executable, "-m", "panther", "view", str(cohort_folder), "-j", "1"]
     environment = {**os.environ, "PANTHER_LOG_EVERY": "0", "COLUMNS": "40"}

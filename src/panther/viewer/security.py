@@ -109,8 +109,10 @@ class Guard:
 def known_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
     """Names under which a server that listens on ``host`` may be asked."""
     names = {*LOOPBACK, host, *more}
+    if host not in LOOPBACK:
+        names |= {socket.gethostname(), socket.getfqdn()}
     if host in EVERYWHERE:
-        names |= {socket.gethostname(), socket.getfqdn(), *_addresses()}
+        names |= _addresses()
     return frozenset(name.lower().strip("[]") for name in names)
 
 
