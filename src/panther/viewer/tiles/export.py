@@ -97,7 +97,8 @@ def export_regions(bench: Workbench, found: PatchMap, asked: Asked) -> str:
         raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no prototypes, and so no regions.")
     if found.canvas.unit != "px":
         raise InputError(
-            f"{found.slide}: its coordinates are micrometres and QuPath counts pixels; open it with the slide's image (`panther view FOLDER --slides IMAGES`)."
+            f"{found.slide}: its coordinates are micrometres and QuPath counts pixels; "
+            "open it with the slide's image (`panther view FOLDER --slides IMAGES`)."
         )
     look = bench.look(asked.set)
     names = {c: title.partition(" ")[2] for c, (title, _) in enumerate(look) if " " in title}
