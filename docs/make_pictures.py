@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,28 @@ def from_demo(demo: Path) -> None:
     _shrunk(figure, "figure3.jpg", 1200)
 
 
+def viewer(demo: Path) -> None:
+    """The slide page of the viewer, with one patch open, in a browser without a window."""
+    from playwright.sync_api import sync_playwright
+
+    import panther
+
+    running = panther.view(demo)
+    try:
+        with sync_playwright() as tools:
+            browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1440, "height": 860})
+            page.goto(running.address + "#page=slide&slide=SYN-A000-1&patch=14&layers=prototypes&opacity=45")
+            page.get_by_text("of the cohort").first.wait_for(timeout=120_000)
+            page.wait_for_timeout(15_000)  # similar patches of the whole cohort
+            page.screenshot(path=FOLDER / "viewer.png")
+            browser.close()
+    finally:
+        running.close()
+    _shrunk(FOLDER / "viewer.png", "viewer.jpg", 1440)
+    (FOLDER / "viewer.png").unlink()
+
+
 def _shrunk(source: Path, name: str, width: int) -> None:
     """Small enough to be kept: at most ``width`` pixels across."""
     from PIL import Image
@@ -107,6 +130,7 @@ def _shrunk(source: Path, name: str, width: int) -> None:
 def main() -> None:
     if len(sys.argv) > 1:
         from_demo(Path(sys.argv[1]))
+        viewer(Path(sys.argv[1]))
         return
     what_a_prototype_is()
     settings = KMeansSettings(sample=8000, restarts=3)

@@ -38,6 +38,8 @@ NOT_RUN = {
     r"dask_jobqueue": "needs a SLURM cluster",
     r"^panther slides .*--encoder uni": "needs weights behind a permission",
     r"^panther [a-z-]+ \.\.\. ": "three dots stand for what the reader has typed above",
+    r"^panther view ": "waits for a browser; tests/viewer does it",
+    r"--shard auto": "needs a SLURM array",
     r"^panther prototypes -C auto$": "names an option; how-to/choose-c.md runs it",
 }
 # Blocks that are no programs.
