@@ -108,8 +108,7 @@ def viewer(demo: Path) -> None:
             browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1440, "height": 860})
             page.goto(running.address + "#page=slide&slide=SYN-A000-1&patch=14&layers=prototypes&opacity=45")
-            page.get_by_text("of the cohort").first.wait_for(timeout=120_000)
-            page.wait_for_timeout(15_000)  # similar patches of the whole cohort
+            page.wait_for_timeout(20_000)  # the slide, and similar patches of the whole cohort
             page.screenshot(path=FOLDER / "viewer.png")
             browser.close()
     finally:
