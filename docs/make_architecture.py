@@ -16,6 +16,7 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
         ("estimators", "scikit-learn", ()),
         ("panther_demo", "drawn slides", ()),
     ],
+    [("viewer", "tiles, pages, the browser", ())],
     [("report", "one HTML file", (C,))],
     [("explain", "maps, atlas, attribution, agreement", (D,))],
     [("study", "file, grid, jobs, results", (C,))],
@@ -31,6 +32,7 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
         ("aggregators", "PANTHER, OT, H2T ...", (A, C, D)),
         ("mil", "ABMIL, TransMIL ...", (C,)),
     ],
+    [("shards", "walks that processes share", ())],
     [("storage", "readers, tables, embeddings, atomic files", (A, B, C, D))],
     [
         ("mixture", "EM", (A, C, D)),
