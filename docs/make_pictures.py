@@ -96,8 +96,15 @@ def from_demo(demo: Path) -> None:
     _shrunk(figure, "figure3.jpg", 1200)
 
 
+VIEWS = {  # picture -> what the viewer shows on it
+    "viewer": "page=slide&slide=SYN-A000-1&patch=14&layers=prototypes&opacity=45",
+    "viewer-prototype": "page=prototypes&prototype=4",
+    "viewer-study": "page=study",
+}
+
+
 def viewer(demo: Path) -> None:
-    """The slide page of the viewer, with one patch open, in a browser without a window."""
+    """Pages of the viewer, in a browser without a window."""
     from playwright.sync_api import sync_playwright
 
     import panther
@@ -107,14 +114,14 @@ def viewer(demo: Path) -> None:
         with sync_playwright() as tools:
             browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1440, "height": 860})
-            page.goto(running.address + "#page=slide&slide=SYN-A000-1&patch=14&layers=prototypes&opacity=45")
-            page.wait_for_timeout(20_000)  # the slide, and similar patches of the whole cohort
-            page.screenshot(path=FOLDER / "viewer.png")
+            for name, view in VIEWS.items():
+                page.goto(f"{running.address}#{view}")
+                page.wait_for_timeout(20_000)  # the slide, and similar patches of the whole cohort
+                page.screenshot(path=demo / f"{name}.png")
+                _shrunk(demo / f"{name}.png", f"{name}.jpg", 1440)
             browser.close()
     finally:
         running.close()
-    _shrunk(FOLDER / "viewer.png", "viewer.jpg", 1440)
-    (FOLDER / "viewer.png").unlink()
 
 
 def _shrunk(source: Path, name: str, width: int) -> None:
