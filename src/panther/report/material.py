@@ -127,8 +127,8 @@ def gather(request: Request) -> Material:
     slides = _atlas_weights(artefacts.get("atlas"), failures)
     _check_same_cohort(run, slides, request)
     reference = _reference(run, artefacts)
-    known = bool(namings) or any(a.rows("prototypes") for a in artefacts.values())
-    colours = _coloured(artefacts, namings, _prototypes(artefacts, mixtures)) if known else {}
+    there = bool(namings) or any(a.rows("prototypes") for a in artefacts.values())
+    colours = _coloured(artefacts, namings, _prototypes(artefacts, mixtures)) if there else {}
     return Material(
         run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures, reference, colours
     )
