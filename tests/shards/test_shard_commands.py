@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from cli.running import Runner
+from panther.cli import _common
 
 
 @pytest.fixture
@@ -88,3 +89,23 @@ def test_a_shard_that_is_none_is_refused_before_the_work(cohort, monkeypatch, pa
     said = panther("prototypes", "features", "-o", "p.safetensors", "--shard", "3/3", code=2)[1]
     assert "--shard" in said
     assert not list(cohort.glob("p.safetensors*"))
+
+
+def test_shards_may_have_other_workers_and_another_way_to_print(monkeypatch):
+    asked = [
+        "embed",
+        "f",
+        "-p",
+        "p",
+        "-o",
+        "out",
+        "-j2",
+        "--json",
+        "--device=cpu",
+        "--shard",
+        "0/2",
+        "--set",
+        "steps=2",
+    ]
+    monkeypatch.setattr(_common, "typed", asked)
+    assert _common._typed_without(*_common.ALONE) == ["embed", "f", "-p", "p", "--set", "steps=2"]

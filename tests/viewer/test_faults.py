@@ -16,12 +16,13 @@ import pytest
 
 from panther.errors import InputError
 from panther.execution import Work, map_all, open_executor
+from panther.storage.fingerprints import version_of
 from panther.viewer.contents import Contents, find_contents
 from panther.viewer.kept import Kept
 from panther.viewer.security import Guard
 from panther.viewer.serve import Viewer
 from panther.viewer.server import make_app
-from panther.viewer.workbench import MAPS, OPEN_SLIDES, Workbench, version_of
+from panther.viewer.workbench import MAPS, OPEN_SLIDES, Workbench
 from viewer.asking import Browser
 from viewer.crashing import Crashing, own_process, twice, wait_for
 

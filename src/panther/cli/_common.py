@@ -70,14 +70,15 @@ def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path | None) -> 
     """The same work, shared with the other shards of this very request."""
     from panther.shards import Session, Shard, SharedExecutor, session_folder
     from panther.shards.shard import MERGE
+    from panther.storage.fingerprints import version_of
     from panther.version import __version__
 
     assert output is not None
     mine = Shard(0, 1) if shard == MERGE else Shard.parse(shard)
     asked = _typed_without(*ALONE)
     named = [path for word in asked if (path := Path(word)).is_file()]
-    files = [[str(path), _stamp(path)] for path in (*named, *(path for ref in refs for path in ref.files))]
-    request = {"version": __version__, "asked": asked, "files": files}
+    files = [*named, *(path for ref in refs for path in ref.files)]
+    request = {"version": __version__, "asked": asked, "files": [*map(str, files)], "as": version_of(files)}
     session = Session(session_folder(output), request, _typed_without("--shard"))
     executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
     _at_the_end[:] = [executor.finish]
@@ -85,19 +86,15 @@ def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path | None) -> 
 
 
 def _typed_without(*options: str) -> list[str]:
-    """Words of the command line without some options, each of which has a value."""
+    """Words of the command line without some options and their values, however these are joined (`-j 2`, `-j2`, `--shard=0/3`)."""
     words = iter(typed)
-    return [
-        word
-        for word in words
-        if not (word in options and (next(words, None) or True))
-        and not word.startswith(tuple(f"{o}=" for o in options))
-    ]
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    about = path.stat()
-    return about.st_size, about.st_mtime_ns
+    kept = []
+    for word in words:
+        if word in options:
+            next(words, None)
+        elif word != "--json" and not word.startswith(tuple(o if len(o) == 2 else f"{o}=" for o in options)):
+            kept.append(word)
+    return kept
 
 
 def checked_device(device: str) -> str:

@@ -108,6 +108,7 @@ class Session:
             )
         for name in (RESULTS, FINISHED):
             shutil.rmtree(self.folder / name, ignore_errors=True)
+        self.folder.chmod(0o700)  # parts are pickles: nobody else may put one there
         write_bytes(self.folder / MARKER, TEXT.encode())
         write_json(request, {"key": self.key, "command": command, "folder": os.getcwd()})
 

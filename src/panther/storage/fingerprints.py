@@ -1,7 +1,7 @@
 """Fingerprints of samples: a hash of all their features, and whether a hash that was taken earlier still holds."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from panther.types import Openable
 UNSETTLED_SECONDS = 10.0
 
 Stamp = tuple[tuple[int, ...], ...]  # of each file: size, time of its content, time of its entry (both ns), inode
+Version = tuple[tuple[int, int] | None, ...]  # of each file: time of its content and size; None: it is not there
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,19 @@ def stamp_of(files: Sequence[Path]) -> Stamp:
     if any(max(s.st_mtime_ns, s.st_ctime_ns) > settled for s in found):
         return ()
     return tuple((s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for s in found)
+
+
+def version_of(files: Iterable[Path]) -> Version:
+    """Time of the last change and size of each file: enough to notice that one was written anew, or is gone."""
+    return tuple(_version(file) for file in files)
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def unchanged_since(stamp: Stamp, files: Sequence[Path]) -> Stamp:

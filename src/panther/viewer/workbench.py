@@ -12,13 +12,12 @@ from panther.errors import InputError
 from panther.execution import HERE, Work, map_all
 from panther.explain.scene import MapSettings
 from panther.slides import Slide, open_slide
+from panther.storage.fingerprints import Version, version_of
 from panther.types import Prototypes
 from panther.viewer.contents import Contents, SlideEntry, load_set
 from panther.viewer.kept import Kept
 from panther.viewer.names import NEW, NamesBook, NamesNow, look
 from panther.viewer.patches import PatchMap, read_patches, recorded_mpp
-
-__all__ = ["Kept", "UnknownError", "Version", "Workbench"]
 
 OPEN_SLIDES = 8  # images kept open; each may keep 128 MiB of decoded tiles
 MAPS = 256 << 20  # bytes of patches kept: 15,000 patches and 16 prototypes are a megabyte
@@ -26,8 +25,6 @@ SETS = 8  # of prototypes
 SHARED = 8  # things that several pages look at
 RESOLUTIONS = 100_000  # slides whose resolution, a number, is kept
 PATIENCE = 30.0  # seconds that one waits for a slide that another reads
-
-Version = tuple[tuple[int, int] | None, ...]  # time of the last change and size of each file; None: it is not there
 
 T = TypeVar("T")
 
@@ -182,19 +179,6 @@ def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
         width, height = slide.level_dimensions[level]
         slide.read_level(0, 0, level, min(width, 256), min(height, 256))
     return mpp
-
-
-def version_of(files: Iterable[Path]) -> Version:
-    """Time of the last change and size of each file."""
-    return tuple(_stamp(file) for file in files)
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 class _OpenSlide:

@@ -13,7 +13,7 @@ def keep_freed_memory() -> None:
     """Keep some freed memory for the next array of this process instead of giving it back to the system.
 
     A network, or a formula over arrays, makes and frees arrays of megabytes all the time. By default glibc hands each of them back,
-    and the system clears every page again before the next one gets it: a fifth to a quarter of the time of encoding and of drawing.
+    and the system clears every page again before the next one gets it.
     """
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):  # another C library

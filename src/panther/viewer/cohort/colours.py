@@ -10,13 +10,14 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain.atlas.shares import DIGITS
 from panther.report.data import Run, load_run
+from panther.storage.fingerprints import version_of
 from panther.study.record import RECORD
 from panther.viewer.cohort.background import Background
 from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
 from panther.viewer.cohort.units import Column, Kind, Units, Value, columns_of, joined
 from panther.viewer.cohort.worker import RISK, AboutModel, about_model, slide_predictions
 from panther.viewer.kept import Kept
-from panther.viewer.workbench import UnknownError, Workbench, version_of
+from panther.viewer.workbench import UnknownError, Workbench
 
 PROBABILITY = "probability_"
 PREDICTED = "predicted class"

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.explain.proportions import Proportions, pooled
+from panther.storage.fingerprints import version_of
 from panther.viewer.cohort.units import Units
 from panther.viewer.cohort.worker import EmbeddingsFile, Share, read_embeddings
 from panther.viewer.gallery import gallery_of
 from panther.viewer.kept import Kept
-from panther.viewer.workbench import Workbench, version_of
+from panther.viewer.workbench import Workbench
 
 
 @dataclass(frozen=True)

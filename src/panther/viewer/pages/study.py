@@ -12,8 +12,10 @@ from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
 from panther.report.data import Run, load_run, metric_name, where_tested
 from panther.report.sections.results import MEANING, forest_chart
+from panther.storage.fingerprints import version_of
 from panther.study.patients import Classified, Ranked, classified, mean_over_methods, ranked
-from panther.viewer.workbench import Kept, UnknownError, Workbench, version_of
+from panther.viewer.kept import Kept
+from panther.viewer.workbench import UnknownError, Workbench
 
 RUNS = 4  # kept in memory
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip

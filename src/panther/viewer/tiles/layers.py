@@ -14,11 +14,13 @@ from panther.explain.concordance.write import CONCORDANCE
 from panther.explain.palette import rgb_values
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
 from panther.limits import check_choice
+from panther.storage.fingerprints import version_of
+from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap
 from panther.viewer.tiles.asked import Asked
 from panther.viewer.tiles.png import LEVELS, Colours
 from panther.viewer.tiles.values import Classes, Outputs, agreed, attended, attributed, classified, is_network
-from panther.viewer.workbench import Kept, UnknownError, Workbench, version_of
+from panther.viewer.workbench import UnknownError, Workbench
 
 STOPS = 9  # of a colour bar that is sent to the page
 VALUES = 64 << 20  # bytes of what models said of slides

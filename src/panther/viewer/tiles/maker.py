@@ -9,14 +9,16 @@ from panther.explain.atlas.exemplars import Place
 from panther.explain.scene import MapSettings
 from panther.slides import open_slide
 from panther.slides.contours import read_contours
+from panther.storage.fingerprints import version_of
 from panther.viewer.contents import SlideEntry
+from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap
 from panther.viewer.tiles import base, lines
 from panther.viewer.tiles.asked import Asked
 from panther.viewer.tiles.layers import Layer, Layers, Painted, prototype_look
 from panther.viewer.tiles.png import encode
 from panther.viewer.tiles.pyramid import Pyramid, Window
-from panther.viewer.workbench import Kept, UnknownError, Workbench, prove_image, version_of
+from panther.viewer.workbench import UnknownError, Workbench, prove_image
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
 PAINTED = 16  # layers whose colours are kept
