@@ -10,7 +10,8 @@ from panther.cohort.targets import Classes
 from panther.evaluation.intervals import Interval, wilcoxon
 from panther.models.named import Named
 from panther.models.tasks import Classification
-from panther.study.evaluate import Members, _compared, _Evaluation, _Pair, _resampled, _summary
+from panther.study.evaluate import _compared, _Pair, _resampled, _summary
+from panther.study.evaluations import Evaluation, Members
 from panther.study.file import Cell
 from panther.study.tables import markdown, verdicts
 from panther.study.training import Trained
@@ -20,7 +21,7 @@ NAMES = ("a", "b")
 
 def judged(
     scores: np.ndarray, labels: np.ndarray, *, fold: int = 0, seed: int = 1, method: str = "panther"
-) -> _Evaluation:
+) -> Evaluation:
     """Predictions of one fold and seed as `panther run` holds them."""
     cell = Cell(
         encoder="uni",
@@ -36,7 +37,7 @@ def judged(
     ids = tuple(f"P{fold}-{i}" for i in range(len(labels)))
     trained = Trained(cell, fold, Path("model.npz"), Path("model.safetensors"))
     target = Classes(NAMES, labels)
-    return _Evaluation(trained, "test", "", Classification(NAMES), prediction, target, ids, ids, None)
+    return Evaluation(trained, "test", "", Classification(NAMES), prediction, target, ids, ids, None)
 
 
 def compared(first: Members, second: Members) -> dict[str, dict[str, float]]:
@@ -127,7 +128,7 @@ def test_slides_of_one_patient_do_not_raise_the_exact_bound():
     metrics = pd.DataFrame(
         [{**one.trained.cell.columns(), "fold": 0, "part": "test", "subgroup": "", "metric": "accuracy", "value": 1.0}]
     )
-    few = _Evaluation(**{**vars(one), "patients": tuple(f"P{i % 4}" for i in range(20))})
+    few = Evaluation(**{**vars(one), "patients": tuple(f"P{i % 4}" for i in range(20))})
     for member, patients in ((one, 20), (few, 4)):
         summary = _summary(metrics, {}, {one.group(): (member,)})
         assert summary["patients"].item() == patients

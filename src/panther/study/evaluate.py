@@ -1,62 +1,29 @@
 """From predictions to tables: every number of every fold, intervals over patients, comparisons between methods."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from panther.cohort.targets import Classes, Target
+from panther.cohort.targets import Classes
 from panther.evaluation.intervals import Interval, Resampled, differences, intervals, resample, wilcoxon
 from panther.evaluation.metrics import mean_of_defined
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.execution import HERE, Work, map_all
-from panther.models.tasks import Task, load_task
-from panther.storage.tables import is_missing
-from panther.study.cache import load_predictions
-from panther.study.population import Population
-from panther.study.results import GROUP, Results
-from panther.study.training import StudyRun, Trained
-
-Group = tuple[Any, ...]  # values of GROUP, part and subgroup: a row of the summary
-WHERE = [*GROUP, "part", "subgroup"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Evaluation:
-    """Predictions of one cell for one part of one fold."""
-
-    trained: Trained
-    part: str
-    subgroup: str
-    task: Task[Any]
-    prediction: dict[str, np.ndarray]
-    target: Target
-    ids: tuple[str, ...]
-    patients: tuple[str, ...]
-    reference: Any  # training predictions and target
-
-    def group(self) -> Group:
-        """Row of the summary this belongs to."""
-        columns = self.trained.cell.columns()
-        return (*(columns[name] for name in GROUP), self.part, self.subgroup)
-
-    def judge(self, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Metrics that get intervals; a resample may lack events or classes, there they are NaN."""
-        return self.task.judge(self.prediction, self.target, self.reference, counts)
-
-
-Members = tuple[_Evaluation, ...]  # folds and seeds of one row of the summary
+from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations
+from panther.study.results import Results
+from panther.study.training import StudyRun
 
 
 def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     """Judge all predictions of a study."""
     study = run.study
-    evaluations = [one for trained in run.trained for one in _evaluations(trained, run.population, study.evaluate_by)]
-    metrics = _metrics(evaluations)
-    tested = [one for one in evaluations if one.part not in ("train", "val")]
+    found = [one for trained in run.trained for one in evaluations(trained, run.population, study.evaluate_by)]
+    metrics = _metrics(found)
+    tested = [one for one in found if one.part not in ("train", "val")]
     groups: dict[Group, Members] = {}
     for one in tested:
         groups[one.group()] = (*groups.get(one.group(), ()), one)
@@ -69,36 +36,7 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     return Results(metrics, _predictions(tested), _summary(metrics, limits, groups), comparisons, run)
 
 
-def _evaluations(trained: Trained, population: Population, evaluate_by: str | None) -> Iterable[_Evaluation]:
-    about, parts = load_predictions(trained.predictions)
-    task = load_task(about["task"])
-    patient = dict(zip(population.ids, population.patients, strict=True))
-    training = None
-    for part, arrays in parts.items():
-        ids = tuple(str(name) for name in arrays.pop("ids"))
-        target = population.target.take(population.rows(ids))
-        training = training or (arrays, target)
-        whole = _Evaluation(trained, part, "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
-        yield whole
-        if evaluate_by is not None and part not in ("train", "val"):
-            yield from _subgroups(whole, population.table[evaluate_by].reindex(ids))
-
-
-def _subgroups(whole: _Evaluation, values: pd.Series) -> Iterable[_Evaluation]:
-    known = values.fillna("").astype(str)  # an external table need not have the column
-    for value in sorted(set(known[~is_missing(known)])):
-        rows = np.flatnonzero((known == value).to_numpy())
-        yield replace(
-            whole,
-            subgroup=value,
-            prediction={name: array[rows] for name, array in whole.prediction.items()},
-            target=whole.target.take(rows),
-            ids=tuple(whole.ids[i] for i in rows),
-            patients=tuple(whole.patients[i] for i in rows),
-        )
-
-
-def _metrics(evaluations: Iterable[_Evaluation]) -> pd.DataFrame:
+def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for one in evaluations:
         where = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part, "subgroup": one.subgroup}
@@ -207,7 +145,7 @@ def _compared(pair: _Pair, resampled: dict[Members, Resampled]) -> Iterable[dict
         }
 
 
-def _predictions(tested: list[_Evaluation]) -> pd.DataFrame:
+def _predictions(tested: list[Evaluation]) -> pd.DataFrame:
     tables = []
     for one in tested:
         if one.subgroup:

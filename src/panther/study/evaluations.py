@@ -1,0 +1,75 @@
+"""Predictions of a study beside the truth: one value for each cell, fold, part and subgroup."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from panther.cohort.targets import Target
+from panther.models.tasks import Task, load_task
+from panther.storage.tables import is_missing
+from panther.study.cache import load_predictions
+from panther.study.population import Population
+from panther.study.results import GROUP
+from panther.study.training import Trained
+
+Group = tuple[Any, ...]  # values of GROUP, part and subgroup: a row of the summary
+WHERE = [*GROUP, "part", "subgroup"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Predictions of one cell for one part of one fold."""
+
+    trained: Trained
+    part: str
+    subgroup: str
+    task: Task[Any]
+    prediction: dict[str, np.ndarray]
+    target: Target
+    ids: tuple[str, ...]
+    patients: tuple[str, ...]
+    reference: Any  # training predictions and target
+
+    def group(self) -> Group:
+        """Row of the summary this belongs to."""
+        columns = self.trained.cell.columns()
+        return (*(columns[name] for name in GROUP), self.part, self.subgroup)
+
+    def judge(self, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Metrics that get intervals; a resample may lack events or classes, there they are NaN."""
+        return self.task.judge(self.prediction, self.target, self.reference, counts)
+
+
+Members = tuple[Evaluation, ...]  # folds and seeds of one row of the summary
+
+
+def evaluations(trained: Trained, population: Population, evaluate_by: str | None) -> Iterable[Evaluation]:
+    about, parts = load_predictions(trained.predictions)
+    task = load_task(about["task"])
+    patient = dict(zip(population.ids, population.patients, strict=True))
+    training = None
+    for part, arrays in parts.items():
+        ids = tuple(str(name) for name in arrays.pop("ids"))
+        target = population.target.take(population.rows(ids))
+        training = training or (arrays, target)
+        whole = Evaluation(trained, part, "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
+        yield whole
+        if evaluate_by is not None and part not in ("train", "val"):
+            yield from _subgroups(whole, population.table[evaluate_by].reindex(ids))
+
+
+def _subgroups(whole: Evaluation, values: pd.Series) -> Iterable[Evaluation]:
+    known = values.fillna("").astype(str)  # an external table need not have the column
+    for value in sorted(set(known[~is_missing(known)])):
+        rows = np.flatnonzero((known == value).to_numpy())
+        yield replace(
+            whole,
+            subgroup=value,
+            prediction={name: array[rows] for name, array in whole.prediction.items()},
+            target=whole.target.take(rows),
+            ids=tuple(whole.ids[i] for i in rows),
+            patients=tuple(whole.patients[i] for i in rows),
+        )
