@@ -9,7 +9,7 @@ import pytest
 
 from panther.errors import InputError
 from panther.storage import locks
-from panther.storage.locks import hold, lock, owner
+from panther.storage.locks import hold, holders, lock, owner
 
 
 @pytest.fixture(params=["links", "no links"])
@@ -61,3 +61,18 @@ def test_a_lock_expires_with_its_owner(path, content, age, free):
     with lock(path) as got:
         assert got == free
     assert path.exists() != free
+
+
+def test_whoever_looks_sees_who_is_there_since_when_and_who_has_died(tmp_path):
+    lost = {"host": locks._host(), "pid": 2**22 + 1, "started": 0.0, "since": 5.0}
+    with lock(tmp_path / "here.lock"):
+        (tmp_path / "lost.lock").write_text(json.dumps(lost))
+        (tmp_path / "torn.lock").write_text('{"pid"')
+        before = sorted(path.name for path in tmp_path.iterdir())
+        (mine, dead), now = holders(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (mine.name, mine.pid, mine.alive) == ("here", os.getpid(), True)
+    assert abs(mine.since - time.time()) < 60
+    assert mine.since <= now
+    assert (dead.name, dead.since, dead.alive) == ("lost", 5.0, False)
+    assert holders(tmp_path / "nothing")[0] == []

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -74,10 +74,33 @@ def owner(path: Path) -> str:
     return "another process"
 
 
+class Holder(NamedTuple):
+    """Who has a lock, or had it and died."""
+
+    name: str  # of the lock
+    host: str
+    pid: int
+    since: float  # when it was taken, and
+    seen: float  # the last sign of life, both by the file system's clock
+    alive: bool
+
+
+def holders(folder: Path, expires: float = EXPIRES) -> tuple[list[Holder], float]:
+    """Everybody who has a lock in a folder, and what time it is there; for whoever only looks: no lock is taken or broken."""
+    now = _now_at(folder / "look")
+    found = []
+    for path in sorted(folder.glob("*.lock")):
+        with suppress(OSError, ValueError, TypeError, KeyError):  # given back meanwhile, or not ours
+            about, seen = json.loads(path.read_text(encoding="utf-8")), path.stat().st_mtime
+            since, alive = float(about.get("since", seen)), not _dead(about, now - seen, expires)
+            found.append(Holder(path.stem, str(about["host"]), int(about["pid"]), since, seen, alive))
+    return found, now
+
+
 def _take(path: Path, expires: float) -> str | None:
-    content = json.dumps({"pid": os.getpid(), "host": _host(), "started": psutil.Process().create_time()})
     for _ in range(3):
-        if _create(path, content):
+        content = _create(path)
+        if content is not None:
             return content
         if not _stale(path, expires):
             return None
@@ -85,34 +108,40 @@ def _take(path: Path, expires: float) -> str | None:
     return None
 
 
-def _create(path: Path, content: str) -> bool:
+def _create(path: Path) -> str | None:
     """Make the lock with its content in one step: a process killed in between must not leave an empty one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{_host()}.{os.getpid()}.part")
+    content = ""
     try:
+        temporary.touch()
+        since = temporary.stat().st_mtime  # by the clock that the signs of life are dated by
+        content = json.dumps(
+            {"pid": os.getpid(), "host": _host(), "started": psutil.Process().create_time(), "since": since}
+        )
         temporary.write_text(content, encoding="utf-8")
         os.link(temporary, path)
     except FileExistsError:
-        return False
+        return None
     except FileNotFoundError:  # another process has just swept the folder away
-        return False
+        return None
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
         return _create_in_two_steps(path, content)
     finally:
         temporary.unlink(missing_ok=True)
-    return True
+    return content
 
 
-def _create_in_two_steps(path: Path, content: str) -> bool:
+def _create_in_two_steps(path: Path, content: str) -> str | None:
     """Make the lock where the file system has no hard links; an empty one that a killed process leaves expires."""
     try:
         with path.open("x", encoding="utf-8") as handle:
             handle.write(content)
     except FileExistsError:
-        return False
-    return True
+        return None
+    return content
 
 
 def _break(path: Path, expires: float) -> None:
@@ -139,9 +168,14 @@ def _stale(path: Path, expires: float) -> bool:
         return True
     except OSError:
         return False
+    return _dead(about, age, expires)
+
+
+def _dead(about: Any, silent: float, expires: float) -> bool:
+    """Whether the owner that a lock tells of is gone; ``silent`` is how long it has given no sign of life."""
     here = isinstance(about, dict) and about.get("host") == _host()
     # an owner that was stopped gives no sign of life either; should it come back, it finds its work done
-    return age > expires or (here and not _alive(about.get("pid"), about.get("started")))
+    return silent > expires or (here and not _alive(about.get("pid"), about.get("started")))
 
 
 def _now_at(path: Path) -> float:
