@@ -1,0 +1,130 @@
+r"""Do probabilities mean what they say? Of those who are told 0.8, eight of ten should be right.
+
+Labels are integers 0 ... K-1, probabilities (n, K); `counts` (..., n) says how often each sample counts, as in
+:mod:`panther.evaluation.metrics`, so that a thousand resamples are one call.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from panther.evaluation.metrics import ratio
+
+BINS = 10
+TINY = 1e-12  # probabilities below count as this where their logarithm is taken
+WIDEST = 1e3  # temperatures lie between its inverse and this
+
+
+class Reliability(NamedTuple):
+    """A reliability curve; bins that nobody is in are NaN."""
+
+    predicted: np.ndarray  # (..., bins), mean probability
+    observed: np.ndarray  # (..., bins), how often it came true
+    weight: np.ndarray  # (..., bins), samples
+
+
+def reliability(
+    probability: np.ndarray, came_true: np.ndarray, counts: np.ndarray | None = None, bins: int = BINS
+) -> Reliability:
+    """What was promised against what came true, in bins of equal width; a probability on an edge belongs to the bin below."""
+    counts = np.ones(len(probability)) if counts is None else counts
+    inner = np.linspace(0, 1, bins + 1)[1:-1]
+    member = np.searchsorted(inner, probability)[:, None] == np.arange(bins)  # (n, bins)
+    weight = counts @ member
+    predicted, observed = (counts @ (member * values[:, None]) for values in (probability, came_true))
+    return Reliability(ratio(predicted, weight), ratio(observed, weight), weight)
+
+
+def calibration_error(curve: Reliability) -> np.ndarray:
+    r"""Expected calibration error: :math:`\sum_b \frac{n_b}{n} |\bar p_b - \bar y_b|`, 0 where every promise is kept."""
+    gap = np.where(curve.weight > 0, np.abs(curve.predicted - curve.observed), 0.0)
+    return ratio(np.vecdot(gap, curve.weight), curve.weight.sum(-1))
+
+
+def confidence(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Probability of the predicted class (n,), and whether it is the true one (n,)."""
+    predicted = probabilities.argmax(1)
+    return probabilities[np.arange(len(predicted)), predicted], predicted == labels
+
+
+def brier(labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
+    r"""Brier score :math:`\frac{1}{2n} \sum_{nk} (p_{nk} - [y_n = k])^2`: 0 is perfect, 1 surely wrong; of two classes :math:`(p - y)^2`."""
+    loss = np.square(probabilities - np.eye(probabilities.shape[1])[labels]).sum(1) / 2
+    return _mean(loss, counts)
+
+
+def log_loss(labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
+    r"""Cross-entropy :math:`-\frac{1}{n} \sum_n \log p_{n y_n}`."""
+    return _mean(-np.log(np.maximum(probabilities[np.arange(len(labels)), labels], TINY)), counts)
+
+
+def calibration_metrics(
+    labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Calibration error of the predicted class's probability, Brier score and log loss: of each, less is better."""
+    return {
+        "ece": calibration_error(reliability(*confidence(labels, probabilities), counts)),
+        "brier": brier(labels, probabilities, counts),
+        "log_loss": log_loss(labels, probabilities, counts),
+    }
+
+
+def error_by_chance(probabilities: np.ndarray, draws: int = 200, seed: int = 0) -> np.ndarray:
+    """Calibration errors (draws,) that so few samples show by chance where every probability is right.
+
+    The predicted class is drawn to be true as often as it is promised. Bins of few samples are never quite kept, so the error is above 0
+    for every model, and more so in small cohorts.
+    """
+    promised = probabilities.max(1)
+    came_true = np.random.default_rng(seed).random((draws, len(promised))) < promised
+    return np.array([calibration_error(reliability(promised, own)) for own in came_true])
+
+
+def fit_temperature(
+    labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None, *, smoothed: bool = True
+) -> float:
+    r"""Temperature :math:`T` that makes :math:`p_k^{1/T} / \sum_j p_j^{1/T}` fit held-out labels best; above 1 the model was too sure.
+
+    The cross-entropy is convex in :math:`1 / T`, so its derivative has one root. Patients count alike, however many slides they have. Where
+    all labels were guessed right the best temperature would be 0, a model that is never in doubt; ``smoothed`` labels (Platt 1999, one
+    imagined patient of each class) keep it from that: :math:`n` patients speak for at most :math:`(n + 1) / (n + K)`.
+    """
+    n_classes = probabilities.shape[1]
+    weight, number = patient_weights(np.arange(len(labels)) if patients is None else patients)
+    share = n_classes / (number + n_classes) if smoothed else 0.0
+    target = (1 - share) * np.eye(n_classes)[labels] + share / n_classes  # (n, K)
+    logits = np.log(np.maximum(probabilities, TINY))
+    wanted = weight @ (target * logits).sum(1)
+
+    def slope(log_inverse: float) -> float:
+        expected = (_softmax(np.exp(log_inverse) * logits) * logits).sum(1)
+        return float(weight @ expected - wanted)
+
+    low, high = -np.log(WIDEST), np.log(WIDEST)
+    if slope(low) >= 0:  # no better than guessing
+        return WIDEST
+    if slope(high) <= 0:
+        return 1 / WIDEST
+    return float(np.exp(-brentq(slope, low, high, xtol=1e-10)))
+
+
+def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
+    """Probabilities (n, K) at another temperature; their order in a row stays."""
+    return _softmax(np.log(np.maximum(probabilities, TINY)) / temperature)
+
+
+def patient_weights(patients: np.ndarray) -> tuple[np.ndarray, int]:
+    """Weight of each sample (n,), 1 for every patient shared by his slides, and the number of patients."""
+    names, member = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    return 1 / np.bincount(member)[member], len(names)
+
+
+def _mean(values: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
+    counts = np.ones(len(values)) if counts is None else counts
+    return ratio(counts @ values, counts.sum(-1))
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    grown = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(grown / grown.sum(1, keepdims=True))

@@ -1,0 +1,84 @@
+"""Prediction sets hold the truth as often as they say, also where patients have several slides that are alike."""
+
+import numpy as np
+import pytest
+
+from panther.evaluation.conformal import coverage, prediction_sets, residual_width, set_threshold
+
+COHORTS = 200
+
+
+def cohort(rng, patients, slides):
+    """Labels, probabilities and patients: slides of a patient are alike, and so are their errors."""
+    number = rng.integers(1, slides + 1, patients)
+    member = np.repeat(np.arange(patients), number)
+    truth = rng.integers(0, 3, patients)
+    # patients of many slides are harder: who counted slides would learn from the wrong ones
+    seen = 1.5 * np.eye(3)[truth] + rng.normal(0, 0.5 + 0.25 * number[:, None], (patients, 3))
+    logits = seen[member] + rng.normal(0, 0.3, (len(member), 3))
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return truth[member], p, member
+
+
+@pytest.mark.parametrize("slides", [1, 6])
+def test_coverage_over_simulated_cohorts_is_the_level(slides):
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(COHORTS):
+        labels, p, patients = cohort(rng, 60, slides)
+        threshold = set_threshold(labels, p, patients)
+        new, q, owners = cohort(rng, 200, slides)
+        first = np.unique(owners, return_index=True)[1]  # slides of a patient are exchangeable: one of each will do
+        found.append(coverage(new[first], prediction_sets(q[first], threshold)).covered)
+    assert 0.88 <= np.mean(found) <= 0.92
+
+
+def test_counting_slides_instead_of_patients_would_miss_the_level():
+    rng = np.random.default_rng(0)
+    wide = []
+    for _ in range(COHORTS):
+        labels, p, patients = cohort(rng, 60, 6)
+        wide.append(set_threshold(labels, p) - set_threshold(labels, p, patients))
+    assert (
+        np.mean(wide) < -0.01
+    )  # slides as patients: sets that are too large here, too small where many slides are easy
+
+
+def test_threshold_is_the_split_conformal_quantile():
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(4), 99)
+    labels = rng.integers(0, 4, 99)
+    scores = np.sort(1 - p[np.arange(99), labels])
+    assert 1 - set_threshold(labels, p) == pytest.approx(scores[89])  # ceil(0.9 * 100) = 90th of 99
+
+
+def test_too_few_patients_leave_every_class_possible():
+    p = np.tile([0.99, 0.01], (8, 1))
+    threshold = set_threshold(np.zeros(8, int), p)
+    assert prediction_sets(p, threshold).all()
+    assert not prediction_sets(p, set_threshold(np.zeros(9, int), np.tile([0.99, 0.01], (9, 1)))).all()
+
+
+def test_sets_are_never_empty_and_hold_the_most_probable_class():
+    p = np.random.default_rng(2).dirichlet(np.ones(3), 50)
+    sets = prediction_sets(p, 1.0)
+    assert (sets.sum(1) == 1).all()
+    assert (sets.argmax(1) == p.argmax(1)).all()
+
+
+def test_coverage_counts_what_is_inside():
+    sets = np.array([[True, False], [True, True], [False, True]])
+    found = coverage(np.array([0, 1, 0]), sets, np.array([[1.0, 1, 1], [0, 0, 2]]))
+    np.testing.assert_allclose(found.covered, [2 / 3, 0])
+    np.testing.assert_allclose(found.size, [4 / 3, 1])
+    np.testing.assert_allclose(found.single, [2 / 3, 1])
+
+
+def test_intervals_of_values_hold_the_truth_at_their_level():
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(COHORTS):
+        half = residual_width(rng.standard_t(3, 60), np.zeros(60))
+        found.append(np.mean(np.abs(rng.standard_t(3, 200)) <= half))
+    assert 0.88 <= np.mean(found) <= 0.92
+    assert residual_width(np.zeros(5), np.zeros(5)) == np.inf
