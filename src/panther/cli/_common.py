@@ -1,5 +1,6 @@
 """What commands share: workers and devices, checks, and the way results and failures are printed."""
 
+import atexit
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,17 +64,35 @@ def open_work(
     device = checked_device(device)
     workers = suitable_workers(workers, refs, device)
     with execution.open_work(workers, cluster, device=device, track=track) as work:
-        yield work if shard is None else _shared(work, shard, refs, output)
+        if shard is None:
+            yield work
+            return
+        assert output is not None
+        with _ending_with_the_others(output):
+            yield _shared(work, shard, refs, output)
 
 
-def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path | None) -> Any:
+@contextmanager
+def _ending_with_the_others(output: Path) -> Iterator[None]:
+    """A shard that was stopped for so long that the others have ended without it has nothing left to do."""
+    from panther.shards import SessionOverError
+
+    try:
+        yield
+    except SessionOverError as error:
+        if not output.exists():
+            raise
+        typer.echo(f"Note: {error}", err=True)
+        raise typer.Exit from error
+
+
+def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path) -> Any:
     """The same work, shared with the other shards of this very request."""
     from panther.shards import Session, Shard, SharedExecutor, session_folder
     from panther.shards.shard import MERGE
     from panther.storage.fingerprints import version_of
     from panther.version import __version__
 
-    assert output is not None
     mine = Shard(0, 1) if shard == MERGE else Shard.parse(shard)
     asked = _typed_without(*ALONE)
     named = [path for word in asked if (path := Path(word)).is_file()]
@@ -82,6 +101,7 @@ def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path | None) -> 
     session = Session(session_folder(output), request, _typed_without("--shard"))
     executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
     _at_the_end[:] = [executor.finish]
+    atexit.register(session.leave)  # also where the command fails
     return replace(work, executor=executor)
 
 

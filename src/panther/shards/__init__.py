@@ -6,7 +6,7 @@ one process alone.
 """
 
 from panther.shards.executor import SharedExecutor
-from panther.shards.session import Session, session_folder
+from panther.shards.session import Session, SessionOverError, session_folder
 from panther.shards.shard import Shard
 
-__all__ = ["Session", "Shard", "SharedExecutor", "session_folder"]
+__all__ = ["Session", "SessionOverError", "Shard", "SharedExecutor", "session_folder"]

@@ -35,11 +35,12 @@ class SharedExecutor(SharedWalk):
     def __init__(self, session: Session, shard: Shard, inner: Executor | None, *, only_read: bool = False) -> None:
         super().__init__(inner)
         self.session, self.shard, self._only_read = session, shard, only_read
-        self._failed: set[str] = set()  # parts with an item that failed
+        if not only_read:
+            session.join(shard)
 
     def finish(self) -> None:
         """Say that this shard has come to its end."""
-        self.session.finish(self.shard, self._failed)
+        self.session.finish(self.shard)
 
     def walk(
         self, function: Callable[[Any], Any], items: Sequence[Any], compute: Callable[..., Iterator[Any]]
@@ -87,7 +88,7 @@ class SharedExecutor(SharedWalk):
                 results.append(result)
                 part, claim = mine[0]
                 if len(results) == part.stop - part.start:
-                    self.session.keep(part.identity, results)
+                    self._keep(part, items, results)
                     claim.close()
                     mine.pop(0)
                     results = []
@@ -99,10 +100,15 @@ class SharedExecutor(SharedWalk):
         while not self.session.has(part.identity):
             with self.session.claim(part.identity) as ours:
                 if ours:
-                    self.session.keep(part.identity, list(compute(iter(items[part.start : part.stop]))))
+                    self._keep(part, items, list(compute(iter(items[part.start : part.stop]))))
                     return
             time.sleep(pause)
             pause = min(2 * pause, SLOW)
+
+    def _keep(self, part: _Part, items: Sequence[Any], results: Sequence[Any]) -> None:
+        pairs = zip(items[part.start : part.stop], results, strict=True)
+        failures = [(name_of(item), one.reason) for item, one in pairs if one.reason is not None and not one.skipped]
+        self.session.keep(part.identity, list(results), failures)
 
     def _read(self, part: _Part) -> list[Any]:
         found = self.session.read(part.identity)
@@ -110,8 +116,6 @@ class SharedExecutor(SharedWalk):
             raise InputError(
                 f"{self.session.folder}: a part of the work is damaged; remove this folder and start all shards again."
             )
-        if any(result.reason is not None and not result.skipped for result in found):
-            self._failed.add(part.identity)
         return found
 
     def _refuse_missing(self, parts: Sequence[_Part], items: Sequence[Any]) -> None:

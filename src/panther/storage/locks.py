@@ -19,20 +19,29 @@ import psutil
 
 from panther.errors import InputError
 
-HEARTBEAT = 30.0  # seconds
+LOCK_LIMIT = "PANTHER_LOCK_LIMIT"  # environment variable: seconds, the same in all processes
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # file systems without hard links: FAT, some shares
 EXPIRES = 600.0  # seconds without a sign of life, for owners on other machines
 
 
+def expiry() -> float:
+    """Seconds without a sign of life after which an owner on another machine counts as dead."""
+    with suppress(ValueError):
+        seconds = float(os.environ.get(LOCK_LIMIT, EXPIRES))
+        return seconds if seconds > 0 else EXPIRES
+    return EXPIRES
+
+
 @contextmanager
-def lock(path: Path, expires: float = EXPIRES) -> Iterator[bool]:
+def lock(path: Path, expires: float | None = None) -> Iterator[bool]:
     """Yield True where the lock was got, False where somebody alive has it; it is given back at the end."""
+    expires = expiry() if expires is None else min(expires, expiry())
     mine = _take(path, expires)
     if mine is None:
         yield False
         return
     stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(path, stop), daemon=True)
+    beat = threading.Thread(target=_beat, args=(path, mine, expires / 20, stop), daemon=True)
     beat.start()
     try:
         yield True
@@ -40,7 +49,7 @@ def lock(path: Path, expires: float = EXPIRES) -> Iterator[bool]:
         stop.set()
         beat.join()
         with suppress(OSError):
-            if path.read_text(encoding="utf-8") == mine:  # an expired lock may be another's by now
+            if _is(path, mine):
                 path.unlink()
 
 
@@ -50,7 +59,7 @@ def hold(path: Path) -> ExitStack:
     if not held.enter_context(lock(path)):
         raise InputError(
             f"{path.parent}: another run is writing there ({owner(path)}); wait until it has finished, or give another output. "
-            f"A run that was killed on another machine is forgotten after {EXPIRES / 60:.0f} minutes."
+            f"A run that was killed on another machine is forgotten after {expiry() / 60:.0f} minutes."
         )
     return held
 
@@ -60,7 +69,7 @@ def sweep(folder: Path) -> None:
     for file in folder.glob("*") if folder.is_dir() else ():
         parts = file.name.rsplit(".", 3)  # NAME.HOST.PID.part
         dead = len(parts) == 4 and parts[3] == "part" and parts[2].isdigit() and not psutil.pid_exists(int(parts[2]))
-        if (dead and parts[1] == _host()) or (file.suffix == ".lock" and _stale(file, EXPIRES)):
+        if (dead and parts[1] == _host()) or (file.suffix == ".lock" and _stale(file, expiry())):
             file.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
@@ -85,14 +94,14 @@ class Holder(NamedTuple):
     alive: bool
 
 
-def holders(folder: Path, expires: float = EXPIRES) -> tuple[list[Holder], float]:
+def holders(folder: Path) -> tuple[list[Holder], float]:
     """Everybody who has a lock in a folder, and what time it is there; for whoever only looks: no lock is taken or broken."""
     now = _now_at(folder / "look")
     found = []
     for path in sorted(folder.glob("*.lock")):
         with suppress(OSError, ValueError, TypeError, KeyError):  # given back meanwhile, or not ours
             about, seen = json.loads(path.read_text(encoding="utf-8")), path.stat().st_mtime
-            since, alive = float(about.get("since", seen)), not _dead(about, now - seen, expires)
+            since, alive = float(about.get("since", seen)), not _dead(about, now - seen, expiry())
             found.append(Holder(path.stem, str(about["host"]), int(about["pid"]), since, seen, alive))
     return found, now
 
@@ -117,7 +126,7 @@ def _create(path: Path) -> str | None:
         temporary.touch()
         since = temporary.stat().st_mtime  # by the clock that the signs of life are dated by
         content = json.dumps(
-            {"pid": os.getpid(), "host": _host(), "started": psutil.Process().create_time(), "since": since}
+            {"pid": os.getpid(), "host": _host(), "started": _started(psutil.Process()), "since": since}
         )
         temporary.write_text(content, encoding="utf-8")
         os.link(temporary, path)
@@ -195,17 +204,29 @@ def _alive(pid: int | None, started: float | None) -> bool:
     """Whether that process runs; the same number may have been given to a new one, and a zombie only waits to be counted."""
     try:
         process = psutil.Process(pid)
-        return process.create_time() == started and process.status() != psutil.STATUS_ZOMBIE
+        same = isinstance(started, float | int) and abs(_started(process) - started) < 2
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.Error:
         return True
 
 
-def _beat(path: Path, stop: threading.Event) -> None:
-    while not stop.wait(HEARTBEAT):
+def _started(process: psutil.Process) -> float:
+    """When it was started, in seconds since the machine was: whoever sets the machine's clock moves all other times."""
+    return process.create_time() - psutil.boot_time()
+
+
+def _beat(path: Path, mine: str, every: float, stop: threading.Event) -> None:
+    while not stop.wait(every):
         with suppress(OSError):
-            os.utime(path)
+            if _is(path, mine):
+                os.utime(path)
+
+
+def _is(path: Path, content: str) -> bool:
+    """Whether a lock is still this one: one that has expired may be another's by now."""
+    return path.read_text(encoding="utf-8") == content
 
 
 def _host() -> str:
