@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from panther.errors import InputError
-from panther.models.probe_search import WeighedBlocks, block_weightings, rotate
+from panther.models.probe_search import COVARIATES, WeighedBlocks, block_weightings, rotate
 from panther.models.probes import fit_cox, fit_logistic
 
 WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients
@@ -22,10 +22,32 @@ def cohort(sizes: tuple[int, ...], informative: int, n: int = 60, seed: int = 0,
 
 
 def test_weightings_are_shares_with_equal_ones_first():
-    found = block_weightings(4)
+    found = block_weightings(["a", "b", "c", "d"])
     assert len(found) == 9
-    np.testing.assert_allclose(found[0], 0.25)
-    np.testing.assert_allclose([w.sum() for w in found], 1.0)
+    np.testing.assert_allclose(found[0].shares, 0.25)
+    np.testing.assert_allclose([w.shares.sum() for w in found], 1.0)
+    assert sum(w.prior for w in found) == pytest.approx(1.0)
+
+
+def test_covariates_stand_alone_first_and_an_embedding_has_to_earn_its_share():
+    found = block_weightings(["pi", "mu", COVARIATES])
+    np.testing.assert_array_equal(found[0].shares, [0, 0, 1])
+    np.testing.assert_allclose([w.shares[2] for w in found[1:]], [0.9, 0.7, 0.5, 0.3, 0.1])
+    np.testing.assert_allclose([w.shares.sum() for w in found], 1.0)
+    assert sum(w.prior for w in found) == pytest.approx(1.0)
+
+
+def test_an_embedding_of_noise_leaves_covariates_as_they_are():
+    rng = np.random.default_rng(4)
+    clinic, noise = rng.normal(size=(120, 2)), rng.normal(size=(120, 60))
+    labels = (clinic[:, 0] + 0.7 * rng.normal(size=120) > 0).astype(int)
+    blocks = np.array(["embedding"] * 60 + [COVARIATES] * 2)
+    probe = fit_logistic(np.hstack([noise, clinic]), labels, 2, blocks=blocks)
+    alone = fit_logistic(clinic, labels, 2)
+    assert probe.shares["embedding"] < 0.1
+    both = probe.logits(np.hstack([noise, clinic])), alone.logits(clinic)
+    scores = [logits[:, 1] - logits[:, 0] for logits in both]
+    assert np.corrcoef(scores)[0, 1] > 0.95
 
 
 @pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])

@@ -20,6 +20,9 @@ STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 4))  # of the penalty,
 # Chosen by the protocol of docs/decisions/0009: cautious, because a few dozen patients tell little about weights
 LARGEST_SHARE = 0.7  # of the block that a weighting favours
 EQUAL_PRIOR = 0.5  # prior probability of equal weights
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an embedding, where covariates stand beside it
+COVARIATES = "covariates"  # block of what is known without the slide
+NOTHING_ADDED = 0.5  # prior probability that an embedding adds nothing to them
 TEMPER = 0.5  # power of the cross-validated likelihood
 NEGLIGIBLE = 1e-3  # posterior probability
 
@@ -84,6 +87,13 @@ class Rotation:
         return Rotation(self.z / scale, lambda beta: self.back(beta / scale))
 
 
+class Weighting(NamedTuple):
+    """Shares (B,) of the blocks in the variance that a probe sees, and their prior probability."""
+
+    shares: np.ndarray
+    prior: float
+
+
 class _Tried(NamedTuple):
     """One weighting of the blocks with one penalty."""
 
@@ -119,23 +129,22 @@ def _averaged(
 
     The best weighting alone follows noise; an average of linear models is one linear model as well.
     """
-    weightings = block_weightings(len(blocks))
+    weightings = block_weightings(list(blocks))
     if len(search.strengths) == 1:
-        weightings = weightings[:1]  # nothing is cross-validated: equal weights
+        weightings = [Weighting(np.full(len(blocks), 1 / len(blocks)), 1.0)]  # nothing is cross-validated
     weighed = WeighedBlocks(centred, list(blocks.values()))
-    rotations = [weighed.rotation(shares) for shares in weightings]
+    rotations = [weighed.rotation(weighting.shares) for weighting in weightings]
     scores = _cross_validated(_stacked(rotations), model, search)
     tried: list[_Tried] = []
-    for number, own in enumerate(scores):
-        prior = EQUAL_PRIOR if number == 0 else (1 - EQUAL_PRIOR) / (len(weightings) - 1)
+    for number, (own, weighting) in enumerate(zip(scores, weightings, strict=True)):
         found = own or {float(search.strengths[0]): 0.0}
-        tried += [_Tried(number, s, np.log(prior) - TEMPER * loss) for s, loss in found.items()]
+        tried += [_Tried(number, s, np.log(weighting.prior) - TEMPER * loss) for s, loss in found.items()]
     log_weight = np.array([t.log_weight for t in tried])
     probability = np.exp(log_weight - log_weight.max())
     probability[probability < NEGLIGIBLE * probability.sum()] = 0.0
     probability /= probability.sum()
     weight, bias = _mean_model(rotations, model, tried, probability)
-    shares = probability @ np.array([weightings[t.weighting] for t in tried])
+    shares = probability @ np.array([weightings[t.weighting].shares for t in tried])
     likeliest = tried[int(probability.argmax())].strength
     named = {name: float(share) for name, share in zip(blocks, shares, strict=True)}
     return Probe(weight, bias - mean @ weight, likeliest, scores[0] or {likeliest: 0.0}, named)
@@ -165,14 +174,23 @@ def _stacked(rotations: list["Rotation"]) -> np.ndarray:
     return np.stack([np.pad(r.z, ((0, 0), (0, width - r.z.shape[1]))) for r in rotations])
 
 
-def block_weightings(count: int) -> list[np.ndarray]:
-    """Shares (B,) to try: equal ones first, then each block alone, then each with most of the variance."""
+def block_weightings(names: Sequence[str]) -> list[Weighting]:
+    """Weightings to try. Of the statistics of an embedding: equal ones first, then each alone, then each with most of the variance.
+
+    Covariates are not one statistic among others: first they stand alone, then beside an embedding whose statistics weigh alike, by shares.
+    """
+    if COVARIATES in names:
+        own = np.array([name == COVARIATES for name in names])
+        beside = [np.where(own, 1 - share, share / (len(names) - 1)) for share in SHARES]
+        return [Weighting(own.astype(np.float64), NOTHING_ADDED), *_alike(beside, 1 - NOTHING_ADDED)]
+    count = len(names)
     alone = np.eye(count)
-    return [
-        np.full(count, 1 / count),
-        *alone,
-        *(alone * LARGEST_SHARE + (1 - alone) * (1 - LARGEST_SHARE) / (count - 1)),
-    ]
+    most = alone * LARGEST_SHARE + (1 - alone) * (1 - LARGEST_SHARE) / (count - 1)
+    return [Weighting(np.full(count, 1 / count), EQUAL_PRIOR), *_alike([*alone, *most], 1 - EQUAL_PRIOR)]
+
+
+def _alike(shares: Sequence[np.ndarray], prior: float) -> list[Weighting]:
+    return [Weighting(one, prior / len(shares)) for one in shares]
 
 
 class WeighedBlocks:

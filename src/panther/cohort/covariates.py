@@ -1,0 +1,196 @@
+r"""Clinical covariates (age, sex, stage) as numbers beside an embedding. Everything is learnt from the training rows alone.
+
+A number is centred and divided by its deviation, 0 where it is missing; a category is one indicator per level, together of variance 1. Missing
+values of the training rows have an indicator of their own, because who was not measured may say something.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import BeforeValidator
+
+from panther.cohort.spec import Strict
+from panther.errors import InputError, listed
+from panther.storage.clinical import find_column
+from panther.storage.tables import is_missing, plain_labels, source_of
+
+NUMBER, CATEGORY = "number", "category"
+MOST_LEVELS = 20  # of a category; more are names, not groups
+LEAKS = 0.999  # correlation with the target from which on a covariate is the target itself
+
+
+class CovariateSpec(Strict):
+    """A column of the table; a column of numbers only is a number unless it is called a category."""
+
+    column: str
+    kind: Literal["number", "category"] | None = None
+
+
+CovariateEntry = Annotated[CovariateSpec, BeforeValidator(lambda v: {"column": v} if isinstance(v, str) else v)]
+
+
+@dataclass(frozen=True)
+class Covariate:
+    """One column as it is read: fitted on training rows."""
+
+    column: str
+    levels: tuple[str, ...] | None  # None: a number
+    shift: tuple[float, ...]  # of each indicator, or of the number
+    scale: float
+    missing: float | None  # share of the training rows without a value; None: all had one
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its numbers mean."""
+        own = (self.column,) if self.levels is None else tuple(f"{self.column}={level}" for level in self.levels)
+        return (*own, f"{self.column} missing") if self.missing is not None else own
+
+    def encode(self, values: pd.Series) -> np.ndarray:
+        """Numbers (n, k) of rows; a level that was not trained on is like a missing value."""
+        known = _numbers(values) if self.levels is None else _indicators(values, self.levels)
+        absent = np.isnan(known).any(1)
+        scaled = np.where(absent[:, None], 0.0, (known - np.array(self.shift)) / self.scale)
+        if self.missing is None:
+            return scaled
+        spread = np.sqrt(self.missing * (1 - self.missing))
+        return np.column_stack([scaled, (absent - self.missing) / spread])
+
+    def unknown(self, values: pd.Series) -> list[str]:
+        """Levels that were not trained on."""
+        if self.levels is None:
+            return []
+        cells = plain_labels(values)[~is_missing(values).to_numpy()]
+        return sorted(set(cells) - set(self.levels))
+
+
+@dataclass(frozen=True)
+class Covariates:
+    """Columns of a table as one block of numbers beside an embedding."""
+
+    columns: tuple[Covariate, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the numbers mean."""
+        return tuple(name for one in self.columns for name in one.names)
+
+    def encode(self, table: pd.DataFrame) -> np.ndarray:
+        """Numbers (n, k) of the rows of a table."""
+        for one in self.columns:
+            if one.column not in table.columns:
+                raise InputError(
+                    f"{source_of(table)}: there is no column {one.column!r}, which the model reads as a covariate; the columns are "
+                    f"{listed(table.columns)}."
+                )
+        return np.column_stack([one.encode(table[one.column].astype(str)) for one in self.columns])
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Plain values from which :func:`load_covariates` makes them again."""
+        return [asdict(one) for one in self.columns]
+
+
+def load_covariates(settings: Sequence[Mapping[str, Any]]) -> Covariates:
+    """Covariates from their `settings()`, also after a trip through JSON."""
+    return Covariates(
+        tuple(
+            Covariate(
+                str(one["column"]),
+                None if one["levels"] is None else tuple(map(str, one["levels"])),
+                tuple(map(float, one["shift"])),
+                float(one["scale"]),
+                None if one["missing"] is None else float(one["missing"]),
+            )
+            for one in settings
+        )
+    )
+
+
+def fit_covariates(table: pd.DataFrame, specs: Sequence[CovariateSpec]) -> tuple[Covariates, list[str]]:
+    """Learn from the training rows how columns are read; and notes about those that say nothing there."""
+    fitted, notes = [], []
+    for spec in specs:
+        find_column(table, spec.column, (), "covariate")
+        one = _fit_one(table[spec.column].astype(str), spec, source_of(table))
+        if one is None:
+            notes.append(
+                f"The covariate {spec.column!r} is the same for all {len(table)} training rows and is left out."
+            )
+        else:
+            fitted.append(one)
+    if not fitted:
+        raise InputError(
+            f"None of the covariates {listed([s.column for s in specs])} varies among the {len(table)} training rows; name others."
+        )
+    return Covariates(tuple(fitted)), notes
+
+
+def leaks(x: np.ndarray, names: Sequence[str], targets: Mapping[str, np.ndarray]) -> list[str]:
+    """Sentences about columns of covariates (n, k) that are a target (its name -> (n,)) in other words."""
+    said = []
+    for what, y in targets.items():
+        for name, column in zip(names, x.T, strict=True):
+            both = np.isfinite(y)
+            if both.sum() > 2 and np.ptp(column[both]) and np.ptp(y[both]):
+                r = float(np.corrcoef(column[both], y[both])[0, 1])
+                if abs(r) > LEAKS:
+                    said.append(
+                        f"The covariate {name} says the target ({what}) itself (correlation {r:.4f}); a model with it is worth nothing."
+                    )
+    return said
+
+
+def _fit_one(values: pd.Series, spec: CovariateSpec, source: str) -> Covariate | None:
+    """How a column is read; None where it says nothing."""
+    gone = is_missing(values).to_numpy()
+    share = float(gone.mean()) if gone.any() else None
+    if share == 1.0:
+        return None
+    if (spec.kind or _kind(values)) == NUMBER:
+        _refuse_text(values, spec.column, source)
+        known = _numbers(values)[:, 0]
+        mean, deviation = float(np.nanmean(known)), float(np.nanstd(known))
+        if deviation > 1e-12 * max(abs(mean), 1.0):
+            return Covariate(spec.column, None, (mean,), deviation, share)
+        return None if share is None else Covariate(spec.column, None, (mean,), 1.0, share)
+    levels = tuple(sorted(set(plain_labels(values)[~gone])))
+    if len(levels) > MOST_LEVELS:
+        raise InputError(
+            f"{source}: the covariate {spec.column} has {len(levels)} different values, e.g. {levels[0]!r} and {levels[1]!r}: these are names, "
+            f"not groups (at most {MOST_LEVELS}); leave the covariate out, or group its values."
+        )
+    shares = np.nanmean(_indicators(values, levels), 0)
+    spread = float(np.sqrt((shares * (1 - shares)).sum()))
+    if spread < 1e-12 and share is None:
+        return None
+    return Covariate(spec.column, levels, tuple(map(float, shares)), spread if spread > 1e-12 else 1.0, share)
+
+
+def _kind(values: pd.Series) -> str:
+    known = values[~is_missing(values).to_numpy()]
+    return NUMBER if pd.to_numeric(known, errors="coerce").notna().all() else CATEGORY
+
+
+def _refuse_text(values: pd.Series, column: str, source: str) -> None:
+    text = np.isnan(_numbers(values)[:, 0]) & ~is_missing(values).to_numpy()
+    if text.any():
+        raise InputError(
+            f"{source}: the covariate {column} holds {values.iloc[int(text.argmax())]!r}, which is not a number; correct it, or call the column a "
+            "category."
+        )
+
+
+def _numbers(values: pd.Series) -> np.ndarray:
+    """Numbers (n, 1), NaN where there is none."""
+    found = pd.to_numeric(values.mask(is_missing(values)), errors="coerce").to_numpy(np.float64)
+    return np.where(np.isfinite(found), found, np.nan)[:, None]
+
+
+def _indicators(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
+    """One column for each level (n, L), NaN where the value is missing or another."""
+    cells = plain_labels(values).to_numpy()
+    found = (cells[:, None] == np.array(levels, dtype=object)[None]).astype(np.float64)
+    found[~found.any(1) | is_missing(values).to_numpy()] = np.nan
+    return found

@@ -1,0 +1,100 @@
+"""Clinical covariates as numbers."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from panther.cohort.covariates import CovariateSpec, fit_covariates, leaks, load_covariates
+from panther.errors import InputError
+
+TABLE = pd.DataFrame(
+    {
+        "age": ["50", "60", "", "70"],
+        "sex": ["f", "m", "f", "f"],
+        "stage": ["II", "III", "II", "[Not Available]"],
+        "grade": ["1", "2", "3", "1"],
+        "same": ["x", "x", "x", "x"],
+    }
+)
+
+
+def fitted(*columns: str | CovariateSpec):
+    specs = [CovariateSpec(column=c) if isinstance(c, str) else c for c in columns]
+    return fit_covariates(TABLE, specs)
+
+
+def test_numbers_are_scaled_by_training_rows_and_missing_ones_indicated() -> None:
+    age, _ = fitted("age")
+    assert age.names == ("age", "age missing")
+    encoded = age.encode(TABLE)
+    known = np.array([50, 60, 70.0])
+    np.testing.assert_allclose(encoded[[0, 1, 3], 0], (known - 60) / known.std())
+    assert encoded[2, 0] == 0.0
+    np.testing.assert_allclose(encoded[:, 1].mean(), 0, atol=1e-12)
+    np.testing.assert_allclose(encoded[:, 1].std(), 1)
+
+
+def test_a_category_counts_as_much_as_a_number() -> None:
+    both, _ = fitted("sex", CovariateSpec(column="grade", kind="category"))
+    assert both.names == ("sex=f", "sex=m", "grade=1", "grade=2", "grade=3")
+    variance = both.encode(TABLE).var(0)
+    np.testing.assert_allclose([variance[:2].sum(), variance[2:].sum()], 1)
+
+
+def test_numbers_that_are_called_nothing_are_numbers() -> None:
+    assert fitted("grade")[0].names == ("grade",)
+
+
+def test_unknown_levels_and_text_are_like_missing_values() -> None:
+    found, _ = fitted("stage", "age")
+    new = pd.DataFrame({"stage": ["IV", "", "III"], "age": ["old", "", "60"]})
+    encoded = found.encode(new)
+    np.testing.assert_array_equal(encoded[0], encoded[1])
+    assert found.columns[0].unknown(new["stage"]) == ["IV"]
+
+
+def test_nothing_is_learnt_from_other_rows() -> None:
+    a, _ = fitted("age", "sex")
+    b, _ = fit_covariates(TABLE.copy(), [CovariateSpec(column="age"), CovariateSpec(column="sex")])
+    other = pd.DataFrame({"age": ["1000"], "sex": ["m"]})
+    np.testing.assert_array_equal(a.encode(other), b.encode(other))
+
+
+def test_settings_survive_json() -> None:
+    found, _ = fitted("age", "sex", "stage")
+    again = load_covariates(json.loads(json.dumps(found.settings())))
+    assert again == found
+
+
+def test_a_constant_covariate_is_told_and_only_constants_are_refused() -> None:
+    found, notes = fitted("age", "same")
+    assert found.names == ("age", "age missing")
+    assert notes == ["The covariate 'same' is the same for all 4 training rows and is left out."]
+    with pytest.raises(InputError, match="None of the covariates same varies"):
+        fitted("same")
+
+
+def test_names_are_no_groups() -> None:
+    table = pd.DataFrame({"id": [f"patient {i}" for i in range(30)]})
+    with pytest.raises(InputError, match=r"30 different values, e\.g\. 'patient 0' and 'patient 1': these are names"):
+        fit_covariates(table, [CovariateSpec(column="id")])
+
+
+def test_a_missing_column_and_text_in_a_number_are_named() -> None:
+    with pytest.raises(InputError, match="weight"):
+        fitted("weight")
+    with pytest.raises(InputError, match="sex holds 'f', which is not a number"):
+        fitted(CovariateSpec(column="sex", kind="number"))
+    found, _ = fitted("age")
+    with pytest.raises(InputError, match="no column 'age', which the model reads as a covariate"):
+        found.encode(TABLE[["sex"]])
+
+
+def test_a_covariate_that_is_the_target_is_told() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    said = leaks(x, ["age", "size"], {"event": 2 * x[:, 1] + 1, "time": x[:, 0] + x[:, 1]})
+    assert said == [
+        "The covariate size says the target (event) itself (correlation 1.0000); a model with it is worth nothing."
+    ]

@@ -1,0 +1,60 @@
+"""The likelihood-ratio test of an added score: against lifelines, and where it adds nothing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from panther.cohort.targets import Survival
+from panther.study.likelihood_ratio import Stratum, added_by_second
+
+
+def _fold(rng: np.random.Generator, n: int, slide: float) -> Stratum:
+    clinic, own = rng.normal(size=(2, n))
+    hazard = np.exp(0.8 * clinic + slide * own)
+    time, lost = rng.exponential(1 / hazard), rng.exponential(2.0, n)
+    return Stratum(np.column_stack([clinic, own]), Survival(np.minimum(time, lost), time <= lost))
+
+
+@pytest.mark.parametrize("slide", [0.0, 0.5])
+def test_it_is_lifelines_stratified_test(slide: float) -> None:
+    lifelines = pytest.importorskip("lifelines")
+    rng = np.random.default_rng(3)
+    folds = [_fold(rng, n, slide) for n in (60, 80, 50)]
+    table = pd.concat(
+        pd.DataFrame(
+            {"a": f.scores[:, 0], "b": f.scores[:, 1], "time": f.target.time, "event": f.target.event, "fold": k}
+        )
+        for k, f in enumerate(folds)
+    )
+    fits = [
+        lifelines.CoxPHFitter().fit(table[[*columns, "time", "event", "fold"]], "time", "event", strata=["fold"])
+        for columns in (["a"], ["a", "b"])
+    ]
+    expected = 2 * (fits[1].log_likelihood_ - fits[0].log_likelihood_)
+    found = added_by_second(folds)
+    assert found.statistic == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert (found.p_value < 0.01) == (slide > 0)
+
+
+def test_scores_of_any_scale_give_the_same_answer() -> None:
+    folds = [_fold(np.random.default_rng(0), 80, 0.3)]
+    large = [Stratum(f.scores * [1e4, 1e-3] + 5.0, f.target) for f in folds]
+    assert added_by_second(large).statistic == pytest.approx(added_by_second(folds).statistic, rel=1e-4)
+
+
+def test_a_constant_second_score_adds_nothing() -> None:
+    fold = _fold(np.random.default_rng(1), 50, 0.5)
+    flat = fold._replace(scores=np.column_stack([fold.scores[:, 0], np.ones(50)]))
+    assert added_by_second([flat]) == pytest.approx((0.0, 1.0), abs=1e-6)
+
+
+def test_nobody_with_the_event_is_no_test() -> None:
+    fold = _fold(np.random.default_rng(1), 20, 0.5)
+    none = fold._replace(target=Survival(fold.target.time, np.zeros(20, bool)))
+    assert all(np.isnan(added_by_second([none])))
+
+
+def test_it_keeps_its_level_where_nothing_is_added() -> None:
+    rng = np.random.default_rng(7)
+    p = [added_by_second([_fold(rng, 40, 0.0) for _ in range(3)]).p_value for _ in range(200)]
+    assert 0.02 <= np.mean(np.array(p) < 0.05) <= 0.09
