@@ -4,6 +4,8 @@ Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Cl
 """
 
 import logging
+import pickle
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -16,7 +18,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from panther.errors import InputError, NotABagError
-from panther.workers import GuardedPool, SentOnce, TaskLostError, allow_threads, cores, kernel_threads, process_context
+from panther.workers import (
+    Batches,
+    DaskTeam,
+    GuardedPool,
+    SentOnce,
+    TaskLostError,
+    Team,
+    allow_threads,
+    cores,
+    kernel_threads,
+    process_context,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +52,8 @@ class Work:
     device: str = "cpu"
     track: Track = untracked
 
+
+DASK_LOST = "KilledWorker"  # Dask's error where every worker that had the task died
 
 HERE = Work()  # in this process, without a progress bar
 
@@ -144,19 +159,26 @@ def _results(
             for item in items:
                 yield _attempt(function, item, threads)
         return
-    window = 4 * max(cores(), 16) if ahead is None else min(4 * max(cores(), 16), max(ahead, 2 * cores()))
-    attempt: Any = partial(_attempt, function)
-    if isinstance(executor, GuardedPool):
+    batches = Batches(items, executor, ahead)
+    attempt: Any = partial(_attempt_all, function)
+    if isinstance(executor, Team):
         count = len(items) if isinstance(items, Sized) and len(items) else executor.workers
-        attempt = SentOnce.of(partial(attempt, threads=max(1, executor.workers // count)))
-    pending: deque[tuple[T, Future[Any]]] = deque()
+        attempt = SentOnce.of(partial(_attempt_and_pack, function, threads=max(1, executor.workers // count)))
+
+    def submit(batch: list[T]) -> "Future[_Done]":
+        return executor.submit(attempt, batch)
+
+    pending: deque[tuple[list[T], Future[_Done]]] = deque()
+    under_way = 0
     try:
-        for item in items:
-            pending.append((item, executor.submit(attempt, item)))
-            if len(pending) >= window:
-                yield _collected(*pending.popleft())
+        while batch := batches.next():
+            pending.append((batch, submit(batch)))
+            under_way += len(batch)
+            while batches.full(under_way):
+                under_way -= len(pending[0][0])
+                yield from _collected(*pending.popleft(), batches, submit)
         while pending:
-            yield _collected(*pending.popleft())
+            yield from _collected(*pending.popleft(), batches, submit)
     except BrokenExecutor as error:
         raise InputError(
             "Worker processes cannot be started, or were ended; what was finished is kept: run the command again to go on, "
@@ -167,16 +189,24 @@ def _results(
             future.cancel()
 
 
-def _collected(item: Any, future: "Future[Any]") -> "_Result":
-    """Result of one item, also where it cost the worker its life."""
+def _collected(
+    items: "list[T]", future: "Future[_Done]", batches: "Batches[T]", submit: "Callable[[list[T]], Future[_Done]]"
+) -> "list[_Result]":
+    """Results of the items of a task, also where one of them cost the worker its life."""
     try:
-        return future.result()
-    except TaskLostError as error:
-        return _Result(None, error.sentence(name_of(item)))
+        done = future.result()
     except Exception as error:
-        if type(error).__name__ != "KilledWorker":  # Dask's: every worker that had the item died
+        if not isinstance(error, TaskLostError) and type(error).__name__ != DASK_LOST:
             raise
-        return _Result(None, f"{name_of(item)}: every worker that had it died; a file of it is damaged, or too large.")
+        if len(items) > 1:  # each alone: the one that did it is named, the others are done
+            again = [([item], submit([item])) for item in items]
+            return [result for one in again for result in _collected(*one, batches, submit)]
+        name = name_of(items[0])
+        if isinstance(error, TaskLostError):
+            return [_Result(None, error.sentence(name))]
+        return [_Result(None, f"{name}: every worker that had it died; a file of it is damaged, or too large.")]
+    batches.learn(len(items), done.seconds, done.size)
+    return pickle.loads(done.results) if done.size else done.results
 
 
 @contextmanager
@@ -221,8 +251,7 @@ def _dask_executor(address: str) -> Iterator[Executor]:
             f"No Dask scheduler answers at {address}; start one with `dask scheduler` and workers with `dask worker {address}`."
         ) from error
     try:
-        # pure=False: equal tasks of two runs are not the same task; a killed worker's tasks run again elsewhere
-        yield client.get_executor(pure=False, retries=3)
+        yield DaskTeam(client)
     finally:
         client.close()
 
@@ -234,6 +263,25 @@ class _Result(NamedTuple):
     reason: str | None = None
     skipped: bool = False
     traceback: str = ""
+
+
+class _Done(NamedTuple):
+    """What comes back from a task."""
+
+    results: Any  # a list; packed where it leaves the process, so that its size is known
+    seconds: float
+    size: int = 0
+
+
+def _attempt_all(function: Callable[[T], R], items: list[T], threads: int = 1) -> _Done:
+    begin = time.perf_counter()
+    return _Done([_attempt(function, item, threads) for item in items], time.perf_counter() - begin)
+
+
+def _attempt_and_pack(function: Callable[[T], R], items: list[T], threads: int) -> _Done:
+    results, seconds, _ = _attempt_all(function, items, threads)
+    packed = pickle.dumps(results)
+    return _Done(packed, seconds, len(packed))
 
 
 def _attempt(function: Callable[[T], R], item: T, threads: int = 1) -> _Result:

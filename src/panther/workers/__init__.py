@@ -4,16 +4,22 @@ The C libraries below (HDF5, OpenSlide, GLib) can be crashed, or sent into an en
 are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
+from panther.workers.batches import Batches
+from panther.workers.dask_team import DaskTeam
 from panther.workers.memory import keep_freed_memory
-from panther.workers.pool import GuardedPool, SentOnce, process_context, share_server, start_early
+from panther.workers.pool import GuardedPool, process_context, share_server, start_early
+from panther.workers.team import SentOnce, Team
 from panther.workers.threads import allow_threads, cores, kernel_threads
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
 
 __all__ = [
     "READ_LIMIT",
+    "Batches",
+    "DaskTeam",
     "GuardedPool",
     "SentOnce",
     "TaskLostError",
+    "Team",
     "allow_threads",
     "begin_worker",
     "cores",

@@ -10,14 +10,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from panther.workers.team import SentOnce, Team
 from panther.workers.watch import GRACE, TaskLostError, Watch, begin_worker, read_limit
 
 ATTEMPTS = 2  # the second one alone
@@ -40,7 +40,7 @@ def _work(connection: Connection, watch: Watch, initializer: Callable[..., None]
                 connection.send_bytes(_done(payload, function))
 
 
-def _done(payload: bytes, sent: "SentOnce") -> bytes:
+def _done(payload: bytes, sent: SentOnce) -> bytes:
     try:
         function, arguments, options = pickle.loads(payload)
         return pickle.dumps((True, (function or sent.value)(*arguments, **options)))
@@ -49,23 +49,6 @@ def _done(payload: bytes, sent: "SentOnce") -> bytes:
             return pickle.dumps((False, error))
         except Exception:  # not every exception can be sent
             return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
-
-
-@dataclass(eq=False)
-class SentOnce:
-    """A function that many tasks call: pickled once, and sent to each worker once. It may hold a whole table, or many prototypes."""
-
-    payload: bytes
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> "SentOnce":
-        """Pickle it."""
-        return cls(pickle.dumps(function))
-
-    @cached_property
-    def value(self) -> Callable[..., Any]:
-        """The function, where it is called."""
-        return pickle.loads(self.payload)
 
 
 @dataclass
@@ -124,8 +107,10 @@ def process_context(*preload: str) -> Any:
 
 
 @dataclass(eq=False)
-class GuardedPool(Executor):
+class GuardedPool(Team):
     """Worker processes behind the interface of `concurrent.futures`; a task that is given up raises `TaskLostError`."""
+
+    hand_out = 2e-4
 
     workers: int
     context: Any
