@@ -28,7 +28,7 @@ def oracle(x: torch.Tensor, query: torch.Tensor, k: int, leave_out: int | None =
 def check(x: torch.Tensor, query: torch.Tensor, k: int, leave_out: int | None = None) -> None:
     found, (rows, similarity) = most_similar(x, query, k, leave_out), oracle(x, query, k, leave_out)
     assert found.rows.tolist() == rows
-    np.testing.assert_allclose(found.similarity, similarity, atol=1e-12)
+    np.testing.assert_allclose(found.nearness, similarity, atol=1e-12)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_equal_patches_come_in_the_order_of_their_rows(rng):
     all_equal = x[3].expand(3 * BLOCK, -1)
     found = most_similar(all_equal, x[3], 5, leave_out=2)
     assert found.rows.tolist() == [0, 1, 3, 4, 5]
-    assert (found.similarity == found.similarity[0]).all()
+    assert (found.nearness == found.nearness[0]).all()
 
 
 def test_rows_without_a_direction_are_left_out(rng):
@@ -67,7 +67,7 @@ def test_rows_without_a_direction_are_left_out(rng):
     check(x, x[20], 60, 20)
     assert not {4, 7, 9, 11, 20} & set(most_similar(x, x[20], 60, 20).rows.tolist())
     nothing = most_similar(torch.full((5, DIM), float("nan")), x[20], 3)
-    assert len(nothing.rows) == len(nothing.similarity) == 0
+    assert len(nothing.rows) == len(nothing.nearness) == 0
 
 
 def test_numbers_that_cannot_be_squared_in_float32_are_compared_all_the_same(rng):
@@ -82,7 +82,7 @@ def test_opposite_patches_are_the_least_similar(rng):
     x[8] = -x[0]
     found = most_similar(x, x[0], 30, 0)
     assert found.rows[-1] == 8
-    assert found.similarity[-1] == pytest.approx(-1)
+    assert found.nearness[-1] == pytest.approx(-1)
 
 
 def test_one_patch_or_none(rng):

@@ -19,7 +19,7 @@ Prediction
 Looking
     `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
     `attribute` what drives a prediction, `kaplan_meier` who lives longer; `make_report` is a study as one page.
-    `view` shows all of it in the browser, slides included.
+    `similar` finds the slides that are like one slide, with reasons. `view` shows all of it in the browser, slides included.
 """
 
 from importlib import import_module
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
     from panther.explain.maps import make_map
+    from panther.explain.similar.make import similar
     from panther.models.predict import predict
     from panther.models.train import train
     from panther.prototypes.choose import choose_c
@@ -92,6 +93,7 @@ _HOMES = {
     "predict": "panther.models.predict",
     "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
+    "similar": "panther.explain.similar.make",
     "train": "panther.models.train",
     "view": "panther.viewer.show",
 }
@@ -131,6 +133,7 @@ __all__ = [
     "predict",
     "run_study",
     "save_prototypes",
+    "similar",
     "train",
     "view",
 ]

@@ -22,6 +22,7 @@ from panther.cli import (
     model,
     prototypes,
     report,
+    similar,
     slides,
     splits,
     study,
@@ -65,6 +66,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {
         "view": view.view,
         "map": maps.map_slides,
+        "similar": similar.similar,
         "atlas": atlas.atlas,
         "tissue-classifier": concordance.train_classifier,
         "concordance": concordance.compare,

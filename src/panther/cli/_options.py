@@ -82,6 +82,13 @@ SetOption = Annotated[
         "-s", "--set", help="Any setting of the method as name=value, e.g. steps=3, tau=1, epsilon=0.05; repeatable."
     ),
 ]
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What is compared: pi (proportions, the default where there are any), mixture (proportions, means and variances), "
+        "cosine or euclidean (vectors of any kind)."
+    ),
+]
 NormaliseOption = Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")]
 RangeOption = Annotated[str, typer.Option("--range", help="Smallest and largest number of prototypes to try.")]
 
@@ -143,7 +150,7 @@ PANELS = {
     "Prototypes": ("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "normalise", "pca", "memory"),
     "Method": (
         *("tissue", "method", "preset", "readout", "setting", "assignment"),
-        *("head", "loss", "epochs", "kind", "pairs"),
+        *("head", "loss", "epochs", "kind", "pairs", "by"),
     ),
     "Folds": ("k", "shares", "val", "seconds"),
     "Encoder": ("encoder", "weights", "precision", "batch"),

@@ -17,6 +17,11 @@ from panther.statistics.blocks import compute_dtype as compute_dtype
 from panther.statistics.blocks import first_bad_row as first_bad_row
 from panther.statistics.distances import squared_distances as squared_distances
 from panther.statistics.kernels import accumulate as accumulate
+from panther.statistics.nearest_rows import Apart as Apart
+from panther.statistics.nearest_rows import Measure as Measure
+from panther.statistics.nearest_rows import Nearest as Nearest
+from panther.statistics.nearest_rows import nearest_rows as nearest_rows
+from panther.statistics.similar import Cosine as Cosine
 from panther.statistics.similar import most_similar as most_similar
 from panther.statistics.sums import Accumulated as Accumulated
 from panther.statistics.sums import Statistics as Statistics

@@ -188,7 +188,7 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
         raise InputError(f"{path}: cannot be read as embeddings ({error}); write them with `panther embed`.") from error
     if weights is None:
         raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t.")
-    _check_weights(path, samples, weights, columns)
+    check_weights(path, samples, weights, columns)
     if needed not in columns:
         raise InputError(
             f"{path}: no column {needed!r}; it has {', '.join(sorted(columns))}. Embed with `table=` to add clinical columns."
@@ -219,7 +219,7 @@ def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
     return samples, vectors, made_with
 
 
-def _check_weights(path: Path, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]) -> None:
+def check_weights(path: Path, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]) -> None:
     """Refuse proportions that are none, and tables whose parts are not of one cohort."""
     again = "write the file again with `panther embed`"
     if weights.ndim != 2 or weights.dtype.kind not in "fiu" or len(weights) != len(samples) or 0 in weights.shape:

@@ -156,7 +156,7 @@ def search_slide(ref: Openable, query: Query) -> list[Hit]:
     found = most_similar(bag.features, query.features, most, itself)
     return [
         Hit(ref.sample, row, similarity)
-        for row, similarity in zip(found.rows.tolist(), found.similarity.tolist(), strict=True)
+        for row, similarity in zip(found.rows.tolist(), found.nearness.tolist(), strict=True)
     ]
 
 

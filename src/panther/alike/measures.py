@@ -1,0 +1,121 @@
+"""The distances for many slides at once: matrix products in float32 that say how far off they may be, and float64 where that matters."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.alike.distances import Mixtures, as_mixture, as_proportions, hellinger_parts, parts_of_distance
+
+
+@dataclass(frozen=True)
+class Hellinger:
+    """Nearness of proportions, minus Hellinger's distance squared; rows are proportions (n, C)."""
+
+    pi: np.ndarray  # (q, C)
+
+    @property
+    def queries(self) -> int:
+        """Their number."""
+        return len(self.pi)
+
+    def quick(self, block: Tensor) -> tuple[Tensor, float]:
+        """Sums of the roots' products, less 1, (q, n)."""
+        roots = (block / block.sum(1, keepdim=True)).sqrt()  # NaN where a proportion is below 0
+        rough = torch.from_numpy(np.sqrt(self.pi)).to(roots.dtype) @ roots.T - 1
+        return rough, 8 * self.pi.shape[1] * torch.finfo(roots.dtype).eps
+
+    def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
+        """The same in float64, as a sum of squares."""
+        return -hellinger_parts(self.pi[query], as_proportions(rows)).sum(-1)
+
+
+@dataclass(frozen=True)
+class MixtureDistance:
+    """Nearness of whole mixtures, minus their distance squared; rows are [pi_c, mu_c, Sigma_c] of every component."""
+
+    mixtures: Mixtures  # (q, C, ...), float64
+    floor: np.ndarray  # (d,), of the variances
+
+    @property
+    def queries(self) -> int:
+        """Their number."""
+        return len(self.mixtures.weights)
+
+    @cached_property
+    def _origin(self) -> np.ndarray:
+        """Means are taken from here, (C, d): large ones would cancel in the products."""
+        return _rounded(self.mixtures.means.mean(0))
+
+    def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """What rows are multiplied by, (C, 2d, q) each, and what does not depend on them, (C, 1, q)."""
+        means, v = self.mixtures.means - self._origin, self.mixtures.variances  # (q, C, d)
+        positive = np.concatenate([1 / v, v + means**2], -1)
+        crossed = np.concatenate([-2 * means, -2 * means / v], -1)
+        fixed = (means**2 / v).sum(-1)[..., None]
+        one, two, three = (torch.from_numpy(a.transpose(1, 2, 0).copy()).to(dtype) for a in (positive, crossed, fixed))
+        return one, two, three
+
+    def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Affinities less 1, (q, n), from products of matrices (one for each component), and how far off these sums may be."""
+        dtype, eps = block.dtype, torch.finfo(block.dtype).eps
+        components, dim = self._origin.shape
+        tokens = block.view(len(block), components, -1)
+        shares = tokens[..., 0] / tokens[..., 0].sum(1, keepdim=True)
+        means = (tokens[..., 1 : 1 + dim] - torch.from_numpy(self._origin).to(dtype)).transpose(0, 1)  # (C, n, d)
+        v = torch.maximum(tokens[..., 1 + dim :], torch.from_numpy(self.floor).to(dtype)).transpose(0, 1)
+        positive, crossed, fixed = self._factors(dtype)
+        scaled = means / v
+        inner = (means * scaled).sum(-1, keepdim=True) + fixed  # (C, n, q)
+        inner += torch.cat([v + means * means, 1 / v], -1) @ positive
+        twice = inner + torch.cat([scaled, means], -1) @ crossed - 2 * dim  # 2 J
+        close = torch.exp(-twice.clamp_min(0) / (16 * dim))
+        # sums of 4d products, all terms of which add up to less than twice those that are positive
+        off = 8 * dim * eps * (2 * inner + 2 * dim) / (16 * dim)
+        both = shares.sqrt().T[:, :, None] * torch.from_numpy(np.sqrt(self.mixtures.weights.T)).to(dtype)[:, None]
+        rough = (both * close).sum(0).T - 1
+        slack = (both * (close * torch.expm1(off)).clamp_max(1)).sum(0).T + 8 * components * eps
+        return rough, slack
+
+    def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
+        """The same in float64, as a sum of numbers that are not below 0."""
+        own = Mixtures(*(part[query] for part in self.mixtures))
+        weights, looks = parts_of_distance(own, as_mixture(rows, len(self._origin), self.floor))
+        return -(weights + looks).sum(-1)
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Nearness of vectors, minus their distance squared."""
+
+    vectors: np.ndarray  # (q, d)
+
+    @property
+    def queries(self) -> int:
+        """Their number."""
+        return len(self.vectors)
+
+    @cached_property
+    def _origin(self) -> np.ndarray:
+        """Vectors are taken from here: far from 0 the products would cancel."""
+        return _rounded(self.vectors.mean(0))
+
+    def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Squares and products of vectors, (q, n)."""
+        z = block - torch.from_numpy(self._origin).to(block.dtype)
+        own = torch.from_numpy(self.vectors - self._origin).to(block.dtype)
+        squares = (own * own).sum(1, keepdim=True) + (z * z).sum(1)  # (q, n)
+        return 2 * (own @ z.T) - squares, 8 * block.shape[1] * torch.finfo(block.dtype).eps * squares
+
+    def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
+        """The same in float64."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            squared = ((rows - self.vectors[query]) ** 2).sum(1)
+        return np.where(np.isfinite(squared), -squared, np.nan)
+
+
+def _rounded(origin: np.ndarray) -> np.ndarray:
+    """Point that float32 has exactly: then a difference to it is off by its own last digit only."""
+    return origin.astype(np.float32).astype(np.float64)

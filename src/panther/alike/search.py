@@ -1,0 +1,129 @@
+"""Ways to compare embeddings, and the search among them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from panther.alike.distances import as_mixture, as_proportions, variance_floor
+from panther.alike.measures import Euclidean, Hellinger, MixtureDistance
+from panther.errors import InputError, suggestion
+from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
+from panther.storage.embeddings import EmbeddingTable, column_name
+from panther.storage.vectors.opened import Embeddings, mixture_components, open_embeddings
+from panther.types import Rows
+
+EmbeddingsLike = Path | str | EmbeddingTable | Embeddings
+
+
+@dataclass(frozen=True, eq=False)
+class Searchable:
+    """Rows of a cohort with a way to compare them."""
+
+    by: str
+    rows: Rows
+    measure: Callable[[np.ndarray], Measure]  # queries (q, D), float64 -> how near rows are to them
+    distance: Callable[[np.ndarray], np.ndarray]  # nearness -> distance as it is told
+
+    def nearest(self, queries: np.ndarray, k: int, apart: Sequence[Apart] = ()) -> list[Nearest]:
+        """The ``k`` nearest rows of each query (q, D), with their distances in place of nearness."""
+        found = nearest_rows(self.rows, self.measure(queries), k, apart)
+        return [Nearest(one.rows, self.distance(one.nearness)) for one in found]
+
+    def row(self, number: int) -> np.ndarray:
+        """One row (1, D) as a query."""
+        return self.rows[number : number + 1].double().numpy()
+
+
+def as_embeddings(given: EmbeddingsLike) -> Embeddings:
+    """Embeddings of a file, or of a table in memory."""
+    if isinstance(given, Embeddings):
+        return given
+    if not isinstance(given, EmbeddingTable):
+        return open_embeddings(Path(given))
+    names = [column_name(*column) for column in given.columns]
+    columns = {name: [str(value) for value in values] for name, values in given.observations.items()}
+    if given.clinical is not None:
+        rows = given.clinical.reindex(given.samples)
+        columns |= {str(name): [str(value) for value in rows[name]] for name in rows.columns}
+    weights = None if given.weights is None else np.asarray(given.weights, np.float64)
+    vectors = torch.from_numpy(np.ascontiguousarray(given.vectors))
+    made_with = given.prototypes.content_hash()
+    return Embeddings(
+        "The embeddings",
+        tuple(given.samples),
+        vectors,
+        weights,
+        mixture_components(names),
+        columns,
+        made_with,
+        given.settings,
+    )
+
+
+def searchable(embeddings: Embeddings, by: str | None = None) -> Searchable:
+    """Embeddings to be compared by ``by``: by default proportions where there are any, else the angle between vectors."""
+    by = by or ("pi" if embeddings.weights is not None else "cosine")
+    if by not in WAYS:
+        raise InputError(f"`by={by}`: slides are not compared so; {suggestion(by, WAYS)}.")
+    return WAYS[by](embeddings)
+
+
+def _by_pi(embeddings: Embeddings) -> Searchable:
+    if embeddings.weights is None:
+        raise InputError(
+            f"{embeddings.source}: holds no proportions (pi) to compare; embed with panther, protocounts or h2t, or use `by=cosine`."
+        )
+    return Searchable("pi", torch.from_numpy(embeddings.weights), lambda q: Hellinger(as_proportions(q)), _root)
+
+
+def _by_mixture(embeddings: Embeddings) -> Searchable:
+    components = embeddings.mixtures
+    if not components:
+        raise InputError(
+            f"{embeddings.source}: its rows are not whole mixtures; embed with the method panther and all that it reads out "
+            "(readout all), or use `by=cosine`."
+        )
+    floor = variance_floor(embeddings.rows, components)
+    return Searchable(
+        "mixture", embeddings.rows, lambda q: MixtureDistance(as_mixture(q, components, floor), floor), _root
+    )
+
+
+def _by_cosine(embeddings: Embeddings) -> Searchable:
+    return Searchable("cosine", embeddings.rows, lambda q: Cosine(_directions(q)), lambda nearness: 1 - nearness)
+
+
+def _by_euclidean(embeddings: Embeddings) -> Searchable:
+    return Searchable("euclidean", embeddings.rows, Euclidean, _root)
+
+
+WAYS: dict[str, Callable[[Embeddings], Searchable]] = {
+    "pi": _by_pi,
+    "mixture": _by_mixture,
+    "cosine": _by_cosine,
+    "euclidean": _by_euclidean,
+}
+
+
+def _root(nearness: np.ndarray) -> np.ndarray:
+    """Distance of minus its square."""
+    return np.sqrt(np.maximum(-nearness, 0.0))
+
+
+def _directions(queries: np.ndarray) -> np.ndarray:
+    """Vectors (q, D) of length 1; one that is 0 stays so and is as far from everything as it can be."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = queries / np.abs(queries).max(1, keepdims=True)
+        return np.nan_to_num(scaled / np.sqrt((scaled * scaled).sum(1, keepdims=True)))
+
+
+def refuse_unsound(queries: np.ndarray, names: Sequence[str], source: str) -> None:
+    """Refuse vectors that hold NaN or infinite numbers: nothing is near them."""
+    bad = np.flatnonzero(~np.isfinite(queries).all(1))
+    if len(bad):
+        raise InputError(
+            f"{source}: the embedding of {names[bad[0]]} holds NaN or an infinite number, so nothing can be compared with it; embed it again."
+        )

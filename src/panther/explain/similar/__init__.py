@@ -1,0 +1,1 @@
+"""Slides that are alike, and why."""

@@ -1,0 +1,97 @@
+"""Rows nearest to some queries: an exact search, in one pass and in the memory of one block."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.statistics.blocks import block_rows, compute_dtype
+from panther.types import Rows
+
+MANY = 16  # queries that a larger block pays for
+
+
+class Nearest(NamedTuple):
+    """Rows and how near they are, the nearest first; equal ones in the order of the rows."""
+
+    rows: np.ndarray  # (<= k,) int64
+    nearness: np.ndarray  # (<= k,) float64
+
+
+class Measure(Protocol):
+    """How near rows are to queries (larger is nearer): quickly, off by no more than it says, and exactly."""
+
+    @property
+    def queries(self) -> int:
+        """Their number q."""
+
+    def quick(self, block: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Nearness (q, n) of rows (n, d), and by how much each may be off; NaN where only the exact one can tell."""
+
+    def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
+        """Nearness (n,) of rows (n, d) to one query, in float64; NaN where a row cannot be compared."""
+
+
+class Apart(NamedTuple):
+    """Who is never a neighbour of whom: rows with the group of the query, e.g. its own patient; -1 is a group of nobody."""
+
+    queries: np.ndarray  # (q,) integers
+    rows: np.ndarray  # (n,) integers
+
+
+NONE_YET = Nearest(np.empty(0, np.int64), np.empty(0))
+
+
+def nearest_rows(x: Rows, measure: Measure, k: int, apart: Sequence[Apart] = ()) -> list[Nearest]:
+    """The ``k`` nearest rows of each query.
+
+    Blocks are compared in the type of the kernel (float32 for half precision). Whatever may be among the best ``k`` after its rounding error
+    is compared again in float64 while its block is at hand, so the result is that of float64 and the file is read once.
+    """
+    count, dim = map(int, x.shape)
+    dtype = compute_dtype(x.dtype)
+    step = block_rows(dim, dtype.itemsize, "cpu") * min(measure.queries, MANY)
+    memory = torch.empty(min(step, count), dim, dtype=dtype)
+    best = [NONE_YET] * measure.queries
+    for start in range(0, count, step):
+        block = x[start : start + step]
+        widened = block if block.dtype == dtype else memory[: len(block)].copy_(block)
+        rough, slack = measure.quick(widened)
+        wanted = _wanted(apart, measure.queries, start, len(block))
+        lowest, highest = (rough - slack).numpy(), (rough + slack).numpy()
+        for query in range(measure.queries):
+            rows = _promising(lowest[query], highest[query], wanted[query], best[query], k)
+            if len(rows):
+                exact = measure.exact(query, block[torch.from_numpy(rows)].double().numpy())
+                best[query] = merged(best[query], Nearest(rows + start, exact), k)
+    return best
+
+
+def merged(one: Nearest, other: Nearest, k: int) -> Nearest:
+    """The best ``k`` of two lists; NaN is in none."""
+    rows, nearness = (np.concatenate(pair) for pair in zip(one, other, strict=True))
+    there = np.flatnonzero(~np.isnan(nearness))
+    order = there[np.lexsort((rows[there], -nearness[there]))][:k]
+    return Nearest(rows[order], nearness[order])
+
+
+def _wanted(apart: Sequence[Apart], queries: int, start: int, length: int) -> np.ndarray:
+    """Which rows of a block may be neighbours of which query, (q, n)."""
+    wanted = np.ones((queries, length), bool)
+    for groups in apart:
+        rows = groups.rows[start : start + length]
+        wanted &= (groups.queries[:, None] != rows) | (rows < 0)
+    return wanted
+
+
+def _promising(lowest: np.ndarray, highest: np.ndarray, wanted: np.ndarray, best: Nearest, k: int) -> np.ndarray:
+    """Rows of a block that may be among the best, or whose numbers were too large, too small or none."""
+    sure = wanted & np.isfinite(lowest) & np.isfinite(highest)
+    known = lowest[sure]
+    edge = -np.inf if len(known) <= k else np.partition(known, len(known) - k)[len(known) - k]
+    if len(best.rows) == k:
+        edge = max(edge, best.nearness[-1])
+    near = np.greater_equal(highest, edge, where=sure, out=np.zeros(len(highest), bool))
+    return np.flatnonzero(near | (wanted & ~sure))

@@ -1,0 +1,165 @@
+"""Slides that are alike: found as brute force finds them, with reasons that add up, from files, tables and new slides."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import panther
+from panther.alike.distances import as_mixture, as_proportions, parts_of_distance, variance_floor
+from panther.errors import InputError
+from panther.storage.embeddings import EmbeddingTable, write_embeddings
+from panther.storage.vectors.opened import open_embeddings
+
+C, D = 4, 6
+PROTOTYPES = panther.Prototypes(6 * torch.eye(C, D), torch.ones(D))
+
+
+def bag(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    which = rng.choice(C, size=120, p=rng.dirichlet(np.full(C, 0.5)))
+    return (6 * np.eye(C, D)[which] + rng.normal(size=(120, D))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def bags() -> dict[str, np.ndarray]:
+    return {f"S{seed:02}": bag(seed) for seed in range(24)}
+
+
+@pytest.fixture(scope="module")
+def table(bags) -> EmbeddingTable:
+    embedded = panther.embed_cohort(bags, PROTOTYPES)
+    clinical = pd.DataFrame({"case_id": [f"P{int(name[1:]) // 2}" for name in bags], "grade": "high"}, index=list(bags))
+    return replace(embedded, clinical=clinical)
+
+
+@pytest.fixture(scope="module", params=[".h5ad", ".npz"])
+def file(request, table, tmp_path_factory):
+    path = tmp_path_factory.mktemp("cohort") / f"slides{request.param}"
+    write_embeddings(table, path)
+    return path
+
+
+def brute_force(table, query: str, by: str) -> list[tuple[float, str]]:
+    """All distances to slides of other patients."""
+    vectors = np.asarray(table.vectors, np.float64)
+    floor = variance_floor(torch.from_numpy(vectors), C)
+    own = table.samples.index(query)
+
+    def distance(row: int) -> float:
+        if by == "pi":
+            p, q = as_proportions(table.weights[own]), as_proportions(table.weights[row])
+            return float(np.sqrt(1 - np.sqrt(p * q).sum()))
+        if by == "mixture":
+            return float(
+                np.sqrt(
+                    sum(
+                        part.sum()
+                        for part in parts_of_distance(*(as_mixture(vectors[i], C, floor) for i in (own, row)))
+                    )
+                )
+            )
+        a, b = vectors[own], vectors[row]
+        return (
+            float(np.linalg.norm(a - b))
+            if by == "euclidean"
+            else 1 - float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+        )
+
+    others = [row for row in range(len(vectors)) if row // 2 != own // 2]
+    return sorted((distance(row), table.samples[row]) for row in others)
+
+
+@pytest.mark.parametrize("by", ["pi", "mixture", "cosine", "euclidean"])
+def test_the_nearest_slides_of_other_patients_are_found(file, table, by):
+    found = panther.similar(file, "S04", k=5, by=by)
+    expected = brute_force(table, "S04", by)[:5]
+    assert [hit.slide for hit in found.hits] == [slide for _, slide in expected]
+    np.testing.assert_allclose([hit.distance for hit in found.hits], [d for d, _ in expected], atol=1e-6)
+    assert [hit.rank for hit in found.hits] == [1, 2, 3, 4, 5]
+    assert found.hits[0].clinical["grade"] == "high"
+    assert panther.similar(table, "S04", k=5, by=by).to_frame().equals(found.to_frame())
+
+
+@pytest.mark.parametrize("by", ["pi", "mixture"])
+def test_reasons_add_up_to_the_distance_and_name_what_is_shared(file, by):
+    found = panther.similar(file, "S04", k=3, by=by, names={0: "tumour"})
+    for hit in found.hits:
+        parts = hit.reasons.prototypes
+        assert sum(one.adds + (one.adds_look or 0) for one in parts) == pytest.approx(hit.distance**2, abs=1e-9)
+        assert hit.reasons.common == pytest.approx(sum(min(one.query, one.hit) for one in parts))
+        assert sum(one.query for one in parts) == pytest.approx(1)
+        assert (parts[0].adds_look is None) == (by == "pi")
+        assert f"{hit.reasons.common:.0%} of the tissue" in hit.reasons.sentence
+    assert any("C0 tumour" in hit.reasons.sentence for hit in found.hits)
+
+
+def test_a_new_slide_is_embedded_as_the_others_were(file, bags):
+    known = panther.similar(file, "S06", k=4)
+    new = panther.similar(file, bags["S06"], k=5, prototypes=PROTOTYPES)
+    assert new.hits[0].slide == "S06"
+    assert new.hits[0].distance == pytest.approx(0, abs=1e-6)
+    assert [hit.slide for hit in new.hits if hit.patient != "P3"] == [hit.slide for hit in known.hits][
+        : len(new.hits) - 1
+    ]
+    other = panther.Prototypes(5 * torch.eye(C, D), torch.ones(D))
+    with pytest.raises(InputError, match="embedded with other prototypes"):
+        panther.similar(file, bags["S06"], prototypes=other)
+    with pytest.raises(InputError, match="give `prototypes=`"):
+        panther.similar(file, bags["S06"])
+
+
+def test_slides_of_the_same_patient_are_found_only_where_asked_for(file, bags):
+    assert "S05" not in {hit.slide for hit in panther.similar(file, "S04", k=30).hits}
+    asked = panther.similar(file, "S04", k=30, same_patient=True)
+    assert "S05" in {hit.slide for hit in asked.hits}
+    assert "S04" not in {hit.slide for hit in asked.hits}
+    assert asked.notes == ("There are 23 slides to compare with, fewer than the 30 that were asked for.",)
+    everybody = pd.DataFrame({"slide_id": list(bags), "case_id": "one"})
+    with pytest.raises(InputError, match="no slide of another patient"):
+        panther.similar(file, "S04", table=everybody)
+
+
+def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
+    with pytest.raises(InputError, match=r"S4: neither a slide .* nor a feature file"):
+        panther.similar(file, "S4")
+    with pytest.raises(InputError, match="`by=hamming`: slides are not compared so"):
+        panther.similar(file, "S04", by="hamming")
+    with pytest.raises(InputError, match="whole number from 1"):
+        panther.similar(file, "S04", k=0)
+    with pytest.raises(InputError, match="there is no such file"):
+        panther.similar(tmp_path / "none.h5ad", "S04")
+    with pytest.raises(InputError, match="not an embeddings file"):
+        panther.similar(tmp_path / "none.csv", "S04")
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 no archive")
+    with pytest.raises(InputError, match="cannot be read as embeddings"):
+        panther.similar(tmp_path / "cut.npz", "S04")
+    averages = panther.embed_cohort(bags, PROTOTYPES, readout="wa")
+    with pytest.raises(InputError, match="not whole mixtures"):
+        panther.similar(averages, "S04", by="mixture")
+    sets = panther.embed_cohort(bags, PROTOTYPES, "deepsets")
+    with pytest.raises(InputError, match="holds no proportions"):
+        panther.similar(sets, "S04", by="pi")
+    assert panther.similar(sets, "S04", k=2).hits[0].reasons is None
+
+
+def test_slides_with_nan_are_refused_as_a_query_and_never_found(table):
+    vectors = np.array(table.vectors)
+    vectors[6, 3] = np.nan
+    broken = replace(table, vectors=vectors)
+    assert "S06" not in {hit.slide for hit in panther.similar(broken, "S04", k=30, by="cosine").hits}
+    with pytest.raises(InputError, match="embedding of S06 holds NaN"):
+        panther.similar(broken, "S06", by="mixture")
+
+
+def test_vectors_stay_in_the_file_until_they_are_touched(table, tmp_path):
+    for name in ("slides.h5ad", "slides.npz"):
+        for dtype in ("float32", "float16"):
+            write_embeddings(table, tmp_path / name, dtype)
+            opened = open_embeddings(tmp_path / name)
+            np.testing.assert_array_equal(opened.rows.numpy(), table.vectors.astype(dtype))
+            assert opened.mixtures == C
+            (tmp_path / name).write_bytes(bytes((tmp_path / name).stat().st_size))  # in place: the mapping sees it
+            assert not opened.rows.numpy().any()
