@@ -74,18 +74,18 @@ def brute_force(table, query: str, by: str) -> list[tuple[float, str]]:
 
 @pytest.mark.parametrize("by", ["pi", "mixture", "cosine", "euclidean"])
 def test_the_nearest_slides_of_other_patients_are_found(file, table, by):
-    found = panther.similar(file, "S04", k=5, by=by)
+    found = panther.similar(file, "S04", k=5, on=by)
     expected = brute_force(table, "S04", by)[:5]
     assert [hit.slide for hit in found.hits] == [slide for _, slide in expected]
     np.testing.assert_allclose([hit.distance for hit in found.hits], [d for d, _ in expected], atol=1e-6)
     assert [hit.rank for hit in found.hits] == [1, 2, 3, 4, 5]
     assert found.hits[0].clinical["grade"] == "high"
-    assert panther.similar(table, "S04", k=5, by=by).to_frame().equals(found.to_frame())
+    assert panther.similar(table, "S04", k=5, on=by).to_frame().equals(found.to_frame())
 
 
 @pytest.mark.parametrize("by", ["pi", "mixture"])
 def test_reasons_add_up_to_the_distance_and_name_what_is_shared(file, by):
-    found = panther.similar(file, "S04", k=3, by=by, names={0: "tumour"})
+    found = panther.similar(file, "S04", k=3, on=by, names={0: "tumour"})
     for hit in found.hits:
         parts = hit.reasons.prototypes
         assert sum(one.adds + (one.adds_look or 0) for one in parts) == pytest.approx(hit.distance**2, abs=1e-9)
@@ -125,8 +125,8 @@ def test_slides_of_the_same_patient_are_found_only_where_asked_for(file, bags):
 def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
     with pytest.raises(InputError, match=r"S4: neither a slide .* nor a feature file"):
         panther.similar(file, "S4")
-    with pytest.raises(InputError, match="`by=hamming`: slides are not compared so"):
-        panther.similar(file, "S04", by="hamming")
+    with pytest.raises(InputError, match="`on=hamming`: slides are not compared so"):
+        panther.similar(file, "S04", on="hamming")
     with pytest.raises(InputError, match="whole number from 1"):
         panther.similar(file, "S04", k=0)
     with pytest.raises(InputError, match="there is no such file"):
@@ -138,10 +138,10 @@ def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
         panther.similar(tmp_path / "cut.npz", "S04")
     averages = panther.embed_cohort(bags, PROTOTYPES, readout="wa")
     with pytest.raises(InputError, match="not whole mixtures"):
-        panther.similar(averages, "S04", by="mixture")
+        panther.similar(averages, "S04", on="mixture")
     sets = panther.embed_cohort(bags, PROTOTYPES, "deepsets")
     with pytest.raises(InputError, match="holds no proportions"):
-        panther.similar(sets, "S04", by="pi")
+        panther.similar(sets, "S04", on="pi")
     assert panther.similar(sets, "S04", k=2).hits[0].reasons is None
 
 
@@ -149,9 +149,9 @@ def test_slides_with_nan_are_refused_as_a_query_and_never_found(table):
     vectors = np.array(table.vectors)
     vectors[6, 3] = np.nan
     broken = replace(table, vectors=vectors)
-    assert "S06" not in {hit.slide for hit in panther.similar(broken, "S04", k=30, by="cosine").hits}
+    assert "S06" not in {hit.slide for hit in panther.similar(broken, "S04", k=30, on="cosine").hits}
     with pytest.raises(InputError, match="embedding of S06 holds NaN"):
-        panther.similar(broken, "S06", by="mixture")
+        panther.similar(broken, "S06", on="mixture")
 
 
 def test_vectors_stay_in_the_file_until_they_are_touched(table, tmp_path):

@@ -22,7 +22,7 @@ EmbeddingsLike = Path | str | EmbeddingTable | Embeddings
 class Searchable:
     """Rows of a cohort with a way to compare them."""
 
-    by: str
+    on: str  # what is compared
     rows: Rows
     measure: Callable[[np.ndarray], Measure]  # queries (q, D), float64 -> how near rows are to them
     distance: Callable[[np.ndarray], np.ndarray]  # nearness -> distance as it is told
@@ -63,28 +63,28 @@ def as_embeddings(given: EmbeddingsLike) -> Embeddings:
     )
 
 
-def searchable(embeddings: Embeddings, by: str | None = None) -> Searchable:
-    """Embeddings to be compared by ``by``: by default proportions where there are any, else the angle between vectors."""
-    by = by or ("pi" if embeddings.weights is not None else "cosine")
-    if by not in WAYS:
-        raise InputError(f"`by={by}`: slides are not compared so; {suggestion(by, WAYS)}.")
-    return WAYS[by](embeddings)
+def searchable(embeddings: Embeddings, on: str | None = None) -> Searchable:
+    """Embeddings to be compared on ``on``: by default proportions where there are any, else the angle between vectors."""
+    on = on or ("pi" if embeddings.weights is not None else "cosine")
+    if on not in WAYS:
+        raise InputError(f"`on={on}`: slides are not compared so; {suggestion(on, WAYS)}.")
+    return WAYS[on](embeddings)
 
 
-def _by_pi(embeddings: Embeddings) -> Searchable:
+def _on_pi(embeddings: Embeddings) -> Searchable:
     if embeddings.weights is None:
         raise InputError(
-            f"{embeddings.source}: holds no proportions (pi) to compare; embed with panther, protocounts or h2t, or use `by=cosine`."
+            f"{embeddings.source}: holds no proportions (pi) to compare; embed with panther, protocounts or h2t, or use `on=cosine`."
         )
     return Searchable("pi", torch.from_numpy(embeddings.weights), lambda q: Hellinger(as_proportions(q)), _root)
 
 
-def _by_mixture(embeddings: Embeddings) -> Searchable:
+def _on_mixture(embeddings: Embeddings) -> Searchable:
     components = embeddings.mixtures
     if not components:
         raise InputError(
             f"{embeddings.source}: its rows are not whole mixtures; embed with the method panther and all that it reads out "
-            "(readout all), or use `by=cosine`."
+            "(readout all), or use `on=cosine`."
         )
     floor = variance_floor(embeddings.rows, components)
     return Searchable(
@@ -92,19 +92,19 @@ def _by_mixture(embeddings: Embeddings) -> Searchable:
     )
 
 
-def _by_cosine(embeddings: Embeddings) -> Searchable:
+def _on_cosine(embeddings: Embeddings) -> Searchable:
     return Searchable("cosine", embeddings.rows, lambda q: Cosine(_directions(q)), lambda nearness: 1 - nearness)
 
 
-def _by_euclidean(embeddings: Embeddings) -> Searchable:
+def _on_euclidean(embeddings: Embeddings) -> Searchable:
     return Searchable("euclidean", embeddings.rows, Euclidean, _root)
 
 
 WAYS: dict[str, Callable[[Embeddings], Searchable]] = {
-    "pi": _by_pi,
-    "mixture": _by_mixture,
-    "cosine": _by_cosine,
-    "euclidean": _by_euclidean,
+    "pi": _on_pi,
+    "mixture": _on_mixture,
+    "cosine": _on_cosine,
+    "euclidean": _on_euclidean,
 }
 
 

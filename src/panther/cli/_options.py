@@ -65,6 +65,12 @@ PatientColumnOption = Annotated[str | None, typer.Option("--patient-column", hel
 SiteColumnOption = Annotated[
     str | None, typer.Option("--site-column", help="Column of the site; TCGA barcodes tell it too.")
 ]
+LeaveSiteOutOption = Annotated[
+    bool,
+    typer.Option(
+        "--leave-site-out", help="Compare with slides of other sites only: stain and scanner make slides alike."
+    ),
+]
 
 # outcome
 LabelOption = Annotated[str | None, typer.Option(help="Column of the label.")]
@@ -82,7 +88,7 @@ SetOption = Annotated[
         "-s", "--set", help="Any setting of the method as name=value, e.g. steps=3, tau=1, epsilon=0.05; repeatable."
     ),
 ]
-ByOption = Annotated[
+OnOption = Annotated[
     str | None,
     typer.Option(
         help="What is compared: pi (proportions, the default where there are any), mixture (proportions, means and variances), "
@@ -144,13 +150,14 @@ PANELS = {
     "Slides and tables": (
         *("features", "slides", "contours", "table", "split", "level", "group", "encoder_name", "mixed"),
         *("slide_column", "patient_column", "site_column", "site", "patient", "slide_mpp", "mpp_table"),
+        *("same_patient", "leave_site_out"),
     ),
     "Outcome": ("label", "classes", "survival", "time", "event", "censorship"),
     "Patches": ("mpp", "mag", "patch_size", "overlap", "min_tissue", "edge"),
     "Prototypes": ("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "normalise", "pca", "memory"),
     "Method": (
         *("tissue", "method", "preset", "readout", "setting", "assignment"),
-        *("head", "loss", "epochs", "kind", "pairs", "by"),
+        *("head", "loss", "epochs", "kind", "pairs", "on"),
     ),
     "Folds": ("k", "shares", "val", "seconds"),
     "Encoder": ("encoder", "weights", "precision", "batch"),

@@ -19,16 +19,18 @@ def similar(
         ),
     ],
     neighbours: Annotated[int, typer.Option("-k", "--neighbours", min=1, help="How many slides.")] = 10,
-    by: opt.ByOption = None,
+    on: opt.OnOption = None,
     prototypes: Annotated[
         Path | None, typer.Option("-p", "--prototypes", help="Prototype file that the embeddings were made with.")
     ] = None,
     table: opt.TableOption = None,
     slide_column: opt.SlideColumnOption = None,
     patient_column: opt.PatientColumnOption = None,
+    site_column: opt.SiteColumnOption = None,
     same_patient: Annotated[
         bool, typer.Option("--same-patient", help="Find other slides of the same patient too.")
     ] = False,
+    leave_site_out: opt.LeaveSiteOutOption = False,
     names: opt.NamesOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -40,16 +42,17 @@ def similar(
         embeddings,
         query,
         neighbours,
-        by=by,
+        on=on,
         prototypes=prototypes,
         table=table,
-        columns=common.columns(slide_column, patient_column),
+        columns=common.columns(slide_column, patient_column, site_column),
         same_patient=same_patient,
+        leave_site_out=leave_site_out,
         names=names,
     )
     seconds = time.perf_counter() - start
     lines = [
-        f"{len(found.hits)} slides most like {found.query} by {found.by}, in {seconds:.1f} s",
+        f"{len(found.hits)} slides most like {found.query} on {found.on}, in {seconds:.1f} s",
         *(line for hit in found.hits for line in _lines(hit)),
     ]
     result = {"embeddings": str(embeddings), "seconds": seconds, **found.to_dict()}

@@ -1,5 +1,6 @@
 """Slides most like one slide, with reasons."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,14 +10,15 @@ import numpy as np
 
 from panther.alike.distances import Mixtures, as_mixture, as_proportions, variance_floor
 from panther.alike.search import EmbeddingsLike, as_embeddings, refuse_unsound, searchable
+from panther.alike.whose import Whose, groups, whose_slides
 from panther.errors import InputError
 from panther.explain.names import Names, as_names
-from panther.explain.similar.query import Query, ask, own_patient, patients_of
+from panther.explain.similar.query import Query, ask
 from panther.explain.similar.reasons import Reasons, reasons_of
 from panther.limits import check_whole
 from panther.statistics import Apart
 from panther.storage.bags import BagLike
-from panther.storage.clinical import USUAL, Columns
+from panther.storage.clinical import TCGA, USUAL, Columns
 from panther.storage.vectors.opened import Embeddings
 from panther.types import Prototypes
 
@@ -50,7 +52,7 @@ class SimilarSlides:
     ----------
     query : str
         The slide asked about.
-    by : str
+    on : str
         What was compared: pi, mixture, cosine or euclidean.
     hits : tuple of Hit
         What was found, each with its ``distance`` and its ``reasons``.
@@ -59,13 +61,13 @@ class SimilarSlides:
     """
 
     query: str
-    by: str
+    on: str
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {"query": self.query, "by": self.by, "hits": [hit.to_dict() for hit in self.hits]}
+        return {"query": self.query, "on": self.on, "hits": [hit.to_dict() for hit in self.hits]}
 
     def to_frame(self) -> "pd.DataFrame":
         """One row per hit."""
@@ -89,11 +91,12 @@ def similar(
     query: str | Path | BagLike,
     k: int = 10,
     *,
-    by: str | None = None,
+    on: str | None = None,
     prototypes: Prototypes | Path | str | None = None,
     table: "Path | str | pd.DataFrame | None" = None,
     columns: Columns = USUAL,
     same_patient: bool = False,
+    leave_site_out: bool = False,
     names: Names = None,
 ) -> SimilarSlides:
     """Find the slides most like one slide, and say why they are.
@@ -106,7 +109,7 @@ def similar(
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
         How many slides.
-    by : {"pi", "mixture", "cosine", "euclidean"}, optional
+    on : {"pi", "mixture", "cosine", "euclidean"}, optional
         What is compared: proportions of prototypes (Hellinger's distance; the default where there are any), whole mixtures (proportions, means and
         variances), or vectors of any kind.
     prototypes : Prototypes or path, optional
@@ -117,6 +120,8 @@ def similar(
         Names of the table's columns, where they are not the usual ones.
     same_patient : bool, default=False
         Whether other slides of the patient may be found.
+    leave_site_out : bool, default=False
+        Whether slides of the same site are left out: stain and scanner make them alike.
     names : path or mapping, optional
         Names of the prototypes, for the reasons.
 
@@ -139,13 +144,12 @@ def similar(
     """
     check_whole("`k=`", k, 1, 1_000_000)
     cohort = as_embeddings(embeddings)
-    way = searchable(cohort, by)
+    way = searchable(cohort, on)
     asked = ask(cohort, way, query, prototypes)
     refuse_unsound(asked.row, [asked.name], cohort.source)
-    patients, notes = patients_of(cohort, table, columns)
-    apart = [] if same_patient else [own_patient(cohort, asked, patients)]
-    if asked.position >= 0:
-        apart.append(Apart(np.array([asked.position]), np.arange(len(cohort.samples))))
+    whose = whose_slides(cohort, table, columns)
+    notes = list(whose.notes)
+    apart = _apart(asked, whose, same_patient, leave_site_out)
     (found,) = way.nearest(asked.row, k, apart)
     if len(found.rows) == 0:
         raise InputError(
@@ -153,17 +157,31 @@ def similar(
         )
     if len(found.rows) < k:
         notes.append(f"There are {len(found.rows)} slides to compare with, fewer than the {k} that were asked for.")
-    why = _Reasoning(cohort, asked, way.by, as_names(names, _count(cohort)))
+    why = _Reasoning(cohort, asked, way.on, as_names(names, _count(cohort)))
     hits = tuple(
-        _hit(cohort, rank, int(row), float(distance), patients, why)
+        _hit(cohort, rank, int(row), float(distance), whose, why)
         for rank, (row, distance) in enumerate(zip(*found, strict=True), 1)
     )
-    return SimilarSlides(asked.name, way.by, hits, tuple(notes))
+    return SimilarSlides(asked.name, way.on, hits, tuple(notes))
 
 
-def _hit(cohort: Embeddings, rank: int, row: int, distance: float, patients: list[str], why: "_Reasoning") -> Hit:
+def _apart(asked: Query, whose: Whose, same_patient: bool, leave_site_out: bool) -> list[Apart]:
+    """Slides that are no answer: the slide itself, those of its patient and, where asked for, of its site; a new slide may have a barcode."""
+    row = asked.position
+    barcode = asked.name[:12] if re.match(TCGA, asked.name) else asked.name
+    patient, site = (whose.patients[row], whose.sites[row]) if row >= 0 else (barcode, None)
+    itself = [Apart(np.array([row]), np.arange(len(whose.patients)))] if row >= 0 else []
+    own = [] if same_patient else [groups([patient], whose.patients)]
+    if leave_site_out and site is None:
+        raise InputError(
+            f"{asked.name}: its site is not known, so slides of other sites cannot be told; give `table=` with a site column."
+        )
+    return [*itself, *own, *([groups([site], whose.sites)] if leave_site_out else [])]
+
+
+def _hit(cohort: Embeddings, rank: int, row: int, distance: float, whose: Whose, why: "_Reasoning") -> Hit:
     clinical = {name: values[row] for name, values in cohort.columns.items()}
-    return Hit(rank, cohort.samples[row], distance, patients[row], why(row), clinical)
+    return Hit(rank, cohort.samples[row], distance, whose.patients[row], why(row), clinical)
 
 
 def _count(cohort: Embeddings) -> int:
@@ -173,9 +191,9 @@ def _count(cohort: Embeddings) -> int:
 class _Reasoning:
     """Reasons for any row of the cohort."""
 
-    def __init__(self, cohort: Embeddings, asked: Query, by: str, names: Mapping[int, str]) -> None:
+    def __init__(self, cohort: Embeddings, asked: Query, on: str, names: Mapping[int, str]) -> None:
         self._cohort, self._asked, self._names = cohort, asked, names
-        whole = by == "mixture" and asked.vector is not None
+        whole = on == "mixture" and asked.vector is not None
         self._floor = variance_floor(cohort.rows, cohort.mixtures) if whole else None
 
     def __call__(self, row: int) -> Reasons | None:
