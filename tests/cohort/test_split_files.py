@@ -188,7 +188,7 @@ def test_the_command_refuses_what_makes_no_sense(table, tmp_path):
         ((table, "--scheme", "holdout", "-o", tmp_path, "--shares", "80:20"), "not train:val:test"),
         (
             (table, "--scheme", "kfold", "-o", tmp_path, "--label", "x", "--survival", "os"),
-            "either a label column or a survival",
+            "a label column, a survival endpoint",
         ),
     ):
         with pytest.raises(InputError, match=said):

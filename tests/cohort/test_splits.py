@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from panther.cohort.balance import strata
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.spec import SplitSpec
 from panther.cohort.split import Split, check, shared_sites
@@ -60,7 +59,7 @@ def test_kfold_deals_every_stratum_evenly(survival):
     everybody = cohort(survival=survival)
     splits, balance = balanced_splits(everybody, SplitSpec(scheme="kfold", k=5))
     tests = [everybody.positions(split.test["test"]) for split in splits]
-    tally = np.array([np.bincount(strata(everybody.target)[rows], minlength=8) for rows in tests])
+    tally = np.array([np.bincount(everybody.target.strata()[rows], minlength=8) for rows in tests])
     assert np.ptp(tally, axis=0).max() <= 1
     assert np.ptp([len(rows) for rows in tests]) <= 1
     if survival:
@@ -88,7 +87,7 @@ def test_a_class_of_one_sample_trains():
 
 def test_censored_and_events_are_cut_at_their_own_quantiles():
     target = cohort(survival=True).target
-    groups = strata(target)
+    groups = target.strata()
     assert set(groups[target.event]) == {0, 1, 2, 3}
     assert set(groups[~target.event]) == {4, 5, 6, 7}
     assert np.ptp(np.bincount(groups[~target.event])[4:]) <= 2

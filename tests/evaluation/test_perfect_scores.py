@@ -44,6 +44,7 @@ def test_the_bound_holds_as_often_as_it_says():
 
 
 def test_perfect_is_1_and_nothing_less():
-    assert is_perfect(float(np.mean([1.0] * 7)))
-    assert not is_perfect(0.9999)
-    assert not is_perfect(np.nan)
+    assert is_perfect(float(np.mean([1.0] * 7)), "c_index")
+    assert not is_perfect(0.9999, "c_index")
+    assert not is_perfect(np.nan, "c_index")
+    assert not is_perfect(3.0, "mae")

@@ -54,7 +54,7 @@ def study(request, tmp_path) -> Study:
 
 
 def kinds(study: Study, cell) -> tuple[str, str]:
-    return "survival" if study.is_survival else "classification", "network" if cell.method.name in networks else "head"
+    return study.kind, "network" if cell.method.name in networks else "head"
 
 
 def test_every_cell_trains_with_the_papers_settings(study):
@@ -72,7 +72,7 @@ def test_every_cell_trains_with_the_papers_settings(study):
     assert study.scaling.name == "none"
     assert study.seeds == [1]
     assert {head.name for head in study.heads} <= {"linear", "paper-classification", "paper-survival"}  # no probe
-    assert study.task.level == ("patient" if study.is_survival else "slide")
+    assert study.task.level == ("patient" if study.kind == "survival" else "slide")
 
 
 def test_nothing_is_left_to_a_default_of_ours(study):

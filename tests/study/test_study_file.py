@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from panther.aggregators import aggregators
 from panther.errors import InputError
+from panther.evaluation.metric_names import PRINTED
 from panther.mil import networks
 from panther.models import checks
 from panther.models.heads import heads
@@ -43,9 +44,9 @@ def test_paths_count_from_the_file(tmp_path):
         ({"method": ["panther"]}, ["method", "no such key"]),
         ({"methods": ["pantherr"]}, ["methods", "pantherr", "protocounts"]),
         ({"heads": ["lineer"]}, ["heads", "lineer", "structured"]),
-        ({"losses": ["mse"]}, ["losses", "mse", "cox"]),
-        ({"task": {}}, ["task", "label column or a survival endpoint"]),
-        ({"task": {"label": "a", "survival": "os"}}, ["task", "either"]),
+        ({"losses": ["mse"]}, ["losses", "'mse' does not fit", "ordinal"]),
+        ({"task": {}}, ["task", "a label column, a survival endpoint"]),
+        ({"task": {"label": "a", "survival": "os"}}, ["task", "give one of"]),
         ({"splits": {"scheme": "random"}}, ["splits.scheme", "random", "site-kfold"]),
         ({"splits": {"k": 1}}, ["splits"]),
         ({"n_prototypes": []}, ["n_prototypes", "empty"]),
@@ -158,15 +159,15 @@ def test_the_papers_ten_trainings_and_three_ablations_are_there():
         write_template("lung", "x.yaml")
 
 
-@pytest.mark.parametrize("survival", [False, True])
-def test_everything_that_is_registered_passes_the_trial_of_its_name_and_settings(survival):
+@pytest.mark.parametrize("kind", PRINTED)
+def test_everything_that_is_registered_passes_the_trial_of_its_name_and_settings(kind):
     for entry in (*aggregators, *networks):
         for options in entry.metadata.variants:
             checks.check_method(entry.name, options)
     for name in (*heads.names(), checks.PROBE):
         checks.check_head(name, {})
-    for name in checks.loss_names(survival):
-        checks.check_loss(name, {}, survival)
+    for name in checks.loss_names(kind):
+        checks.check_loss(name, {}, kind)
     assert set(checks.loss_names()) == {entry.name for entry in tasks}
 
 

@@ -9,9 +9,7 @@ import numpy as np
 from panther.cohort.load import Cohort
 from panther.cohort.site_folds import Effort, SiteFolds, imbalance, imbalance_by_row, site_preserving
 from panther.cohort.split import Split
-from panther.cohort.targets import Survival, Target
-
-TIME_BINS = 4
+from panther.cohort.targets import Target
 
 
 @dataclass(frozen=True)
@@ -24,22 +22,9 @@ class FoldBalance:
     hit_time_limit: bool = False
 
 
-def strata(target: Target, bins: int = TIME_BINS) -> np.ndarray:
-    """Groups that every fold should hold alike: classes, or events and censored each cut at quantiles of their time; (n,) int64."""
-    if not isinstance(target, Survival):
-        return target.labels.copy()
-    groups = np.zeros(len(target), dtype=np.int64)
-    for event in (True, False):  # events first: dealt one after the other, every fold gets its share of them
-        mine = target.event == event
-        if mine.any():
-            edges = np.quantile(target.time[mine], np.linspace(0, 1, bins + 1)[1:-1])
-            groups[mine] = np.searchsorted(edges, target.time[mine], side="right") + (0 if event else bins)
-    return groups
-
-
 def balance_of(target: Target, fold: np.ndarray, k: int) -> FoldBalance:
     """Balance of any folds, (n,) numbers, of samples with this target."""
-    rows = _indicators(target)
+    rows = target.indicators()
     counts = np.column_stack(list(rows.values()))
     by_row = dict(zip(rows, map(float, imbalance_by_row(counts, fold, k)), strict=True))
     return FoldBalance(imbalance(counts, fold, k), by_row)
@@ -60,24 +45,9 @@ def folds_of_sites(
 ) -> tuple[np.ndarray, SiteFolds]:
     """Fold (n,) of rows with this target, whole sites in one fold, and how good the folds are."""
     names, site = np.unique([str(name) for name in sites], return_inverse=True)
-    rows = _indicators(target)
+    rows = target.indicators()
     counts = np.zeros((len(names), len(rows)))
     np.add.at(counts, site, np.column_stack(list(rows.values())))
     needed = np.array([row in ("samples", "events") for row in rows])
     found = site_preserving(counts, needed, k, seed=seed, effort=effort)
     return found.fold[site], found
-
-
-def _indicators(target: Target) -> dict[str, np.ndarray]:
-    """Rows to balance: everybody, events, and each stratum; (n,) zeros and ones."""
-    groups = strata(target)
-    rows = {"samples": np.ones(len(target))}
-    if isinstance(target, Survival):
-        rows["events"] = target.event.astype(float)
-    return rows | {_stratum(target, g): (groups == g).astype(float) for g in np.unique(groups)}
-
-
-def _stratum(target: Target, group: int) -> str:
-    if not isinstance(target, Survival):
-        return f"class {target.names[group]}"
-    return f"{'event' if group < TIME_BINS else 'censored'}, time quarter {group % TIME_BINS + 1}"

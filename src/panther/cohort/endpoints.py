@@ -75,7 +75,7 @@ def parse_labels(table: pd.DataFrame, name: str, classes: Sequence[str] | None =
         dropped[f"another {name} ({listed(sorted(labels[other].unique()), 5)})"] = int(other.sum())
         missing |= other
     values = [None if gone else label for label, gone in zip(labels, missing, strict=True)]
-    return Parsed(values, name, _positive(dropped))
+    return Parsed(values, name, positive_counts(dropped))
 
 
 def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str) -> Classes:
@@ -89,7 +89,7 @@ def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str
     if len(values) > 10 and len(set(values)) > len(values) / 2:
         raise InputError(
             f"{source}: {len(set(values))} different labels among {len(values)} samples look like names or measurements, "
-            f"not classes; choose another column with `label=`."
+            f"not classes; choose another column with `label=`, or predict numbers with `value=`."
         )
     position = {name: index for index, name in enumerate(names)}
     return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
@@ -146,7 +146,7 @@ def parse_survival(table: pd.DataFrame, time_column: str, status_column: str, on
     values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
     words = bool(set(plain_labels(table[status_column]).str.lower()) & set(WORDS))
     stated = f"{status_column}: {'dead or alive in words' if words else f'1 = {one}'}"
-    return Parsed(values, stated, _positive(dropped), _doubts(table, status_column, values))
+    return Parsed(values, stated, positive_counts(dropped), _doubts(table, status_column, values))
 
 
 def make_survival(values: Sequence[tuple[float, bool]], source: str) -> Survival:
@@ -174,7 +174,8 @@ def natural_order(name: str) -> tuple[int, float, str]:
         return 1, 0.0, name
 
 
-def _positive(counts: Mapping[str, int]) -> dict[str, int]:
+def positive_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """Without reasons that nobody was left out for."""
     return {reason: n for reason, n in counts.items() if n}
 
 

@@ -79,7 +79,7 @@ class Cohort:
     samples
         What gets one prediction each: a patient with all slides, or one slide.
     target
-        `Classes` or `Survival`, one value for each.
+        `Classes`, `Survival`, `Values` or `Labels`, one entry for each.
     table
         (n, columns) strings, indexed by name: the columns on which all slides of every patient agree, and n_slides.
     report
@@ -117,7 +117,7 @@ class Cohort:
 
     @property
     def y(self) -> np.ndarray:
-        """Target as scikit-learn takes it: names of classes (n,), or time and event (n, 2)."""
+        """Target as scikit-learn takes it: names of classes (n,), time and event (n, 2), values (n,), or labels (n, L) with NaN."""
         return self.target.as_y()
 
     def positions(self, ids: Sequence[str]) -> np.ndarray:
@@ -140,6 +140,8 @@ def load_cohort(
     time: str | None = None,
     event: str | None = None,
     censorship: str | None = None,
+    value: str | None = None,
+    labels: Sequence[str] | None = None,
     level: Level = "patient",
     bags: BagsLike | None = None,
     columns: Columns | Mapping[str, str] = USUAL,
@@ -151,13 +153,17 @@ def load_cohort(
     table : path or DataFrame
         CSV, TSV or parquet file, or a data frame, one row per slide.
     label : str, optional
-        Column of the class; found by its usual names where neither a label nor a survival endpoint is given.
+        Column of the class; found by its usual names where nothing else is named.
     survival : str, optional
         Endpoint os, dss, dfi or pfi, whose columns are found by their usual names.
     classes : list of str, optional
         Classes in their order; all others are left out.
     time, event, censorship : str, optional
         Columns of survival of another name: the time, and 1 = event or 1 = censored.
+    value : str, optional
+        Column of numbers.
+    labels : list of str, optional
+        Columns of several labels at once, each 0 or 1, empty where it is not known.
     level : "patient" or "slide"
         What gets one prediction; the slides of a patient are one bag.
     bags : path, list, mapping or Listing, optional
@@ -182,11 +188,11 @@ def load_cohort(
     """
     named = columns if isinstance(columns, Columns) else Columns(**columns)
     read = read_clinical(table, columns=named)
-    if not any((label, survival, time, event, censorship)):
+    if not any((label, survival, time, event, censorship, value, labels)):
         label = usual_label(read.rows)
-    columns_of_survival = {"survival": survival, "time": time, "event": event, "censorship": censorship}
-    chosen = tuple(classes) if classes else None
-    task = checked(TaskSpec, label=label, classes=chosen, level=level, **columns_of_survival)
+    others = {"survival": survival, "time": time, "event": event, "censorship": censorship, "value": value}
+    several = {"classes": tuple(classes) if classes else None, "labels": tuple(labels) if labels else None}
+    task = checked(TaskSpec, label=label, level=level, **several, **others)
     if bags is None:
         return make_cohort(read, task)
     listing = as_bags(bags)

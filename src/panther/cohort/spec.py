@@ -1,6 +1,7 @@
 """What a study file, a model or a user says about a cohort: what is predicted, and how it is divided."""
 
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -13,7 +14,8 @@ from panther.cohort.endpoints import (
     parse_survival,
     survival_columns,
 )
-from panther.cohort.targets import Target
+from panther.cohort.measurements import make_many_labels, make_values, parse_many_labels, parse_values
+from panther.cohort.targets import Kind, Target
 from panther.errors import InputError
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -44,7 +46,7 @@ def checked(spec: type[Spec], **values: Any) -> Spec:
 
 
 class TaskSpec(Strict):
-    """What is predicted: a label column, or a survival endpoint."""
+    """What is predicted: a label column, a survival endpoint, a column of numbers, or several columns of yes and no."""
 
     label: str | None = None
     classes: tuple[str, ...] | None = None  # their order; all others are left out
@@ -52,29 +54,73 @@ class TaskSpec(Strict):
     time: str | None = None  # columns of another name
     event: str | None = None  # 1 = event
     censorship: str | None = None  # 1 = censored
+    value: str | None = None  # numbers
+    labels: tuple[str, ...] | None = None  # each 0 or 1, empty where it is not known
     level: Level = "patient"
 
     @model_validator(mode="after")
     def _one_of(self) -> "TaskSpec":
-        survival = any(v is not None for v in (self.survival, self.time, self.event, self.censorship))
-        if survival == (self.label is not None):
-            raise ValueError("give either a label column or a survival endpoint")
+        if len(self._asked()) != 1:
+            raise ValueError("give one of a label column, a survival endpoint, a value column and several labels")
+        if self.labels is not None and not self.labels:
+            raise ValueError("labels: is empty; name the columns, each of 0 and 1")
         return self
 
+    def _asked(self) -> list[Kind]:
+        """Kinds of targets that are named; one, in a task that is possible."""
+        named: dict[Kind, tuple[Any, ...]] = {
+            "classification": (self.label,),
+            "survival": (self.survival, self.time, self.event, self.censorship),
+            "regression": (self.value,),
+            "labels": (self.labels,),
+        }
+        return [kind for kind, columns in named.items() if any(column is not None for column in columns)]
+
     @property
-    def is_survival(self) -> bool:
-        """Whether times are predicted."""
-        return self.label is None
+    def kind(self) -> Kind:
+        """What kind of target it is."""
+        return self._asked()[0]
+
+    @property
+    def outcome(self) -> str | None:
+        """Column of what is predicted, where it is one."""
+        return self.label or self.value
 
     def parse(self, table: pd.DataFrame) -> Parsed:
-        """Label, or time and event, of every row."""
-        if self.label is not None:
-            return parse_labels(table, self.label, self.classes)
-        return parse_survival(table, *survival_columns(table, self.survival, self.time, self.event, self.censorship))
+        """Value of every row."""
+        return READERS[self.kind].parse(self, table)
 
     def target(self, values: list[Any], source: str) -> Target:
         """Target of slides or patients from their values."""
-        return make_survival(values, source) if self.is_survival else make_classes(values, self.classes, source)
+        return READERS[self.kind].make(self, values, source)
+
+
+class Reader(NamedTuple):
+    """How a kind of target is read from a table, and made from what was read."""
+
+    parse: Callable[[TaskSpec, pd.DataFrame], Parsed]
+    make: Callable[[TaskSpec, list[Any], str], Target]
+
+
+def _parse_survival(task: TaskSpec, table: pd.DataFrame) -> Parsed:
+    return parse_survival(table, *survival_columns(table, task.survival, task.time, task.event, task.censorship))
+
+
+READERS: dict[Kind, Reader] = {
+    "classification": Reader(
+        lambda task, table: parse_labels(table, task.label or "", task.classes),
+        lambda task, values, source: make_classes(values, task.classes, source),
+    ),
+    "survival": Reader(_parse_survival, lambda task, values, source: make_survival(values, source)),
+    "regression": Reader(
+        lambda task, table: parse_values(table, task.value or ""),
+        lambda task, values, source: make_values(values, source),
+    ),
+    "labels": Reader(
+        lambda task, table: parse_many_labels(table, task.labels or ()),
+        lambda task, values, source: make_many_labels(values, task.labels or (), source),
+    ),
+}
 
 
 class SplitSpec(Strict):

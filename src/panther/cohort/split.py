@@ -1,11 +1,13 @@
 """One split: who is in which part, and the checks that keep it honest."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from panther.cohort.load import Cohort
-from panther.cohort.targets import Classes, Survival
+from panther.cohort.targets import Classes, Kind, Labels, Survival, Values
 from panther.errors import InputError, listed
 
 
@@ -27,22 +29,57 @@ def check(cohort: Cohort, split: Split, name: str) -> list[str]:
     _refuse_overlap(cohort, split, name)
     notes = []
     for part, ids in split.parts().items():
-        target = cohort.target.take(cohort.positions(ids))
-        absent = [name for name, n in target.counts().items() if n == 0] if isinstance(target, Classes) else []
-        if isinstance(target, Survival) and not target.event.any():
-            sentence = f"In {name}, none of the {len(ids)} samples of {part} has the event"
-            if part != "val":
-                raise InputError(f"{sentence}; use fewer folds, or an endpoint with more events.")
-            notes.append(f"{sentence}.")
-        if absent and part == "train":
-            raise InputError(
-                f"In {name}, no training sample is of class {listed(absent)}; merge or leave out the class, or use fewer folds."
-            )
-        if absent:
-            notes.append(f"In {name}, {part} has no sample of class {listed(absent)}.")
+        target: Any = cohort.target.take(cohort.positions(ids))
+        lack = LACKS[target.kind](target, "training" if part == "train" else part)
+        if lack is None:
+            continue
+        if part in lack.fatal or (part.startswith("test") and "test" in lack.fatal):
+            raise InputError(f"In {name}, {lack.sentence}; {lack.remedy}.")
+        notes.append(f"In {name}, {lack.sentence}.")
     if not split.train:
         raise InputError(f"In {name}, nobody is left to train on.")
     return notes
+
+
+class _Lack(NamedTuple):
+    """What a part does not have."""
+
+    sentence: str
+    fatal: tuple[str, ...]  # parts that are worthless without it
+    remedy: str
+
+
+def _absent_classes(target: Classes, part: str) -> _Lack | None:
+    absent = [name for name, n in target.counts().items() if n == 0]
+    remedy = "merge or leave out the class, or use fewer folds"
+    said = f"{'no training sample is' if part == 'training' else f'{part} has no sample'} of class {listed(absent)}"
+    return _Lack(said, ("train",), remedy) if absent else None
+
+
+def _no_events(target: Survival, part: str) -> _Lack | None:
+    said = f"none of the {len(target)} samples of {'train' if part == 'training' else part} has the event"
+    remedy = "use fewer folds, or an endpoint with more events"
+    return None if target.event.any() else _Lack(said, ("train", "test"), remedy)
+
+
+def _one_value(target: Values, part: str) -> _Lack | None:
+    said = f"all {len(target)} {part} samples have the same value"
+    return None if len(np.unique(target.values)) > 1 else _Lack(said, ("train",), "use fewer folds")
+
+
+def _one_sided(target: Labels, part: str) -> _Lack | None:
+    pairs = zip(target.names, target.positive, target.known, strict=True)
+    sided = [name for name, has, known in pairs if has in (0, known)]
+    said = f"{part} does not have both, samples with and without, of the label {listed(sided)}"
+    return _Lack(said, ("train",), "leave out the label, or use fewer folds") if sided else None
+
+
+LACKS: dict[Kind, Callable[[Any, str], _Lack | None]] = {
+    "classification": _absent_classes,
+    "survival": _no_events,
+    "regression": _one_value,
+    "labels": _one_sided,
+}
 
 
 def shared_sites(cohort: Cohort, split: Split) -> list[str]:

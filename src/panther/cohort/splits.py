@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panther.cohort.balance import FoldBalance, balance_of, folds_of_sites, strata
+from panther.cohort.balance import FoldBalance, balance_of, folds_of_sites
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.site_folds import Effort
 from panther.cohort.spec import SplitSpec, checked
@@ -33,7 +33,8 @@ def make_splits(
     cohort : Cohort, path or DataFrame
         As `load_cohort` returns it, or a clinical table.
     scheme : "kfold", "site-kfold" or "holdout"
-        Folds with the same share of each class (or of events and times), folds that also keep every site whole, or one split.
+        Folds with the same share of each class (of events and times, of small and large values, of each label), folds that also keep
+        every site whole, or one split.
     k : int
         Number of folds.
     shares : tuple of float
@@ -106,7 +107,7 @@ def deal(
 def _patients(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
     """Patient of each sample (n,), and stratum of each patient: the commonest of its samples."""
     _, patient = np.unique([sample.patient for sample in cohort.samples], return_inverse=True)
-    groups = strata(cohort.target)
+    groups = cohort.target.strata()
     tally = np.zeros((patient.max() + 1, groups.max() + 1), dtype=int)
     np.add.at(tally, (patient, groups), 1)
     return patient, tally.argmax(1)

@@ -1,8 +1,17 @@
-"""What is to be predicted, one value per slide or patient: a class, or a time with an event."""
+"""What is to be predicted, one value per slide or patient: a class, a time with an event, a number, or several labels at once.
+
+Everything that differs between them is a method here, so that nobody else has to ask which of them it is: how they are counted and told, what
+a table calls them, which groups folds should hold alike.
+"""
 
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+
+Kind = Literal["classification", "survival", "regression", "labels"]
+QUARTERS = 4  # of times and numbers, which folds should hold alike
+COMMON_PATTERN = 10  # samples with the same labels, from which on they are a group of their own
 
 
 @dataclass(frozen=True, eq=False)
@@ -11,6 +20,7 @@ class Classes:
 
     names: tuple[str, ...]  # of the classes, in their order
     labels: np.ndarray  # (n,) int64, position in `names`
+    kind: ClassVar[Kind] = "classification"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -18,6 +28,10 @@ class Classes:
     def take(self, rows: np.ndarray) -> "Classes":
         """Target of some rows; the classes stay the same."""
         return Classes(self.names, self.labels[rows])
+
+    def followed_by(self, other: "Classes") -> "Classes":
+        """Both, one after the other."""
+        return Classes(self.names, np.concatenate([self.labels, other.labels]))
 
     def counts(self) -> dict[str, int]:
         """How many are of each class."""
@@ -33,6 +47,21 @@ class Classes:
         """Names of the classes (n,), as scikit-learn takes them."""
         return np.array(self.names)[self.labels]
 
+    def columns(self) -> dict[str, Any]:
+        """As columns of a table: `label`."""
+        return {"label": [self.names[k] for k in self.labels]}
+
+    def strata(self, bins: int = QUARTERS) -> np.ndarray:
+        """The classes."""
+        return self.labels.copy()
+
+    def indicators(self) -> dict[str, np.ndarray]:
+        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and each class that occurs."""
+        everybody = {"samples": np.ones(len(self))}
+        return everybody | {
+            f"class {self.names[k]}": (self.labels == k).astype(float) for k in np.unique(self.labels).tolist()
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Survival:
@@ -40,6 +69,7 @@ class Survival:
 
     time: np.ndarray  # (n,) float64, > 0
     event: np.ndarray  # (n,) bool
+    kind: ClassVar[Kind] = "survival"
 
     def __len__(self) -> int:
         return len(self.time)
@@ -47,6 +77,10 @@ class Survival:
     def take(self, rows: np.ndarray) -> "Survival":
         """Target of some rows."""
         return Survival(self.time[rows], self.event[rows])
+
+    def followed_by(self, other: "Survival") -> "Survival":
+        """Both, one after the other."""
+        return Survival(np.concatenate([self.time, other.time]), np.concatenate([self.event, other.event]))
 
     def counts(self) -> dict[str, int]:
         """How many have the event, and how many are censored."""
@@ -60,5 +94,146 @@ class Survival:
         """Time and event (n, 2), as `EmbeddingCox` takes them."""
         return np.column_stack([self.time, self.event])
 
+    def columns(self) -> dict[str, Any]:
+        """As columns of a table: `time` and `event`."""
+        return {"time": self.time, "event": self.event}
 
-Target = Classes | Survival
+    def strata(self, bins: int = QUARTERS) -> np.ndarray:
+        """Events and censored, each cut at quantiles of their time; (n,) int64."""
+        groups = np.zeros(len(self), dtype=np.int64)
+        for event in (True, False):  # events first: dealt one after the other, every fold gets its share of them
+            mine = self.event == event
+            if mine.any():
+                groups[mine] = _quantile_bin(self.time[mine], bins) + (0 if event else bins)
+        return groups
+
+    def indicators(self) -> dict[str, np.ndarray]:
+        """Rows that folds should hold alike, (n,) zeros and ones: everybody, events, and each stratum."""
+        groups = self.strata()
+        rows = {"samples": np.ones(len(self)), "events": self.event.astype(float)}
+        for group in np.unique(groups).tolist():
+            what = "event" if group < QUARTERS else "censored"
+            rows[f"{what}, time quarter {group % QUARTERS + 1}"] = (groups == group).astype(float)
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """One number for each."""
+
+    values: np.ndarray  # (n,) float64
+    kind: ClassVar[Kind] = "regression"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: np.ndarray) -> "Values":
+        """Target of some rows."""
+        return Values(self.values[rows])
+
+    def followed_by(self, other: "Values") -> "Values":
+        """Both, one after the other."""
+        return Values(np.concatenate([self.values, other.values]))
+
+    def counts(self) -> dict[str, int]:
+        """How many have a value."""
+        return {"values": len(self)}
+
+    def describe(self) -> str:
+        """Median and range."""
+        low, middle, high = np.quantile(self.values, [0, 0.5, 1]) if len(self) else (np.nan,) * 3
+        return f"{len(self)} values from {low:g} to {high:g}, median {middle:g}."
+
+    def as_y(self) -> np.ndarray:
+        """The values (n,), as scikit-learn takes them."""
+        return self.values
+
+    def columns(self) -> dict[str, Any]:
+        """As columns of a table: `value`."""
+        return {"value": self.values}
+
+    def strata(self, bins: int = QUARTERS) -> np.ndarray:
+        """Values cut at their quantiles; (n,) int64."""
+        return _quantile_bin(self.values, bins)
+
+    def indicators(self) -> dict[str, np.ndarray]:
+        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and each quarter of the values."""
+        groups = self.strata()
+        rows = {"samples": np.ones(len(self))}
+        return rows | {f"value quarter {g + 1}": (groups == g).astype(float) for g in np.unique(groups).tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Several labels for each, yes or no; what is not known of a sample is NaN."""
+
+    names: tuple[str, ...]  # of the L labels
+    values: np.ndarray  # (n, L) float64: 1, 0 or NaN
+    kind: ClassVar[Kind] = "labels"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: np.ndarray) -> "Labels":
+        """Target of some rows; the labels stay the same."""
+        return Labels(self.names, self.values[rows])
+
+    def followed_by(self, other: "Labels") -> "Labels":
+        """Both, one after the other."""
+        return Labels(self.names, np.concatenate([self.values, other.values]))
+
+    @property
+    def positive(self) -> np.ndarray:
+        """How many have each label (L,)."""
+        return (self.values == 1).sum(0)
+
+    @property
+    def known(self) -> np.ndarray:
+        """Of how many each label is known (L,)."""
+        return (~np.isnan(self.values)).sum(0)
+
+    def counts(self) -> dict[str, int]:
+        """How many have each label."""
+        return {name: int(n) for name, n in zip(self.names, self.positive, strict=True)}
+
+    def describe(self) -> str:
+        """Of each label how many have it, among how many it is known of."""
+        each = zip(self.names, self.positive, self.known, strict=True)
+        return f"{len(self.names)} labels: " + "; ".join(f"{name} {p} of {n} known" for name, p, n in each) + "."
+
+    def as_y(self) -> np.ndarray:
+        """Ones, zeros and NaN (n, L)."""
+        return self.values
+
+    def columns(self) -> dict[str, Any]:
+        """As columns of a table: `label_<name>` for each, empty where it is not known."""
+        return {f"label_{name}": self.values[:, k] for k, name in enumerate(self.names)}
+
+    def strata(self, bins: int = QUARTERS) -> np.ndarray:
+        """Samples with the same labels where there are many of them, the others by their rarest label; (n,) int64."""
+        has = self.values == 1
+        rarity = np.argsort(self.positive, kind="stable")
+        rarest = np.where(has.any(1), rarity[has[:, rarity].argmax(1)], len(self.names))  # L: none
+        _, pattern, size = np.unique(has, axis=0, return_inverse=True, return_counts=True)
+        pattern = pattern.reshape(-1)
+        common = size[pattern] >= COMMON_PATTERN
+        groups = np.where(common, len(self.names) + 1 + pattern, rarest)
+        return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+    def indicators(self) -> dict[str, np.ndarray]:
+        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and who has and who has not each label."""
+        rows = {"samples": np.ones(len(self))}
+        for k, name in enumerate(self.names):
+            for value, word in ((1, "with"), (0, "without")):
+                if (self.values[:, k] == value).any():
+                    rows[f"{word} {name}"] = (self.values[:, k] == value).astype(float)
+        return rows
+
+
+Target = Classes | Survival | Values | Labels
+
+
+def _quantile_bin(values: np.ndarray, bins: int) -> np.ndarray:
+    """Bin 0 ... bins - 1 between quantiles, (n,) int64."""
+    edges = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
+    return np.searchsorted(edges, values, side="right").astype(np.int64)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import brentq
 
-PERFECT = 1 - 1e-12  # every metric with an interval is best at 1
+from panther.evaluation.metric_names import LOWER_IS_BETTER
+
+PERFECT = 1 - 1e-12  # every metric is best at 1, but errors
 
 
-def is_perfect(mean: float) -> bool:
+def is_perfect(mean: float, metric: str) -> bool:
     """Whether nothing was wrong in any fold."""
-    return bool(mean >= PERFECT)
+    return metric not in LOWER_IS_BETTER and bool(mean >= PERFECT)
 
 
 def exact_lower(patients: int, level: float = 0.95) -> float:

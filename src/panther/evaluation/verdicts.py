@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from panther.evaluation.metric_names import LOWER_IS_BETTER
 from panther.evaluation.perfect_scores import is_perfect
 
 DIGITS = 3  # as printed: what reads the same is a tie
@@ -12,10 +13,11 @@ UNSEEN = "resampling cannot see the error of a perfect score"
 
 
 def best_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the highest mean as printed: more than one is a tie."""
+    """Rows of one metric with the best mean as printed: more than one is a tie."""
     known = table.dropna(subset="mean")
     printed = known["mean"].round(DIGITS)
-    return known[printed == printed.max()]
+    lower = not known.empty and known["metric"].iloc[0] in LOWER_IS_BETTER
+    return known[printed == (printed.min() if lower else printed.max())]
 
 
 def winners(names: Sequence[str]) -> str:
@@ -25,7 +27,7 @@ def winners(names: Sequence[str]) -> str:
 
 def about_perfect(row: pd.Series) -> str:
     """What is known after a perfect score; empty where the score is not."""
-    if not is_perfect(row["mean"]):
+    if not is_perfect(row["mean"], row["metric"]):
         return ""
     patients = int(row["patients"])
     if np.isnan(row["exact_low"]):

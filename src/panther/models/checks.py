@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from panther.aggregators import aggregators, build
-from panther.cohort.targets import Classes, Survival
+from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
 from panther.errors import InputError, suggestion
 from panther.mil import build as build_network
 from panther.mil import networks
@@ -25,8 +25,12 @@ PROBE_OPTIONS: tuple[str, ...] = ()
 STRUCTURED = ("structured", "paper-classification", "paper-survival")  # heads that need one token per prototype
 # A trial needs something to be tried on; no result depends on it.
 _PROTOTYPES = Prototypes(torch.eye(2, 3), torch.ones(3))
-_CLASSES = Classes(("a", "b"), np.array([0, 1] * 4))
-_SURVIVAL = Survival(np.arange(1.0, 65.0), np.ones(64, bool))
+_TARGETS: dict[Kind, Target] = {
+    "classification": Classes(("a", "b"), np.array([0, 1] * 4)),
+    "survival": Survival(np.arange(1.0, 65.0), np.ones(64, bool)),
+    "regression": Values(np.arange(8.0)),
+    "labels": Labels(("a", "b"), np.array([[0.0, 1.0], [1.0, 0.0]] * 4)),
+}
 
 
 def method_names() -> list[str]:
@@ -39,10 +43,9 @@ def head_names() -> list[str]:
     return [PROBE, *heads.names()]
 
 
-def loss_names(survival: bool | None = None) -> list[str]:
-    """Losses for survival, for classes, or all."""
-    wanted = {True: (Survival,), False: (Classes,), None: (Survival, Classes)}[survival]
-    return [entry.name for entry in tasks if entry.metadata.target in wanted]
+def loss_names(kind: Kind | None = None) -> list[str]:
+    """Losses for a kind of target, or all."""
+    return [entry.name for entry in tasks if kind is None or entry.metadata.target is type(_TARGETS[kind])]
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:
@@ -64,12 +67,12 @@ def check_head(name: str, options: Mapping[str, Any]) -> None:
             raise InputError(f"The head {name!r} has no setting {option!r}; {suggestion(option, PROBE_OPTIONS)}.")
 
 
-def check_loss(name: str, options: Mapping[str, Any], survival: bool) -> None:
-    """Refuse an unknown loss, one for the other kind of outcome, and settings that it does not take."""
+def check_loss(name: str, options: Mapping[str, Any], kind: Kind) -> None:
+    """Refuse an unknown loss, one for another kind of target, and settings that it does not take."""
     _check_known("loss", name, loss_names())
     given = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
     # one weight per class: checked once the classes are known
-    _try(lambda: fit_task(name, _SURVIVAL if survival else _CLASSES, **given))
+    _try(lambda: fit_task(name, _TARGETS[kind], **given))
 
 
 def check_scaling(name: str, options: Mapping[str, Any]) -> None:

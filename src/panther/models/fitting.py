@@ -174,7 +174,7 @@ def _fit_on_embeddings(
 
     if recipe.head.name == PROBE:
         scaled = {part: scaler(torch.from_numpy(np.array(data.x[own]))).numpy() for part, own in rows.items()}
-        trained = _fit_probe(parts, scaled, scaler.blocks(columns), settings.seed)
+        trained = _fit_probe(task.name, parts, scaled, scaler.blocks(columns), settings.seed)
     else:
         shape = token_shape(scaler.columns(columns))
         head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=settings.seed)
@@ -220,10 +220,12 @@ def _fit_network(
     return _Trained(fitted.model, fitted.history, lambda part: predict_logits(fitted.model, source(part), settings)[0])
 
 
-def _fit_probe(parts: Parts, scaled: Mapping[str, np.ndarray], blocks: np.ndarray | None, seed: int) -> _Trained:
-    """Logistic regression or ridge Cox in closed form; the network is the same linear map in float32."""
+def _fit_probe(
+    loss: str, parts: Parts, scaled: Mapping[str, np.ndarray], blocks: np.ndarray | None, seed: int
+) -> _Trained:
+    """The convex model of the loss in closed form; the network is the same linear map in float32."""
     groups = np.array([parts.patients[name] for name in parts.ids["train"]])
-    probe = fit_suitable(scaled["train"], parts.targets["train"], groups=groups, blocks=blocks, seed=seed)
+    probe = fit_suitable(scaled["train"], parts.targets["train"], loss, groups=groups, blocks=blocks, seed=seed)
     head = build_head("linear", (scaled["train"].shape[1],), probe.weight.shape[1], seed=seed)
     head.load_state_dict(
         {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}

@@ -30,7 +30,7 @@ class HeadInfo:
 
 
 heads: Registry[Callable[..., nn.Module], HeadInfo] = Registry("head", HeadInfo)
-PROBE = "probe"  # a head without training: logistic regression or ridge Cox with inner cross-validation
+PROBE = "probe"  # a head without training: the convex model of its loss, with inner cross-validation
 
 
 def build_head(

@@ -24,6 +24,23 @@ def cross_entropy(logits: Tensor, labels: Tensor, class_weights: Tensor | None =
     return functional.cross_entropy(logits, labels, weight=weight)
 
 
+def grade_log_probabilities(logits: Tensor) -> Tensor:
+    r"""Log-probabilities (B, K) of ordered grades from K - 1 outputs: a score s and steps, a cumulative link with logistic noise.
+
+    .. math:: P(y > k) = \sigma(s - \theta_k),\quad \theta_0 = 0,\quad \theta_k = \theta_{k-1} + \mathrm{softplus}(a_k)
+
+    Thresholds are in order whatever a network puts out. A model whose steps :math:`a_k` do not depend on the input has proportional odds, as
+    the probe; a network may learn steps that do.
+    """
+    score, steps = logits[:, :1], functional.softplus(logits[:, 1:])
+    threshold = torch.cat([torch.zeros_like(score), steps.cumsum(1)], 1)  # (B, K - 1)
+    above = functional.logsigmoid(score - threshold)  # log P(y > k)
+    below = functional.logsigmoid(threshold - score)  # log P(y <= k)
+    # P(y = k) = P(y > k - 1) P(y <= k) (1 - exp(-step)): a product, so that nothing cancels however sure the model is
+    middle = above[:, :-1] + below[:, 1:] + torch.log(-torch.expm1(-steps))
+    return torch.cat([below[:, :1], middle, above[:, -1:]], 1)
+
+
 def cox(log_risk: Tensor, time: Tensor, event: Tensor, ties: str = "efron") -> Tensor:
     r"""Negative log partial likelihood of Cox's model, per event.
 

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -69,7 +68,8 @@ def predict(
     Returns
     -------
     DataFrame
-        One row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`; then the outcome where it is known.
+        One row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`, or the `predicted` value, or
+        `probability_<label>` of each label; then the outcome where it is known.
 
     Examples
     --------
@@ -129,22 +129,12 @@ def _outcomes(
 def _table(
     model: Model, names: Sequence[str], predictions: Mapping[str, np.ndarray], cohort: Cohort | None
 ) -> pd.DataFrame:
-    """The class and its probabilities, or the risk; then the outcome where it is known."""
-    columns: dict[str, Any] = {"sample": list(names)}
-    if "probabilities" in predictions:
-        classes, p = model.task.names, predictions["probabilities"]  # type: ignore[attr-defined]
-        columns["predicted"] = [classes[k] for k in p.argmax(1)]
-        columns |= {f"probability_{name}": p[:, k] for k, name in enumerate(classes)}
-    else:
-        columns["risk"] = predictions["risk"]
-    table = pd.DataFrame(columns)
+    """What the task says of each; then the outcome where it is known."""
+    table = pd.DataFrame({"sample": list(names), **model.task.columns(predictions)})
     if cohort is None:
         return table
-    target: Any = cohort.target
-    if "probabilities" in predictions:
-        outcome = pd.DataFrame({"label": [classes[k] for k in target.labels]}, index=cohort.ids, dtype=object)
-    else:
-        outcome = pd.DataFrame({"time": target.time, "event": target.event.astype(int)}, index=cohort.ids)
+    outcome = pd.DataFrame(cohort.target.columns(), index=cohort.ids)
+    if "event" in outcome:
         outcome = outcome.astype({"event": "Int64"})  # whole numbers, also where some are missing
     return table.join(outcome, on="sample")
 

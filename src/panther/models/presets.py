@@ -81,7 +81,26 @@ PRESETS: dict[str, Preset] = {
     "paper-survival-ranking": Preset(_SURVIVAL, "ranking", head="paper-survival"),
     "paper-mil-classification": Preset(replace(_CLASSIFICATION, **_BAGS, accumulate=32), "cross-entropy"),
     "paper-mil-survival": Preset(replace(_SURVIVAL, **_BAGS), "nll", _BINS),
+    "usual-regression": Preset(_CLASSIFICATION, "mse"),
+    "usual-labels": Preset(_CLASSIFICATION, "binary-cross-entropy"),
+    "usual-mil-regression": Preset(replace(_CLASSIFICATION, **_BAGS, accumulate=32), "mse"),
+    "usual-mil-labels": Preset(replace(_CLASSIFICATION, **_BAGS, accumulate=32), "binary-cross-entropy"),
 }
+
+
+# Losses of a kind of target where none is named: of heads on embeddings, and of networks where that differs
+USUAL_LOSS: dict[str, str] = {
+    "classification": "cross-entropy",
+    "survival": "cox",
+    "regression": "mse",
+    "labels": "binary-cross-entropy",
+}
+USUAL_NETWORK_LOSS: dict[str, str] = {**USUAL_LOSS, "survival": "nll"}
+
+
+def usual_preset(kind: str, *, network: bool) -> str:
+    """Preset of a kind of target; the paper has classes and survival, others train as its classes do."""
+    return f"{'paper' if kind in ('classification', 'survival') else 'usual'}{'-mil' if network else ''}-{kind}"
 
 
 def preset(name: str) -> Preset:

@@ -67,6 +67,7 @@ class ProbeModel(NamedTuple):
     strata: np.ndarray  # (n,), what inner folds have alike
     solve: Solve
     loss: Callable[[Coefficients, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # model, z, train, test -> (W,)
+    score: Callable[[float], float] = float  # loss summed over all folds -> minus the log-likelihood
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[d
             starts[number] = found = model.solve(z[going], train, strength, starts[number])
             losses[number] = model.loss(found, z[going], train, test)
         for own, column in zip(going, losses.T, strict=True):
-            scores[own][strength] = float(np.nansum(column)) if not np.isnan(column).all() else np.inf
+            scores[own][strength] = model.score(np.nansum(column)) if not np.isnan(column).all() else np.inf
         worse = np.array([_only_worse(list(scores[own].values())) for own in going])
         going, starts = going[~worse], [one and one.take(~worse) for one in starts]
         if not len(going):

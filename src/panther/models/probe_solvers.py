@@ -64,7 +64,7 @@ def minimise(value: Value, newton_step: NewtonStep, start: np.ndarray) -> np.nda
     return x
 
 
-def _solve_positive(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
+def solve_positive(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solutions (W, m, k) for positive definite matrices (W, m, m), which are overwritten."""
     factors = (cho_factor(matrix.T, lower=False, overwrite_a=True, check_finite=False) for matrix in matrices)
     return np.stack([cho_solve(f, b, check_finite=False) for f, b in zip(factors, right, strict=True)])
@@ -120,12 +120,12 @@ def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np
         gradient = (slope[:, None] @ rows)[:, 0] + penalty * x
         if gram is None:
             hessian = (rows * weight[:, :, None]).transpose(0, 2, 1) @ rows + np.diag(penalty)
-            return gradient, _solve_positive(hessian, gradient[:, :, None])[:, :, 0]
+            return gradient, solve_positive(hessian, gradient[:, :, None])[:, :, 0]
         both = np.stack([weight * eta - slope, weight], 2)  # (W, n, 2)
         root = np.sqrt(weight)[:, :, None]
         inner = root * gram * root.transpose(0, 2, 1)
         inner[:, np.arange(len(y)), np.arange(len(y))] += strength
-        a, per_bias = np.moveaxis(both - root * _solve_positive(inner, root * (gram @ both)), 2, 0)
+        a, per_bias = np.moveaxis(both - root * solve_positive(inner, root * (gram @ both)), 2, 0)
         bias = a.sum(1) / per_bias.sum(1)
         beta = ((a - bias[:, None] * per_bias)[:, None] @ z)[:, 0] / strength
         return gradient, x - np.concatenate([beta, bias[:, None]], 1)
@@ -165,7 +165,7 @@ def ridge_cox(
         eta = (z @ x[:, :, None])[:, :, 0]
         gradient = (cox_loss(eta, time, event)[1][:, None] @ z)[:, 0] + strength * x
         hessian = _cox_hessian(z, eta, time, event) + strength * np.eye(z.shape[2])
-        return gradient, _solve_positive(hessian, gradient[:, :, None])[:, :, 0]
+        return gradient, solve_positive(hessian, gradient[:, :, None])[:, :, 0]
 
     return minimise(value, newton_step, np.zeros((len(z), z.shape[2])) if start is None else start)
 

@@ -14,16 +14,19 @@ from panther.cohort.spec import Level, TaskSpec
 from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.evaluation.intervals import Interval, intervals, resample
-from panther.evaluation.metric_names import TITLES
+from panther.evaluation.metric_names import metric_title
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.evaluation.verdicts import about_perfect
+from panther.models.class_tasks import ClassTask
 from panther.models.model import Model
+from panther.models.tasks import KINDS
 from panther.storage.bags import Listing, group_by_patient
 from panther.storage.clinical import TCGA, ClinicalTable
 from panther.storage.names import without_suffix
 from panther.types import Openable
 
 RESAMPLES = 1000
+PREDICTS = {**KINDS, "survival": "risks of survival"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,10 @@ class Scores:
         """Scores for reading."""
         who = ", ".join(f"{name} {n}" for name, n in self.counts.items())
         head = f"Scored on {self.samples} samples of {self.patients} patients whose outcome is known ({who}):"
-        return [head, *(f"  {TITLES[m]} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items())]
+        return [
+            head,
+            *(f"  {metric_title(m)} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items()),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Scores for a machine."""
@@ -87,11 +93,11 @@ def in_units(
 
 def known_outcomes(model: Model, task: TaskSpec, table: ClinicalTable, level: Level, slides: Sequence[str]) -> Cohort:
     """Samples of a table with their outcome, in the classes that the model knows."""
-    names = getattr(model.task, "names", None)
-    if task.is_survival != (names is None):
-        predicts = "classes" if names is not None else "risks of survival"
+    if task.kind != model.task.kind:
+        predicts = PREDICTS[model.task.kind]
         raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
-    known = task.model_copy(update={"classes": None if names is None else tuple(names), "level": level})
+    own = {"classes": tuple(model.task.names)} if isinstance(model.task, ClassTask) else {}
+    known = task.model_copy(update={**own, "level": level})
     return make_cohort(table, known, slides)
 
 
@@ -127,9 +133,14 @@ def _perfect(metrics: Mapping[str, Interval], target: Any, patients: np.ndarray)
     bounds = exact_bounds(target.labels, patients) if isinstance(target, Classes) else {}
     notes = []
     for name, interval in metrics.items():
-        if is_perfect(interval.value):
-            about = {"mean": interval.value, "patients": len(set(patients)), "exact_low": bounds.get(name, np.nan)}
-            notes.append(f"{TITLES[name]} is 1: {about_perfect(pd.Series(about))}.")
+        if is_perfect(interval.value, name):
+            about = {
+                "metric": name,
+                "mean": interval.value,
+                "patients": len(set(patients)),
+                "exact_low": bounds.get(name, np.nan),
+            }
+            notes.append(f"{metric_title(name)} is 1: {about_perfect(pd.Series(about))}.")
     return notes
 
 

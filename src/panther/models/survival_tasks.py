@@ -3,16 +3,15 @@ r"""Survival tasks: Cox, discrete time and ranking."""
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from panther.cohort.targets import Survival
+from panther.cohort.targets import Kind, Survival
 from panther.errors import InputError
 from panther.evaluation import survival_metrics
-from panther.evaluation.metric_names import PRINTED
 from panther.models.losses import (
     cox,
     digitise,
@@ -28,7 +27,7 @@ from panther.models.task import Prediction, Task, tasks
 class SurvivalTask(Task[Survival]):
     """What the survival losses share: one risk a patient, judged by the c-index."""
 
-    judged: ClassVar[tuple[str, ...]] = PRINTED[True]
+    kind: ClassVar[Kind] = "survival"
 
     @property
     def n_outputs(self) -> int:
@@ -50,6 +49,10 @@ class SurvivalTask(Task[Survival]):
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`risk` (n,)."""
         return {"risk": logits.double().reshape(-1).cpu().numpy()}
+
+    def columns(self, prediction: Prediction) -> dict[str, Any]:
+        """`risk`."""
+        return {"risk": prediction["risk"]}
 
     def survival_at(
         self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]

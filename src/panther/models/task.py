@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from torch import Tensor
 
-from panther.cohort.targets import Classes, Survival
+from panther.cohort.targets import Classes, Kind, Labels, Survival, Values
+from panther.evaluation.metric_names import PRINTED
 from panther.registry import Registry
 
 Prediction = Mapping[str, np.ndarray]  # first axis: samples
-T = TypeVar("T", Classes, Survival)
+T = TypeVar("T", Classes, Survival, Values, Labels)
 
 
 class Task(ABC, Generic[T]):
@@ -20,7 +21,7 @@ class Task(ABC, Generic[T]):
 
     name: ClassVar[str]
     compares: ClassVar[bool] = False  # the loss compares samples of a batch: one sample at a time teaches nothing
-    judged: ClassVar[tuple[str, ...]]  # metrics that get intervals and comparisons
+    kind: ClassVar[Kind]  # of its target
 
     @classmethod
     @abstractmethod
@@ -47,6 +48,15 @@ class Task(ABC, Generic[T]):
     @abstractmethod
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """Predictions as arrays, first axis samples."""
+
+    @abstractmethod
+    def columns(self, prediction: Prediction) -> dict[str, Any]:
+        """Predictions as columns of a table."""
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Metrics that get intervals and comparisons."""
+        return PRINTED[self.kind]
 
     @abstractmethod
     def metrics(
@@ -76,7 +86,7 @@ class Task(ABC, Generic[T]):
 class TaskInfo:
     """What is known of a task."""
 
-    target: type[Any]  # what it is trained on: classes, survival
+    target: type[Any]  # what it is trained on: classes, survival, values, labels
     options: tuple[str, ...]  # names of the settings
 
 

@@ -21,7 +21,8 @@ from panther.models.heads import PROBE
 from panther.models.model import Model
 from panther.models.model_file import save_model
 from panther.models.named import Named
-from panther.models.presets import preset
+from panther.models.presets import USUAL_LOSS, preset, usual_preset
+from panther.models.probes import PROBES
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import example, scan_bags
@@ -41,6 +42,8 @@ def train(
     time: str | None = None,
     event: str | None = None,
     censorship: str | None = None,
+    value: str | None = None,
+    labels: Sequence[str] | None = None,
     level: Level = "patient",
     split: str | None = None,
     columns: Columns = USUAL,
@@ -69,6 +72,10 @@ def train(
         Endpoint `os`, `dss`, `dfi` or `pfi`, for a survival model.
     time, event, censorship : str, optional
         Columns of the follow-up, and of what is 1 where the event happened, or where the patient was censored.
+    value : str, optional
+        Column of numbers, for a regression.
+    labels : list of str, optional
+        Columns of several labels at once, each 0 or 1, empty where it is not known.
     level : str, default="patient"
         One prediction per `patient`, all whose slides are one bag, or per `slide`.
     split : str, optional
@@ -80,10 +87,10 @@ def train(
     options : mapping, optional
         Settings of the method, e.g. ``{"preset": "calibrated"}``.
     head : str, default="probe"
-        `probe` (logistic regression or ridge Cox with inner cross-validation), `linear`, `mlp`, `structured`, `paper-classification`,
-        `paper-survival`; networks bring their own.
+        `probe` (a convex model with inner cross-validation: logistic regression, ridge Cox, ridge regression, proportional odds), `linear`,
+        `mlp`, `structured`, `paper-classification`, `paper-survival`; networks bring their own.
     loss : str, optional
-        `cross-entropy`; `cox`, `nll` or `ranking`.
+        `cross-entropy` or `ordinal`; `cox`, `nll` or `ranking`; `mse` or `huber`; `binary-cross-entropy`.
     prototypes : Prototypes or path, optional
         Instead of fitting new ones.
     n_prototypes : int, optional
@@ -113,7 +120,8 @@ def train(
     ['sample', 'predicted', 'probability_a', 'probability_b']
     """
     follow_up = {"survival": survival, "time": time, "event": event, "censorship": censorship}
-    task = checked(TaskSpec, label=label, level=level, **follow_up)
+    several = tuple(labels) if labels else None
+    task = checked(TaskSpec, label=label, value=value, labels=several, level=level, **follow_up)
     count = 16 if n_prototypes is None else n_prototypes
     recipe = make_recipe(task, method, options or {}, head, loss, KMeansSettings(n_prototypes=count, seed=seed))
     settings: dict[str, Any] = {"seed": seed, "device": work.device} | ({} if epochs is None else {"epochs": epochs})
@@ -144,11 +152,12 @@ def make_recipe(
     """What to train, with the paper's settings of training; names and settings are tried first."""
     check_method(method, options)
     check_head(head, {})
-    supervised, survival = method in networks, task.is_survival
-    kind = "survival" if survival else "classification"
-    chosen = preset(f"paper-mil-{kind}" if supervised else f"paper-{kind}")
-    loss = loss or ("cox" if head == PROBE and survival and not supervised else chosen.loss)
-    check_loss(loss, {}, survival)
+    supervised = method in networks
+    chosen = preset(usual_preset(task.kind, network=supervised))
+    loss = loss or chosen.loss
+    check_loss(loss, {}, task.kind)
+    if head == PROBE and not supervised and loss not in PROBES:
+        raise InputError(f"The head {PROBE!r} has no loss {loss!r}; use {USUAL_LOSS[task.kind]!r}, or another head.")
     own = Named(name="own" if supervised else head)
     return TrainingRecipe(
         Named(name=method, options=dict(options)), own, Named(name=loss), prototypes, chosen.train, task=task

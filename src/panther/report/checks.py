@@ -109,7 +109,7 @@ def _chance(material: Material) -> Iterator[Check]:
     if rows.empty or chance is None:
         return
     best = rows.sort_values("ci_low", ascending=False).iloc[0]  # of those that tie, the surest
-    if is_perfect(best["mean"]):
+    if is_perfect(best["mean"], run.metric):
         yield _perfect(best, chance)
         return
     if pd.isna(best["ci_low"]):

@@ -71,7 +71,7 @@ def _summary(
     table["ci_low"], table["ci_high"] = ([getattr(i, end, np.nan) for i in found] for end in ("low", "high"))
     table["patients"] = [len({p for one in groups[key] for p in one.patients}) for key in owners]
     table["exact_low"] = [
-        _exact_bound(groups[key], name) if is_perfect(mean) else np.nan
+        _exact_bound(groups[key], name) if is_perfect(mean, name) else np.nan
         for key, name, mean in zip(owners, table["metric"], table["mean"], strict=True)
     ]
     return table
@@ -152,11 +152,6 @@ def _predictions(tested: list[Evaluation]) -> pd.DataFrame:
             continue
         columns: dict[str, Any] = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part}
         columns |= {"sample": list(one.ids), "patient": list(one.patients)}
-        if isinstance(one.target, Classes):
-            columns["label"] = [one.target.names[k] for k in one.target.labels]
-            names = one.task.names  # type: ignore[attr-defined]
-            columns |= {f"probability_{n}": one.prediction["probabilities"][:, k] for k, n in enumerate(names)}
-        else:
-            columns |= {"time": one.target.time, "event": one.target.event, "risk": one.prediction["risk"]}
+        columns |= {**one.target.columns(), **one.task.columns(one.prediction)}
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)

@@ -11,13 +11,16 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from panther.aggregators import aggregators
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.splits import SCHEMES
+from panther.cohort.targets import Kind
 from panther.errors import InputError, suggestion
-from panther.evaluation.metric_names import metric_problem
+from panther.evaluation.metric_names import SHOWN, metric_problem
 from panther.mil import networks
 from panther.models import checks
 from panther.models.checks import STRUCTURED
 from panther.models.heads import PROBE
 from panther.models.named import Named
+from panther.models.presets import USUAL_LOSS, USUAL_NETWORK_LOSS, usual_preset
+from panther.models.probes import PROBES
 from panther.storage.clinical import USUAL, Columns
 from panther.study.parts import (
     Cell,
@@ -51,7 +54,7 @@ class Study(BaseModel):
     external: dict[str, External] = {}
     methods: list[MethodEntry] = [Named(name="panther")]
     heads: list[HeadEntry] = [Named(name="linear")]
-    losses: list[LossEntry] | None = None  # cross-entropy for labels, cox for survival by default
+    losses: list[LossEntry] | None = None  # by default cross-entropy for a label, cox for survival, mse for a value
     mil_loss: LossEntry | None = None  # loss of supervised networks; nll for survival by default
     n_prototypes: list[Annotated[int, Field(ge=1, strict=True)]] = [16]
     train_sizes: list[TrainSize] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
@@ -75,9 +78,8 @@ class Study(BaseModel):
         if empty:
             raise ValueError(f"{empty[0]}: is empty; there is nothing to compare")
         self._check_entries()
-        kind = "survival" if self.is_survival else "classification"
-        _under("training", checks.check_training, self.training, f"paper-{kind}")
-        _under("mil_training", checks.check_training, self.mil_training, f"paper-mil-{kind}")
+        _under("training", checks.check_training, self.training, usual_preset(self.kind, network=False))
+        _under("mil_training", checks.check_training, self.mil_training, usual_preset(self.kind, network=True))
         _under("prototypes", checks.check_prototypes, self.prototypes, self.n_prototypes)
         for key in ("seeds", "n_prototypes", "train_sizes"):
             _under(key, checks.refuse_repeated, getattr(self, key))
@@ -87,15 +89,14 @@ class Study(BaseModel):
 
     def _check_entries(self) -> None:
         """Methods, heads, losses and scaling: known, with settings that they take, each once."""
-        survival = self.is_survival
         for method in self.methods:
             _under("methods", checks.check_method, method.name, method.options)
         for head in self.heads:
             _under("heads", checks.check_head, head.name, head.options)
         for loss in self.losses or []:
-            _under("losses", checks.check_loss, loss.name, loss.options, survival)
+            _under("losses", checks.check_loss, loss.name, loss.options, self.kind)
         if self.mil_loss:
-            _under("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, survival)
+            _under("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, self.kind)
         _under("scaling", checks.check_scaling, self.scaling.name, self.scaling.options)
         for where, entries in (("methods", self.methods), ("heads", self.heads), ("losses", self.losses or [])):
             _under(where, checks.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
@@ -121,32 +122,37 @@ class Study(BaseModel):
         """Metrics that judge this task, and a reference that is compared."""
         _under("metrics", checks.refuse_repeated, self.metrics or [])
         for metric in self.metrics or []:
-            if problem := metric_problem(metric, self.is_survival):
+            if problem := metric_problem(metric, self.kind, self.task.labels or ()):
                 raise ValueError(f"metrics: {problem}")
         titles = [method.title for method in self.methods]
         if self.reference is not None and self.reference not in titles:
             raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
 
     @property
-    def is_survival(self) -> bool:
-        """Whether times are predicted."""
-        return self.task.is_survival
+    def kind(self) -> Kind:
+        """What kind of target is predicted."""
+        return self.task.kind
 
     @property
     def shown(self) -> list[str]:
         """Metrics of the printed tables."""
-        return self.metrics or (["c_index"] if self.is_survival else ["balanced_accuracy", "weighted_f1"])
+        return self.metrics or list(SHOWN[self.kind])
 
     @property
     def default_loss(self) -> Named:
         """Loss of heads on embeddings where the study names none."""
-        return Named(name="cox" if self.is_survival else "cross-entropy")
+        return Named(name=USUAL_LOSS[self.kind])
 
     def losses_of(self, method: Named) -> list[Named]:
         """Losses that a method is trained with."""
         if method.name in networks:
-            return [self.mil_loss or (Named(name="nll") if self.is_survival else self.default_loss)]
+            return [self.mil_loss or Named(name=USUAL_NETWORK_LOSS[self.kind])]
         return list(self.losses) if self.losses else [self.default_loss]
+
+    def probes(self) -> list[Named]:
+        """Losses that the head `probe` is fitted with: those of the study that have a closed form, else the usual one."""
+        asked = dict.fromkeys(loss.name for loss in self.losses or [] if loss.name in PROBES)
+        return [Named(name=name) for name in asked] or [self.default_loss]
 
     def cells(self) -> Iterator["Cell"]:
         """Every combination that makes sense: supervised networks bring their own head."""
@@ -157,7 +163,7 @@ class Study(BaseModel):
             for c, head in itertools.product(self.n_prototypes if needs else [0], chosen):
                 if not supervised and head.name in STRUCTURED and not _has_tokens(method):
                     continue  # nothing to be structured by
-                for loss in [self.default_loss] if head.name == PROBE else self.losses_of(method):
+                for loss in self.probes() if head.name == PROBE else self.losses_of(method):
                     yield Cell(
                         encoder=encoder, method=method, head=head, loss=loss, n_prototypes=c, train_size=size, seed=seed
                     )

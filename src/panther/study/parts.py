@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from panther.cohort.spec import SplitSpec, Strict
-from panther.evaluation.metric_names import PRINTED
+from panther.evaluation.metric_names import OF_LABEL, PRINTED
 from panther.models import checks
 from panther.models.named import Named, as_named
 from panther.models.scaling import scalers
@@ -31,7 +31,17 @@ MethodEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.meth
 HeadEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.head_names())]
 LossEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.loss_names())]
 ScalingEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(scalers.names())]
-Metric = Annotated[str, WithJsonSchema({"type": "string", "enum": [*PRINTED[True], *PRINTED[False]]})]
+Metric = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": [name for names in PRINTED.values() for name in names]},
+                {"type": "string", "pattern": f"^{OF_LABEL}"},
+            ]
+        }
+    ),
+]
 
 
 class ColumnSplits(Strict):

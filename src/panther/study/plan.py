@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from panther.mil import networks
 from panther.models.fitting import Parts, TrainingRecipe
-from panther.models.presets import TrainSettings, preset
+from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.study.file import Cell, Study
@@ -114,9 +114,8 @@ class Plan:
         return KMeansSettings(**{"seed": cell.seed, **self.study.prototypes, "n_prototypes": count})
 
     def _training(self, cell: Cell) -> TrainSettings:
-        kind = "survival" if self.study.is_survival else "classification"
         supervised = cell.method.name in networks
-        base = preset(f"paper-mil-{kind}" if supervised else f"paper-{kind}").train
+        base = preset(usual_preset(self.study.kind, network=supervised)).train
         return replace(base, **{"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
 
     def _contents(self, encoder: str, names: Sequence[str]) -> str:

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from panther.cohort.balance import strata
 from panther.cohort.column_splits import column_splits
 from panther.cohort.load import Cohort, make_cohort
 from panther.cohort.spec import SplitSpec, TaskSpec
 from panther.cohort.split import Split
 from panther.cohort.split_files import SplitFiles, assign, read_splits
 from panther.cohort.splits import balanced_splits
-from panther.cohort.targets import Classes, Survival, Target
+from panther.cohort.targets import Classes, Target
 from panther.errors import InputError
 from panther.storage.bags import Listing, Reading, list_bags
 from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
@@ -135,7 +134,7 @@ def subset(train: Sequence[str], population: Population, size: float, seed: int)
     if count >= len(train):
         return tuple(train)
     rng = np.random.default_rng([seed, count])
-    groups = strata(population.target.take(population.rows(train)), bins=1)
+    groups = population.target.take(population.rows(train)).strata(bins=1)
     shuffled = rng.permutation(len(train))
     # take the same share of every stratum: order by the rank within the own stratum
     rank = np.empty(len(train))
@@ -143,15 +142,6 @@ def subset(train: Sequence[str], population: Population, size: float, seed: int)
         mine = shuffled[groups[shuffled] == group]
         rank[mine] = (np.arange(len(mine)) + rng.random()) / len(mine)
     return tuple(train[i] for i in sorted(np.argsort(rank, kind="stable")[:count]))
-
-
-def concatenated(first: Target, second: Target) -> Target:
-    """Targets one after the other."""
-    if isinstance(first, Classes) and isinstance(second, Classes):
-        return Classes(first.names, np.concatenate([first.labels, second.labels]))
-    assert isinstance(first, Survival)
-    assert isinstance(second, Survival)
-    return Survival(np.concatenate([first.time, second.time]), np.concatenate([first.event, second.event]))
 
 
 def _common_slides(listings: Mapping[str, Listing], table: ClinicalTable) -> set[str]:
@@ -206,7 +196,7 @@ def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listin
         (*population.ids, *extra.ids),
         (*population.patients, *(s.patient for s in extra.samples)),
         (*population.sites, *(s.site for s in extra.samples)),
-        concatenated(population.target, extra.target),
+        population.target.followed_by(extra.target),  # type: ignore[arg-type]  # of one task
         pd.concat([population.table, extra.table]),
         tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),
         bags,

@@ -90,11 +90,8 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
     }
     for encoder, patches in run.patches.items():
         own["patches" if len(run.patches) == 1 else f"patches_{encoder}"] = [patches.get(n) for n in population.ids]
-    target = population.target
-    if isinstance(target, Classes):
-        own["label"] = [target.names[k] for k in target.labels]
-    else:
-        own |= {"time": target.time, "event": target.event.astype(int)}
+    target = {name: pd.Series(values) for name, values in population.target.columns().items()}
+    own |= {name: values.astype(int) if values.dtype == bool else values for name, values in target.items()}
     clinical = population.table.drop(columns="n_slides").reset_index(drop=True)
     clinical.columns = [f"{name} (table)" if name in own else str(name) for name in clinical.columns]
     return pd.concat([pd.DataFrame(own).convert_dtypes(), clinical], axis=1)

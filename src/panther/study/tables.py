@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from panther.evaluation.metric_names import TITLES
+from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
 from panther.evaluation.verdicts import about_perfect, best_rows, winners
 from panther.storage.files import write_text
 from panther.storage.tables import write_table
@@ -19,18 +19,21 @@ FACTORS = {
     "n_prototypes": "C",
     "train_size": "training size",
 }  # shown where they vary
+ERRORS = tuple(f", {metric_title(name)}" for name in LOWER_IS_BETTER)  # ends of columns where less is better
 
 
 def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Rows: methods with their heads; columns: test part, subgroup and metric; cells: (mean, std, low, high)."""
     shown = summary[summary["metric"].isin(metrics)]
     rows = row_names(shown, varying_factors(shown))
-    columns = [f"{part_name(row['part'], row['subgroup'])}, {TITLES[row['metric']]}" for _, row in shown.iterrows()]
+    columns = [
+        f"{part_name(row['part'], row['subgroup'])}, {metric_title(row['metric'])}" for _, row in shown.iterrows()
+    ]
     cells = list(zip(shown["mean"], shown["std"], shown["ci_low"], shown["ci_high"], strict=True))
     table = pd.DataFrame({"row": rows, "column": columns, "cell": cells})
     wide = table.pivot_table(index="row", columns="column", values="cell", aggfunc="first", sort=False)
     tests = sorted({(part, group) for part, group in zip(shown["part"], shown["subgroup"], strict=True)})
-    ordered = [f"{part_name(part, group)}, {TITLES[metric]}" for part, group in tests for metric in metrics]
+    ordered = [f"{part_name(part, group)}, {metric_title(metric)}" for part, group in tests for metric in metrics]
     return wide.loc[list(dict.fromkeys(rows)), [column for column in ordered if column in wide.columns]]
 
 
@@ -44,7 +47,7 @@ def verdicts(summary: pd.DataFrame, metrics: list[str]) -> list[str]:
             best = best_rows(shown[(shown["part"] == part) & (shown["metric"] == metric)])
             if best.empty:
                 continue
-            name = f"{part_name(part)}, {TITLES[metric]}"
+            name = f"{part_name(part)}, {metric_title(metric)}"
             said.append(f"Best mean ({name}): {best['mean'].max():.3f}, {winners(list(best['row']))}.")
             notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
             said += [f"{name} 1.000: {note}." for note in notes if note]
@@ -122,7 +125,7 @@ def part_name(part: str, subgroup: str = "") -> str:
 def _ranks(column: pd.Series) -> dict[str, int]:
     """Row -> 0 for the best, 1 for the second best mean, as printed; equal numbers share a rank."""
     means = {str(name): round(cell[0], 3) for name, cell in column.items() if isinstance(cell, tuple)}
-    order = sorted(set(means.values()), reverse=True)[:2]
+    order = sorted(set(means.values()), reverse=not str(column.name).endswith(ERRORS))[:2]
     return {name: order.index(value) for name, value in means.items() if value in order} if len(means) > 1 else {}
 
 
