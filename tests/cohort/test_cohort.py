@@ -232,7 +232,9 @@ def test_features_of_a_patient_are_one_bag_and_y_is_as_scikit_learn_takes_it(csv
 
 def test_a_label_and_an_endpoint_at_once_and_no_features_at_all_are_sentences(csv):
     path = csv("slide_id,case_id,label,os_survival_days,os_censorship\n1,a,x,3,0\n2,b,y,4,1\n")
-    with pytest.raises(InputError, match=r"^Give one of a label column, a survival endpoint, a value column and several labels\.$"):
+    with pytest.raises(
+        InputError, match=r"^Give one of a label column, a survival endpoint, a value column and several labels\.$"
+    ):
         load_cohort(path, label="label", survival="os")
     with pytest.raises(InputError, match="list of features is empty"):
         load_cohort(path, label="label", bags=[])

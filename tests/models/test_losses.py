@@ -185,4 +185,13 @@ def test_class_weights_weigh_classes():
 
 
 def test_losses_are_known_by_name():
-    assert set(tasks.names()) == {"cross-entropy", "ordinal", "cox", "nll", "ranking", "mse", "huber", "binary-cross-entropy"}
+    assert set(tasks.names()) == {
+        "cross-entropy",
+        "ordinal",
+        "cox",
+        "nll",
+        "ranking",
+        "mse",
+        "huber",
+        "binary-cross-entropy",
+    }

@@ -17,9 +17,9 @@ from panther.evaluation.intervals import Interval, intervals, resample
 from panther.evaluation.metric_names import metric_title
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.evaluation.verdicts import about_perfect
-from panther.models.class_tasks import ClassTask
 from panther.models.model import Model
 from panther.models.tasks import KINDS
+from panther.models.tasks.classes import ClassTask
 from panther.storage.bags import Listing, group_by_patient
 from panther.storage.clinical import TCGA, ClinicalTable
 from panther.storage.names import without_suffix

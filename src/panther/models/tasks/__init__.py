@@ -10,11 +10,11 @@ from typing import Any
 
 from panther.cohort.targets import Kind, Target
 from panther.errors import InputError
-from panther.models.class_tasks import Classification, Grades
-from panther.models.label_tasks import ManyLabels
-from panther.models.survival_tasks import CoxSurvival, DiscreteSurvival, RankingSurvival, check_survival
-from panther.models.task import Prediction, Task, tasks
-from panther.models.value_tasks import HuberError, SquaredError
+from panther.models.tasks.classes import Classification, Grades
+from panther.models.tasks.labels import ManyLabels
+from panther.models.tasks.survival import CoxSurvival, DiscreteSurvival, RankingSurvival, check_survival
+from panther.models.tasks.task import Prediction, Task, tasks
+from panther.models.tasks.values import HuberError, SquaredError
 
 __all__ = [
     "Classification",

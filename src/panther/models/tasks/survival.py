@@ -21,7 +21,7 @@ from panther.models.losses import (
     risk_from_hazards,
     time_bins,
 )
-from panther.models.task import Prediction, Task, tasks
+from panther.models.tasks.task import Prediction, Task, tasks
 
 
 class SurvivalTask(Task[Survival]):

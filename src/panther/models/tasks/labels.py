@@ -13,7 +13,7 @@ from panther.cohort.targets import Kind, Labels
 from panther.errors import InputError
 from panther.evaluation.metric_names import PRINTED, label_metric
 from panther.evaluation.metrics import binary_auroc, mean_of_defined
-from panther.models.task import Prediction, Task, tasks
+from panther.models.tasks.task import Prediction, Task, tasks
 
 
 @tasks.register("binary-cross-entropy", target=Labels, options=())

@@ -12,7 +12,7 @@ from panther.cohort.targets import Classes, Kind
 from panther.errors import InputError
 from panther.evaluation.metrics import classification_metrics
 from panther.models.losses import balanced_weights, cross_entropy, grade_log_probabilities
-from panther.models.task import Prediction, Task, tasks
+from panther.models.tasks.task import Prediction, Task, tasks
 
 
 @dataclass(frozen=True)

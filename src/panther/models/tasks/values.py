@@ -17,7 +17,7 @@ from panther.cohort.targets import Kind, Values
 from panther.errors import InputError
 from panther.evaluation.value_metrics import root_mean_square_error, value_metrics
 from panther.limits import check_number
-from panther.models.task import Prediction, Task, tasks
+from panther.models.tasks.task import Prediction, Task, tasks
 
 
 @dataclass(frozen=True)
