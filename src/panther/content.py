@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 if TYPE_CHECKING:
+    import torch  # read when a bag is hashed: whoever hashes settings needs none
+    from torch import Tensor
+
     from panther.types import Rows
 
 BLOCK_BYTES = 2 << 20  # stays in a core's cache
@@ -48,11 +48,13 @@ class HashedRows:
         return tuple(map(int, self._rows.shape))
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> "torch.dtype":
         """Type of the numbers as stored."""
         return self._rows.dtype
 
-    def __getitem__(self, rows: slice) -> Tensor:
+    def __getitem__(self, rows: slice) -> "Tensor":
+        import torch
+
         block = self._rows[rows]
         start, _, step = rows.indices(self.shape[0])
         if start == self._next and step == 1 and len(block):

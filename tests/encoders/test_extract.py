@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from encoders.making import damage, make_pyramid, make_tiles, tiny
-from panther.encoders.extract import ExtractSettings, encode_tiles, partial_folder, write_features
+from panther.encoders.extract import ExtractSettings, encode_tiles, write_features
 from panther.encoders.images import Preprocess
 from panther.encoders.pipeline import Pipeline
 from panther.errors import InputError
@@ -23,6 +23,7 @@ from panther.slides import open_slide, patch_spec
 from panther.storage.readers import open_bag
 from panther.storage.row_log import RowLog
 from panther.storage.trident import Coords
+from panther.storage.working import partial_folder
 
 HERE = ExtractSettings(batch=8, workers=1, dtype="float32")
 

@@ -14,9 +14,9 @@ import pytest
 from phantoms import GLASS, glass, tissue_slide, write_pyramid
 from PIL import Image
 
+from panther.job_folder import read_summary
 from panther.slides import Job, PatchStep, TissueSettings, TissueStep, list_slides, read_coords, run_job
 from panther.slides.job import JobReport
-from panther.slides.summary import read_summary
 
 STEPS = (TissueStep(), PatchStep(64))
 

@@ -49,7 +49,7 @@ def test_a_held_lock_refuses_the_next_in_a_sentence_until_it_is_closed(path):
     [
         ({"host": "elsewhere", "pid": 1, "started": 0.0}, 10, False),
         ({"host": "elsewhere", "pid": 1, "started": 0.0}, 10_000, True),
-        ({"host": locks._host(), "pid": 2**22 + 1, "started": 0.0}, 10, True),  # a process that does not run
+        ({"host": locks.host_name(), "pid": 2**22 + 1, "started": 0.0}, 10, True),  # a process that does not run
         (None, 10, False),  # empty: its owner may be writing it
         (None, 10_000, True),
     ],
@@ -64,7 +64,7 @@ def test_a_lock_expires_with_its_owner(path, content, age, free):
 
 
 def test_whoever_looks_sees_who_is_there_since_when_and_who_has_died(tmp_path):
-    lost = {"host": locks._host(), "pid": 2**22 + 1, "started": 0.0, "since": 5.0}
+    lost = {"host": locks.host_name(), "pid": 2**22 + 1, "started": 0.0, "since": 5.0}
     with lock(tmp_path / "here.lock"):
         (tmp_path / "lost.lock").write_text(json.dumps(lost))
         (tmp_path / "torn.lock").write_text('{"pid"')

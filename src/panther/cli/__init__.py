@@ -25,6 +25,7 @@ from panther.cli import (
     similar,
     slides,
     splits,
+    status,
     study,
     trust,
     view,
@@ -80,7 +81,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "train": model.train,
         "predict": model.predict,
     },
-    "Data": {"inspect": bags.inspect, "convert": bags.convert, "merge": merge.merge},
+    "Data": {"inspect": bags.inspect, "convert": bags.convert, "merge": merge.merge, "status": status.status},
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {"view": ("panther.execution", "h5py", "panther.viewer.workbench")}

@@ -94,15 +94,20 @@ def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path) -> Any:
     from panther.version import __version__
 
     mine = Shard(0, 1) if shard == MERGE else Shard.parse(shard)
-    asked = _typed_without(*ALONE)
-    named = [path for word in asked if (path := Path(word)).is_file()]
+    words = asked()
+    named = [path for word in words if (path := Path(word)).is_file()]
     files = [*named, *(path for ref in refs for path in ref.files)]
-    request = {"version": __version__, "asked": asked, "files": [*map(str, files)], "as": version_of(files)}
+    request = {"version": __version__, "asked": words, "files": [*map(str, files)], "as": version_of(files)}
     session = Session(session_folder(output), request, _typed_without("--shard"))
     executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
     _at_the_end[:] = [executor.finish]
     atexit.register(session.leave)  # also where the command fails
     return replace(work, executor=executor)
+
+
+def asked() -> list[str]:
+    """Words of the command line that shards have in common: what is asked for, not how it is run."""
+    return _typed_without(*ALONE)
 
 
 def _typed_without(*options: str) -> list[str]:

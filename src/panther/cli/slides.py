@@ -88,17 +88,20 @@ def slides(
     start = time.perf_counter()
     done = None
     track: Callable[..., Any] = common.track
-    if chosen:
-        with open_work(workers, track=track) as work:
-            done = run_job(listing.refs, chosen, Job(job), work=work, problems=listing.problems)
-    if features is not None:
-        problems = listing.problems
-        if done is not None:  # the patches are counted
-            progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
-            features.on_progress, track, problems = progress.advance, progress.track, {}
-        with features as step, step.executor() or nullcontext() as executor:
-            work = Work(executor, track=track)
-            done = run_job(listing.refs, [step], Job(job), work=work, problems=problems, before=done)
+    record = _record(Job(job), listing, names, features, shard)
+    with record.at_work():
+        if chosen:
+            with open_work(workers, track=track) as work:
+                done = run_job(listing.refs, chosen, Job(job), work=work, problems=listing.problems, record=record)
+        if features is not None:
+            problems = listing.problems
+            if done is not None:  # the patches are counted
+                progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
+                features.on_progress, track, problems = progress.advance, progress.track, {}
+            with features as step, step.executor() or nullcontext() as executor:
+                work = Work(executor, track=track)
+                done = run_job(listing.refs, [step], Job(job), work=work, problems=problems, before=done, record=record)
+    record.finish()
     assert done is not None
     seconds = time.perf_counter() - start
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
@@ -160,8 +163,25 @@ def _ordered(listing: Any, shard: str | None) -> Any:
     return listing if shard is None else replace(listing, refs=tuple(Shard.parse(shard).order(listing.refs)))
 
 
+def _record(job: Any, listing: Any, names: Sequence[str], features: Any, shard: str | None) -> Any:
+    """The record of this request in the job folder, begun: what `panther status` shows, and shards share."""
+    from panther.content import hash_of
+    from panther.progress import Plan, WorkRecord, items_of
+    from panther.shards import Shard
+
+    mine = Shard(0, 1) if shard is None else Shard.parse(shard)
+    record = WorkRecord(job.progress, hash_of(common.asked()), str(mine))
+    record.forget_failures()
+    places = () if features is None else (f"{features.patches}/{features.choice.folder}",)
+    everything = sorted({*(ref.name for ref in listing.refs), *listing.problems})
+    record.begin("slides", Plan(tuple(names), items_of(everything), places=places))
+    for name, sentence in listing.problems.items():
+        record.fail(name, sentence)
+    return record
+
+
 def _lines(done: Any, job: Path, seconds: float) -> list[str]:
-    from panther.slides.job import PARTLY
+    from panther.job_folder import PARTLY
 
     finished = [row for row in done.rows if row["status"] in ("done", PARTLY)]
     partly = sum(row["status"] == PARTLY for row in finished)

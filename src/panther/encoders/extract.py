@@ -17,7 +17,7 @@ from panther.storage.atomic import atomic_write, check_writable
 from panther.storage.readers import Held
 from panther.storage.row_log import RowLog
 from panther.storage.trident import Coords, FeatureRows, write_bag
-from panther.storage.working import remove_working_folder
+from panther.storage.working import partial_folder, remove_working_folder
 from panther.types import Bag
 
 if TYPE_CHECKING:
@@ -135,11 +135,6 @@ def encode_tiles(folder: Path, pipeline: Pipeline, target: Path) -> tuple[Extrac
         write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
 
     return _encode(pipeline, source, names, hash_of(state), target, write), names
-
-
-def partial_folder(target: Path) -> Path:
-    """Where the rows of an unfinished bag are."""
-    return target.parent / f".{target.stem}.partial"
 
 
 def _encode(pipeline: Pipeline, source: Source, items: Any, state: str, target: Path, write: Any) -> Extracted:

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from panther.content import hash_of
-from panther.encoders.extract import partial_folder, write_features
+from panther.encoders.extract import write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.errors import InputError
 from panther.storage.trident import Coords, feature_attribute
-from panther.storage.working import remove_working_folder
+from panther.storage.working import partial_folder, remove_working_folder
 
 if TYPE_CHECKING:
     from panther.slides import SlideFiles

@@ -10,7 +10,8 @@ What the rest of the package may rely on:
 - ``Job``, ``Step``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
 """
 
-from panther.slides.folder import Job, SlideFiles
+from panther.job_folder import Job
+from panther.slides.folder import SlideFiles
 from panther.slides.job import JobReport, Step, run_job
 from panther.slides.listing import SlideRef, list_slides
 from panther.slides.patches import PatchReader, grid, patch_spec

@@ -1,50 +1,11 @@
-"""The folder of a job over slides: where everything lies (TRIDENT's layout), and what the files of one slide hold.
+"""What the files of one slide of a job hold."""
 
-thumbnails/SLIDE.png  contours/SLIDE.png  contours_geojson/SLIDE.geojson
-20x_256px_0px_overlap/patches/SLIDE_patches.h5
-summary.csv
-"""
-
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
+from panther.job_folder import Job
 from panther.slides.contours import Contours, read_contours
 from panther.slides.listing import SlideRef
 from panther.storage.trident import Coords, read_coords
-
-
-@dataclass(frozen=True)
-class Job:
-    """Where everything of a job lies."""
-
-    folder: Path
-
-    @property
-    def locks(self) -> Path:
-        """Folder of the locks; it is there only while a process works."""
-        return self.folder / ".locks"
-
-    @property
-    def summary(self) -> Path:
-        """Table of all slides, one row each."""
-        return self.folder / "summary.csv"
-
-    def geojson(self, slide: str) -> Path:
-        """Contours of the tissue."""
-        return self.folder / "contours_geojson" / f"{slide}.geojson"
-
-    def thumbnail(self, slide: str) -> Path:
-        """Small picture of the slide."""
-        return self.folder / "thumbnails" / f"{slide}.png"
-
-    def overlay(self, slide: str) -> Path:
-        """Small picture with the contours."""
-        return self.folder / "contours" / f"{slide}.png"
-
-    def coords(self, slide: str, patches: str) -> Path:
-        """Coordinates of a set of patches named e.g. `20x_256px_0px_overlap`."""
-        return self.folder / patches / "patches" / f"{slide}_patches.h5"
 
 
 class SlideFiles:

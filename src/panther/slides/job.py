@@ -4,14 +4,17 @@ A step is an object with a name, ``done(files)``, ``run(files)`` and ``about(fil
 killed goes on from what is there.
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from panther.execution import HERE, ItemResult, Work, map_slides
-from panther.slides.folder import Job, SlideFiles
+from panther.execution import HERE, ItemResult, Work, map_slides, reason_of
+from panther.job_folder import PARTLY, Job
+from panther.progress import WorkRecord
+from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
-from panther.slides.summary import PARTLY, write_summary
+from panther.slides.summary import write_summary
 from panther.storage.locks import lock, owner, sweep
 
 # share of a slide that may be undecodable before the slide counts as partly read, which is reported as a failure
@@ -41,6 +44,7 @@ class SlideResult:
 
     ran: tuple[str, ...] = ()  # steps that were not done before
     busy: str | None = None  # who works on it
+    failed: str | None = None  # why it failed in another shard
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -50,19 +54,34 @@ class Worker:
 
     job: Job
     steps: tuple[Step, ...]
+    record: WorkRecord | None = None
 
     def __call__(self, slide: SlideRef) -> SlideResult:
-        """Run what is not done, unless another process is at it."""
-        files, ran = SlideFiles(slide, self.job), tuple[str, ...]()
+        """Run what is not done, unless another process is at it or has seen it fail."""
+        files, ran, began = SlideFiles(slide, self.job), tuple[str, ...](), time.monotonic()
         if not all(step.done(files) for step in self.steps):
             path = self.job.locks / f"{slide.name}.lock"
             with lock(path) as got:
                 if not got:
                     return SlideResult(busy=owner(path))
+                if self.record is not None and (reason := self.record.failure(slide.name)) is not None:
+                    return SlideResult(failed=reason)
                 files = SlideFiles(slide, self.job)  # read anew: another process may have worked on it until now
-                ran = tuple(step.name for step in self.steps if _run_if_needed(step, files))
-        columns = [step.about(files) for step in self.steps]
-        return SlideResult(ran, about=_merged(columns))
+                ran = self._run(files)
+        about = _merged([step.about(files) for step in self.steps])
+        if self.record is not None:
+            for step in self.steps:
+                seconds = round(time.monotonic() - began, 3) if step.name in ran else None
+                self.record.note(step.name, slide.name, seconds, int(about.get("patches", about.get("features")) or 0))
+        return SlideResult(ran, about=about)
+
+    def _run(self, files: SlideFiles) -> tuple[str, ...]:
+        try:
+            return tuple(step.name for step in self.steps if _run_if_needed(step, files))
+        except Exception as error:
+            if self.record is not None:  # while the lock is held: whoever has it next knows
+                self.record.fail(files.slide.name, reason_of(error, files.slide))
+            raise
 
 
 def _run_if_needed(step: Step, files: SlideFiles) -> bool:
@@ -118,20 +137,24 @@ def run_job(
     work: Work = HERE,
     problems: Mapping[str, str] | None = None,
     before: JobReport | None = None,
+    record: WorkRecord | None = None,
 ) -> JobReport:
     """Run the steps over the slides and write the summary; slides that fail are listed in it, the others go on.
 
     ``before`` is the report of earlier steps on the same slides: what failed or was busy there is left out, the columns of the others are kept.
+    ``record`` lets others see how far the work is, and shards share what has failed.
     """
-    worker = Worker(job, tuple(steps))
+    worker = Worker(job, tuple(steps), record)
     earlier = {} if before is None else {row["slide"]: row for row in before.rows}
     slides = slides if before is None else before.remaining(slides)
     results: dict[str, ItemResult[SlideResult]] = {}
     what = ", ".join(step.name for step in worker.steps)
     for result in work.track(map_slides(worker, slides, work.executor), what, len(slides)):
         results[slides[result.index].name] = result
-    # what another process had in hand may be finished, or left behind, by now
-    again = [slide for slide in slides if (value := results[slide.name].value) is not None and value.busy]
+        if record is not None and result.reason is not None:  # said here, where a worker died of it
+            record.fail(slides[result.index].name, result.reason)
+    # what another process had in hand, or has seen fail, may be finished, or left behind, by now
+    again = [slide for slide in slides if (v := results[slide.name].value) is not None and (v.busy or v.failed)]
     for result in map_slides(worker, again):
         results[again[result.index].name] = result
     rows = [_row(slide, results[slide.name], earlier.get(slide.name, {})) for slide in slides]
@@ -146,8 +169,9 @@ def run_job(
 
 def _row(slide: SlideRef, result: ItemResult[SlideResult], earlier: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"slide": slide.name, "path": str(slide.path)}
-    if result.value is None:
-        return {**row, "status": "failed", "reason": result.reason}
+    failed = result.reason if result.value is None else result.value.failed
+    if result.value is None or failed:
+        return {**row, "status": "failed", "reason": failed}
     if result.value.busy:
         return {**row, "status": "busy", "reason": f"{result.value.busy} is working on it"}
     about = _merged([{k: v for k, v in earlier.items() if k not in ("status", "reason")}, result.value.about])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.errors import InputError
-from panther.slides.folder import Job, SlideFiles
+from panther.job_folder import Job
+from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.patches import PatchReader, lay, patch_spec
 from panther.slides.steps import PatchStep, TissueStep

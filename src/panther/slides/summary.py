@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from panther.slides.folder import Job
-from panther.storage.files import read_text, write_text
+from panther.job_folder import PARTLY, Job, read_summary
+from panther.storage.files import write_text
 from panther.storage.locks import lock
 
 COLUMNS = (
@@ -24,7 +24,6 @@ COLUMNS = (
     "reason",
     "note",
 )
-PARTLY = "partly read"
 
 
 def write_summary(job: Job, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -50,12 +49,3 @@ def _merge(job: Job, rows: Iterable[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(table[name] for name in sorted(table))
     write_text(job.summary, text.getvalue())
-
-
-def read_summary(job: Job) -> list[dict[str, str]]:
-    """Rows of the summary; none where there is no readable one (it can be made again at any time)."""
-    try:
-        lines = io.StringIO(read_text(job.summary), newline="")
-        return [row for row in csv.DictReader(lines) if row.get("slide") and None not in row]
-    except (OSError, ValueError, csv.Error):
-        return []

@@ -69,7 +69,7 @@ def sweep(folder: Path) -> None:
     for file in folder.glob("*") if folder.is_dir() else ():
         parts = file.name.rsplit(".", 3)  # NAME.HOST.PID.part
         dead = len(parts) == 4 and parts[3] == "part" and parts[2].isdigit() and not psutil.pid_exists(int(parts[2]))
-        if (dead and parts[1] == _host()) or (file.suffix == ".lock" and _stale(file, expiry())):
+        if (dead and parts[1] == host_name()) or (file.suffix == ".lock" and _stale(file, expiry())):
             file.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
@@ -106,6 +106,11 @@ def holders(folder: Path) -> tuple[list[Holder], float]:
     return found, now
 
 
+def clock_offset(folder: Path) -> float:
+    """Seconds by which the clock of a folder's file system is ahead of this machine's."""
+    return _now_at(folder / "look") - time.time()
+
+
 def _take(path: Path, expires: float) -> str | None:
     for _ in range(3):
         content = _create(path)
@@ -120,13 +125,13 @@ def _take(path: Path, expires: float) -> str | None:
 def _create(path: Path) -> str | None:
     """Make the lock with its content in one step: a process killed in between must not leave an empty one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{_host()}.{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{host_name()}.{os.getpid()}.part")
     content = ""
     try:
         temporary.touch()
         since = temporary.stat().st_mtime  # by the clock that the signs of life are dated by
         content = json.dumps(
-            {"pid": os.getpid(), "host": _host(), "started": _started(psutil.Process()), "since": since}
+            {"pid": os.getpid(), "host": host_name(), "started": _started(psutil.Process()), "since": since}
         )
         temporary.write_text(content, encoding="utf-8")
         os.link(temporary, path)
@@ -155,7 +160,7 @@ def _create_in_two_steps(path: Path, content: str) -> str | None:
 
 def _break(path: Path, expires: float) -> None:
     """Take a stale lock away. Renaming succeeds for one process only; a fresh lock that came in between is put back."""
-    aside = path.with_name(f"{path.name}.stale.{_host()}.{os.getpid()}.part")
+    aside = path.with_name(f"{path.name}.stale.{host_name()}.{os.getpid()}.part")
     try:
         path.rename(aside)
     except FileNotFoundError:
@@ -182,14 +187,14 @@ def _stale(path: Path, expires: float) -> bool:
 
 def _dead(about: Any, silent: float, expires: float) -> bool:
     """Whether the owner that a lock tells of is gone; ``silent`` is how long it has given no sign of life."""
-    here = isinstance(about, dict) and about.get("host") == _host()
+    here = isinstance(about, dict) and about.get("host") == host_name()
     # an owner that was stopped gives no sign of life either; should it come back, it finds its work done
     return silent > expires or (here and not _alive(about.get("pid"), about.get("started")))
 
 
 def _now_at(path: Path) -> float:
     """Time by the clock that the signs of life are dated by: the file system's, which may be another machine's."""
-    probe = path.with_name(f"{path.name}.now.{_host()}.{os.getpid()}.part")
+    probe = path.with_name(f"{path.name}.now.{host_name()}.{os.getpid()}.part")
     try:
         probe.touch()
         return probe.stat().st_mtime
@@ -229,5 +234,6 @@ def _is(path: Path, content: str) -> bool:
     return path.read_text(encoding="utf-8") == content
 
 
-def _host() -> str:
+def host_name() -> str:
+    """Name of this machine, as files are called after it."""
     return socket.gethostname().replace(".", "-")

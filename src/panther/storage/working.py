@@ -19,6 +19,11 @@ OURS = (
 )  # the last two: before version 0.9
 
 
+def partial_folder(target: Path) -> Path:
+    """Where the rows of an unfinished bag are."""
+    return target.parent / f".{target.stem}.partial"
+
+
 def make_working_folder(folder: Path) -> None:
     """Make the folder, or take up the one that an earlier run made; a folder of somebody else's is refused."""
     if _foreign(folder):

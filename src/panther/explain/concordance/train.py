@@ -51,8 +51,8 @@ def train_tissue_classifier(
         labelled = _features(tiles, settings, encoder)
     else:
         from panther.encoders import load_encoder
-        from panther.encoders.extract import partial_folder
         from panther.encoders.pipeline import Pipeline
+        from panther.storage.working import partial_folder
 
         images = find_images(tiles, settings.per_class, settings.seed)  # refuses before anything is loaded
         with Pipeline(load_encoder(encoder or "lite0", **loading), extract) as pipeline:
