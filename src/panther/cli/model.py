@@ -41,6 +41,14 @@ def train(
         Path | None, typer.Option("-p", "--prototypes", help="Prototype file to use instead of fitting new ones.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the paper's.")] = None,
+    calibrate: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=100,
+            help="Inner folds of held-out patients that calibrate the probabilities of classes; 5 by default, 0 for networks.",
+        ),
+    ] = None,
     seed: opt.SeedOption = 1,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
@@ -71,6 +79,7 @@ def train(
             prototypes=prototypes,
             n_prototypes=n_prototypes,
             epochs=epochs,
+            calibrate=calibrate,
             seed=seed,
             output=output,
             work=work,
@@ -79,9 +88,10 @@ def train(
     report, count = model.report, len(model.about["samples"])
     assert report is not None
     result = {"output": str(output), "samples": count, "method": method, "head": head, "report": report.to_dict()}
+    result["calibration"] = model.sure.settings()["calibration"]
     name = method if model.head.name == "own" else f"{method} + {head}"
-    lines = [*report.sentences(), f"{name} trained on {count} samples -> {output}"]
-    common.report(result, lines, model.failures, as_json=as_json)
+    lines = [*report.sentences(), *model.sure.sentences(), f"{name} trained on {count} samples -> {output}"]
+    common.report(result, lines, model.failures, as_json=as_json, notes=model.sure.why)
 
 
 def predict(
@@ -112,7 +122,7 @@ def predict(
     workers: opt.WorkersOption = 0,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Predict new slides, and score the predictions where the table knows the outcome.
+    """Predict new slides and say how sure that is, and score the predictions where the table knows the outcome.
 
     Features of another encoder or resolution are refused. The outcome's columns are those of the training unless they are named here.
     """

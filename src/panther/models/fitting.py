@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ from panther.models.presets import TrainSettings
 from panther.models.probes import fit_suitable
 from panther.models.scaling import build_scaler, moments
 from panther.models.sources import ArraySource, BatchSource
+from panther.models.sureness.learn import learn_sureness, mean_features
 from panther.models.tasks import Prediction, Task, fit_task
 from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings
@@ -131,8 +133,9 @@ def fit_model(
     *,
     checkpoint: Path | None = None,
     track: Track = untracked,
+    inner_folds: int = 0,
 ) -> FittedModel:
-    """Train on the part `train`; `val`, where there is one, decides when to stop.
+    """Train on the part `train`; `val`, where there is one, decides when to stop and calibrates the probabilities.
 
     Parameters
     ----------
@@ -146,10 +149,28 @@ def fit_model(
         Where a killed training goes on from (see :func:`panther.models.trainer.fit`).
     track : Track
         Progress bar over the epochs.
+    inner_folds : int
+        Where there is no `val`: models fitted without a fold of the training part each, whose predictions of it calibrate; 0: none.
     """
+
+    def train(parts: Parts, checkpoint: Path | None = None) -> FittedModel:
+        if isinstance(data, Bags):
+            return _fit_on_bags(recipe, parts, data, checkpoint, track)
+        return _fit_on_embeddings(recipe, parts, data, checkpoint, track)
+
+    fitted = train(parts, checkpoint)
+    sure = learn_sureness(fitted, _seen(fitted, data), train, inner_folds)
+    return replace(fitted, model=replace(fitted.model, sure=sure))
+
+
+def _seen(fitted: FittedModel, data: Embedded | Bags) -> np.ndarray:
+    """What the model knows of its training samples (n, D): their scaled embeddings, or the mean features of their bags."""
+    names, scaler = fitted.parts.ids["train"], fitted.model.scaler
     if isinstance(data, Bags):
-        return _fit_on_bags(recipe, parts, data, checkpoint, track)
-    return _fit_on_embeddings(recipe, parts, data, checkpoint, track)
+        return mean_features(data.refs[name] for name in names)
+    assert scaler is not None
+    position = {name: row for row, name in enumerate(data.names)}
+    return scaler(torch.from_numpy(np.array(data.x[[position[name] for name in names]]))).numpy()
 
 
 def _fit_on_embeddings(
@@ -234,7 +255,7 @@ def _fit_probe(
 
 
 def _finished(model: Model, trained: _Trained, parts: Parts) -> FittedModel:
-    return FittedModel(model, trained.history, parts, lambda part: model.task.predict(trained.logits(part)))
+    return FittedModel(model, trained.history, parts, cache(lambda part: model.task.predict(trained.logits(part))))
 
 
 def _about(recipe: TrainingRecipe, parts: Parts) -> dict[str, Any]:

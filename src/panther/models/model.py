@@ -11,6 +11,7 @@ from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.models.named import Named
 from panther.models.scaling import Scaler
+from panther.models.sureness.value import Sureness
 from panther.models.tasks import Task
 from panther.types import Openable, PatchSpec, Prototypes, check_resolution
 
@@ -30,6 +31,7 @@ class Model:
     about: Mapping[str, Any]  # who was trained on, settings, fingerprint, version
     baseline: Tensor | None = None  # (D,), mean training embedding, the origin of attributions; None for networks
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
+    sure: Sureness = field(default_factory=Sureness)  # how sure it may be, and what it has seen
     # of the training, not in the file: whom the table names, and who was left out and why
     report: CohortReport | None = None
     failures: Mapping[str, str] = field(default_factory=dict)

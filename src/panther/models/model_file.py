@@ -14,6 +14,7 @@ from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.model import Model
 from panther.models.named import Named
 from panther.models.scaling import Scaler
+from panther.models.sureness.value import load_sureness
 from panther.models.tasks import Task, load_task
 from panther.patch_spec import spec_from
 from panther.storage.metadata import Kinds, check_tensor, parse_about
@@ -30,6 +31,7 @@ FIELDS: Kinds = {
     "encoder": (str, type(None)),
     "normalise": (bool,),
     "patch_spec": (dict, type(None)),
+    "sure": (dict, type(None)),
 }
 
 
@@ -47,6 +49,7 @@ def save_model(model: Model, path: Path) -> None:
         tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
     if model.baseline is not None:
         tensors["baseline.mean"] = model.baseline
+    tensors |= {f"cloud.{name}": tensor for name, tensor in model.sure.tensors().items()}
     about = {
         "format": FORMAT,
         "method": model.method.model_dump(),
@@ -57,6 +60,7 @@ def save_model(model: Model, path: Path) -> None:
         "normalise": p.projection.normalise if p is not None else False,
         "patch_spec": model.spec.known(),
         "about": dict(model.about),
+        "sure": model.sure.settings(),
     }
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
@@ -102,13 +106,11 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
     _check_revision(path, method.name, about)
     prototypes = _prototypes(path, tensors, about)
-    state = {n.removeprefix("scaler."): t for n, t in tensors.items() if n.startswith("scaler.")}
+    state = _under("scaler.", tensors)
     _check_widths(path, about, method, prototypes, state, tensors.get("baseline.mean"))
     scaler = Scaler.from_state(state) if state else None
     network = _network(method, head, task, about["dim"], prototypes, scaler)
-    _load_weights(
-        path, network, {n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")}
-    )
+    _load_weights(path, network, _under("network.", tensors))
     return Model(
         method,
         head,
@@ -121,7 +123,12 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
         about["about"],
         tensors.get("baseline.mean"),  # earlier files have none
         spec_from(about.get("patch_spec")),
+        load_sureness(path, about.get("sure") or {}, _under("cloud.", tensors), AGAIN),
     )
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _load_weights(path: Path, network: nn.Module, given: Mapping[str, Tensor]) -> None:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,8 @@ from panther.models.model import Model, check_bag
 from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
+from panther.models.sureness.learn import mean_features
+from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
 from panther.models.trainer import predict_logits
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, Selection, select_slides
@@ -69,7 +72,8 @@ def predict(
     -------
     DataFrame
         One row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`, or the `predicted` value, or
-        `probability_<label>` of each label; then the outcome where it is known.
+        `probability_<label>` of each label; as far as the model knows how sure it may be `calibrated_<class>`, `prediction_set`,
+        `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known.
 
     Examples
     --------
@@ -107,7 +111,8 @@ def predict_slides(
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
     notes = [*chosen.notes, *more, *notes, *(scores.notes if scores else ())]
-    table = _table(model, names, predictions, cohort)
+    table = _table(model, names, predictions, sure_columns(model, names, predictions, refs, work), cohort)
+    notes += _about_sureness(model, table)
     return Predictions(table, unit, scores, notes, {**chosen.problems, **failures})
 
 
@@ -126,11 +131,24 @@ def _outcomes(
         return None, [f"The predictions are not scored. {error}"]
 
 
+def _about_sureness(model: Model, table: pd.DataFrame) -> list[str]:
+    """What the model does not know of its limits, and how many samples lie outside of what it has seen."""
+    outside = [
+        f"{row['sample']}: {row['sureness']}." for _, row in table.iterrows() if OUTSIDE in row.get("sureness", "")
+    ]
+    more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
+    return [*model.sure.why, *([outside[0] + more] if outside else [])]
+
+
 def _table(
-    model: Model, names: Sequence[str], predictions: Mapping[str, np.ndarray], cohort: Cohort | None
+    model: Model,
+    names: Sequence[str],
+    predictions: Mapping[str, np.ndarray],
+    sure: Mapping[str, Any],
+    cohort: Cohort | None,
 ) -> pd.DataFrame:
-    """What the task says of each; then the outcome where it is known."""
-    table = pd.DataFrame({"sample": list(names), **model.task.columns(predictions)})
+    """What the task says of each, and how sure that is; then the outcome where it is known."""
+    table = pd.DataFrame({"sample": list(names), **model.task.columns(predictions), **sure})
     if cohort is None:
         return table
     outcome = pd.DataFrame(cohort.target.columns(), index=cohort.ids)
@@ -150,16 +168,18 @@ def predict_bags(
                 model.network(model.scaler(torch.from_numpy(np.array(table.vectors[i : i + 64]))))
                 for i in range(0, len(table.samples), 64)
             ]
-        return table.samples, model.task.predict(torch.cat(blocks)), dict(table.failures)
-    samples, logits, failures = [], [], {}
+        predictions = with_familiarity(model, model.task.predict(torch.cat(blocks)), table.vectors, model.scaler)
+        return table.samples, predictions, dict(table.failures)
+    samples, logits, means, failures = [], [], [], {}
     for bag in work.track(bags, "predicting", len(bags)):
         try:
             check_bag(model, bag)
             source = BagSource([bag], {"none": torch.zeros(1)}, LoadSettings().for_evaluation())
             logits.append(predict_logits(model.network, source, TrainSettings())[0])
+            means.append(mean_features([bag]))
             samples.append(bag.sample)
         except InputError as error:
             failures[bag.sample] = str(error)
     if not samples:
         raise InputError(f"None of the {len(bags)} samples could be predicted. {next(iter(failures.values()), '')}")
-    return samples, model.task.predict(torch.cat(logits)), failures
+    return samples, with_familiarity(model, model.task.predict(torch.cat(logits)), np.concatenate(means)), failures

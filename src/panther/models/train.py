@@ -14,6 +14,7 @@ from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError
 from panther.execution import HERE, Work
+from panther.limits import check_whole
 from panther.mil import networks
 from panther.models.checks import check_head, check_loss, check_method
 from panther.models.fitting import Bags, Embedded, Parts, TrainingRecipe, fit_model
@@ -31,6 +32,8 @@ from panther.storage.clinical import USUAL, Columns, read_clinical, without_feat
 from panther.storage.inputs import check_output
 from panther.storage.prototypes import load_prototypes
 from panther.types import Openable, Prototypes
+
+INNER_FOLDS = 5  # whose held-out predictions calibrate a model
 
 
 def train(
@@ -54,6 +57,7 @@ def train(
     prototypes: Prototypes | Path | str | None = None,
     n_prototypes: int | None = None,
     epochs: int | None = None,
+    calibrate: int | None = None,
     seed: int = 1,
     output: Path | str | None = None,
     work: Work = HERE,
@@ -97,6 +101,9 @@ def train(
         Number of new prototypes, 16 by default.
     epochs : int, optional
         Instead of the paper's.
+    calibrate : int, optional
+        Inner folds: a classifier is also trained that often without a fold of its patients, whose predictions then calibrate its
+        probabilities. 5 by default; 0, no calibration, for networks, which take long to train.
     seed : int, default=1
         Same seed and input: same model.
     output : path, optional
@@ -116,10 +123,12 @@ def train(
     >>> bags = {f"S{i}": rng.normal(i % 2, 1, (30, 4)) for i in range(12)}
     >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
     >>> model = panther.train(bags, table, label="subtype", n_prototypes=2)
-    >>> panther.predict(model, bags).columns.tolist()
+    >>> panther.predict(model, bags).columns.tolist()[:4]
     ['sample', 'predicted', 'probability_a', 'probability_b']
     """
     follow_up = {"survival": survival, "time": time, "event": event, "censorship": censorship}
+    if calibrate is not None:
+        check_whole("calibrate", calibrate, 0, 100)
     several = tuple(labels) if labels else None
     task = checked(TaskSpec, label=label, value=value, labels=several, level=level, **follow_up)
     count = 16 if n_prototypes is None else n_prototypes
@@ -132,7 +141,9 @@ def train(
         check_output(Path(output), listing.refs, *(path for path in (table, prototypes) if isinstance(path, Path)))
     cohort = make_cohort(read_clinical(table, split, columns), task, [ref.sample for ref in listing.refs])
     patients = {s.id: s.patient for s in cohort.samples}
-    model, failures = train_model(cohort.join_bags(listing), cohort.target, recipe, given, patients=patients, work=work)
+    model, failures = train_model(
+        cohort.join_bags(listing), cohort.target, recipe, given, patients=patients, calibrate=calibrate, work=work
+    )
     report = cohort.report
     missing = {slide: without_features(slide, report.source) for slide in report.missing_features}
     model = replace(model, report=report, failures={**missing, **listing.problems, **failures})
@@ -187,11 +198,13 @@ def train_model(
     prototypes: Prototypes | None = None,
     *,
     patients: Mapping[str, str] | None = None,
+    calibrate: int | None = None,
     work: Work = HERE,
 ) -> tuple[Model, dict[str, str]]:
     """Train on all bags given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed.
 
     ``patients`` names the patient of each bag, where bags are slides: a probe's inner folds keep a patient's slides together.
+    ``calibrate`` as in :func:`train`.
     """
     infos, failures = scan_bags(bags, work)
     refs = {bag.sample: bag for bag in bags if bag.sample in infos}
@@ -213,4 +226,6 @@ def train_model(
         table = embed_cohort(list(refs.values()), prototypes, recipe.method.name, recipe.method.options, work=work)
         data, contents = Embedded(table.vectors, table.samples, prototypes), dict(table.contents)
         failures = {**failures, **table.failures}
-    return fit_model(recipe, replace(parts, contents=contents), data, track=work.track).model, failures
+    folds = (0 if recipe.supervised else INNER_FOLDS) if calibrate is None else calibrate
+    parts = replace(parts, contents=contents)
+    return fit_model(recipe, parts, data, track=work.track, inner_folds=folds).model, failures

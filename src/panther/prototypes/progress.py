@@ -15,9 +15,11 @@ from panther.prototypes.lloyd import moved
 from panther.prototypes.passes import CohortPass, PassRequest
 from panther.prototypes.patches import BagInfo, example
 from panther.prototypes.settings import KMeansSettings
-from panther.statistics import Statistics
+from panther.statistics import Statistics, squared_distances
 from panther.types import Openable, Projection, Prototypes
 from panther.version import __version__
+
+REACHED = 50_000  # patches of the sample that say how far prototypes reach
 
 
 @dataclass
@@ -87,12 +89,20 @@ class FitProgress:
             settings={**asdict(self.settings), "patches": int(sums.patches)},
             diagnostics={
                 "inertia": float(f"{float(about.sum()):.6g}"),
+                "reach": _reach(self.x, centroids, request.origin),
                 **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
             },
             parents=hash_contents(found.contents),
             version=__version__,
             spec=in_common([self.infos[s].spec for s in slides]),
         )
+
+
+def _reach(x: Tensor, centroids: Tensor, origin: Tensor) -> float:
+    """Distance to the nearest prototype that 99 of 100 patches of the sample keep: what is farther is rare."""
+    some = x[:: max(1, len(x) // REACHED)].cpu()
+    distance = squared_distances(some, centroids.to(some), origin.to(some)).amin(-1).sqrt()
+    return float(f"{float(distance.double().quantile(0.99)):.6g}")
 
 
 def project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from panther.errors import InputError, not_finite
 from panther.execution import HERE, Work, stream
 from panther.statistics import compute_dtype, squared_distances
-from panther.types import Openable, Prototypes
+from panther.types import Bag, Openable, Prototypes
 
 
 class RarePatch(NamedTuple):
@@ -52,16 +53,29 @@ def rare_patches(
 
 
 @torch.no_grad()
-def _farthest(ref: Openable, *, prototypes: Prototypes, count: int) -> list[RarePatch]:
-    bag = prototypes.prepared(ref.open())
-    if len(bag) == 0:
-        return []
+def distance_to_nearest(bag: Bag, prototypes: Prototypes) -> tuple[Tensor, Tensor]:
+    """Distance of every patch of a prepared bag to its nearest prototype (N,), and which that is (N,)."""
     centroids = prototypes.centroids.to(compute_dtype(bag.features.dtype))
     distance, nearest = squared_distances(bag.features, centroids, centroids.mean(0)).min(-1)
     if not bool(torch.isfinite(distance).all()):
         raise not_finite(bag.source, int((~torch.isfinite(distance)).nonzero()[0]))
+    return distance.sqrt(), nearest
+
+
+def share_beyond(ref: Openable, *, prototypes: Prototypes, reach: float) -> float:
+    """Share of a bag's patches that are farther from every prototype than ``reach``."""
+    bag = prototypes.prepared(ref.open())
+    return float((distance_to_nearest(bag, prototypes)[0] > reach).double().mean()) if len(bag) else 0.0
+
+
+@torch.no_grad()
+def _farthest(ref: Openable, *, prototypes: Prototypes, count: int) -> list[RarePatch]:
+    bag = prototypes.prepared(ref.open())
+    if len(bag) == 0:
+        return []
+    distance, nearest = distance_to_nearest(bag, prototypes)
     radius = 1.0 if prototypes.within_variance is None else float(prototypes.within_variance.sum().sqrt()) or 1.0
-    values, rows = distance.sqrt().div(radius).topk(min(count, len(bag)))
+    values, rows = distance.div(radius).topk(min(count, len(bag)))
     places = [[None, None]] * len(bag) if bag.places is None else bag.places().tolist()
     return [
         RarePatch(bag.slide_id, row, places[row][0], places[row][1], round(float(value), 4), int(nearest[row]))

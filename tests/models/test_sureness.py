@@ -1,0 +1,150 @@
+"""A model's file knows how sure it may be, and predictions of new samples say so."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import panther
+from panther.cohort.load import load_cohort
+from panther.cohort.targets import Classes
+from panther.errors import InputError
+from panther.evaluation.calibration import fit_temperature, tempered
+from panther.evaluation.conformal import set_threshold
+from panther.models.fitting import Embedded, Parts, TrainingRecipe, fit_model
+from panther.models.model_file import load_model, save_model
+from panther.models.named import Named
+from panther.models.predict import predict_slides
+from panther.models.presets import TrainSettings
+from panther.models.train import train_model
+from panther.prototypes import KMeansSettings
+from panther.storage.clinical import select_slides
+from panther.types import Bag, Prototypes
+from study.generated import generate
+
+RECIPE = TrainingRecipe(
+    Named(name="protocounts"),
+    Named(name="probe"),
+    Named(name="cross-entropy"),
+    KMeansSettings(4, restarts=1, passes=1),
+    TrainSettings(epochs=1),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("cohort")
+    generate(made, patients=36)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return panther.train(folder / "features", folder / "table.csv", label="subtype", n_prototypes=4)
+
+
+def predicted(model, bags):
+    return predict_slides(model, select_slides(bags, None, None), "slide")
+
+
+def test_predictions_carry_probabilities_sets_and_words(model, folder):
+    found = predicted(model, folder / "features").table
+    calibrated = found[["calibrated_high", "calibrated_low"]].to_numpy()
+    raw = found[["probability_high", "probability_low"]].to_numpy()
+    np.testing.assert_allclose(calibrated, tempered(raw, model.sure.calibration.temperature))
+    for p, inside, words in zip(calibrated, found["prediction_set"], found["sureness"], strict=True):
+        names = [
+            n
+            for n, own in zip(("high", "low"), p, strict=True)
+            if own >= model.sure.calibration.threshold or own == p.max()
+        ]
+        assert inside == "; ".join(names)
+        assert words.startswith(" or ".join(names) + " (90 % set")
+    assert found["rare_patches"].mean() == pytest.approx(0.01, abs=0.005)  # of the training patches 1 in 100 is rare
+    assert (found["familiarity"] > 0.05).mean() > 0.8
+
+
+def test_a_slide_of_another_kind_is_called_outside(model, folder):
+    bag = np.load(next(iter(sorted((folder / "features").glob("*.npy")))))
+    found = predicted(model, {"usual": bag, "other": np.random.default_rng(0).normal(8, 1, bag.shape).astype("f4")})
+    usual, other = found.table["sureness"]
+    assert "like the training samples" in usual
+    assert "outside of what the model has seen: farther out than all of the 36 training samples" in other
+    assert "100 % of the patches lie farther" in other
+    assert [note for note in found.notes if note.startswith("other: ")]
+
+
+def test_the_file_keeps_it(model, folder, tmp_path):
+    save_model(model, tmp_path / "m.safetensors")
+    back = load_model(tmp_path / "m.safetensors")
+    one, two = (predicted(m, folder / "features").table for m in (model, back))
+    for name in ("familiarity", "rare_patches", "prediction_set", "sureness"):
+        assert one[name].tolist() == two[name].tolist()
+
+
+def test_files_without_it_say_nothing_of_it(model, folder, tmp_path):
+    save_model(replace(model, sure=type(model.sure)()), tmp_path / "m.safetensors")
+    found = predicted(load_model(tmp_path / "m.safetensors"), folder / "features").table
+    assert found.columns.tolist() == ["sample", "predicted", "probability_high", "probability_low"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("temperature", 0.0), ("threshold", 2.0), ("temperature", float("nan"))])
+def test_numbers_that_cannot_be_are_refused(model, tmp_path, name, value):
+    sure = replace(model.sure, calibration=replace(model.sure.calibration, **{name: value}))
+    save_model(replace(model, sure=sure), tmp_path / "m.safetensors")
+    with pytest.raises(InputError, match=rf"m\.safetensors: .*{name}.*; train the model again"):
+        load_model(tmp_path / "m.safetensors")
+
+
+def test_parts_of_another_shape_are_refused(model, tmp_path):
+    cloud = replace(model.sure.cloud, basis=model.sure.cloud.basis[:-1])
+    save_model(replace(model, sure=replace(model.sure, cloud=cloud)), tmp_path / "m.safetensors")
+    with pytest.raises(InputError, match="training embeddings' basis"):
+        load_model(tmp_path / "m.safetensors")
+
+
+def test_a_validation_part_calibrates():
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 2
+    x = (labels[:, None] + rng.normal(0, 1.2, (90, 4))).astype("f4")
+    x /= x.sum(1, keepdims=True)
+    names = [f"S{i:02d}" for i in range(90)]
+    target = Classes(("a", "b"), labels)
+    rows = {"train": np.arange(60), "val": np.arange(60, 90)}
+    parts = Parts(
+        {part: tuple(names[i] for i in own) for part, own in rows.items()},
+        {part: target.take(own) for part, own in rows.items()},
+        {name: name for name in names},
+        dict.fromkeys(names, ""),
+    )
+    fitted = fit_model(RECIPE, parts, Embedded(x, names, Prototypes(torch.eye(4))))
+    p = fitted.predict("val")["probabilities"]
+    found = fitted.model.sure.calibration
+    assert found.patients == 30
+    assert found.source == "validation patients"
+    assert found.temperature == fit_temperature(labels[60:], p)
+    assert found.threshold == set_threshold(labels[60:], tempered(p, found.temperature))
+
+
+def test_what_is_not_known_is_said(folder):
+    cohort = load_cohort(folder / "table.csv", label="subtype", bags=folder / "features")
+    bags = cohort.join_bags(panther.list_bags(folder / "features"))
+    network = replace(RECIPE, method=Named(name="abmil", options={"hidden": 8, "attention": 4}), head=Named(name="own"))
+    model, _ = train_model(bags, cohort.target, network)
+    found = predicted(model, folder / "features")
+    assert "calibrated_high" not in found.table
+    assert "familiarity" in found.table  # of the mean features
+    assert any("not calibrated" in note for note in found.notes)
+    few, _ = train_model(bags[:8], cohort.target.take(np.arange(8)), RECIPE)
+    assert any("at least 10 patients" in why for why in few.sure.why)
+
+
+def test_survival_knows_what_it_has_seen(folder):
+    model = panther.train(
+        folder / "features", folder / "table.csv", survival="dss", method="protocounts", n_prototypes=4
+    )
+    odd = Bag("odd", torch.full((20, 12), 9.0))
+    found = predicted(model, [odd]).table
+    assert "outside of what the model has seen" in found["sureness"][0]
+    assert "calibrated" not in " ".join(found.columns)
