@@ -123,7 +123,8 @@ def test_columns_of_any_name_can_be_trained_on_and_scored(panther, here):
     panther("train", "features", "-o", "risk.model", "--split", "train", "-C", 4, *columns, *given)
     out, _ = panther("predict", "risk.model", "features", "--split", "test", "-o", "risk.csv", *given)
     assert "c-index 0." in out
-    assert set(rows_of(here / "risk.csv")[0]) == {"sample", "risk", "time", "event"}
+    sure = {"familiarity", "rare_patches", "sureness"}
+    assert set(rows_of(here / "risk.csv")[0]) == {"sample", "risk", *sure, "time", "event"}
     renamed = pd.read_csv("table.csv", dtype=str).rename(columns={"weeks": "T", "died": "D"})
     renamed.to_csv("renamed.csv", index=False)
     again = ("predict", "risk.model", "features", "--split", "test", "-o", "r.csv", "--table", "renamed.csv", "-j", 1)
