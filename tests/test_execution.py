@@ -8,11 +8,9 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -222,89 +220,6 @@ def test_workers_that_cannot_even_begin_are_told_in_a_sentence():
     pool = GuardedPool(2, process_context(), initializer=os._exit, initargs=(3,))
     with pool, pytest.raises(InputError, match="cannot be started"):
         list(map_slides(threads, range(3), pool))
-
-
-def test_a_cluster_that_does_not_answer_is_told_in_a_sentence():
-    with pytest.raises(InputError, match="No Dask scheduler answers"), open_executor(cluster="tcp://127.0.0.1:9"):
-        pass
-
-
-def slow_row(path: str, *, log: str) -> str:
-    time.sleep(0.05)
-    with Path(log).open("a") as handle:
-        handle.write(f"{os.getpid()}\n")
-    return path
-
-
-@pytest.fixture
-def cluster():
-    distributed = pytest.importorskip("distributed")
-    import dask
-
-    with (
-        dask.config.set({"distributed.worker.daemon": False}),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", silence_logs=50
-        ) as local,
-    ):
-        yield local
-
-
-def write_bags(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    folder.mkdir()
-    for i in range(40):
-        np.save(folder / f"s{i:02d}.npy", rng.normal(size=(400, 16)).astype("f4"))
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, cluster):
-    from panther.aggregators import embed_cohort
-    from panther.prototypes import KMeansSettings, fit_bags
-    from panther.storage.bags import list_bags
-    from panther.storage.prototypes import save_prototypes
-
-    write_bags(tmp_path / "bags")
-    refs = list_bags(tmp_path / "bags").refs
-    settings = KMeansSettings(4, sample=2000, restarts=2, passes=2)
-    results = {}
-    before = {worker.pid for worker in cluster.workers.values()}
-    for where, address in (("here", None), ("cluster", cluster.scheduler_address)):
-        with open_executor(1, address) as executor:
-            fitted = fit_bags(refs, settings, work=Work(executor))
-            save_prototypes(fitted.prototypes, tmp_path / where)
-            table = embed_cohort(
-                refs, fitted.prototypes, work=Work(executor, track=kill_one(cluster) if address else plain)
-            )
-            results[where] = ((tmp_path / where).read_bytes(), np.asarray(table.vectors).tobytes(), table.observations)
-            assert not fitted.failures
-            assert not table.failures
-    assert results["here"] == results["cluster"]
-    assert before != {worker.pid for worker in cluster.workers.values()}  # one did die
-
-
-def plain(items, what, total):
-    return items
-
-
-def kill_one(cluster):
-    """A progress bar that kills a worker process once a few slides are done."""
-
-    def track(items, what, total):
-        for number, item in enumerate(items):
-            if number == 5:
-                os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
-            yield item
-
-    return track
-
-
-def test_work_is_shared_by_the_cluster(tmp_path, cluster):
-    log = str(tmp_path / "log")
-    with open_executor(cluster=cluster.scheduler_address) as executor:
-        outcomes = list(map_slides(partial(slow_row, log=log), map(str, range(20)), executor))
-    assert [o.value for o in outcomes] == [str(i) for i in range(20)]
-    assert len(set(Path(log).read_text().split())) == 2
 
 
 PARENT = """

@@ -1,6 +1,6 @@
 """Map a function over slides: in this process, in worker processes, or on a cluster, behind one interface.
 
-Anything with the ``concurrent.futures.Executor`` interface will do; Dask's ``Client.get_executor()`` is one.
+Anything with the ``concurrent.futures.Executor`` interface will do.
 """
 
 import logging
@@ -13,14 +13,13 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
 
 from panther.errors import InputError, NotABagError
 from panther.workers import (
     Batches,
-    DaskTeam,
     GuardedPool,
     SentOnce,
     TaskLostError,
@@ -30,6 +29,9 @@ from panther.workers import (
     kernel_threads,
     process_context,
 )
+
+if TYPE_CHECKING:
+    from panther.clusters.slurm import SlurmOptions
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +165,8 @@ def _results(
     attempt: Any = partial(_attempt_all, function)
     if isinstance(executor, Team):
         count = len(items) if isinstance(items, Sized) and len(items) else executor.workers
-        attempt = SentOnce.of(partial(_attempt_and_pack, function, threads=max(1, executor.workers // count)))
+        threads = max(1, executor.workers // count) if isinstance(executor, GuardedPool) else 1
+        attempt = SentOnce.of(partial(_attempt_and_pack, function, threads=threads))
 
     def submit(batch: list[T]) -> "Future[_Done]":
         return executor.submit(attempt, batch)
@@ -204,14 +207,16 @@ def _collected(
         name = name_of(items[0])
         if isinstance(error, TaskLostError):
             return [_Result(None, error.sentence(name))]
-        return [_Result(None, f"{name}: every worker that had it died; a file of it is damaged, or too large.")]
+        return [
+            _Result(None, f"{name}: every worker that had it died, again and again; memory may be too short for it.")
+        ]
     batches.learn(len(items), done.seconds, done.size)
     return pickle.loads(done.results) if done.size else done.results
 
 
 @contextmanager
 def open_work(
-    workers: int = 0, cluster: str | None = None, *, device: str = "cpu", track: Track = untracked
+    workers: int = 0, cluster: "str | SlurmOptions | None" = None, *, device: str = "cpu", track: Track = untracked
 ) -> Iterator[Work]:
     """The same as :func:`open_executor`, with a device and a progress bar."""
     with open_executor(workers, cluster) as executor:
@@ -219,13 +224,15 @@ def open_work(
 
 
 @contextmanager
-def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Executor]:
-    """Executor for ``workers`` processes (0: one per core) or for a Dask cluster at ``cluster``.
+def open_executor(workers: int = 0, cluster: "str | SlurmOptions | None" = None) -> Iterator[Executor]:
+    """Executor for ``workers`` processes (0: one per core), or for a Dask ``cluster`` (see :mod:`panther.clusters`).
 
     One worker is a process of its own, too: a file that crashes the library that reads it must not end the command.
     """
     if cluster is not None:
-        with _dask_executor(cluster) as executor:
+        from panther.clusters.opening import open_cluster
+
+        with open_cluster(cluster, workers) as executor:
             yield executor
         return
     workers = workers or cores()
@@ -236,24 +243,6 @@ def open_executor(workers: int = 0, cluster: str | None = None) -> Iterator[Exec
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _dask_executor(address: str) -> Iterator[Executor]:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise InputError("`cluster=` needs Dask; install it with: pip install 'panther-wsi[cluster]'.") from error
-    try:
-        client = Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"No Dask scheduler answers at {address}; start one with `dask scheduler` and workers with `dask worker {address}`."
-        ) from error
-    try:
-        yield DaskTeam(client)
-    finally:
-        client.close()
 
 
 class _Result(NamedTuple):

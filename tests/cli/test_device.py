@@ -1,12 +1,13 @@
 """`--device auto`: a GPU that is there is used, and said; one that is not, or cannot be used, is no reason to fail."""
 
-from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from running import Runner, embed, make_cohort
 
 from panther.cli import _common as common
+from panther.cli._clusters import device_on
 from panther.errors import InputError
 
 NAME = "A test card"
@@ -48,15 +49,16 @@ def test_a_gpu_that_cannot_be_used_is_left_alone_unless_it_was_asked_for(card, c
         common.checked_device("cuda")
 
 
-def test_a_gpu_here_says_nothing_of_the_workers_of_a_cluster(card, works, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        "panther.execution.open_work", lambda *given, device, track: asked.append(device) or nullcontext()
-    )
-    for device in ("auto", "cuda"):
-        with common.open_work(0, [], "tcp://HOST:8786", device):
-            pass
-    assert asked == ["cpu", "cuda"]
+@pytest.mark.parametrize(
+    ("gpus", "asked", "used"), [(True, "auto", "cuda"), (False, "auto", "cpu"), (True, "cpu", "cpu")]
+)
+def test_what_the_workers_of_a_cluster_announce_counts_and_not_a_gpu_here(card, works, gpus, asked, used):
+    assert device_on(SimpleNamespace(has_gpus=gpus, address="A"), asked) == used
+
+
+def test_a_gpu_that_no_worker_announces_is_refused():
+    with pytest.raises(InputError, match="No worker of A announces a GPU"):
+        device_on(SimpleNamespace(has_gpus=False, address="A"), "cuda")
 
 
 def test_small_jobs_stay_in_one_process_on_any_device():

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from panther.cli._clusters import cluster_of, device_on
 from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
@@ -59,11 +60,15 @@ def open_work(
     from panther import execution
 
     refs = list(refs)
-    if cluster and device == "auto":
-        device = "cpu"  # a GPU here says nothing of the cluster's workers
-    device = checked_device(device)
-    workers = suitable_workers(workers, refs, device)
-    with execution.open_work(workers, cluster, device=device, track=track) as work:
+    if cluster is None:
+        device = checked_device(device)
+        workers = suitable_workers(workers, refs, device)
+    executor: Any
+    with execution.open_executor(workers, cluster_of(cluster)) as executor:
+        if cluster is not None:
+            device = device_on(executor, device)
+            executor = executor.for_work(gpu=device != "cpu")
+        work = execution.Work(executor, device, track)
         if shard is None:
             yield work
             return

@@ -133,7 +133,10 @@ WorkersOption = Annotated[
     int, typer.Option("-j", "--workers", help="Worker processes, one thread each; 0: one per core.")
 ]
 ClusterOption = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler (tcp://HOST:PORT) to work on more than one machine.")
+    str | None,
+    typer.Option(
+        help="Dask workers to work on: the address of their scheduler (tcp://HOST:PORT), slurm:OPTIONS.yaml, or local."
+    ),
 ]
 ShardOption = Annotated[
     str | None,

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._clusters import device_on, open_cluster
 from panther.cli._parsers import parse_settings
 from panther.cli._progress import PatchProgress, duration
 
@@ -63,6 +64,7 @@ def slides(
     dtype: opt.FeatureDtypeOption = "float16",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell patches, bytes and time; write nothing.")] = False,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
     shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -76,49 +78,66 @@ def slides(
     lay = PatchStep(patch_size, _target(mpp, mag), overlap, min_tissue, edge)
     names = _step_names(steps or ",".join(STEPS if encoder else STEPS[:2]))
     chosen = [step for step in (find, lay) if step.name in names]
-    features = None
-    if STEPS[2] in names:
-        features = _features(lay.folder, encoder or "lite0", weights, device, (precision, batch, dtype), workers)
     listing = _ordered(_listing(slides, slide_mpp, mpp_table, job), shard)
-    workers = common.suitable_workers(workers, listing.refs)
-    if dry_run:
-        _dry_run(listing, Planner(Job(job), find, lay), features, workers, as_json)
-        return
-    check_output_folder(job, ("summary.csv",), mpp_table, weights)
-    start = time.perf_counter()
-    done = None
-    track: Callable[..., Any] = common.track
-    record = _record(Job(job), listing, names, features, shard)
-    with record.at_work():
-        if chosen:
-            with open_work(workers, track=track) as work:
-                done = run_job(listing.refs, chosen, Job(job), work=work, problems=listing.problems, record=record)
-        if features is not None:
-            problems = listing.problems
-            if done is not None:  # the patches are counted
-                progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
-                features.on_progress, track, problems = progress.advance, progress.track, {}
-            with features as step, step.executor() or nullcontext() as executor:
-                work = Work(executor, track=track)
-                done = run_job(listing.refs, [step], Job(job), work=work, problems=problems, before=done, record=record)
-    record.finish()
+    with open_cluster(cluster, workers) as there:  # None: there is none
+        features = None
+        if STEPS[2] in names:
+            device = device if there is None else device_on(there, device)
+            choice = _choice(encoder or "lite0", weights, device, precision, there)
+            features = _features(lay.folder, choice, batch, workers if there is None else 0, dtype)
+        workers = common.suitable_workers(workers, listing.refs)
+        if dry_run:
+            _dry_run(listing, Planner(Job(job), find, lay), features, workers, as_json)
+            return
+        check_output_folder(job, ("summary.csv",), mpp_table, weights)
+        start = time.perf_counter()
+        done = None
+        track: Callable[..., Any] = common.track
+        record = _record(Job(job), listing, names, features, shard)
+        with record.at_work():
+            if chosen:
+                pool = open_work(workers, track=track) if there is None else nullcontext(Work(there, track=track))
+                with pool as work:
+                    done = run_job(listing.refs, chosen, Job(job), work=work, problems=listing.problems, record=record)
+            if features is not None:
+                problems = listing.problems if done is None else {}
+                if done is not None and there is None:  # the patches are counted
+                    progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
+                    features.on_progress, track = progress.advance, progress.track
+                with features as step, _encoding(step, there) as executor:
+                    work = Work(executor, track=track)
+                    done = run_job(
+                        listing.refs, [step], Job(job), work=work, problems=problems, before=done, record=record
+                    )
+        record.finish()
     assert done is not None
     seconds = time.perf_counter() - start
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
-    lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None else [])]
+    lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None and there is None else [])]
     common.report(result, lines, done.failures, as_json=as_json, notes=_notes(listing, done))
 
 
-def _features(
-    patches: str, encoder: str, weights: Path | None, device: str, how: tuple[str, int, str], workers: int
-) -> Any:
-    from panther.encoders.pipeline import ExtractSettings
-    from panther.encoders.step import EncoderChoice, FeatureStep
+def _choice(encoder: str, weights: Path | None, device: str, precision: str, there: Any) -> Any:
+    """The encoder, and the devices that it runs on: here, or those of a cluster's workers, which are not looked for here."""
+    from panther.encoders.step import EncoderChoice
 
-    precision, batch, dtype = how
-    devices = tuple(common.checked_device(name.strip()) for name in device.split(","))
-    choice = EncoderChoice(encoder, weights, devices, precision)
+    asked = tuple(name.strip() for name in device.split(","))
+    devices = asked if there is not None else tuple(map(common.checked_device, asked))
+    return EncoderChoice(encoder, weights, devices, precision)
+
+
+def _features(patches: str, choice: Any, batch: int, workers: int, dtype: str) -> Any:
+    from panther.encoders.pipeline import ExtractSettings
+    from panther.encoders.step import FeatureStep
+
     return FeatureStep(patches, choice, ExtractSettings(batch, workers, dtype, guarded=True))
+
+
+def _encoding(step: Any, there: Any) -> AbstractContextManager[Any]:
+    """What runs the encoder: this process, with one thread per device, or the workers of a cluster."""
+    if there is None:
+        return step.executor() or nullcontext()
+    return nullcontext(there.for_work(gpu=step.choice.devices[0] != "cpu", in_worker=True))
 
 
 def _target(mpp: float | None, mag: float | None) -> float:

@@ -1,5 +1,6 @@
 """The step `features` of a job folder: every slide's patches through one encoder, on as many devices as there are."""
 
+import os
 import queue
 import re
 import threading
@@ -7,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,6 +38,12 @@ class EncoderChoice:
     devices: tuple[str, ...] = ("cpu",)  # slides are dealt to them
     precision: str = "auto"
 
+    def spread(self) -> "EncoderChoice":
+        """The same on all GPUs that this process sees, where it is only said that one is used; not all processes begin with the first."""
+        count = torch.cuda.device_count() if self.devices == ("cuda",) else 0
+        cards = tuple(f"cuda:{(os.getpid() + number) % count}" for number in range(count))
+        return replace(self, devices=cards or self.devices)
+
     @property
     def folder(self) -> str:
         """Name of the folder of its features."""
@@ -57,10 +64,17 @@ class FeatureStep:
     def __post_init__(self) -> None:
         self._facts = find_recipe(self.choice.name).about  # refuses an unknown name before the work
         self._guard = threading.Lock()
-        self._waiting = queue.SimpleQueue[Pipeline | str]()
+        self._waiting = queue.LifoQueue[Pipeline | str]()  # one that was used goes first: it has its encoder
         self._open: list[Pipeline] = []
-        for device in self.choice.devices:
+        for device in reversed(self.choice.devices):
             self._waiting.put(device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs to do the same; pipelines and progress bars stay here."""
+        return {name: getattr(self, name) for name in ("patches", "choice", "settings", "name")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**{**state, "choice": state["choice"].spread()})  # type: ignore[misc]
 
     def path(self, files: "SlideFiles") -> Path:
         """Features of that slide."""

@@ -83,6 +83,12 @@ class Worker:
                 self.record.fail(files.slide.name, reason_of(error, files.slide))
             raise
 
+    def close(self) -> None:
+        """End what steps keep between slides, in a process that was lent."""
+        for step in self.steps:
+            if hasattr(step, "close"):
+                step.close()
+
 
 def _run_if_needed(step: Step, files: SlideFiles) -> bool:
     if step.done(files):
@@ -155,7 +161,7 @@ def run_job(
             record.fail(slides[result.index].name, result.reason)
     # what another process had in hand, or has seen fail, may be finished, or left behind, by now
     again = [slide for slide in slides if (v := results[slide.name].value) is not None and (v.busy or v.failed)]
-    for result in map_slides(worker, again):
+    for result in map_slides(worker, again, work.executor):
         results[again[result.index].name] = result
     rows = [_row(slide, results[slide.name], earlier.get(slide.name, {})) for slide in slides]
     rows += [{"slide": name, "status": "failed", "reason": sentence} for name, sentence in (problems or {}).items()]

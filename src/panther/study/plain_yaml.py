@@ -9,6 +9,7 @@ import yaml
 from panther.errors import InputError
 from panther.storage.files import read_text
 
+STUDY, KEYS = "study file", "name, features, task; `panther study new` writes a template"
 LARGEST = 1_000_000  # bytes; a study is a page of text
 MOST_VALUES = 20_000  # after anchors are written out
 
@@ -26,16 +27,22 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    """12:00:00 is a time, and no number to the base of 60 as in YAML 1.1."""
+    return node.value if ":" in node.value else loader.construct_yaml_int(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+\Z"), list("-+0123456789")
 )
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Mapping at the top of a YAML file."""
+def read_yaml(path: Path, what: str = STUDY, expected: str = KEYS) -> dict[str, Any]:
+    """Mapping at the top of a YAML file; ``what`` it should be, and which keys are ``expected``, for sentences."""
     try:
         if path.stat().st_size > LARGEST:
-            raise InputError(f"{path}: has {path.stat().st_size / 1e6:.1f} MB, which is no study file.")
+            raise InputError(f"{path}: has {path.stat().st_size / 1e6:.1f} MB, which is no {what}.")
         content = _parsed(read_text(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
@@ -46,11 +53,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise InputError(f"{path}: is not YAML ({' '.join(str(error).split())}).") from error
     except RecursionError as error:
-        raise InputError(f"{path}: is nested too deeply for a study file.") from error
+        raise InputError(f"{path}: is nested too deeply for a {what}.") from error
     except InputError as error:
         raise error if str(error).startswith(str(path)) else InputError(f"{path}: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise InputError(f"{path}: expected keys like name, features, task; `panther study new` writes a template.")
+        raise InputError(f"{path}: expected keys like {expected}.")
     return content
 
 

@@ -5,17 +5,15 @@ are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
 from panther.workers.batches import Batches
-from panther.workers.dask_team import DaskTeam
 from panther.workers.memory import keep_freed_memory
 from panther.workers.pool import GuardedPool, process_context, share_server, start_early
 from panther.workers.team import SentOnce, Team
-from panther.workers.threads import allow_threads, cores, kernel_threads
+from panther.workers.threads import allow_threads, cores, kernel_threads, limit_cores
 from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
 
 __all__ = [
     "READ_LIMIT",
     "Batches",
-    "DaskTeam",
     "GuardedPool",
     "SentOnce",
     "TaskLostError",
@@ -25,6 +23,7 @@ __all__ = [
     "cores",
     "keep_freed_memory",
     "kernel_threads",
+    "limit_cores",
     "process_context",
     "read_limit",
     "reading",

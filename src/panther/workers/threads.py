@@ -6,11 +6,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _allowed: ContextVar[int | None] = ContextVar("kernel_threads", default=None)
+_most_cores: list[int] = []  # of this process, where others share the machine
 
 
 def cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([there, *_most_cores])
+
+
+def limit_cores(count: int) -> None:
+    """Count only so many cores from now on: a Dask worker has as many threads as it was given, not as the machine has."""
+    _most_cores[:] = [count]
 
 
 def kernel_threads() -> int:
