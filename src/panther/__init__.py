@@ -19,7 +19,8 @@ Prediction
 Looking
     `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
     `attribute` what drives a prediction, `kaplan_meier` who lives longer; `make_report` is a study as one page.
-    `similar` finds the slides that are like one slide, with reasons. `view` shows all of it in the browser, slides included.
+    `similar` finds the slides that are like one slide, with reasons, and `retrieval` judges whether such slides share a label.
+    `view` shows all of it in the browser, slides included.
 """
 
 from importlib import import_module
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from panther.aggregators import build
     from panther.aggregators.cohort import embed_cohort
     from panther.aggregators.embed import embed
+    from panther.alike.retrieval import retrieval
     from panther.cohort.load import Cohort, load_cohort
     from panther.cohort.site_kfold import SiteKFold
     from panther.cohort.split import Split
@@ -91,6 +93,7 @@ _HOMES = {
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.slide",
     "predict": "panther.models.predict",
+    "retrieval": "panther.alike.retrieval",
     "run_study": "panther.study.run",
     "save_prototypes": "panther.storage.prototypes",
     "similar": "panther.explain.similar.make",
@@ -131,6 +134,7 @@ __all__ = [
     "open_bag",
     "open_slide",
     "predict",
+    "retrieval",
     "run_study",
     "save_prototypes",
     "similar",

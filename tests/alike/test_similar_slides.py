@@ -104,6 +104,9 @@ def test_a_new_slide_is_embedded_as_the_others_were(file, bags):
     assert [hit.slide for hit in new.hits if hit.patient != "P3"] == [hit.slide for hit in known.hits][
         : len(new.hits) - 1
     ]
+    named = panther.Bag("S06", torch.from_numpy(bags["S06"]))
+    again = panther.similar(file, named, k=4, prototypes=PROTOTYPES)
+    assert [hit.slide for hit in again.hits] == [hit.slide for hit in known.hits]  # it and its patient are no answer
     other = panther.Prototypes(5 * torch.eye(C, D), torch.ones(D))
     with pytest.raises(InputError, match="embedded with other prototypes"):
         panther.similar(file, bags["S06"], prototypes=other)

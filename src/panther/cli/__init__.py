@@ -22,6 +22,7 @@ from panther.cli import (
     model,
     prototypes,
     report,
+    retrieval,
     similar,
     slides,
     splits,
@@ -77,6 +78,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Predict and compare": {
         "splits": splits.splits,
         "run": study.run,
+        "retrieval": retrieval.retrieval,
         "report": report.report,
         "train": model.train,
         "predict": model.predict,

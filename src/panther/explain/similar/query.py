@@ -24,7 +24,7 @@ class Query:
 
     name: str
     row: np.ndarray  # (1, D), as it is searched
-    position: int = -1  # in the embeddings; -1: a new slide
+    position: int = -1  # in the embeddings; -1: it is not there
     pi: np.ndarray | None = None  # (C,)
     vector: np.ndarray | None = None  # (1, C(1+2d)), where embeddings are mixtures
 
@@ -57,4 +57,5 @@ def ask(cohort: Embeddings, way: Searchable, query: Any, prototypes: Prototypes 
     weights = embedded.aux.get("weights")
     pi = None if weights is None else as_proportions(weights.double().numpy())
     searched = pi[None] if way.on == "pi" and pi is not None else vector
-    return Query(bag.slide_id, searched, -1, pi, vector if cohort.mixtures else None)
+    known = cohort.position(bag.slide_id) if bag.slide_id in cohort.samples else -1  # it is no answer to itself
+    return Query(bag.slide_id, searched, known, pi, vector if cohort.mixtures else None)
