@@ -107,7 +107,7 @@ def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path) -> Any:
     executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
     _at_the_end[:] = [executor.finish]
     atexit.register(session.leave)  # also where the command fails
-    return replace(work, executor=executor)
+    return replace(work, executor=executor, track=executor.naming(work.track))
 
 
 def asked() -> list[str]:

@@ -10,7 +10,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._progress import duration
+from panther.cli._progress import duration, progress_of_others
 
 MOST = 8  # slides that are shown of one kind; --json has all
 CLEAR = "\033[2J\033[H"  # a terminal begins a new page
@@ -32,11 +32,12 @@ def status(
     """Tell what is done, running (where, since when), failed (why) and left, how fast it goes and when it ends; nothing is changed."""
     from panther.status import look_at
 
-    found = look_at(place)
-    while watch and not all(one.ended for one in found):
-        _show(found)
-        time.sleep(every)
-        found = _look_again(place, found)
+    with progress_of_others():  # whoever watches a log wants to see theirs
+        found = look_at(place)
+        while watch and not all(one.ended for one in found):
+            _show(found)
+            time.sleep(every)
+            found = _look_again(place, found)
     result = {"time": time.time(), "work": [_plain(one) for one in found]}
     notes = [note for one in found for note in one.notes]
     failures = {name: reason for one in found for name, reason in one.failed.items()}
@@ -78,12 +79,12 @@ def _lines(one: Any) -> Iterator[str]:
     if one.steps:
         yield from _table(one.steps)
     for who in one.at_work[:MOST]:
-        yield f"At work: {_process(who)}, for {duration(one.now - who.since)}"
+        yield f"At work: {_process(who)}, for {_for(one, who)}"
     yield from _more(one.at_work)
     for step in one.steps:
         for hand in step.running[:MOST]:
             so_far = f", {hand.patches:,} patches so far" if hand.patches else ""
-            yield f"Running: {hand.item} ({step.name}; {_process(hand)}), for {duration(one.now - hand.since)}{so_far}"
+            yield f"Running: {hand.item} ({step.name}; {_process(hand)}), for {_for(one, hand)}{so_far}"
         yield from _more(step.running)
     for who in one.lost[:MOST]:
         yield f"Lost: {_process(who)}, which began {_clock(who.since)} and gave its last sign of life {_clock(who.seen)}"
@@ -98,6 +99,8 @@ def _state(one: Any) -> str:
         return f"at work at {_clock(one.now)}"
     if one.ended:
         return "ended"
+    if one.steps and all(step.ended for step in one.steps):
+        return "nobody is at work, though not all is written; type the same command again to end it"
     return "stopped: nobody is at work; type the same command again to go on"
 
 
@@ -125,6 +128,10 @@ def _speed(step: Any) -> str:
 
 def _ends(seconds: float) -> str:
     return f"{_clock(time.time() + seconds)} (in {duration(seconds)})"
+
+
+def _for(one: Any, who: Any) -> str:
+    return duration(max(one.now - who.since, 0.0))
 
 
 def _process(who: Any) -> str:

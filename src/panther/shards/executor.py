@@ -2,14 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from panther.content import hash_of
 from panther.errors import InputError
-from panther.execution import SharedWalk, name_of
+from panther.execution import SharedWalk, Track, name_of
+from panther.progress import Item
 from panther.shards.identity import describe
 from panther.shards.session import Session
 from panther.shards.shard import Shard
@@ -26,6 +27,12 @@ class _Part(NamedTuple):
     stop: int
 
 
+def _item(part: _Part, items: Sequence[Any]) -> Item:
+    more = part.stop - part.start - 1
+    name = f"{name_of(items[part.start])}{f' and {more} more' if more else ''}"
+    return Item(part.identity, name, part.stop - part.start)
+
+
 class SharedExecutor(SharedWalk):
     """Shares every walk with the other shards of a session; its own part is computed by ``inner``.
 
@@ -35,8 +42,18 @@ class SharedExecutor(SharedWalk):
     def __init__(self, session: Session, shard: Shard, inner: Executor | None, *, only_read: bool = False) -> None:
         super().__init__(inner)
         self.session, self.shard, self._only_read = session, shard, only_read
+        self._what = ""  # what the walks are about, in words
         if not only_read:
             session.join(shard)
+
+    def naming(self, track: Track) -> Track:
+        """Return the same progress bar; what it is told about a walk is what the others are told."""
+
+        def tracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
+            self._what = what
+            return track(items, what, total)
+
+        return tracked
 
     def finish(self) -> None:
         """Say that this shard has come to its end."""
@@ -49,6 +66,8 @@ class SharedExecutor(SharedWalk):
         parts = self._parts(function, items)
         if self._only_read:
             self._refuse_missing(parts, items)
+        else:
+            self.session.announce(self._what or describe(function)[-1], [_item(part, items) for part in parts])
         ready = 0  # parts from the first on that were handed on
         for _ in self._worked(parts, items, compute):
             while ready < len(parts) and self.session.has(parts[ready].identity):

@@ -6,6 +6,7 @@ OUTPUT.shards/request.json         what all shards were asked for; another reque
               results/ID           what came of it, written whole
               failed/ID            [name, reason] of each item of it that failed
               finished/INDEX-COUNT shards that have come to their end
+              plans/NAME.json      parts of a walk that has begun, for whoever looks how far it is
 """
 
 import os
@@ -20,6 +21,7 @@ from typing import Any
 
 from panther.content import hash_of
 from panther.errors import InputError
+from panther.progress import PLANS, Item, Plan, WorkRecord
 from panther.shards.shard import Shard
 from panther.storage.files import read_bytes, read_json, write_bytes, write_json
 from panther.storage.locks import lock, owner
@@ -101,6 +103,11 @@ class Session:
         with lock(self.folder / CLAIMS / f"{identity}.lock") as got:
             yield got and not self.has(identity)
 
+    def announce(self, what: str, items: Sequence[Item]) -> None:
+        """Say which parts a walk has, so that others see how far it is."""
+        with suppress(OSError, InputError):  # nobody's result depends on it
+            WorkRecord(self.folder, self.key).begin(hash_of(items)[:8], Plan((what,), tuple(items), "items"))
+
     def who(self, identity: str) -> str:
         """Who works on it, in words."""
         return owner(self.folder / CLAIMS / f"{identity}.lock")
@@ -161,7 +168,7 @@ class Session:
         """Remove what is ours; the marker last, so that whoever is killed here leaves a folder that is known as ours."""
         if (self.folder / MARKER).exists():
             (self.folder / REQUEST).unlink(missing_ok=True)  # from now on the others know that this session is over
-            for name in (RESULTS, FAILED, FINISHED, CLAIMS, MEMBERS):
+            for name in (RESULTS, FAILED, FINISHED, CLAIMS, MEMBERS, PLANS):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             for path in self.folder.glob("*.part"):  # of killed processes
                 path.unlink(missing_ok=True)

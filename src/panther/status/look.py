@@ -1,11 +1,14 @@
 """What kind of work a folder or an output belongs to, and its status."""
 
 import os
+import time
 from pathlib import Path
 
 from panther.errors import InputError
 from panther.status.measure import WorkStatus
+from panther.status.shards import is_session, session_folder, status_of_session
 from panther.status.slides import is_job, status_of_job
+from panther.status.study import is_study, status_of_study
 
 
 def look_at(place: Path) -> list[WorkStatus]:
@@ -15,6 +18,13 @@ def look_at(place: Path) -> list[WorkStatus]:
     found = []
     if place.is_dir() and is_job(place):
         found.append(status_of_job(place))
+    elif is_study(place):
+        found.append(status_of_study(place))
+    shards = place if is_session(place) else session_folder(place)
+    if is_session(shards):
+        found.append(status_of_session(shards))
+    if place.is_file() and not found:
+        found.append(WorkStatus(str(place), "output", time.time(), notes=("No shards work on this file.",)))
     if found:
         return found
     if not place.exists():

@@ -58,11 +58,12 @@ class WorkStatus:
     at_work: tuple[InHand, ...] = ()
     lost: tuple[InHand, ...] = ()  # processes that died
     notes: tuple[str, ...] = ()
+    unfinished: bool = False  # there is more to do than the steps that are known
 
     @property
     def ended(self) -> bool:
         """Whether nothing is left to do."""
-        return all(step.ended for step in self.steps)
+        return not self.unfinished and all(step.ended for step in self.steps)
 
     @property
     def working(self) -> bool:

@@ -17,6 +17,7 @@ from panther.storage.tables import write_table
 from panther.storage.writers import write_trident
 from panther.study.evaluate import evaluate
 from panther.study.file import Study, load_study, parse_study
+from panther.study.progress import study_record
 from panther.study.record import WRITTEN as RECORDS
 from panther.study.results import Results
 from panther.study.tables import WRITTEN as TABLES
@@ -70,11 +71,13 @@ def run_study(
         checked = _as_study(study, folder)
         tables = [checked.table, *(cohort.table for cohort in checked.external.values())]
         check_output_folder(folder, WRITTEN, Path(study) if isinstance(study, (str, Path)) else None, tables)
-        results = _run(checked, folder, workers, work)
+        with study_record(checked, folder).at_work():
+            results = _run(checked, folder, workers, work)
     except BaseException:
         if output is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+    study_record(checked, folder).finish()
     if output is None:
         weakref.finalize(results, shutil.rmtree, folder, ignore_errors=True)
     else:

@@ -13,6 +13,7 @@ from panther.aggregators.grid import Embedder, embed_grid
 from panther.content import hash_of
 from panther.errors import InputError
 from panther.execution import SharedWalk, Work, map_slides
+from panther.progress import WorkRecord
 from panther.prototypes import fit_many
 from panther.storage.bags import Listing
 from panther.storage.files import read_json, write_json
@@ -24,12 +25,18 @@ Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
 
 
 def run_stage(
-    stage: str, jobs: Sequence[StudyJob], broken: set[Path], failures: dict[str, str], work: Work
+    stage: str,
+    jobs: Sequence[StudyJob],
+    broken: set[Path],
+    failures: dict[str, str],
+    work: Work,
+    record: WorkRecord,
 ) -> set[Path]:
     """Run the jobs of one stage whose inputs exist and whose files do not; returns the paths that will never be."""
     lost = {job.path for job in jobs if broken & set(job.inputs)}
     for job, reason in STAGES[stage]([job for job in jobs if job.path not in lost], work):
         failures[f"{stage}: {job}"] = f"{job}: {reason}"
+        record.fail(job.path.relative_to(record.folder.parents[1]).as_posix(), failures[f"{stage}: {job}"])
         lost.add(job.path)
     return lost
 

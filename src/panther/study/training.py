@@ -13,6 +13,7 @@ from panther.study.file import Cell, Study
 from panther.study.jobs import StudyJob
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
+from panther.study.progress import begin_stages, study_record
 from panther.study.stages import STAGES, run_stage
 from panther.types import Openable
 
@@ -61,8 +62,10 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
     damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
     broken: set[Path] = set()
+    record = study_record(study, folder)
+    begin_stages(record, stages, folder)
     for stage, todo in stages.items():
-        broken |= run_stage(stage, list(todo.values()), broken, failures, work)
+        broken |= run_stage(stage, list(todo.values()), broken, failures, work, record)
     usable = [t for t in trained if t.predictions not in broken]
     if not usable:
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
