@@ -1,6 +1,6 @@
 """Aggregators: from a bag of patches to one slide embedding."""
 
-from panther.aggregators import counts, deepsets, h2t, ot, panther  # noqa: F401 (register)
+from panther.aggregators import counts, deepsets, h2t, ot, panther, pooling  # noqa: F401 (register)
 from panther.aggregators._base import aggregators, build
 from panther.aggregators.cohort import EmbeddingTable, embed_cohort
 from panther.mixture import PRESETS, EMSettings

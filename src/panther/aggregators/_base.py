@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from panther.errors import InputError
+from panther.feature_space import Basis
 from panther.registry import Registry
 from panther.types import Aggregator, Prototypes
 
@@ -23,6 +24,7 @@ class MethodInfo:
     options: tuple[str, ...]  # names of the settings
     variants: tuple[Mapping[str, Any], ...]  # settings that the suite runs over
     trainable: bool = False  # whether the prototypes can be trained end to end
+    needs_prototypes: bool = True  # else it stands on nothing but the features
 
 
 aggregators: Registry[Callable[..., Aggregator], MethodInfo] = Registry("method", MethodInfo)
@@ -30,7 +32,7 @@ aggregators: Registry[Callable[..., Aggregator], MethodInfo] = Registry("method"
 
 def build(
     method: str,
-    prototypes: Prototypes,
+    prototypes: Basis,
     options: Mapping[str, Any] | None = None,
     *,
     trainable: bool = False,
@@ -41,9 +43,9 @@ def build(
     Parameters
     ----------
     method : str
-        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`.
-    prototypes : Prototypes
-        Fitted prototypes.
+        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
+    prototypes : Prototypes or FeatureSpace
+        Fitted prototypes; of methods without any, the width of the features.
     options : mapping, optional
         Settings of the method, e.g. ``{"preset": "calibrated"}``.
     trainable : bool, default=False
@@ -71,6 +73,8 @@ def build(
             f"The prototypes of {method!r} cannot be trained: nothing flows back to them; those of {can} can."
         )
     aggregators.check_options(method, options)
+    if aggregators.entry(method).metadata.needs_prototypes and not isinstance(prototypes, Prototypes):
+        raise InputError(f"The method {method!r} needs prototypes; fit them first and give them with `prototypes=`.")
     try:
         return aggregators[method](prototypes, **options, **({"trainable": True} if trainable else {}))
     except TypeError as error:

@@ -1,21 +1,22 @@
 """Embed a whole cohort: every bag by itself, resumable, the result in the order of the bags."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from panther.aggregators.grid import Embedder, embed_grid
-from panther.errors import value_of
+from panther.errors import InputError, value_of
 from panther.execution import HERE, Work, open_work
+from panther.feature_space import Basis, FeatureSpace, space_of
 from panther.storage.bags import BagsLike, Listing, as_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.prototypes import as_prototypes
-from panther.types import Prototypes
 
 
 def embed_cohort(
     features: BagsLike,
-    prototypes: Prototypes | Path | str,
+    prototypes: Basis | Path | str | None = None,
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
     *,
@@ -30,10 +31,10 @@ def embed_cohort(
     ----------
     features : path, list, mapping or Listing
         Folder of feature files, or bags in memory.
-    prototypes : Prototypes or path
-        Fitted prototypes, or their file.
+    prototypes : Prototypes or path, optional
+        Fitted prototypes, or their file; methods without prototypes need none.
     method : str, default="panther"
-        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`.
+        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
     options : mapping, optional
         Settings of the method, e.g. ``{"preset": "calibrated"}``.
     partial_folder : Path, optional
@@ -60,12 +61,24 @@ def embed_cohort(
     >>> table.to_frame().shape
     (3, 21)
     """
-    embedder = Embedder(as_prototypes(prototypes), method, {**(options or {}), **settings})
     listing = as_bags(features)
+    embedder = Embedder(_basis(prototypes, listing), method, {**(options or {}), **settings})
     if workers is None:
         return _embedded(listing, embedder, partial_folder, work)
     with open_work(workers, device=work.device, track=work.track) as pool:
         return _embedded(listing, embedder, partial_folder, pool)
+
+
+def _basis(prototypes: Basis | Path | str | None, listing: Listing) -> Basis:
+    """Prototypes, or what the features of the first bag that can be opened are: all others must be like it."""
+    if isinstance(prototypes, FeatureSpace):
+        return prototypes
+    if prototypes is not None:
+        return as_prototypes(prototypes)
+    for ref in listing.refs:
+        with suppress(InputError):
+            return space_of(ref.open())
+    raise InputError("There is no bag that can be read; nothing can be embedded.")
 
 
 def _embedded(listing: Listing, embedder: Embedder, partial_folder: Path | None, work: Work) -> EmbeddingTable:

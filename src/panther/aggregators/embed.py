@@ -8,6 +8,7 @@ import torch
 
 from panther.aggregators._base import build
 from panther.errors import InputError, not_finite
+from panther.feature_space import Basis, space_of
 from panther.statistics import first_bad_row
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.prototypes import as_prototypes
@@ -16,7 +17,7 @@ from panther.types import Openable, Prototypes, SlideEmbedding
 
 def embed(
     bag: BagLike,
-    prototypes: Prototypes | Path | str,
+    prototypes: Prototypes | Path | str | None = None,
     method: str = "panther",
     *,
     with_assignment: bool = False,
@@ -28,10 +29,10 @@ def embed(
     ----------
     bag : array, tensor, Bag or path
         Patches (N, d) of one slide, or the file that holds them.
-    prototypes : Prototypes or path
-        Fitted prototypes, or their file.
+    prototypes : Prototypes or path, optional
+        Fitted prototypes, or their file; methods without prototypes need none.
     method : str, default="panther"
-        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`.
+        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
     with_assignment : bool, default=False
         Whether to keep which patch belongs to which prototype, `assignment` (N, C).
     **options
@@ -49,12 +50,13 @@ def embed(
     >>> one.vector.shape, one.tokens.shape
     (torch.Size([21]), torch.Size([3, 7]))
     """
-    prototypes = as_prototypes(prototypes)
-    return embed_sample(as_bag(bag), prototypes, build(method, prototypes, options), with_assignment=with_assignment)
+    opened = as_bag(bag)
+    basis = space_of(opened) if prototypes is None else as_prototypes(prototypes)
+    return embed_sample(opened, basis, build(method, basis, options), with_assignment=with_assignment)
 
 
 def embed_sample(
-    sample: Openable, prototypes: Prototypes, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False
+    sample: Openable, prototypes: Basis, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False
 ) -> SlideEmbedding:
     """Embedding of one bag, checked: NaN raises, naming the row."""
     bag = prototypes.prepared(sample.open())

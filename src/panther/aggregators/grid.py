@@ -21,6 +21,7 @@ from panther.aggregators.panther import PantherAggregator
 from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, reason_of, stream
+from panther.feature_space import Basis
 from panther.mixture import EMSettings, MixtureFit
 from panther.statistics import block_rows
 from panther.statistics.kernels import kernel_name
@@ -29,7 +30,7 @@ from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
 from panther.storage.row_log import Block, RowLog
-from panther.types import Aggregator, Openable, Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Openable, Rows, SlideEmbedding
 from panther.version import __version__
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
@@ -40,9 +41,9 @@ FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
 
 @dataclass(frozen=True)
 class Embedder:
-    """A method with its settings on given prototypes."""
+    """A method with its settings on given prototypes, or on the features alone."""
 
-    prototypes: Prototypes
+    prototypes: Basis
     method: str = "panther"
     options: Mapping[str, Any] = field(default_factory=dict)
 

@@ -255,6 +255,11 @@ def _shown(
     if settings.options or settings.method != MapSettings().method:
         raise InputError("`method=` and its settings belong to prototypes, the model has its own; leave it out.")
     trained = as_model(model)
+    if trained.scaler is not None and trained.prototypes is None:
+        raise InputError(
+            f"The model stands on {trained.method.title!r}, which assigns patches to no prototypes; map one of panther, ot, h2t, protocounts or a "
+            "network."
+        )
     if trained.scaler is None or trained.prototypes is None:
         return trained, settings
     return trained.prototypes, replace(settings, method=trained.method.name, options=dict(trained.method.options))

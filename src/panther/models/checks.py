@@ -14,6 +14,7 @@ from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Valu
 from panther.errors import InputError, suggestion
 from panther.mil import build as build_network
 from panther.mil import networks
+from panther.models.blocks import CONCAT
 from panther.models.heads import PROBE, build_head, heads
 from panther.models.presets import TrainSettings, preset
 from panther.models.scaling import build_scaler, scalers
@@ -50,6 +51,10 @@ def loss_names(kind: Kind | None = None) -> list[str]:
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:
     """Refuse an unknown method, and settings that it does not take."""
+    if name == CONCAT:
+        if extra := set(options) - {"of"}:
+            raise InputError(f"concat has no setting {min(extra)!r}; it takes rows, and perhaps a label.")
+        return
     _check_known("method", name, method_names())
     if name in networks:
         _try(lambda: build_network(name, 3, 2, _PROTOTYPES, options))

@@ -10,19 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from panther.aggregators import build
 from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Target
 from panther.content import hash_contents, hash_of
 from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.mil import BagSource, LoadSettings, build_model, networks
+from panther.models.blocks import Block, columns_of, needs_prototypes
 from panther.models.heads import PROBE, build_head, token_shape
-from panther.models.model import Model
+from panther.models.joint_scaling import fit_scaler
+from panther.models.model import Model, embedding_model
 from panther.models.named import Named
 from panther.models.presets import TrainSettings
 from panther.models.probes import fit_suitable
-from panther.models.scaling import build_scaler, moments
+from panther.models.scaling import moments
 from panther.models.sources import ArraySource, BatchSource
 from panther.models.sureness.learn import learn_sureness, mean_features
 from panther.models.tasks import Prediction, Task, fit_task
@@ -52,7 +53,7 @@ class TrainingRecipe:
     @property
     def needs_prototypes(self) -> bool:
         """Whether the method stands on prototypes."""
-        return not self.supervised or networks.entry(self.method.name).metadata.needs_prototypes
+        return needs_prototypes(self.method)
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,11 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Embeddings of everybody in the parts, and the prototypes they were made with."""
+    """Embeddings of everybody in the parts, and what they are made of."""
 
     x: np.ndarray  # (n, D), perhaps a memory map
     names: Sequence[str]  # of the rows
-    prototypes: Prototypes
+    blocks: tuple[Block, ...]  # what stands side by side in a row, from left to right
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +183,9 @@ def _fit_on_embeddings(
         raise InputError(f"{recipe.method.title}: none of the training samples could be embedded.")
     position = {name: row for row, name in enumerate(data.names)}
     rows = {part: np.array([position[name] for name in ids], np.int64) for part, ids in parts.ids.items()}
-    columns = build(recipe.method.name, data.prototypes, recipe.method.options).columns()
+    columns = columns_of(data.blocks)
     train = data.x[rows["train"]]
-    scaler = build_scaler(recipe.scaling.name, recipe.scaling.options).fit(train, columns)
+    scaler = fit_scaler(recipe.scaling, train, [block.columns() for block in data.blocks])
     task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
     settings = recipe.training
 
@@ -200,10 +201,9 @@ def _fit_on_embeddings(
         shape = token_shape(scaler.columns(columns))
         head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=settings.seed)
         trained = _fit_network(head, source, parts, task, settings, checkpoint, track)
-    p = data.prototypes
     about, baseline = _about(recipe, parts), moments(train)[0].float()
-    made = (trained.network, p.dim_in, p.encoder, p, scaler, about, baseline, p.spec)
-    return _finished(Model(recipe.method, recipe.head, task, *made), trained, parts)
+    model = embedding_model(recipe.method, recipe.head, task, trained.network, data.blocks, scaler, about, baseline)
+    return _finished(model, trained, parts)
 
 
 def _fit_on_bags(

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from panther.cohort.load import CohortReport
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
+from panther.feature_space import FeatureSpace
+from panther.models.blocks import Block
+from panther.models.joint_scaling import AnyScaler
 from panther.models.named import Named
-from panther.models.scaling import Scaler
 from panther.models.sureness.value import Sureness
 from panther.models.tasks import Task
 from panther.types import Openable, PatchSpec, Prototypes, check_resolution
@@ -27,14 +29,43 @@ class Model:
     dim: int  # features per patch
     encoder: str | None
     prototypes: Prototypes | None
-    scaler: Scaler | None
+    scaler: AnyScaler | None
     about: Mapping[str, Any]  # who was trained on, settings, fingerprint, version
     baseline: Tensor | None = None  # (D,), mean training embedding, the origin of attributions; None for networks
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
     sure: Sureness = field(default_factory=Sureness)  # how sure it may be, and what it has seen
+    blocks: tuple[Block, ...] = ()  # of a concatenation: what stands side by side
     # of the training, not in the file: whom the table names, and who was left out and why
     report: CohortReport | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
+
+    def representation(self) -> tuple[Block, ...]:
+        """What the numbers are that the head reads; nothing where a network reads bags."""
+        if self.scaler is None or self.blocks:
+            return self.blocks
+        return (Block(self.method, self.prototypes or FeatureSpace(self.dim, self.encoder, self.spec)),)
+
+
+def embedding_model(
+    method: Named,
+    head: Named,
+    task: Task[Any],
+    network: nn.Module,
+    blocks: tuple[Block, ...],
+    scaler: AnyScaler,
+    about: Mapping[str, Any],
+    baseline: Tensor | None,
+) -> Model:
+    """Model of a head on embeddings: what a single block stands on is what the model stands on."""
+    if len(blocks) > 1:
+        width = sum(block.basis.dim_in for block in blocks)
+        encoder = next((block.basis.encoder for block in blocks if block.basis.encoder), None)
+        return Model(method, head, task, network, width, encoder, None, scaler, about, baseline, blocks=blocks)
+    basis = blocks[0].basis
+    prototypes = basis if isinstance(basis, Prototypes) else None
+    return Model(
+        method, head, task, network, basis.dim_in, basis.encoder, prototypes, scaler, about, baseline, basis.spec
+    )
 
 
 def check_bag(model: Model, ref: Openable) -> None:

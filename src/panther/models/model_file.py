@@ -1,28 +1,31 @@
 """A trained model as one portable file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from panther.aggregators import build
 from panther.errors import InputError
+from panther.feature_space import Basis, FeatureSpace
 from panther.mil import build_model, networks, revision
+from panther.models.blocks import Block, columns_of, needs_prototypes
+from panther.models.fisher import Columns
 from panther.models.heads import PROBE, build_head, token_shape
-from panther.models.model import Model
+from panther.models.joint_scaling import AnyScaler, JointScaler, scaler_from_state
+from panther.models.model import Model, embedding_model
 from panther.models.named import Named
-from panther.models.scaling import Scaler
 from panther.models.sureness.value import load_sureness
-from panther.models.tasks import Task, load_task
+from panther.models.tasks import load_task
 from panther.patch_spec import spec_from
 from panther.storage.metadata import Kinds, check_tensor, parse_about
 from panther.storage.prototypes import check_projection
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
-FORMAT = 2  # 2: the scaling may read a mixture in its Fisher metric
+FORMAT = 3  # 2: the scaling may read a mixture in its Fisher metric; 3: several representations side by side
 _KEY = "panther_model"
 AGAIN = "train the model again"
 FIELDS: Kinds = {
@@ -39,19 +42,16 @@ def save_model(model: Model, path: Path) -> None:
     """Write one .safetensors file."""
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     p = model.prototypes
-    if p is not None:
-        optional = {"within_variance": p.within_variance, "mean": p.projection.mean, "basis": p.projection.basis}
-        tensors |= {
-            "prototypes.centroids": p.centroids,
-            **{f"prototypes.{k}": v for k, v in optional.items() if v is not None},
-        }
+    tensors |= _prototype_tensors("prototypes", p)
+    for number, block in enumerate(model.blocks):
+        tensors |= _prototype_tensors(f"blocks.{number}", block.basis)
     if model.scaler is not None:
         tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
     if model.baseline is not None:
         tensors["baseline.mean"] = model.baseline
     tensors |= {f"cloud.{name}": tensor for name, tensor in model.sure.tensors().items()}
     about = {
-        "format": FORMAT,
+        "format": FORMAT if model.blocks else 2,  # nothing else has changed since
         "method": model.method.model_dump(),
         "head": model.head.model_dump(),
         "task": model.task.settings(),
@@ -62,9 +62,33 @@ def save_model(model: Model, path: Path) -> None:
         "about": dict(model.about),
         "sure": model.sure.settings(),
     }
+    if model.blocks:
+        about["blocks"] = [_block_about(block) for block in model.blocks]
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
     write_tensors(path, tensors, _KEY, about)
+
+
+def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
+    if not isinstance(basis, Prototypes):
+        return {}
+    projection = basis.projection
+    optional = {"within_variance": basis.within_variance, "mean": projection.mean, "basis": projection.basis}
+    return {
+        f"{prefix}.centroids": basis.centroids,
+        **{f"{prefix}.{name}": tensor for name, tensor in optional.items() if tensor is not None},
+    }
+
+
+def _block_about(block: Block) -> dict[str, Any]:
+    basis = block.basis
+    return {
+        "method": block.method.model_dump(),
+        "dim": basis.dim_in,
+        "encoder": basis.encoder,
+        "normalise": basis.projection.normalise if isinstance(basis, Prototypes) else False,
+        "patch_spec": basis.spec.known(),
+    }
 
 
 def as_model(model: Model | Path | str) -> Model:
@@ -105,26 +129,46 @@ def _read(path: Path, *, with_tensors: bool = True) -> tuple[dict[str, Any], dic
 def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
     _check_revision(path, method.name, about)
-    prototypes = _prototypes(path, tensors, about)
+    baseline = tensors.get("baseline.mean")  # earlier files have none
+    weights = _under("network.", tensors)
+    sure = load_sureness(path, about.get("sure") or {}, _under("cloud.", tensors), AGAIN)
+    if method.name in networks:
+        prototypes = _prototypes(path, "prototypes", tensors, about)
+        _check_dim(path, about, prototypes)
+        network = build_model(method.name, about["dim"], task.n_outputs, prototypes, method.options)
+        _load_weights(path, network, weights)
+        spec = spec_from(about.get("patch_spec"))
+        made = (about["dim"], about["encoder"], prototypes, None, about["about"], baseline, spec, sure)
+        return Model(method, head, task, network.eval(), *made)
+    blocks = _blocks(path, method, about, tensors)
     state = _under("scaler.", tensors)
-    _check_widths(path, about, method, prototypes, state, tensors.get("baseline.mean"))
-    scaler = Scaler.from_state(state) if state else None
-    network = _network(method, head, task, about["dim"], prototypes, scaler)
-    _load_weights(path, network, _under("network.", tensors))
-    return Model(
-        method,
-        head,
-        task,
-        network.eval(),
-        about["dim"],
-        about["encoder"],
-        prototypes,
-        scaler,
-        about["about"],
-        tensors.get("baseline.mean"),  # earlier files have none
-        spec_from(about.get("patch_spec")),
-        load_sureness(path, about.get("sure") or {}, _under("cloud.", tensors), AGAIN),
+    if not state:
+        raise InputError(f"{path}: the file is damaged (its scaling is missing); {AGAIN}.")
+    scaler = scaler_from_state(state)
+    _check_scaling(path, blocks, scaler, baseline)
+    top = _head(head, scaler.columns(columns_of(blocks)), task.n_outputs)
+    _load_weights(path, top, weights)
+    model = embedding_model(method, head, task, top.eval(), blocks, scaler, about["about"], baseline)
+    return replace(model, sure=sure)
+
+
+def _blocks(path: Path, method: Named, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[Block, ...]:
+    """What the numbers are that the head reads."""
+    if "blocks" not in about:
+        return (_block(path, method, "prototypes", about, tensors),)
+    return tuple(
+        _block(path, Named(**own["method"]), f"blocks.{number}", own, tensors)
+        for number, own in enumerate(about["blocks"])
     )
+
+
+def _block(path: Path, method: Named, prefix: str, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
+    prototypes = _prototypes(path, prefix, tensors, about)
+    if prototypes is None and needs_prototypes(method):
+        raise InputError(f"{path}: the file is damaged (its prototypes are missing); {AGAIN}.")
+    _check_dim(path, about, prototypes)
+    space = FeatureSpace(about["dim"], about["encoder"], spec_from(about.get("patch_spec")))
+    return Block(method, prototypes or space)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -144,28 +188,27 @@ def _same_kind(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
 
 
-def _check_widths(
-    path: Path,
-    about: Mapping[str, Any],
-    method: Named,
-    prototypes: Prototypes | None,
-    scaler: Mapping[str, Tensor],
-    baseline: Tensor | None,
-) -> None:
-    """Refuse parts that were not made for each other."""
+def _check_dim(path: Path, about: Mapping[str, Any], prototypes: Prototypes | None) -> None:
     if prototypes is not None and prototypes.dim_in != about["dim"]:
         raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
-    if method.name in networks:
-        return
-    if prototypes is None or not scaler:
-        raise InputError(f"{path}: the file is damaged (its prototypes or its scaling are missing); {AGAIN}.")
-    width = len(build(method.name, prototypes, method.options).columns())
-    count, dim = prototypes.centroids.shape
-    read = width + (dim if "usual_means" in scaler else 0)  # the slide's mean follows
-    for name, tensor in scaler.items():
-        shape = (count, dim) if name.startswith("usual_") else (read,)
-        check_tensor(path, f"the scaling's {name}", tensor, shape, AGAIN)
-    check_tensor(path, "the mean embedding", baseline, (width,), AGAIN)
+
+
+def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor | None) -> None:
+    """Refuse parts that were not made for each other."""
+    parts = scaler.parts if isinstance(scaler, JointScaler) else (scaler,)
+    if len(parts) != len(blocks):
+        raise InputError(
+            f"{path}: the file is damaged (it has {len(parts)} scalings for {len(blocks)} representations); {AGAIN}."
+        )
+    widths = [len(block.columns()) for block in blocks]
+    for block, part, width in zip(blocks, parts, widths, strict=True):
+        usual = part.usual
+        read = width + (0 if usual is None else block.basis.dim)  # the slide's mean follows
+        for name, tensor in part.state().items():
+            mixture = name.startswith("usual_") and isinstance(block.basis, Prototypes)
+            shape = tuple(block.basis.centroids.shape) if mixture else (read,)  # type: ignore[union-attr]
+            check_tensor(path, f"the scaling's {name}", tensor, shape, AGAIN)
+    check_tensor(path, "the mean embedding", baseline, (sum(widths),), AGAIN)
 
 
 def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
@@ -177,28 +220,20 @@ def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
         )
 
 
-def _prototypes(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
-    if "prototypes.centroids" not in tensors:
+def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
+    names = ("centroids", "mean", "basis", "within_variance")
+    centroids, mean, basis, variance = (tensors.get(f"{prefix}.{name}") for name in names)
+    if centroids is None:
         return None
-    centroids, mean, basis = (tensors.get(f"prototypes.{name}") for name in ("centroids", "mean", "basis"))
-    assert centroids is not None
     check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
     check_projection(path, centroids, mean, basis)
     projection = Projection(about["normalise"], mean, basis)
-    variance = tensors.get("prototypes.within_variance")
     check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
     spec = spec_from(about.get("patch_spec"))
-    return Prototypes(tensors["prototypes.centroids"], variance, None, projection, about["encoder"], spec=spec)
+    return Prototypes(centroids, variance, None, projection, about["encoder"], spec=spec)
 
 
-def _network(
-    method: Named, head: Named, task: Task[Any], dim: int, prototypes: Prototypes | None, scaler: Scaler | None
-) -> nn.Module:
-    if method.name in networks:
-        return build_model(method.name, dim, task.n_outputs, prototypes, method.options)
-    assert prototypes is not None
-    assert scaler is not None
-    columns = scaler.columns(build(method.name, prototypes, method.options).columns())
+def _head(head: Named, columns: Columns, n_outputs: int) -> nn.Module:
     if head.name == PROBE:
-        return build_head("linear", (len(columns),), task.n_outputs)
-    return build_head(head.name, token_shape(columns), task.n_outputs, head.options)
+        return build_head("linear", (len(columns),), n_outputs)
+    return build_head(head.name, token_shape(columns), n_outputs, head.options)

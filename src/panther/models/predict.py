@@ -161,8 +161,9 @@ def predict_bags(
     model: Model, bags: Sequence[Openable], *, work: Work = HERE
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
-    if model.prototypes is not None and model.scaler is not None:
-        table = embed_cohort(bags, model.prototypes, model.method.name, model.method.options, work=work)
+    if model.scaler is not None:
+        (block,) = model.representation()
+        table = embed_cohort(bags, block.basis, block.method.name, block.method.options, work=work)
         with torch.no_grad():
             blocks = [
                 model.network(model.scaler(torch.from_numpy(np.array(table.vectors[i : i + 64]))))

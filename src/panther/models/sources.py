@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.models.scaling import Scaler
+from panther.models.joint_scaling import AnyScaler
 
 Batch = tuple[dict[str, Any], dict[str, Tensor]]  # (inputs of the model, encoded target)
 
@@ -38,7 +38,7 @@ class ArraySource:
     target: Mapping[str, Tensor]  # each (n_rows, ...), of the chosen rows
     batch_size: int
     rows: np.ndarray | None = None  # which rows of x, e.g. the training part; None takes all
-    scaler: Scaler | None = None
+    scaler: AnyScaler | None = None
     shuffle: bool = True
 
     def __post_init__(self) -> None:

@@ -15,7 +15,9 @@ from panther.cohort.targets import Target
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.limits import check_whole
+from panther.feature_space import FeatureSpace
 from panther.mil import networks
+from panther.models.blocks import Block
 from panther.models.checks import check_head, check_loss, check_method
 from panther.models.fitting import Bags, Embedded, Parts, TrainingRecipe, fit_model
 from panther.models.heads import PROBE
@@ -26,7 +28,7 @@ from panther.models.presets import USUAL_LOSS, preset, usual_preset
 from panther.models.probes import PROBES
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
-from panther.prototypes.patches import example, scan_bags
+from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.clinical import USUAL, Columns, read_clinical, without_features
 from panther.storage.inputs import check_output
@@ -222,10 +224,17 @@ def train_model(
         data = Bags(refs, prototypes, in_common([info.spec for info in infos.values()]))
         contents = {name: ref.open().fingerprint() for name, ref in refs.items()}
     else:
-        assert prototypes is not None
-        table = embed_cohort(list(refs.values()), prototypes, recipe.method.name, recipe.method.options, work=work)
-        data, contents = Embedded(table.vectors, table.samples, prototypes), dict(table.contents)
+        basis = prototypes or _space(infos)
+        table = embed_cohort(list(refs.values()), basis, recipe.method.name, recipe.method.options, work=work)
+        data = Embedded(table.vectors, table.samples, (Block(recipe.method, basis),))
+        contents = dict(table.contents)
         failures = {**failures, **table.failures}
     folds = (0 if recipe.supervised else INNER_FOLDS) if calibrate is None else calibrate
     parts = replace(parts, contents=contents)
     return fit_model(recipe, parts, data, track=work.track, inner_folds=folds).model, failures
+
+
+def _space(infos: Mapping[str, BagInfo]) -> FeatureSpace:
+    """What the features of all bags are, which were found to be alike."""
+    encoder = next((info.encoder for info in infos.values() if info.encoder), None)
+    return FeatureSpace(next(iter(infos.values())).dim, encoder, in_common([info.spec for info in infos.values()]))

@@ -82,7 +82,7 @@ def _kept(run: Run) -> Iterator[_Kept]:
     """The reference first, then as in the study; of each the first fold first."""
     if "embeddings" not in run.trained:
         return
-    reference = run.study.reference or run.study.methods[0].title
+    reference = run.study.reference_row
     entries = run.trained.dropna(subset="embeddings").drop_duplicates("embeddings")  # heads share vectors
     entries = entries.assign(other=entries["method"] != reference)
     for _, entry in entries.sort_values(["other", "fold"], kind="stable").iterrows():

@@ -11,6 +11,7 @@ import numpy as np
 
 from panther.content import hash_contents
 from panther.errors import InputError
+from panther.feature_space import Basis
 from panther.storage.atomic import atomic_write
 from panther.storage.names import refuse_collisions
 from panther.storage.pickles import load_arrays
@@ -34,7 +35,7 @@ class EmbeddingTable:
     observations: Mapping[str, list[Any]]  # one value per row: n_patches, effective_prototypes, ...
     weights: np.ndarray | None  # (n, C), the mixture weights
     columns: list[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number
-    prototypes: Prototypes
+    prototypes: Basis
     settings: Mapping[str, Any]
     failures: Mapping[str, str] = field(default_factory=dict)
     clinical: "pd.DataFrame | None" = None  # indexed by sample
@@ -46,8 +47,7 @@ class EmbeddingTable:
         return {
             "format": FORMAT,
             "settings": dict(self.settings),
-            "prototypes": p.centroids.numpy(),
-            "prototypes_hash": p.content_hash(),
+            **_prototypes(p),
             "parents": hash_contents(self.contents),
             "encoder": p.encoder,
             "patch_spec": p.spec.known(),
@@ -87,6 +87,13 @@ class EmbeddingTable:
 
         names = [column_name(*column) for column in self.columns]
         return pd.DataFrame(np.asarray(self.vectors), index=pd.Index(self.samples, dtype=object), columns=names)
+
+
+def _prototypes(basis: Basis) -> dict[str, Any]:
+    """The prototypes, where there are any."""
+    if not isinstance(basis, Prototypes):
+        return {}
+    return {"prototypes": basis.centroids.numpy(), "prototypes_hash": basis.content_hash()}
 
 
 def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") -> float:

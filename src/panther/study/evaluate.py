@@ -14,6 +14,7 @@ from panther.evaluation.metrics import mean_of_defined
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.execution import HERE, Work, map_all
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations
+from panther.study.parts import NOT_NAMED
 from panther.study.results import Results
 from panther.study.training import StudyRun
 
@@ -27,7 +28,7 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     groups: dict[Group, Members] = {}
     for one in tested:
         groups[one.group()] = (*groups.get(one.group(), ()), one)
-    pairs = _pairs(groups, study.reference or study.methods[0].title)
+    pairs = _pairs(groups, study.reference_row)
     sides = dict.fromkeys([*groups.values(), *(side for pair in pairs for side in pair.sides)])  # each once
     function = partial(_resampled, number=max(study.bootstrap, 1))
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
@@ -106,17 +107,29 @@ def _pairs(groups: dict[Group, Members], reference: str) -> list[_Pair]:
 
 
 def _reference_of(key: Group, groups: Iterable[Group], method: str) -> Group | None:
-    """Cell of the reference method most like this one: same encoder, training size and part, then head, loss, C."""
-    fixed = (0, 5, 6, 7)
+    """Cell of the reference method most like this one: same training size and part, then encoder, head, loss, C.
+
+    Cells of two encoders are not compared, unless one of them is of given vectors, which belong to no encoder.
+    """
+    fixed = (5, 6, 7)
     like = [g for g in groups if g[1] == method and all(g[i] == key[i] for i in fixed)]
-    return max(like, key=lambda g: tuple(g[i] == key[i] for i in (2, 3, 4)), default=None)
+    same = [g for g in like if g[0] == key[0] or NOT_NAMED in (g[0], key[0])]
+    return max(same, key=lambda g: tuple(g[i] == key[i] for i in (0, 2, 3, 4)), default=None)
 
 
 def _aligned(first: Members, second: Members) -> tuple[Members, Members]:
-    """Folds and seeds that both have, in one order."""
+    """Folds and seeds that both have, in one order, and of these the samples that both have."""
     a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
-    both = [k for k in a if k in b and a[k].ids == b[k].ids]
-    return tuple(a[k] for k in both), tuple(b[k] for k in both)
+    pairs = [_of_both(a[k], b[k]) for k in a if k in b]
+    return tuple(one for one, _ in pairs if one.ids), tuple(two for _, two in pairs if two.ids)
+
+
+def _of_both(one: Evaluation, two: Evaluation) -> tuple[Evaluation, Evaluation]:
+    if one.ids == two.ids:
+        return one, two
+    where = {name: row for row, name in enumerate(two.ids)}
+    rows = np.array([row for row, name in enumerate(one.ids) if name in where], np.int64)
+    return one.of(rows), two.of(np.array([where[one.ids[row]] for row in rows], np.int64))
 
 
 def _by_fold(members: Members) -> list[dict[str, np.ndarray]]:

@@ -38,6 +38,16 @@ class Evaluation:
         columns = self.trained.cell.columns()
         return (*(columns[name] for name in GROUP), self.part, self.subgroup)
 
+    def of(self, rows: np.ndarray) -> "Evaluation":
+        """The same of some of its samples."""
+        return replace(
+            self,
+            prediction={name: array[rows] for name, array in self.prediction.items()},
+            target=self.target.take(rows),
+            ids=tuple(self.ids[i] for i in rows),
+            patients=tuple(self.patients[i] for i in rows),
+        )
+
     def judge(self, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Metrics that get intervals; a resample may lack events or classes, there they are NaN."""
         return self.task.judge(self.prediction, self.target, self.reference, counts)
@@ -64,12 +74,4 @@ def evaluations(trained: Trained, population: Population, evaluate_by: str | Non
 def _subgroups(whole: Evaluation, values: pd.Series) -> Iterable[Evaluation]:
     known = values.fillna("").astype(str)  # an external table need not have the column
     for value in sorted(set(known[~is_missing(known)])):
-        rows = np.flatnonzero((known == value).to_numpy())
-        yield replace(
-            whole,
-            subgroup=value,
-            prediction={name: array[rows] for name, array in whole.prediction.items()},
-            target=whole.target.take(rows),
-            ids=tuple(whole.ids[i] for i in rows),
-            patients=tuple(whole.patients[i] for i in rows),
-        )
+        yield replace(whole.of(np.flatnonzero((known == value).to_numpy())), subgroup=value)

@@ -16,6 +16,7 @@ from panther.errors import InputError, suggestion
 from panther.evaluation.metric_names import SHOWN, metric_problem
 from panther.mil import networks
 from panther.models import checks
+from panther.models.blocks import needs_prototypes
 from panther.models.checks import STRUCTURED
 from panther.models.heads import PROBE
 from panther.models.named import Named
@@ -26,6 +27,7 @@ from panther.study.parts import (
     Cell,
     ColumnSplits,
     External,
+    GivenEntry,
     HeadEntry,
     LossEntry,
     MethodEntry,
@@ -35,6 +37,7 @@ from panther.study.parts import (
     TrainSize,
 )
 from panther.study.plain_yaml import read_yaml
+from panther.study.rows import check_rows, encoders_of, parts_of, rows_of
 
 __all__ = ["Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
@@ -48,7 +51,8 @@ class Study(BaseModel):
     name: str
     table: Path | None = None  # may be missing where `splits` is a folder of tables
     columns: Columns = USUAL  # names of the slide, patient and site columns, where they are not the usual ones
-    features: dict[str, Path]  # encoder: folder
+    features: dict[str, Path] = {}  # encoder: folder
+    embeddings: dict[str, GivenEntry] = {}  # name: vectors of slides that a slide encoder made elsewhere
     task: TaskSpec
     splits: Splits = SplitSpec()  # to make, from a column {column: fold}, or a folder of split tables
     external: dict[str, External] = {}
@@ -69,12 +73,18 @@ class Study(BaseModel):
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_methods(cls, content: Any) -> Any:
+        """Where there are no patches there is nothing for PANTHER to be made of."""
+        given = isinstance(content, dict) and not content.get("features") and content.get("embeddings")
+        return {"methods": [], **content} if given else content
+
     @model_validator(mode="after")
     def _possible(self) -> "Study":
         """Every name and every setting, tried."""
-        empty = [
-            n for n in ("features", "methods", "heads", "n_prototypes", "train_sizes", "seeds") if not getattr(self, n)
-        ]
+        needed = () if self.embeddings else ("features", "methods")
+        empty = [n for n in (*needed, "heads", "n_prototypes", "train_sizes", "seeds") if not getattr(self, n)]
         if empty:
             raise ValueError(f"{empty[0]}: is empty; there is nothing to compare")
         self._check_entries()
@@ -91,6 +101,7 @@ class Study(BaseModel):
         """Methods, heads, losses and scaling: known, with settings that they take, each once."""
         for method in self.methods:
             _under("methods", checks.check_method, method.name, method.options)
+        _under("methods", check_rows, self.rows, list(self.features))
         for head in self.heads:
             _under("heads", checks.check_head, head.name, head.options)
         for loss in self.losses or []:
@@ -98,7 +109,7 @@ class Study(BaseModel):
         if self.mil_loss:
             _under("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, self.kind)
         _under("scaling", checks.check_scaling, self.scaling.name, self.scaling.options)
-        for where, entries in (("methods", self.methods), ("heads", self.heads), ("losses", self.losses or [])):
+        for where, entries in (("methods", self.rows), ("heads", self.heads), ("losses", self.losses or [])):
             _under(where, checks.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
 
     def _check_splits(self) -> None:
@@ -109,14 +120,10 @@ class Study(BaseModel):
         if not isinstance(self.splits, Path) and self.table is None:
             raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
         for name, cohort in self.external.items():
-            missing = sorted(set(self.features) - set(cohort.features))
-            unknown = sorted(set(cohort.features) - set(self.features))
-            if unknown:
-                raise ValueError(
-                    f"external.{name}.features: the study has no features {unknown[0]!r}; {suggestion(unknown[0], self.features)}"
-                )
-            if missing:
-                raise ValueError(f"external.{name}.features: no folder for {', '.join(missing)}")
+            _check_same(f"external.{name}.features", cohort.features, self.features, "features", "folder")
+            _check_same(f"external.{name}.embeddings", cohort.embeddings, self.embeddings, "embeddings", "file")
+            for row, own in self.embeddings.items():
+                _check_same(f"external.{name}.embeddings.{row}", cohort.embeddings[row], own, f"{row} of", "file")
 
     def _check_judgement(self) -> None:
         """Metrics that judge this task, and a reference that is compared."""
@@ -124,7 +131,7 @@ class Study(BaseModel):
         for metric in self.metrics or []:
             if problem := metric_problem(metric, self.kind, self.task.labels or ()):
                 raise ValueError(f"metrics: {problem}")
-        titles = [method.title for method in self.methods]
+        titles = [row.title for row in self.rows]
         if self.reference is not None and self.reference not in titles:
             raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
 
@@ -132,6 +139,16 @@ class Study(BaseModel):
     def kind(self) -> Kind:
         """What kind of target is predicted."""
         return self.task.kind
+
+    @property
+    def rows(self) -> list[Named]:
+        """What is compared: the methods, then the given embeddings."""
+        return rows_of(self.methods, self.embeddings)
+
+    @property
+    def reference_row(self) -> str:
+        """Title of the row that the others are compared with."""
+        return self.reference or self.rows[0].title
 
     @property
     def shown(self) -> list[str]:
@@ -156,21 +173,34 @@ class Study(BaseModel):
 
     def cells(self) -> Iterator["Cell"]:
         """Every combination that makes sense: supervised networks bring their own head."""
-        for encoder, size, seed, method in itertools.product(self.features, self.train_sizes, self.seeds, self.methods):
-            supervised = method.name in networks
-            needs = not supervised or networks.entry(method.name).metadata.needs_prototypes
-            chosen = self.heads if not supervised else [Named(name="own")]
-            for c, head in itertools.product(self.n_prototypes if needs else [0], chosen):
-                if not supervised and head.name in STRUCTURED and not _has_tokens(method):
+        rows, embeddings = self.rows, self.embeddings
+        known = {row.title: encoders_of(row, rows, list(self.features), embeddings) for row in rows}
+        encoders = dict.fromkeys([*self.features, *(encoder for own in known.values() for encoder in own)])
+        for encoder, size, seed, row in itertools.product(encoders, self.train_sizes, self.seeds, rows):
+            if encoder not in known[row.title]:
+                continue
+            supervised = row.name in networks
+            counts = self.n_prototypes if any(map(needs_prototypes, parts_of(row, rows))) else [0]
+            for c, head in itertools.product(counts, self.heads if not supervised else [Named(name="own")]):
+                if not supervised and head.name in STRUCTURED and not _has_tokens(row):
                     continue  # nothing to be structured by
-                for loss in self.probes() if head.name == PROBE else self.losses_of(method):
+                for loss in self.probes() if head.name == PROBE else self.losses_of(row):
                     yield Cell(
-                        encoder=encoder, method=method, head=head, loss=loss, n_prototypes=c, train_size=size, seed=seed
+                        encoder=encoder, method=row, head=head, loss=loss, n_prototypes=c, train_size=size, seed=seed
                     )
 
 
-def _has_tokens(method: Named) -> bool:
-    return aggregators.entry(method.name).metadata.tokens(method.options)
+def _has_tokens(row: Named) -> bool:
+    return row.name in aggregators and aggregators.entry(row.name).metadata.tokens(row.options)
+
+
+def _check_same(where: str, given: Mapping[str, Any], wanted: Mapping[str, Any], what: str, kind: str) -> None:
+    """Refuse an external cohort that has more or less than the study."""
+    missing, unknown = sorted(set(wanted) - set(given)), sorted(set(given) - set(wanted))
+    if unknown:
+        raise ValueError(f"{where}: the study has no {what} {unknown[0]!r}; {suggestion(unknown[0], wanted)}")
+    if missing:
+        raise ValueError(f"{where}: no {kind} for {', '.join(missing)}")
 
 
 def load_study(path: Path) -> Study:
@@ -231,14 +261,21 @@ def _resolved(study: Study, folder: Path) -> Study:
     def at(path: Path) -> Path:
         return path if path.is_absolute() else folder / path
 
+    def inputs(of: Study | External) -> dict[str, Any]:
+        given = {
+            name: {encoder: one.model_copy(update={"path": at(one.path)}) for encoder, one in by_encoder.items()}
+            for name, by_encoder in of.embeddings.items()
+        }
+        return {"features": {name: at(path) for name, path in of.features.items()}, "embeddings": given}
+
     external = {
-        name: e.model_copy(update={"table": at(e.table), "features": {k: at(v) for k, v in e.features.items()}})
-        for name, e in study.external.items()
+        name: cohort.model_copy(update={"table": at(cohort.table), **inputs(cohort)})
+        for name, cohort in study.external.items()
     }
     return study.model_copy(
         update={
             "table": None if study.table is None else at(study.table),
-            "features": {name: at(path) for name, path in study.features.items()},
+            **inputs(study),
             "splits": at(study.splits) if isinstance(study.splits, Path) else study.splits,
             "external": external,
         }

@@ -3,7 +3,7 @@ the hash of all of them, so a killed study goes on where it was and nothing stal
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from panther.content import hash_of
+from panther.errors import InputError
+from panther.feature_space import FeatureSpace
+from panther.models.blocks import Block
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
 from panther.models.model_file import save_model
 from panther.models.named import Named
@@ -19,7 +22,8 @@ from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes
 from panther.study.cache import load_embeddings, sound_checkpoint
-from panther.types import Openable, PatchSpec
+from panther.study.given import GivenRows
+from panther.types import Openable, PatchSpec, Prototypes
 from panther.version import __version__
 
 
@@ -68,22 +72,42 @@ class PrototypeJob(StudyJob):
 
 
 @dataclass(frozen=True)
+class BlockSource:
+    """A representation, and where what it stands on comes from: a file of prototypes, or the features (or vectors) themselves."""
+
+    method: Named
+    prototypes: Path | None = None
+    space: FeatureSpace | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The prototypes, where it has any."""
+        return () if self.prototypes is None else (self.prototypes,)
+
+    def load(self, read: Callable[[Path], Prototypes] = load_prototypes) -> Block:
+        """With its prototypes read."""
+        if self.prototypes is not None:
+            return Block(self.method, read(self.prototypes))
+        assert self.space is not None
+        return Block(self.method, self.space)
+
+
+@dataclass(frozen=True)
 class EmbeddingJob(StudyJob):
-    """Embed everybody on given prototypes; jobs of one encoder are done together (see :mod:`panther.study.stages`)."""
+    """Embed everybody on what the method stands on; jobs of one encoder are done together (see :mod:`panther.study.stages`)."""
 
     encoder: str
     bags: tuple[Openable, ...]
-    prototypes: Path
-    method: Named
+    block: BlockSource
     path: Path  # .npy; the names of its rows are in the .json beside it
 
     def __str__(self) -> str:
-        return f"embeddings by {self.method.title}"
+        return f"embeddings by {self.block.method.title}"
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """The prototypes."""
-        return (self.prototypes,)
+        """The prototypes, where it has any."""
+        return self.block.files
 
     @property
     def outputs(self) -> dict[str, Path]:
@@ -91,9 +115,69 @@ class EmbeddingJob(StudyJob):
         return {"embeddings": self.path}
 
     def write(self, table: EmbeddingTable) -> None:
-        """Write the names of those who could be embedded, then the matrix (n, out_dim)."""
-        write_json(self.path.with_suffix(".json"), {"samples": table.samples, "failures": dict(table.failures)})
-        write_array(self.path, table.vectors)
+        """Write those who could be embedded."""
+        write_rows(self.path, table.samples, table.vectors, table.failures)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenJob(StudyJob):
+    """Vectors that somebody gave, written as embeddings are."""
+
+    title: str
+    rows: GivenRows
+    path: Path
+
+    def __str__(self) -> str:
+        return f"vectors of {self.title}"
+
+    @property
+    def outputs(self) -> dict[str, Path]:
+        """The matrix."""
+        return {"embeddings": self.path}
+
+    def run(self) -> None:
+        """Write those who have one."""
+        write_rows(self.path, self.rows.names, self.rows.vectors)
+
+
+@dataclass(frozen=True)
+class JoinedJob(StudyJob):
+    """Embeddings side by side, of those who have all of them."""
+
+    title: str
+    parts: tuple[Path, ...]
+    path: Path
+
+    def __str__(self) -> str:
+        return f"embeddings of {self.title}"
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """Embeddings of each."""
+        return self.parts
+
+    @property
+    def outputs(self) -> dict[str, Path]:
+        """The matrix."""
+        return {"embeddings": self.path}
+
+    def run(self) -> None:
+        """Write those who are in all parts, in the order of the first."""
+        parts = [load_embeddings(path) for path in self.parts]
+        rows = [{name: row for row, name in enumerate(names)} for _, names in parts]
+        common = [name for name in parts[0][1] if all(name in own for own in rows)]
+        if not common:
+            raise InputError(f"{self.title}: nobody has all of these embeddings.")
+        pieces = [x[[own[name] for name in common]] for (x, _), own in zip(parts, rows, strict=True)]
+        write_rows(self.path, common, np.concatenate(pieces, 1))
+
+
+def write_rows(
+    path: Path, names: Sequence[str], vectors: np.ndarray, failures: Mapping[str, str] | None = None
+) -> None:
+    """Write a matrix (n, D); the names of its rows, and why others are missing, into the .json beside it, first."""
+    write_json(path.with_suffix(".json"), {"samples": list(names), "failures": dict(failures or {})})
+    write_array(path, vectors)
 
 
 @dataclass(frozen=True)
@@ -102,8 +186,9 @@ class ModelJob(StudyJob):
 
     recipe: TrainingRecipe
     parts: Parts
-    prototypes: Path | None
+    prototypes: Path | None  # of a single method that has them
     embeddings: Path | None  # of methods without a network ...
+    blocks: tuple[BlockSource, ...]  # ... what these are
     bags: Mapping[str, Openable]  # ... or what a network reads
     spec: PatchSpec  # what the training patches have in common
     model: Path
@@ -116,7 +201,8 @@ class ModelJob(StudyJob):
     @property
     def inputs(self) -> tuple[Path, ...]:
         """Prototypes and embeddings, as far as the method has them."""
-        return tuple(path for path in (self.prototypes, self.embeddings) if path is not None)
+        files = [self.prototypes, self.embeddings, *(file for block in self.blocks for file in block.files)]
+        return tuple(dict.fromkeys(path for path in files if path is not None))
 
     @property
     def outputs(self) -> dict[str, Path]:
@@ -132,11 +218,10 @@ class ModelJob(StudyJob):
         checkpoint.unlink(missing_ok=True)
 
     def _data(self) -> Embedded | Bags:
-        prototypes = None if self.prototypes is None else load_prototypes(self.prototypes)
         if self.embeddings is None:
+            prototypes = None if self.prototypes is None else load_prototypes(self.prototypes)
             return Bags(self.bags, prototypes, self.spec)
-        assert prototypes is not None
-        return Embedded(*load_embeddings(self.embeddings), prototypes)
+        return Embedded(*load_embeddings(self.embeddings), tuple(block.load() for block in self.blocks))
 
 
 def write_predictions(fitted: FittedModel, path: Path) -> None:
@@ -150,7 +235,7 @@ def write_predictions(fitted: FittedModel, path: Path) -> None:
     write_arrays(path, arrays)
 
 
-def run_job(job: ModelJob) -> None:
+def run_job(job: "ModelJob | GivenJob | JoinedJob") -> None:
     """Run a job, unless another process has made its files meanwhile."""
     if not job.done:
         job.run()

@@ -5,14 +5,30 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from panther.content import hash_of
+from panther.feature_space import FeatureSpace
 from panther.mil import networks
+from panther.models.blocks import needs_prototypes
 from panther.models.fitting import Parts, TrainingRecipe
+from panther.models.named import Named
 from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.study.file import Cell, Study
-from panther.study.jobs import EmbeddingJob, ModelJob, PrototypeJob, cache_key
+from panther.study.given import Key
+from panther.study.jobs import (
+    BlockSource,
+    EmbeddingJob,
+    GivenJob,
+    JoinedJob,
+    ModelJob,
+    PrototypeJob,
+    StudyJob,
+    cache_key,
+)
+from panther.study.parts import NOT_NAMED
 from panther.study.population import Population, subset
+from panther.study.rows import is_given, parts_of
 
 
 class Features(NamedTuple):
@@ -21,14 +37,22 @@ class Features(NamedTuple):
     patches: int
     content: str  # hash of all numbers
     spec: PatchSpec
+    dim: int
+    encoder: str | None
 
 
 class CellJobs(NamedTuple):
     """What one cell needs in one fold."""
 
     model: ModelJob
-    prototypes: PrototypeJob | None
-    embeddings: EmbeddingJob | None
+    before: tuple[tuple[str, StudyJob], ...]  # stage and job of all that it stands on
+
+
+class _Part(NamedTuple):
+    """One representation of a cell: its matrix, and what that is."""
+
+    job: EmbeddingJob | GivenJob
+    source: BlockSource
 
 
 @dataclass(frozen=True)
@@ -44,19 +68,26 @@ class Plan:
         """Prototypes, embeddings and model of one cell in one fold, as far as it needs them."""
         split = self.population.splits[fold]
         train = subset(split.train, self.population, cell.train_size, cell.seed)
-        prototypes = self._prototypes(cell, train) if cell.n_prototypes else None
-        embeddings = None
-        if cell.method.name not in networks:
-            assert prototypes is not None
-            embeddings = self._embeddings(cell, prototypes)
         ids = {"train": train, "val": split.val, **split.test}
         ids = {part: names for part, names in ids.items() if names}
         targets = {part: self.population.target.take(self.population.rows(names)) for part, names in ids.items()}
         patient = dict(zip(self.population.ids, self.population.patients, strict=True))
         patients = {name: patient[name] for names in ids.values() for name in names}
-        contents = {name: self.features[cell.encoder][name].content for name in train}
-        parts = Parts(ids, targets, patients, contents)
-        return CellJobs(self._model(cell, fold, parts, prototypes, embeddings), prototypes, embeddings)
+        prototypes = self._prototypes(cell, train) if cell.n_prototypes else None
+        before: list[tuple[str, StudyJob]] = [] if prototypes is None else [("prototypes", prototypes)]
+        if cell.method.name in networks:
+            parts = Parts(ids, targets, patients, self._made_of([cell.method], cell, train))
+            return CellJobs(self._model(cell, fold, parts, prototypes, None, ()), tuple(before))
+        rows = parts_of(cell.method, self.study.rows)
+        made = [self._part(row, cell, prototypes) for row in rows]
+        before += [("given vectors" if isinstance(part.job, GivenJob) else "embeddings", part.job) for part in made]
+        matrix: StudyJob = made[0].job
+        if len(made) > 1:
+            matrix = self._joined(cell, [part.job for part in made])
+            before.append(("joined embeddings", matrix))
+        parts = Parts(ids, targets, patients, self._made_of(rows, cell, train))
+        sources = tuple(part.source for part in made)
+        return CellJobs(self._model(cell, fold, parts, prototypes, matrix, sources), tuple(before))
 
     def _prototypes(self, cell: Cell, train: Sequence[str]) -> PrototypeJob:
         settings = self._kmeans(cell)
@@ -65,12 +96,25 @@ class Plan:
         path = self.folder / "cache" / f"prototypes-{key}.safetensors"
         return PrototypeJob(cell.encoder, bags, settings, path)
 
-    def _embeddings(self, cell: Cell, prototypes: PrototypeJob) -> EmbeddingJob:
+    def _part(self, row: Named, cell: Cell, prototypes: PrototypeJob | None) -> _Part:
+        """Matrix of one representation."""
+        if is_given(row):
+            rows = self.population.given[self._given_key(row, cell)]
+            path = self.folder / "cache" / f"given-{cache_key('given', rows.contents())}.npy"
+            return _Part(GivenJob(row.title, rows, path), BlockSource(row, space=FeatureSpace(rows.vectors.shape[1])))
+        stands_on = prototypes if needs_prototypes(row) else None
         names = list(self.features[cell.encoder])
-        key = cache_key("embeddings", prototypes.path.name, cell.method.key(), self._contents(cell.encoder, names))
+        space = self._space(cell.encoder) if stands_on is None else None
+        source = BlockSource(row, None if stands_on is None else stands_on.path, space)
+        inputs = "features" if stands_on is None else stands_on.path.name
+        key = cache_key("embeddings", inputs, row.key(), self._contents(cell.encoder, names))
         bags = tuple(self.population.bags[cell.encoder][name] for name in names)
-        path = self.folder / "cache" / f"embeddings-{key}.npy"
-        return EmbeddingJob(cell.encoder, bags, prototypes.path, cell.method, path)
+        return _Part(EmbeddingJob(cell.encoder, bags, source, self.folder / "cache" / f"embeddings-{key}.npy"), source)
+
+    def _joined(self, cell: Cell, parts: Sequence[StudyJob]) -> JoinedJob:
+        paths = tuple(part.path for part in parts)
+        key = cache_key("joined", [path.name for path in paths])
+        return JoinedJob(cell.method.title, paths, self.folder / "cache" / f"joined-{key}.npy")
 
     def _model(
         self,
@@ -78,7 +122,8 @@ class Plan:
         fold: int,
         parts: Parts,
         prototypes: PrototypeJob | None,
-        embeddings: EmbeddingJob | None,
+        embeddings: StudyJob | None,
+        blocks: tuple[BlockSource, ...],
     ) -> ModelJob:
         recipe = self._recipe(cell)
         inputs = [job.path.name for job in (prototypes, embeddings) if job is not None]
@@ -91,13 +136,15 @@ class Plan:
             parts.signature(),
             self._contents(cell.encoder, names),
         )
+        known = self.features.get(cell.encoder, {})
         return ModelJob(
             recipe,
             parts,
-            None if prototypes is None else prototypes.path,
+            None if prototypes is None or len(blocks) > 1 else prototypes.path,
             None if embeddings is None else embeddings.path,
+            blocks,
             {name: self.population.bags[cell.encoder][name] for name in names},
-            in_common([self.features[cell.encoder][name].spec for name in parts.ids["train"]]),
+            in_common([known[name].spec for name in parts.ids["train"] if name in known]),
             self.folder / "models" / f"{cell.method.name}-{cell.head.name}-{key}.safetensors",
             self.folder / "cache" / f"model-{key}.npz",
             f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}",
@@ -119,5 +166,28 @@ class Plan:
         return replace(base, **{"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
 
     def _contents(self, encoder: str, names: Sequence[str]) -> str:
-        known = self.features[encoder]
+        known = self.features.get(encoder, {})
         return cache_key([(name, known[name].content) for name in sorted(names) if name in known])
+
+    def _given_key(self, row: Named, cell: Cell) -> Key:
+        name = row.options["name"]
+        return (name, cell.encoder) if (name, cell.encoder) in self.population.given else (name, NOT_NAMED)
+
+    def _made_of(self, rows: Sequence[Named], cell: Cell, names: Sequence[str]) -> dict[str, str]:
+        """Hash of the features or given vectors that each sample's numbers are made of, of those who have all."""
+        own = [
+            self.population.given[self._given_key(row, cell)].contents()
+            if is_given(row)
+            else {name: one.content for name, one in self.features[cell.encoder].items()}
+            for row in rows
+        ]
+        there = [name for name in names if all(name in known for known in own)]
+        if len(own) == 1:
+            return {name: own[0][name] for name in there}
+        return {name: hash_of([known[name] for known in own]) for name in there}
+
+    def _space(self, encoder: str) -> FeatureSpace:
+        """What the features of an encoder are, of which all bags were found to be alike."""
+        known = list(self.features[encoder].values())
+        name = next((one.encoder for one in known if one.encoder), None)
+        return FeatureSpace(known[0].dim, name, in_common([one.spec for one in known]))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from panther.cohort.column_splits import column_splits
 from panther.cohort.load import Cohort, make_cohort
-from panther.cohort.spec import SplitSpec, TaskSpec
+from panther.cohort.spec import Level, SplitSpec, TaskSpec
 from panther.cohort.split import Split
 from panther.cohort.split_files import SplitFiles, assign, read_splits
 from panther.cohort.splits import balanced_splits
@@ -20,6 +20,7 @@ from panther.storage.clinical import ClinicalTable, find_column, read_clinical, 
 from panther.storage.names import without_suffix
 from panther.storage.tables import as_table
 from panther.study.file import ColumnSplits, Study
+from panther.study.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
 from panther.types import Openable
 
 
@@ -35,6 +36,7 @@ class Population:
     splits: tuple[Split, ...]
     bags: Mapping[str, Mapping[str, Openable]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
+    given: Mapping[Key, GivenRows] = field(default_factory=dict)  # vectors of those who have one
     problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> sentence
     missing: Mapping[str, str] = field(
         default_factory=dict
@@ -47,34 +49,66 @@ class Population:
 
 
 def gather(study: Study, without: Collection[str] = ()) -> Population:
-    """Join tables, features and splits; every encoder must have the same samples, so that methods are compared on the same patients.
+    """Join tables, features, given vectors and splits.
 
-    A feature set that is there but holds nothing usable is left out and reported, and so are those named by ``without``.
+    Every encoder must have the same samples, so that methods are compared on the same patients; given vectors may lack some.
+    A feature set or a file of vectors that is there but holds nothing usable is left out and reported, and so are those named by ``without``.
     """
     reading = Reading(any_resolution=study.allow_mixed_resolution)
     listings, problems = _listings({e: f for e, f in study.features.items() if e not in without}, reading)
-    if not listings:
+    if study.features and not listings:
         raise InputError(next(iter(problems.values())))
     files = read_splits(_splits_path(study)) if isinstance(study.splits, Path) else None
     given = study.table if study.table is not None else files.table() if files is not None else None
     if given is None:
         raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
     table = read_clinical(given, columns=study.columns)
-    cohort = make_cohort(table, study.task, _common_slides(listings, table))
+    vectors, unusable = read_given(study.embeddings, table.who, without)
+    problems |= unusable
+    if not listings and not vectors:
+        raise InputError(next(iter(problems.values())))
+    cohort = make_cohort(table, study.task, _usable_slides(listings, vectors, table))
     _check_subgroups(cohort, study.evaluate_by)
     splits, notes = _splits(study, cohort, files)
     population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes])
     missing = _missing(cohort, listings)
+    population = _with_given(population, cohort, vectors, study.task.level, missing)
     for name, external in study.external.items():
         others, unusable = _listings({encoder: external.features[encoder] for encoder in listings}, reading)
+        rows = read_clinical(external.table, columns=external.columns or study.columns)
+        theirs, faulty = read_given(external.embeddings, rows.who, set(problems) | set(without))
+        unusable |= faulty
         if unusable:
             problems[f"external {name}"] = next(iter(unusable.values()))
             continue
-        rows = read_clinical(external.table, columns=external.columns or study.columns)
-        extra = make_cohort(rows, _as_trained(study.task, cohort.target), _common_slides(others, rows))
+        extra = make_cohort(rows, _as_trained(study.task, cohort.target), _usable_slides(others, theirs, rows))
         population = _joined(population, extra, others, f"test_{name}")
         missing |= _missing(extra, others)
+        population = _with_given(population, extra, theirs, study.task.level, missing)
     return replace(population, problems=problems, missing=missing)
+
+
+def _usable_slides(listings: Mapping[str, Listing], vectors: Mapping[Key, Found], table: ClinicalTable) -> set[str]:
+    """Slides that every encoder has; where the study has no features, those that any given vectors are of."""
+    if listings:
+        return _common_slides(listings, table)
+    return set().union(*(slides_with(found, table.who) for found in vectors.values()))
+
+
+def _with_given(
+    population: Population, cohort: Cohort, vectors: Mapping[Key, Found], level: Level, missing: dict[str, str]
+) -> Population:
+    """Population with the given vectors of a cohort; who lacks one is added to ``missing``."""
+    given, notes = dict(population.given), list(population.notes)
+    for key, found in vectors.items():
+        title = title_of(key)
+        rows, said, lacking = rows_for(title, found, cohort.samples, level)
+        given[key] = given[key].joined(rows, title) if key in given else rows
+        notes += said
+        missing |= {f"{title}: {name}": why for name, why in found.vectors.problems.items()}
+        if lacking:
+            missing[f"{title} ({cohort.report.source})"] = lacking
+    return replace(population, given=given, notes=tuple(notes))
 
 
 def _listings(folders: Mapping[str, Path], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
@@ -192,13 +226,14 @@ def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listin
             f"{len(shared)} patients of the external cohort {part.removeprefix('test_')!r} are in the study itself, e.g. {shared[0]}; remove them."
         )
     bags = {encoder: {**mine, **_bags(extra, listings[encoder])} for encoder, mine in population.bags.items()}
-    return Population(
-        (*population.ids, *extra.ids),
-        (*population.patients, *(s.patient for s in extra.samples)),
-        (*population.sites, *(s.site for s in extra.samples)),
-        population.target.followed_by(extra.target),  # type: ignore[arg-type]  # of one task
-        pd.concat([population.table, extra.table]),
-        tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),
-        bags,
-        (*population.notes, *extra.report.sentences()),
+    return replace(
+        population,
+        ids=(*population.ids, *extra.ids),
+        patients=(*population.patients, *(s.patient for s in extra.samples)),
+        sites=(*population.sites, *(s.site for s in extra.samples)),
+        target=population.target.followed_by(extra.target),  # type: ignore[arg-type]  # of one task
+        table=pd.concat([population.table, extra.table]),
+        splits=tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),
+        bags=bags,
+        notes=(*population.notes, *extra.report.sentences()),
     )

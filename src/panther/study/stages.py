@@ -19,7 +19,7 @@ from panther.storage.bags import Listing
 from panther.storage.files import read_json, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.storage.working import remove_working_folder
-from panther.study.jobs import EmbeddingJob, ModelJob, PrototypeJob, StudyJob, run_job
+from panther.study.jobs import EmbeddingJob, GivenJob, JoinedJob, ModelJob, PrototypeJob, StudyJob, run_job
 
 Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
 
@@ -62,7 +62,8 @@ def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
     load = cache(load_prototypes)  # once for all methods on them
     for job in _of_one_walk(jobs, members):
         try:
-            embedders[job.path.name] = Embedder(load(job.prototypes), job.method.name, job.method.options)
+            block = job.block.load(load)
+            embedders[job.path.name] = Embedder(block.basis, block.method.name, block.method.options)
         except InputError as error:
             yield job, str(error)
     walking = [job for job in jobs if job.path.name in embedders]
@@ -99,6 +100,15 @@ def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
             yield missing[result.index], result.reason
 
 
+def _here(jobs: Sequence[GivenJob | JoinedJob], work: Work) -> Iterator[Failure]:
+    """One after the other in this process: they only copy numbers."""
+    for job in jobs:
+        try:
+            run_job(job)
+        except InputError as error:
+            yield job, str(error)
+
+
 def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Callable[..., Iterator[Failure]]:
     def each(jobs: Sequence[Any], work: Work) -> Iterator[Failure]:
         for encoder in dict.fromkeys(job.encoder for job in jobs):
@@ -111,5 +121,7 @@ def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Call
 STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Failure]]] = {
     "prototypes": _by_encoder(_prototypes),
     "embeddings": _by_encoder(_embeddings),
+    "given vectors": _here,
+    "joined embeddings": _here,
     "models": _models,
 }

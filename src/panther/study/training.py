@@ -11,6 +11,7 @@ from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged
 from panther.study.file import Cell, Study
 from panther.study.jobs import StudyJob
+from panther.study.parts import Given
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
 from panther.study.progress import begin_stages, study_record
@@ -47,17 +48,21 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     """Run every job of a study whose results are not in ``folder`` yet."""
     store = FingerprintStore(folder / "cache" / "fingerprints.jsonl")
     population, features, failures = _gathered(study, store, work)
-    readable = study.model_copy(update={"features": {e: f for e, f in study.features.items() if e in features}})
+    readable = study.model_copy(
+        update={
+            "features": {e: f for e, f in study.features.items() if e in features},
+            "embeddings": _kept(study, population),
+        }
+    )
     plan = Plan(readable, population, features, folder)
     stages: dict[str, dict[Path, StudyJob]] = {stage: {} for stage in STAGES}
     trained = []
     for cell in readable.cells():
         for fold in range(len(population.splits)):
             jobs = plan.jobs(cell, fold)
-            for stage, job in zip(stages, (jobs.prototypes, jobs.embeddings, jobs.model), strict=True):
-                if job is not None:
-                    stages[stage].setdefault(job.path, job)
             model = jobs.model
+            for stage, job in (*jobs.before, ("models", model)):
+                stages[stage].setdefault(job.path, job)
             trained.append(Trained(cell, fold, model.path, model.model, model.prototypes, model.embeddings))
     outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
     damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
@@ -82,7 +87,7 @@ def _gathered(
         population = gather(study, without=failures)
         found = {encoder: _scan(encoder, bags, store, work) for encoder, bags in population.bags.items()}
         lost = {encoder: reasons for encoder, (features, reasons) in found.items() if not features}
-        if len(lost) == len(found):
+        if len(lost) == len(found) > 0 and not population.given:
             raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
         left_out = {**population.problems, **{encoder: _first(reasons) for encoder, reasons in lost.items()}}
         failures |= {name: f"{name}: the study goes on without it. {why}" for name, why in left_out.items()}
@@ -90,6 +95,15 @@ def _gathered(
             known = {encoder: features for encoder, (features, _) in found.items()}
             single = {f"{encoder}: {name}": why for encoder, (_, r) in found.items() for name, why in r.items()}
             return _readable(population, known), known, {**population.missing, **failures, **single}
+
+
+def _kept(study: Study, population: Population) -> dict[str, dict[str, Given]]:
+    """Given embeddings that could be read."""
+    kept = {
+        name: {encoder: one for encoder, one in own.items() if (name, encoder) in population.given}
+        for name, own in study.embeddings.items()
+    }
+    return {name: own for name, own in kept.items() if own}
 
 
 def _first(reasons: Mapping[str, str]) -> str:
@@ -110,15 +124,17 @@ def _scan(
     named = {f"{encoder}: {name}": bags[name] for name in infos if name not in empty}
     contents, unreadable = fingerprint_all(named, store, work)
     features = {
-        ref.sample: Features(infos[ref.sample].patches, contents[name], infos[ref.sample].spec)
+        ref.sample: Features(info.patches, contents[name], info.spec, info.dim, info.encoder)
         for name, ref in named.items()
-        if name in contents
+        if name in contents and (info := infos[ref.sample])
     }
     return features, {**failed, **empty, **unreadable}
 
 
 def _readable(population: Population, features: Mapping[str, Mapping[str, Features]]) -> Population:
     """Those whom every encoder could read, in every part of every split."""
+    if not features:
+        return population
     there = set.intersection(*(set(known) for known in features.values()))
 
     def keep(ids: Sequence[str]) -> tuple[str, ...]:

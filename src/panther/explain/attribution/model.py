@@ -20,7 +20,7 @@ from panther.limits import check_choice
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
 from panther.models.model import Model
-from panther.models.scaling import moments
+from panther.models.scaling import Scaler, moments
 from panther.types import Openable
 
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations per slide or patient
@@ -106,6 +106,11 @@ OUTPUTS: dict[str, Callable[[Any], ExplainedOutputs]] = {
 def check_attributable(model: Model) -> None:
     """Refuse a model whose embedding has no part for each prototype."""
     name = model.method.name
+    if model.scaler is not None and model.prototypes is None:
+        raise InputError(
+            f"The model stands on {model.method.title!r}, whose numbers belong to no prototype, so a prediction cannot be shared among them; "
+            "train with panther, h2t, ot or protocounts."
+        )
     if model.scaler is None or model.prototypes is None:
         raise InputError(
             f"The model is the network {name!r}, which has no embedding by prototypes to attribute to; "
@@ -125,7 +130,7 @@ def attribute_bags(
     """Attribution of every bag; those that cannot be embedded are its failures."""
     check_attributable(model)
     assert model.prototypes is not None
-    assert model.scaler is not None
+    assert isinstance(model.scaler, Scaler)
     outputs = OUTPUTS[model.task.name](model.task)
     kind = _kind(model, outputs, settings.kind)
     table = embed_cohort(bags, model.prototypes, model.method.name, model.method.options, work=work)
@@ -182,7 +187,7 @@ def _kind(model: Model, outputs: ExplainedOutputs, asked: str | None) -> str:
 def _slope(model: Model, outputs: ExplainedOutputs) -> Tensor | None:
     """Weights (K, E) of what is explained on what players own, where both head and output are linear."""
     inner = model.network.network if isinstance(model.network, Flat) else None
-    if not isinstance(inner, nn.Linear) or model.scaler is None or not outputs.linear:
+    if not isinstance(inner, nn.Linear) or not isinstance(model.scaler, Scaler) or not outputs.linear:
         return None
     weight = inner.weight.detach().double() / model.scaler.scale.double()  # (n, D')
     if model.scaler.usual is not None:  # a slide's mean is the sum of what its prototypes add to it

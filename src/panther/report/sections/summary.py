@@ -105,7 +105,7 @@ def _hints(material: Material, absent: list[str]) -> list[object]:
 
 def _commands(material: Material) -> dict[str, Html | str]:
     run = material.run
-    features = next(iter(run.study.features.values()))
+    features = next(iter(run.study.features.values()), "FEATURES")  # a study of given vectors has none
     file = "protos.safetensors" if material.mixtures is None else f"{run.folder.name}/cache/{material.mixtures.file}"
     table = f" --table {run.study.table}" if run.study.table else ""
     group = f" --group {run.study.task.label}" if run.study.task.label else ""

@@ -2,6 +2,7 @@
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.storage.readers._base import FileContent, as_coords, as_matrix, readers
+from panther.storage.readers._foreign import first_bytes, what_it_is
 from panther.types import Bag
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"  # the second until torch 1.6
@@ -19,31 +21,45 @@ def torch_file(file: FileContent) -> Bag | None:
     """Read a tensor, or a dictionary with `features` or `feats` and perhaps `coords`."""
     if not file.head.startswith((ZIP, LEGACY)):
         return None
+    content = _loaded(file.path, file.head.startswith(ZIP))
+    coords = content.get("coords") if isinstance(content, dict) else None
+    features = as_matrix(file.path, _features(file.path, content), "the tensor")
+    _check_size(file.path, coords)
+    count = int(features.shape[0])
+    if not isinstance(content, dict):
+        coords = _slideflow_locations(file.path, count)
+    return Bag(file.slide_id, features, as_coords(file.path, coords, count))
+
+
+def load_tensor(path: Path) -> Tensor:
+    """The tensor of a file, or `features` or `feats` of a dictionary, of whatever shape."""
+    head = first_bytes(path)
+    if not head.startswith((ZIP, LEGACY)):
+        raise InputError(f"{path}: {what_it_is(head)}; expected a tensor saved by torch.")
+    return _features(path, _loaded(path, head.startswith(ZIP)))
+
+
+def _loaded(path: Path, zipped: bool) -> Any:
     try:
-        if file.head.startswith(ZIP):
-            _refuse_compressed(file.path)
-        content = torch.load(file.path, map_location="cpu", weights_only=True, mmap=file.head.startswith(ZIP) or None)
+        if zipped:
+            _refuse_compressed(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
     except (MemoryError, InputError):
         raise
     except Exception as error:  # a broken pickle may raise anything
         raise InputError(
-            f"{file.path}: not a plain tensor file, or damaged; only tensors are loaded, code never. Save it again with torch.save(tensor, path)."
+            f"{path}: not a plain tensor file, or damaged; only tensors are loaded, code never. Save it again with torch.save(tensor, path)."
         ) from error
-    coords = content.get("coords") if isinstance(content, dict) else None
-    by_itself = not isinstance(content, dict)
-    if isinstance(content, dict):
-        content = content.get("features", content.get("feats"))
-    if not isinstance(content, Tensor) or content.layout != torch.strided:
+
+
+def _features(path: Path, content: Any) -> Tensor:
+    found = content.get("features", content.get("feats")) if isinstance(content, dict) else content
+    if not isinstance(found, Tensor) or found.layout != torch.strided:
         raise InputError(
-            f"{file.path}: holds no plain tensor of features; expected a tensor (N, d) or a dictionary with `features`."
+            f"{path}: holds no plain tensor of features; expected a tensor (N, d) or a dictionary with `features`."
         )
-    for tensor in (content, coords):
-        _check_size(file.path, tensor)
-    features = as_matrix(file.path, content.detach(), "the tensor")
-    count = int(features.shape[0])
-    if by_itself:
-        coords = _slideflow_locations(file.path, count)
-    return Bag(file.slide_id, features, as_coords(file.path, coords, count))
+    _check_size(path, found)
+    return found.detach()
 
 
 def _refuse_compressed(path: Path) -> None:

@@ -1,0 +1,38 @@
+"""What the numbers of a row are: one representation of a slide, or several side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from panther.aggregators import aggregators, build
+from panther.feature_space import Basis
+from panther.mil import networks
+from panther.models.fisher import Columns
+from panther.models.named import Named
+
+GIVEN = "given"  # vectors that somebody else's slide encoder made
+CONCAT = "concat"  # several representations side by side
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One representation: how it is made, and what it stands on."""
+
+    method: Named
+    basis: Basis  # prototypes; else the width of features, or of given vectors
+
+    def columns(self) -> Columns:
+        """Prototype, statistic and dimension of each number."""
+        if self.method.name == GIVEN:
+            return [(-1, "value", j) for j in range(self.basis.dim)]
+        return build(self.method.name, self.basis, self.method.options).columns()
+
+
+def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:
+    """Columns of blocks side by side."""
+    return [column for block in blocks for column in block.columns()]
+
+
+def needs_prototypes(method: Named) -> bool:
+    """Whether a method stands on prototypes."""
+    registry = networks if method.name in networks else aggregators
+    return method.name in registry and registry.entry(method.name).metadata.needs_prototypes

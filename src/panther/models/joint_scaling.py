@@ -1,0 +1,89 @@
+"""Scaling of representations that stand side by side: each by itself, then all of the same total variance."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.models.fisher import Columns
+from panther.models.named import Named
+from panther.models.scaling import Scaler, build_scaler
+
+UNSCALED = "none"  # the scaling that leaves embeddings as they are
+
+
+@dataclass(frozen=True)
+class JointScaler:
+    """Scalings of several representations, from left to right."""
+
+    parts: tuple[Scaler, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Scale rows (..., D), each part of them by its own scaling."""
+        if x.shape[-1] != sum(self._widths):
+            raise InputError(
+                f"The embedding has {x.shape[-1]} numbers but the scaling was fitted to {sum(self._widths)}; join the same representations."
+            )
+        pieces = x.split(self._widths, -1)
+        return torch.cat([part(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1)
+
+    def columns(self, columns: Columns) -> Columns:
+        """Part and statistic of each scaled number; none belongs to one prototype, because other parts have none."""
+        own = enumerate(self._scaled_columns(columns))
+        return [(-1, f"{number} {statistic}", j) for number, part in own for j, (_, statistic, _) in enumerate(part)]
+
+    def blocks(self, columns: Columns) -> np.ndarray:
+        """Part (and statistic, where it is weighed) of each scaled number: a probe weighs the parts against each other."""
+        own = zip(self.parts, self._scaled_columns(columns), strict=True)
+        return np.array([f"{n} {s if part.weigh else ''}" for n, (part, names) in enumerate(own) for _, s, _ in names])
+
+    def state(self) -> dict[str, Tensor]:
+        """Plain tensors to save."""
+        return {f"{number}.{name}": t for number, part in enumerate(self.parts) for name, t in part.state().items()}
+
+    @property
+    def _widths(self) -> list[int]:
+        return [part.dim_in for part in self.parts]
+
+    def _scaled_columns(self, columns: Columns) -> list[Columns]:
+        ends = np.cumsum(self._widths).tolist()
+        return [part.columns(columns[end - part.dim_in : end]) for part, end in zip(self.parts, ends, strict=True)]
+
+
+AnyScaler = Scaler | JointScaler
+
+
+def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Columns]) -> AnyScaler:
+    """Scaling of training rows (n, D), which are blocks of these columns side by side."""
+    ends = np.cumsum([len(columns) for columns in blocks]).tolist()
+    parts = [
+        build_scaler(scaling.name, scaling.options).fit(x[:, end - len(columns) : end], columns)
+        for columns, end in zip(blocks, ends, strict=True)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    if scaling.name == UNSCALED:
+        return JointScaler(tuple(parts))
+    # a scaled part of D numbers has a total variance of D: without this the widest would be all that a head sees
+    widths = [len(part.shift) for part in parts]
+    mean = sum(widths) / len(widths)
+    return JointScaler(
+        tuple(
+            replace(part, scale=part.scale * math.sqrt(width / mean)) for part, width in zip(parts, widths, strict=True)
+        )
+    )
+
+
+def scaler_from_state(state: Mapping[str, Tensor]) -> AnyScaler:
+    """Scaling from saved tensors."""
+    if "shift" in state:
+        return Scaler.from_state(state)
+    parts: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in state.items():
+        number, _, own = name.partition(".")
+        parts.setdefault(int(number), {})[own] = tensor
+    return JointScaler(tuple(Scaler.from_state(parts[number]) for number in sorted(parts)))

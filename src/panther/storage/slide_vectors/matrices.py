@@ -1,0 +1,90 @@
+"""All slides in one file: AnnData (.h5ad), .npz, or a .npy with the names beside it."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.errors import InputError, suggestion
+from panther.storage.files import read_json, read_text
+from panther.storage.slide_vectors._base import SlideVectors, rows_of
+
+NAME_FILES = (".json", ".txt", ".csv")  # what may lie beside a .npy and name its rows
+
+
+def read_h5ad(path: Path, key: str | None) -> SlideVectors:
+    """`X`, or `obsm/NAME`; the names are those of the observations."""
+    import anndata
+
+    try:
+        table = anndata.read_h5ad(path, backed="r")
+    except Exception as error:  # a broken file may raise anything
+        raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
+    try:
+        matrix = _of_anndata(path, table, key)
+        names = [str(name) for name in table.obs_names]
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: the vectors cannot be read ({error}).") from error
+    finally:
+        table.file.close()
+    return rows_of(str(path), names, matrix, f"h5ad, {key or 'X'}")
+
+
+def _of_anndata(path: Path, table: Any, key: str | None) -> np.ndarray:
+    known = (["X"] if table.shape[1] else []) + [f"obsm/{name}" for name in table.obsm]
+    wanted = key or "X"
+    if f"obsm/{wanted}" in known:
+        wanted = f"obsm/{wanted}"
+    if wanted not in known:
+        raise InputError(f"{path}: there is no {wanted!r}; {suggestion(wanted, known)}.")
+    values = table.X[:] if wanted == "X" else table.obsm[wanted.removeprefix("obsm/")]
+    return np.asarray(values.todense() if hasattr(values, "todense") else values)
+
+
+def read_npz(path: Path, key: str | None) -> SlideVectors:
+    """`X` (or the array called ``key``) with the names in `samples`, as `panther embed` writes it."""
+    try:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
+            missing = [name for name in ("samples", key or "X") if name not in arrays.files]
+            if missing:
+                raise InputError(f"{path}: there is no array {missing[0]!r}; {suggestion(missing[0], arrays.files)}.")
+            return rows_of(str(path), arrays["samples"].tolist(), arrays[key or "X"], f"npz, {key or 'X'}")
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not a readable .npz ({error}).") from error
+
+
+def read_npy(path: Path, key: str | None) -> SlideVectors:
+    """A matrix (n, d); its rows are named by a file of the same name beside it, or by the file ``key``."""
+    beside = [path.with_suffix(suffix) for suffix in NAME_FILES] if key is None else [path.parent / key]
+    names = next((file for file in beside if file.exists()), None)
+    if names is None:
+        raise InputError(
+            f"{path}: nothing says whose vectors these are; put their names, one per line and in the order of the rows, into "
+            f"{beside[0].with_suffix('.txt').name if key is None else beside[0].name} beside it."
+        )
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: not a readable .npy ({error}).") from error
+    return rows_of(f"{path} with {names.name}", _names_in(names), np.asarray(matrix), "npy with names")
+
+
+def _names_in(path: Path) -> list[str]:
+    """Names of rows: a JSON list (or its `samples`), or lines; of a .csv the first column below its header."""
+    try:
+        if path.suffix == ".json":
+            content = read_json(path)
+            names = content["samples"] if isinstance(content, dict) else content
+            if not isinstance(names, list):
+                raise TypeError("it is no list")
+            return [str(name) for name in names]
+        lines = read_text(path).splitlines()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: no names could be read ({error}); expected one name per line.") from error
+    rows = lines[1:] if path.suffix == ".csv" else lines
+    return [line.split(",")[0].strip().strip('"') for line in rows if line.strip()]

@@ -1,0 +1,81 @@
+"""The rows of a study's table: methods on patches, vectors that somebody gave, and several of these side by side."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from panther.aggregators import aggregators
+from panther.errors import InputError, suggestion
+from panther.mil import networks
+from panther.models.blocks import CONCAT, GIVEN
+from panther.models.named import Named
+from panther.study.parts import NOT_NAMED, Given
+
+Embeddings = Mapping[str, Mapping[str, Given]]  # name -> encoder -> where they lie
+
+
+def given_row(name: str) -> Named:
+    """Row of given vectors; the tables call it by its name."""
+    return Named(name=GIVEN, options={"name": name}, label=name)
+
+
+def rows_of(methods: Sequence[Named], embeddings: Embeddings) -> list[Named]:
+    """Every row: the methods, then the given vectors."""
+    return [*methods, *map(given_row, embeddings)]
+
+
+def parts_of(row: Named, rows: Sequence[Named]) -> tuple[Named, ...]:
+    """What stands side by side in a row: itself, or what a concatenation names."""
+    if row.name != CONCAT:
+        return (row,)
+    known = {one.title: one for one in rows}
+    return tuple(known.get(title) or Named(name=title) for title in row.options["of"])
+
+
+def is_given(row: Named) -> bool:
+    """Whether its vectors come from a file."""
+    return row.name == GIVEN
+
+
+def given_of(row: Named, encoder: str, embeddings: Embeddings) -> Given | None:
+    """Where a given row's vectors for an encoder lie; those of no named encoder serve all."""
+    by_encoder = embeddings.get(row.options["name"], {})
+    return by_encoder.get(encoder) or by_encoder.get(NOT_NAMED)
+
+
+def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str], embeddings: Embeddings) -> list[str]:
+    """Encoders for which a row can be made, in the order of the study."""
+    parts = parts_of(row, rows)
+    given = [part for part in parts if is_given(part)]
+    named = [encoder for part in given for encoder in embeddings.get(part.options["name"], {})]
+    candidates = list(features) if len(given) < len(parts) else list(dict.fromkeys(named))
+    found = [encoder for encoder in candidates if all(given_of(part, encoder, embeddings) for part in given)]
+    # one vector for all and one by encoder side by side: the encoders count
+    return [encoder for encoder in found if encoder != NOT_NAMED] or found
+
+
+def check_rows(rows: Sequence[Named], features: Sequence[str]) -> None:
+    """Refuse concatenations of what is not there, and methods on patches where the study has none."""
+    for row in rows:
+        if row.name == CONCAT:
+            _check_concat(row, rows)
+        for part in parts_of(row, rows):
+            if not is_given(part) and not features:
+                raise InputError(
+                    f"{part.title!r} is made of patches, but the study has only vectors of whole slides (embeddings:); "
+                    "give the folder of their features as features: {encoder: folder}, or leave the method out."
+                )
+
+
+def _check_concat(row: Named, rows: Sequence[Named]) -> None:
+    of: Any = row.options.get("of")
+    if not isinstance(of, list) or not all(isinstance(title, str) for title in of) or len(of) < 2:
+        raise InputError("concat needs the names of two rows or more, e.g. {concat: [panther, titan]}.")
+    repeated = [title for number, title in enumerate(of) if title in of[:number]]
+    if repeated:
+        raise InputError(f"concat names {repeated[0]!r} twice; once is enough.")
+    titles = [one.title for one in rows if one.name not in networks and one.name != CONCAT]
+    known = list(dict.fromkeys([*titles, *aggregators.names()]))
+    for title in of:
+        if title not in known:
+            why = "is a network, which has no embedding" if title in networks else "is not a row"
+            raise InputError(f"concat: {title!r} {why}; {suggestion(title, known)}.")
