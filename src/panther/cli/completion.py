@@ -6,7 +6,7 @@ import typer
 
 from panther.cli._options import declarations
 
-EMBEDDINGS = ("panther", "ot", "h2t", "protocounts", "deepsets")
+EMBEDDINGS = ("panther", "ot", "h2t", "protocounts", "deepsets", "mean", "mean-std", "max", "top-k")
 BY_PROTOTYPE = ("panther", "ot", "h2t", "protocounts")
 NETWORKS = ("abmil", "transmil", "dsmil", "attnmisl", "ilra")
 HEADS = ("probe", "linear", "mlp", "structured", "paper-classification", "paper-survival")
