@@ -14,8 +14,8 @@ from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError
 from panther.execution import HERE, Work
-from panther.limits import check_whole
 from panther.feature_space import FeatureSpace
+from panther.limits import check_whole
 from panther.mil import networks
 from panther.models.blocks import Block
 from panther.models.checks import check_head, check_loss, check_method

@@ -11,8 +11,8 @@ from panther.evaluation.calibration import tempered
 from panther.evaluation.conformal import prediction_sets
 from panther.evaluation.outlying import in_words
 from panther.execution import Work, stream
+from panther.models.joint_scaling import AnyScaler
 from panther.models.model import Model
-from panther.models.scaling import Scaler
 from panther.models.sureness.value import Calibration
 from panther.prototypes.rare import share_beyond
 from panther.types import Openable
@@ -24,7 +24,7 @@ MOST = 0.5  # share from which the slide is something else
 
 
 def with_familiarity(
-    model: Model, predictions: Mapping[str, np.ndarray], x: np.ndarray, scaler: Scaler | None = None
+    model: Model, predictions: Mapping[str, np.ndarray], x: np.ndarray, scaler: AnyScaler | None = None
 ) -> dict[str, np.ndarray]:
     """Predictions with how often a sample like the training's is at least as far out, of embeddings or mean features (n, D)."""
     cloud = model.sure.cloud
