@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
-from panther.models.probe_search import COVARIATES, WeighedBlocks, block_weightings, rotate
+from panther.models.probe_search import WeighedBlocks, block_weightings, rotate
 from panther.models.probes import fit_cox, fit_logistic
 
 WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients

@@ -17,6 +17,7 @@ from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
 from panther.storage.tables import is_missing, plain_labels, source_of
 
+COVARIATES = "covariates"  # what a row of them is called, and their block beside an embedding
 NUMBER, CATEGORY = "number", "category"
 MOST_LEVELS = 20  # of a category; more are names, not groups
 LEAKS = 0.999  # correlation with the target from which on a covariate is the target itself

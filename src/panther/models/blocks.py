@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from panther.aggregators import aggregators, build
+from panther.cohort.covariates import COVARIATES
 from panther.feature_space import Basis
 from panther.mil import networks
 from panther.models.fisher import Columns
@@ -11,6 +12,7 @@ from panther.models.named import Named
 
 GIVEN = "given"  # vectors that somebody else's slide encoder made
 CONCAT = "concat"  # several representations side by side
+UNMADE = {GIVEN: "value", COVARIATES: COVARIATES}  # what no method of ours makes of patches -> what its numbers are called
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +24,8 @@ class Block:
 
     def columns(self) -> Columns:
         """Prototype, statistic and dimension of each number."""
-        if self.method.name == GIVEN:
-            return [(-1, "value", j) for j in range(self.basis.dim)]
+        if self.method.name in UNMADE:
+            return [(-1, UNMADE[self.method.name], j) for j in range(self.basis.dim)]
         return build(self.method.name, self.basis, self.method.options).columns()
 
 

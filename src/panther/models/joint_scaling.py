@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
 from panther.models.fisher import Columns
 from panther.models.named import Named
@@ -38,8 +39,8 @@ class JointScaler:
 
     def blocks(self, columns: Columns) -> np.ndarray:
         """Part (and statistic, where it is weighed) of each scaled number: a probe weighs the parts against each other."""
-        own = zip(self.parts, self._scaled_columns(columns), strict=True)
-        return np.array([f"{n} {s if part.weigh else ''}" for n, (part, names) in enumerate(own) for _, s, _ in names])
+        own = enumerate(zip(self.parts, self._scaled_columns(columns), strict=True))
+        return np.array([_block_name(n, s, part.weigh) for n, (part, names) in own for _, s, _ in names])
 
     def state(self) -> dict[str, Tensor]:
         """Plain tensors to save."""
@@ -52,6 +53,10 @@ class JointScaler:
     def _scaled_columns(self, columns: Columns) -> list[Columns]:
         ends = np.cumsum(self._widths).tolist()
         return [part.columns(columns[end - part.dim_in : end]) for part, end in zip(self.parts, ends, strict=True)]
+
+
+def _block_name(number: int, statistic: str, weigh: bool) -> str:
+    return statistic if statistic == COVARIATES else f"{number} {statistic if weigh else ''}"
 
 
 AnyScaler = Scaler | JointScaler

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
 from panther.models.probe_solvers import Coefficients
 
@@ -21,7 +22,6 @@ STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 4))  # of the penalty,
 LARGEST_SHARE = 0.7  # of the block that a weighting favours
 EQUAL_PRIOR = 0.5  # prior probability of equal weights
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an embedding, where covariates stand beside it
-COVARIATES = "covariates"  # block of what is known without the slide
 NOTHING_ADDED = 0.5  # prior probability that an embedding adds nothing to them
 TEMPER = 0.5  # power of the cross-validated likelihood
 NEGLIGIBLE = 1e-3  # posterior probability

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
+from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.splits import SCHEMES
 from panther.cohort.targets import Kind
@@ -67,6 +68,7 @@ class Study(BaseModel):
     prototypes: dict[str, Any] = {}  # settings of K-means
     training: dict[str, Any] = {}  # settings of training, over the paper's
     mil_training: dict[str, Any] = {}  # the same for supervised networks
+    covariates: list[CovariateEntry] = []  # columns that are known without the slide, as rows alone and beside embeddings
     evaluate_by: str | None = None  # column whose values are also judged by themselves
     reference: str | None = None  # method (its title) that others are compared with; the first by default
     metrics: list[Metric] | None = None  # those of the printed tables; all are in the results
@@ -91,6 +93,7 @@ class Study(BaseModel):
         _under("training", checks.check_training, self.training, usual_preset(self.kind, network=False))
         _under("mil_training", checks.check_training, self.mil_training, usual_preset(self.kind, network=True))
         _under("prototypes", checks.check_prototypes, self.prototypes, self.n_prototypes)
+        _under("covariates", checks.refuse_repeated, [one.column for one in self.covariates])
         for key in ("seeds", "n_prototypes", "train_sizes"):
             _under(key, checks.refuse_repeated, getattr(self, key))
         self._check_splits()
@@ -142,8 +145,8 @@ class Study(BaseModel):
 
     @property
     def rows(self) -> list[Named]:
-        """What is compared: the methods, then the given embeddings."""
-        return rows_of(self.methods, self.embeddings)
+        """What is compared: the methods, the given embeddings, covariates alone and beside each."""
+        return rows_of(self.methods, self.embeddings, bool(self.covariates))
 
     @property
     def reference_row(self) -> str:

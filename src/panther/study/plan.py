@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from panther.cohort.covariates import fit_covariates
 from panther.content import hash_of
 from panther.feature_space import FeatureSpace
 from panther.mil import networks
@@ -15,7 +18,7 @@ from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.study.file import Cell, Study
-from panther.study.given import Key
+from panther.study.given import GivenRows, Key
 from panther.study.jobs import (
     BlockSource,
     EmbeddingJob,
@@ -28,7 +31,7 @@ from panther.study.jobs import (
 )
 from panther.study.parts import NOT_NAMED
 from panther.study.population import Population, subset
-from panther.study.rows import is_given, parts_of
+from panther.study.rows import is_given, is_of_patches, parts_of
 
 
 class Features(NamedTuple):
@@ -79,7 +82,7 @@ class Plan:
             parts = Parts(ids, targets, patients, self._made_of([cell.method], cell, train))
             return CellJobs(self._model(cell, fold, parts, prototypes, None, ()), tuple(before))
         rows = parts_of(cell.method, self.study.rows)
-        made = [self._part(row, cell, prototypes) for row in rows]
+        made = [self._part(row, cell, prototypes, train) for row in rows]
         before += [("given vectors" if isinstance(part.job, GivenJob) else "embeddings", part.job) for part in made]
         matrix: StudyJob = made[0].job
         if len(made) > 1:
@@ -96,10 +99,10 @@ class Plan:
         path = self.folder / "cache" / f"prototypes-{key}.safetensors"
         return PrototypeJob(cell.encoder, bags, settings, path)
 
-    def _part(self, row: Named, cell: Cell, prototypes: PrototypeJob | None) -> _Part:
+    def _part(self, row: Named, cell: Cell, prototypes: PrototypeJob | None, train: Sequence[str]) -> _Part:
         """Matrix of one representation."""
-        if is_given(row):
-            rows = self.population.given[self._given_key(row, cell)]
+        if not is_of_patches(row):
+            row, rows = self._unmade(row, cell, train)
             path = self.folder / "cache" / f"given-{cache_key('given', rows.contents())}.npy"
             return _Part(GivenJob(row.title, rows, path), BlockSource(row, space=FeatureSpace(rows.vectors.shape[1])))
         stands_on = prototypes if needs_prototypes(row) else None
@@ -110,6 +113,15 @@ class Plan:
         key = cache_key("embeddings", inputs, row.key(), self._contents(cell.encoder, names))
         bags = tuple(self.population.bags[cell.encoder][name] for name in names)
         return _Part(EmbeddingJob(cell.encoder, bags, source, self.folder / "cache" / f"embeddings-{key}.npy"), source)
+
+    def _unmade(self, row: Named, cell: Cell, train: Sequence[str]) -> tuple[Named, GivenRows]:
+        """Vectors that are there already: given ones, or covariates as the training rows say that they are read."""
+        if is_given(row):
+            return row, self.population.given[self._given_key(row, cell)]
+        table = self.population.table
+        fitted, _ = fit_covariates(table.loc[list(train)], self.study.covariates)
+        rows = GivenRows(self.population.ids, fitted.encode(table).astype(np.float32))
+        return row.model_copy(update={"options": {"columns": fitted.settings()}}), rows
 
     def _joined(self, cell: Cell, parts: Sequence[StudyJob]) -> JoinedJob:
         paths = tuple(part.path for part in parts)
@@ -176,9 +188,9 @@ class Plan:
     def _made_of(self, rows: Sequence[Named], cell: Cell, names: Sequence[str]) -> dict[str, str]:
         """Hash of the features or given vectors that each sample's numbers are made of, of those who have all."""
         own = [
-            self.population.given[self._given_key(row, cell)].contents()
-            if is_given(row)
-            else {name: one.content for name, one in self.features[cell.encoder].items()}
+            {name: one.content for name, one in self.features[cell.encoder].items()}
+            if is_of_patches(row)
+            else self._unmade(row, cell, names)[1].contents()
             for row in rows
         ]
         there = [name for name in names if all(name in known for known in own)]

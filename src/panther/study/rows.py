@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from panther.aggregators import aggregators
+from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
 from panther.mil import networks
-from panther.models.blocks import CONCAT, GIVEN
+from panther.models.blocks import CONCAT, GIVEN, UNMADE
 from panther.models.named import Named
 from panther.study.parts import NOT_NAMED, Given
 
@@ -18,9 +19,24 @@ def given_row(name: str) -> Named:
     return Named(name=GIVEN, options={"name": name}, label=name)
 
 
-def rows_of(methods: Sequence[Named], embeddings: Embeddings) -> list[Named]:
-    """Every row: the methods, then the given vectors."""
-    return [*methods, *map(given_row, embeddings)]
+def rows_of(methods: Sequence[Named], embeddings: Embeddings, covariates: bool = False) -> list[Named]:
+    """Every row: the methods, then the given vectors; with covariates, these alone, and beside every row that is an embedding."""
+    rows = [*methods, *map(given_row, embeddings)]
+    if not covariates:
+        return rows
+    both = [_beside_covariates(row) for row in rows if row.name not in networks and not reads_covariates(row)]
+    return [*rows, Named(name=COVARIATES), *both]
+
+
+def _beside_covariates(row: Named) -> Named:
+    of = row.options["of"] if row.name == CONCAT else [row.title]
+    return Named(name=CONCAT, options={"of": [*of, COVARIATES]}, label=f"{row.title} + {COVARIATES}")
+
+
+def reads_covariates(row: Named) -> bool:
+    """Whether covariates are among what stands side by side in a row."""
+    of = row.options.get("of") if row.name == CONCAT else None
+    return isinstance(of, list) and COVARIATES in of
 
 
 def parts_of(row: Named, rows: Sequence[Named]) -> tuple[Named, ...]:
@@ -36,6 +52,11 @@ def is_given(row: Named) -> bool:
     return row.name == GIVEN
 
 
+def is_of_patches(row: Named) -> bool:
+    """Whether it is made of the features of patches."""
+    return row.name not in UNMADE
+
+
 def given_of(row: Named, encoder: str, embeddings: Embeddings) -> Given | None:
     """Where a given row's vectors for an encoder lie; those of no named encoder serve all."""
     by_encoder = embeddings.get(row.options["name"], {})
@@ -47,7 +68,7 @@ def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str], embe
     parts = parts_of(row, rows)
     given = [part for part in parts if is_given(part)]
     named = [encoder for part in given for encoder in embeddings.get(part.options["name"], {})]
-    candidates = list(features) if len(given) < len(parts) else list(dict.fromkeys(named))
+    candidates = list(features) if any(map(is_of_patches, parts)) else list(dict.fromkeys(named or [NOT_NAMED]))
     found = [encoder for encoder in candidates if all(given_of(part, encoder, embeddings) for part in given)]
     # one vector for all and one by encoder side by side: the encoders count
     return [encoder for encoder in found if encoder != NOT_NAMED] or found
@@ -59,7 +80,7 @@ def check_rows(rows: Sequence[Named], features: Sequence[str]) -> None:
         if row.name == CONCAT:
             _check_concat(row, rows)
         for part in parts_of(row, rows):
-            if not is_given(part) and not features:
+            if is_of_patches(part) and not features:
                 raise InputError(
                     f"{part.title!r} is made of patches, but the study has only vectors of whole slides (embeddings:); "
                     "give the folder of their features as features: {encoder: folder}, or leave the method out."
