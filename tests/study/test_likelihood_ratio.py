@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from panther.cohort.targets import Survival
-from panther.study.likelihood_ratio import Stratum, added_by_second
+from panther.study.added.likelihood_ratio import Stratum, added_by_second
 
 
 def _fold(rng: np.random.Generator, n: int, slide: float) -> Stratum:

@@ -12,7 +12,10 @@ from panther.models.named import Named
 
 GIVEN = "given"  # vectors that somebody else's slide encoder made
 CONCAT = "concat"  # several representations side by side
-UNMADE = {GIVEN: "value", COVARIATES: COVARIATES}  # what no method of ours makes of patches -> what its numbers are called
+UNMADE = {
+    GIVEN: "value",
+    COVARIATES: COVARIATES,
+}  # what no method of ours makes of patches -> what its numbers are called
 
 
 @dataclass(frozen=True, eq=False)

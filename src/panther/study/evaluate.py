@@ -1,7 +1,6 @@
 """From predictions to tables: every number of every fold, intervals over patients, comparisons between methods."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -9,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.targets import Classes
-from panther.evaluation.intervals import Interval, Resampled, differences, intervals, resample, wilcoxon
-from panther.evaluation.metrics import mean_of_defined
+from panther.evaluation.intervals import Interval, Resampled, intervals, resample
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.execution import HERE, Work, map_all
+from panther.study.added.gains import gain_pairs, gains
+from panther.study.comparisons import compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations
-from panther.study.parts import NOT_NAMED
 from panther.study.results import Results
 from panther.study.training import StudyRun
 
@@ -28,13 +27,14 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     groups: dict[Group, Members] = {}
     for one in tested:
         groups[one.group()] = (*groups.get(one.group(), ()), one)
-    pairs = _pairs(groups, study.reference_row)
-    sides = dict.fromkeys([*groups.values(), *(side for pair in pairs for side in pair.sides)])  # each once
+    pairs, beside = pairs_against(groups, study.reference_row), gain_pairs(groups)
+    sides = dict.fromkeys([*groups.values(), *(side for pair in (*pairs, *beside) for side in pair.sides)])  # each once
     function = partial(_resampled, number=max(study.bootstrap, 1))
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
     limits = {key: intervals(resampled[members]) for key, members in groups.items()} if study.bootstrap else {}
-    comparisons = pd.DataFrame([row for pair in pairs for row in _compared(pair, resampled)])
-    return Results(metrics, _predictions(tested), _summary(metrics, limits, groups), comparisons, run)
+    comparisons = pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)])
+    added = pd.DataFrame(gains(beside, resampled))
+    return Results(metrics, _predictions(tested), _summary(metrics, limits, groups), comparisons, run, added)
 
 
 def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
@@ -52,14 +52,9 @@ def _resampled(members: Members, number: int) -> Resampled:
     ends = np.cumsum([len(one.ids) for one in members])[:-1]
 
     def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
-        return _mean([one.judge(part) for one, part in zip(members, np.split(counts, ends, axis=-1), strict=True)])
+        return mean_over([one.judge(part) for one, part in zip(members, np.split(counts, ends, axis=-1), strict=True)])
 
     return resample(measure, np.concatenate([np.array(one.patients) for one in members]), number)
-
-
-def _mean(found: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Mean of each metric over the folds or seeds that define it."""
-    return {name: mean_of_defined(np.stack([one[name] for one in found], -1)) for name in found[0]}
 
 
 def _summary(
@@ -85,77 +80,6 @@ def _exact_bound(members: Members, metric: str) -> float:
         return np.nan
     labels = np.concatenate([np.array(target.names)[target.labels] for target, _ in known])
     return exact_bounds(labels, np.concatenate([np.array(patients) for _, patients in known])).get(metric, np.nan)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A cell and the cell of the reference method, with the folds and seeds that both have."""
-
-    key: Group
-    against: Group
-    sides: tuple[Members, Members]
-
-
-def _pairs(groups: dict[Group, Members], reference: str) -> list[_Pair]:
-    """Every cell against the reference method, on the same patients of the same folds."""
-    pairs = []
-    for key, members in groups.items():
-        against = _reference_of(key, groups, reference)
-        if against is not None and against != key and (sides := _aligned(members, groups[against]))[0]:
-            pairs.append(_Pair(key, against, sides))
-    return pairs
-
-
-def _reference_of(key: Group, groups: Iterable[Group], method: str) -> Group | None:
-    """Cell of the reference method most like this one: same training size and part, then encoder, head, loss, C.
-
-    Cells of two encoders are not compared, unless one of them is of given vectors, which belong to no encoder.
-    """
-    fixed = (5, 6, 7)
-    like = [g for g in groups if g[1] == method and all(g[i] == key[i] for i in fixed)]
-    same = [g for g in like if g[0] == key[0] or NOT_NAMED in (g[0], key[0])]
-    return max(same, key=lambda g: tuple(g[i] == key[i] for i in (0, 2, 3, 4)), default=None)
-
-
-def _aligned(first: Members, second: Members) -> tuple[Members, Members]:
-    """Folds and seeds that both have, in one order, and of these the samples that both have."""
-    a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
-    pairs = [_of_both(a[k], b[k]) for k in a if k in b]
-    return tuple(one for one, _ in pairs if one.ids), tuple(two for _, two in pairs if two.ids)
-
-
-def _of_both(one: Evaluation, two: Evaluation) -> tuple[Evaluation, Evaluation]:
-    if one.ids == two.ids:
-        return one, two
-    where = {name: row for row, name in enumerate(two.ids)}
-    rows = np.array([row for row, name in enumerate(one.ids) if name in where], np.int64)
-    return one.of(rows), two.of(np.array([where[one.ids[row]] for row in rows], np.int64))
-
-
-def _by_fold(members: Members) -> list[dict[str, np.ndarray]]:
-    """Metrics of each fold, the mean of its seeds: seeds of a fold share its patients, they are no further evidence."""
-    folds: dict[int, list[dict[str, np.ndarray]]] = {}
-    for one in members:
-        folds.setdefault(one.trained.fold, []).append(one.judge())
-    return [_mean(seeds) for seeds in folds.values()]
-
-
-def _compared(pair: _Pair, resampled: dict[Members, Resampled]) -> Iterable[dict[str, Any]]:
-    """One row per metric: the difference, its interval, and both tests."""
-    first, second = pair.sides
-    by_fold = _by_fold(first), _by_fold(second)
-    for name, d in differences(resampled[first], resampled[second]).items():
-        folds = [[float(f[name]) for f in side] for side in by_fold]
-        yield {
-            **dict(zip(WHERE, pair.key, strict=True)),
-            "reference": f"{pair.against[1]} + {pair.against[2]}",
-            "metric": name,
-            "difference": d.value,
-            "ci_low": d.low,
-            "ci_high": d.high,
-            "p_bootstrap": d.p_value,
-            "p_wilcoxon": wilcoxon(*folds) if len(folds[0]) > 1 else np.nan,
-        }
 
 
 def _predictions(tested: list[Evaluation]) -> pd.DataFrame:

@@ -68,7 +68,9 @@ class Study(BaseModel):
     prototypes: dict[str, Any] = {}  # settings of K-means
     training: dict[str, Any] = {}  # settings of training, over the paper's
     mil_training: dict[str, Any] = {}  # the same for supervised networks
-    covariates: list[CovariateEntry] = []  # columns that are known without the slide, as rows alone and beside embeddings
+    covariates: list[
+        CovariateEntry
+    ] = []  # columns that are known without the slide, as rows alone and beside embeddings
     evaluate_by: str | None = None  # column whose values are also judged by themselves
     reference: str | None = None  # method (its title) that others are compared with; the first by default
     metrics: list[Metric] | None = None  # those of the printed tables; all are in the results

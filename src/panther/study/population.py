@@ -19,6 +19,7 @@ from panther.storage.bags import Listing, Reading, list_bags
 from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
 from panther.storage.names import without_suffix
 from panther.storage.tables import as_table
+from panther.study.added.columns import check_columns, check_covariates
 from panther.study.file import ColumnSplits, Study
 from panther.study.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
 from panther.types import Openable
@@ -69,8 +70,9 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         raise InputError(next(iter(problems.values())))
     cohort = make_cohort(table, study.task, _usable_slides(listings, vectors, table))
     _check_subgroups(cohort, study.evaluate_by)
+    notes_on_covariates = check_covariates(cohort, study.covariates)
     splits, notes = _splits(study, cohort, files)
-    population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes])
+    population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes, *notes_on_covariates])
     missing = _missing(cohort, listings)
     population = _with_given(population, cohort, vectors, study.task.level, missing)
     for name, external in study.external.items():
@@ -82,6 +84,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
             problems[f"external {name}"] = next(iter(unusable.values()))
             continue
         extra = make_cohort(rows, _as_trained(study.task, cohort.target), _usable_slides(others, theirs, rows))
+        check_columns(extra, study.covariates)
         population = _joined(population, extra, others, f"test_{name}")
         missing |= _missing(extra, others)
         population = _with_given(population, extra, theirs, study.task.level, missing)

@@ -1,7 +1,7 @@
 """What a study found: its tables, its predictions and the models that were tested."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class Results:
         Every method against the reference, on the same patients.
     run : StudyRun
         Everybody who took part, what failed, and the folder with models, prototypes and embeddings.
+    gains : DataFrame
+        What each embedding adds to the study's covariates, on the same patients; empty where it has none.
     """
 
     metrics: pd.DataFrame
@@ -40,6 +42,7 @@ class Results:
     summary: pd.DataFrame
     comparisons: pd.DataFrame
     run: StudyRun
+    gains: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def model(self, fold: int = 0, **cell: Any) -> Model:
         """Model that was trained and tested in ``fold``, the same file as `train` writes.
@@ -65,6 +68,7 @@ class Results:
             for part in ("cache", "models"):
                 shutil.copytree(self.run.folder / part, folder / part, dirs_exist_ok=True)
         tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
+        tables |= {} if self.gains.empty else {"gains": self.gains}
         return [*write_tables(tables, folder, self.run.study.shown), *write_record(self.run, folder)]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:

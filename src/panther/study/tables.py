@@ -12,7 +12,7 @@ from panther.storage.files import write_text
 from panther.storage.tables import write_table
 from panther.study.display_names import method_title
 
-WRITTEN = ("metrics.*", "predictions.*", "summary.*", "comparisons.*", "table.md", "table.tex")
+WRITTEN = ("metrics.*", "predictions.*", "summary.*", "comparisons.*", "gains.*", "table.md", "table.tex")
 FACTORS = {
     "encoder": "encoder",
     "loss": "loss",

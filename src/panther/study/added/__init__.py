@@ -1,0 +1,1 @@
+"""What slides add to what is known without them."""

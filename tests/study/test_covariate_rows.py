@@ -1,0 +1,134 @@
+"""Covariates in a study: rows of their own and beside embeddings, what slides add to them, and what is wrong with a column."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import panther
+from panther.cohort.covariates import COVARIATES
+from panther.errors import InputError
+from panther.study.results import Results
+
+BOTH = f"mean + {COVARIATES}"
+
+
+def cohort(n: int = 80, slide: float = 2.0, seed: int = 0) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
+    """Slides whose mean shifts with a hidden number, patients with an age and a stage; both raise the hazard."""
+    rng = np.random.default_rng(seed)
+    hidden, age = rng.normal(size=n), rng.normal(60, 10, n)
+    stage = rng.choice(["I", "II", "III"], n)
+    bags = {f"P{i:03d}": rng.normal(hidden[i], 1, (12, 4)).astype("f4") for i in range(n)}
+    risk = slide * hidden + (age - 60) / 10 + (stage == "III")
+    time = rng.exponential(np.exp(-risk)) + 0.01
+    table = pd.DataFrame(
+        {
+            "slide_id": list(bags),
+            "case_id": list(bags),
+            "label": np.where(risk + rng.normal(size=n) > 0.3, "high", "low"),
+            "time": time.round(6),
+            "event": (rng.random(n) < 0.8).astype(int),
+            "age": age.round(1),
+            "stage": stage,
+        }
+    )
+    table.loc[3, "age"] = np.nan
+    return bags, table
+
+
+def study(bags: Any, table: pd.DataFrame, **changes: Any) -> dict[str, Any]:
+    content = {"name": "clinic", "table": table, "features": bags, "task": {"label": "label"}, "methods": ["mean"]}
+    content |= {"heads": ["probe"], "splits": {"k": 3}, "bootstrap": 100, "covariates": ["age", "stage"]}
+    return {**content, **changes}
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    bags, table = cohort()
+    return panther.run_study(study(bags, table, task={"time": "time", "event": "event"}))
+
+
+def test_covariates_are_rows_alone_and_beside_every_embedding(results: Results) -> None:
+    assert set(results.summary["method"]) == {"mean", COVARIATES, BOTH}
+
+
+def test_what_the_slide_adds_is_told_with_interval_and_likelihood_ratio(results: Results) -> None:
+    gain = results.gains.query("metric == 'c_index' and part == 'test'").iloc[0]
+    assert gain["method"] == BOTH
+    assert gain["difference"] == pytest.approx(gain["with_slide"] - gain["covariates"])
+    assert gain["ci_low"] > 0
+    assert gain["p_likelihood_ratio"] < 1e-4
+    summary = results.summary.query("metric == 'c_index'").set_index("method")["mean"]
+    assert gain["covariates"] == pytest.approx(summary[COVARIATES])
+    assert gain["with_slide"] == pytest.approx(summary[BOTH])
+
+
+def test_a_model_with_covariates_keeps_how_they_are_read(results: Results) -> None:
+    model = results.model(fold=0, method=BOTH)
+    (_, clinic) = model.representation()
+    names = [one["column"] for one in clinic.method.options["columns"]]
+    assert names == ["age", "stage"]
+
+
+def test_tables_are_written(results: Results, tmp_path: Path) -> None:
+    results.write(tmp_path / "out")
+    again = pd.read_csv(tmp_path / "out" / "gains.csv")
+    assert set(again["metric"]) == {"c_index", "c_index_uno"}
+
+
+def test_heads_that_are_trained_read_covariates_too() -> None:
+    bags, table = cohort(40)
+    done = panther.run_study(study(bags, table, heads=["linear"], training={"epochs": 2}))
+    assert BOTH in set(done.summary["method"])
+    assert done.gains["p_likelihood_ratio"].isna().all()  # of survival only
+
+
+def test_a_study_without_covariates_has_no_gains(tmp_path: Path) -> None:
+    bags, table = cohort(30)
+    done = panther.run_study(study(bags, table, covariates=[]), tmp_path)
+    assert done.gains.empty
+    assert not (tmp_path / "gains.csv").exists()
+
+
+def test_a_covariate_that_is_the_target_is_told() -> None:
+    bags, table = cohort(30)
+    table["score"] = (table["label"] == "high") * 3.0
+    done = panther.run_study(study(bags, table, covariates=["score", "age"]))
+    assert any("score says the target (class high) itself" in note for note in done.run.population.notes)
+
+
+@pytest.mark.parametrize(
+    ("covariates", "said"),
+    [
+        (["wieght"], "no covariate column 'wieght'"),
+        (["age", "age"], "covariates: "),
+        (["case_id"], "these are names"),
+        ([{"column": "age", "kind": "colour"}], "covariates"),
+    ],
+)
+def test_wrong_covariates_are_refused(covariates: list[Any], said: str) -> None:
+    bags, table = cohort(30)
+    with pytest.raises(InputError, match=said):
+        panther.run_study(study(bags, table, covariates=covariates))
+
+
+def test_a_covariate_that_differs_between_slides_of_a_patient_is_refused() -> None:
+    bags, table = cohort(30)
+    table["case_id"] = [f"C{i // 2}" for i in range(30)]
+    table["label"] = ["high" if i // 2 % 2 else "low" for i in range(30)]
+    with pytest.raises(InputError, match="age differs between slides of one patient"):
+        panther.run_study(study(bags, table))
+
+
+@pytest.mark.slow
+def test_an_embedding_that_adds_nothing_is_not_said_to(tmp_path: Path) -> None:
+    """Over 40 cohorts in which the slide is noise, the interval of the gain covers 0 in nearly all."""
+    covered = []
+    for seed in range(40):
+        bags, table = cohort(90, slide=0.0, seed=seed)
+        gains = panther.run_study(study(bags, table, bootstrap=300)).gains
+        row = gains.query("metric == 'auroc' and part == 'test'").iloc[0]
+        covered.append(row["ci_low"] <= 0 <= row["ci_high"])
+    assert np.mean(covered) >= 0.9
