@@ -10,7 +10,8 @@ from panther.cohort.targets import Classes
 from panther.evaluation.intervals import Interval, wilcoxon
 from panther.models.named import Named
 from panther.models.tasks import Classification
-from panther.study.evaluate import _compared, _Pair, _resampled, _summary
+from panther.study.comparisons import Pair, compared
+from panther.study.evaluate import _resampled, _summary
 from panther.study.evaluations import Evaluation, Members
 from panther.study.file import Cell
 from panther.study.tables import markdown, verdicts
@@ -42,8 +43,8 @@ def judged(
 
 def compared(first: Members, second: Members) -> dict[str, dict[str, float]]:
     """Rows of the comparison of two methods, by metric."""
-    pair = _Pair(first[0].group(), second[0].group(), (first, second))
-    rows = _compared(pair, {side: _resampled(side, 1) for side in pair.sides})
+    pair = Pair(first[0].group(), second[0].group(), (first, second))
+    rows = compared(pair, {side: _resampled(side, 1) for side in pair.sides})
     return {row["metric"]: row for row in rows}
 
 
