@@ -41,7 +41,7 @@ def judged(
     return Evaluation(trained, "test", "", Classification(NAMES), prediction, target, ids, ids, None)
 
 
-def compared(first: Members, second: Members) -> dict[str, dict[str, float]]:
+def by_metric(first: Members, second: Members) -> dict[str, dict[str, float]]:
     """Rows of the comparison of two methods, by metric."""
     pair = Pair(first[0].group(), second[0].group(), (first, second))
     rows = compared(pair, {side: _resampled(side, 1) for side in pair.sides})
@@ -64,7 +64,7 @@ def method_with_fold_effects(rng: np.random.Generator, folds: int, seeds: int) -
 def test_equal_methods_seldom_differ_however_many_seeds_each_fold_has(folds, seeds):
     rng = np.random.default_rng(0)
     p = [
-        compared(*(method_with_fold_effects(rng, folds, seeds) for _ in range(2)))["auroc"]["p_wilcoxon"]
+        by_metric(*(method_with_fold_effects(rng, folds, seeds) for _ in range(2)))["auroc"]["p_wilcoxon"]
         for _ in range(40)
     ]
     assert np.mean(np.array(p) < 0.05) <= 0.05
@@ -76,13 +76,13 @@ def test_the_test_over_folds_is_that_of_the_folds_means():
     pair = [method_with_fold_effects(rng, 6, 4) for _ in range(2)]
     values = [[j.task.judge(j.prediction, j.target)["auroc"] for j in side] for side in pair]
     means = [np.reshape(side, (6, 4)).mean(1) for side in values]
-    assert compared(*pair)["auroc"]["p_wilcoxon"] == pytest.approx(wilcoxon(*means))
+    assert by_metric(*pair)["auroc"]["p_wilcoxon"] == pytest.approx(wilcoxon(*means))
 
 
 def test_seeds_of_a_single_fold_are_no_test_over_folds():
     rng = np.random.default_rng(2)
     pair = tuple(method_with_fold_effects(rng, 1, 5) for _ in range(2))
-    assert np.isnan(compared(*pair)["auroc"]["p_wilcoxon"])
+    assert np.isnan(by_metric(*pair)["auroc"]["p_wilcoxon"])
 
 
 def summary_of(methods: dict[str, float], labels: np.ndarray) -> pd.DataFrame:
