@@ -26,7 +26,7 @@ def cluster_of(text: str | None) -> Any:
         return text
     from panther.clusters.slurm import SlurmOptions
     from panther.errors import InputError
-    from panther.study.plain_yaml import read_yaml
+    from panther.storage.plain_yaml import read_yaml
 
     keys, path = "cores, memory, walltime", Path(text.removeprefix("slurm").removeprefix(":"))
     if path == Path():

@@ -24,6 +24,7 @@ from panther.models.named import Named
 from panther.models.presets import USUAL_LOSS, USUAL_NETWORK_LOSS, usual_preset
 from panther.models.probes import PROBES
 from panther.storage.clinical import USUAL, Columns
+from panther.storage.plain_yaml import read_yaml
 from panther.study.parts import (
     Cell,
     ColumnSplits,
@@ -37,7 +38,6 @@ from panther.study.parts import (
     Splits,
     TrainSize,
 )
-from panther.study.plain_yaml import read_yaml
 from panther.study.rows import check_rows, encoders_of, parts_of, rows_of
 
 __all__ = ["Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
