@@ -107,6 +107,27 @@ def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Chart:
     return Chart(lines, x, y, size=(760, 420))
 
 
+def observed_and_predicted(
+    observed: np.ndarray, predicted: np.ndarray, groups: Sequence[str], units: Sequence[str], what: str
+) -> Chart:
+    """What was measured (x) and what was predicted (y), coloured and shaped by group; right is on the dotted line."""
+    low, high = min(observed.min(), predicted.min()), max(observed.max(), predicted.max())
+    line = Line([low, high], [low, high], FAINT, "as observed", "dot", 1)
+    points = [
+        Points(
+            observed[rows],
+            predicted[rows],
+            colour,
+            name,
+            MARKERS[k % len(MARKERS)],
+            labels=[f"{units[i]}: observed {observed[i]:,.4g}, predicted {predicted[i]:,.4g}" for i in rows],
+            keys=[units[i] for i in rows],
+        )
+        for k, (name, rows, colour) in enumerate(_groups(groups))
+    ]
+    return Chart([line, *points], Axis(f"{what}, observed"), Axis(f"{what}, predicted"), size=(760, 480))
+
+
 def weights_heatmap(weights: np.ndarray, units: Sequence[str], prototypes: Sequence[str]) -> Chart:
     """Share (n, C) of each prototype (rows) in each slide or patient (columns), in the order given."""
     few = len(units) <= 40

@@ -127,6 +127,11 @@ OpacityOption = Annotated[
         show_default=False,
     ),
 ]
+ValueOption = Annotated[str | None, typer.Option(help="Column of numbers to predict.")]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(help="Columns of several labels at once, A,B,C, each 0 or 1 and empty where it is not known."),
+]
 
 # running
 WorkersOption = Annotated[
@@ -155,7 +160,7 @@ PANELS = {
         *("slide_column", "patient_column", "site_column", "site", "patient", "slide_mpp", "mpp_table"),
         *("same_patient", "leave_site_out"),
     ),
-    "Outcome": ("label", "classes", "survival", "time", "event", "censorship"),
+    "Outcome": ("label", "classes", "survival", "time", "event", "censorship", "value", "labels"),
     "Patches": ("mpp", "mag", "patch_size", "overlap", "min_tissue", "edge"),
     "Prototypes": ("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "normalise", "pca", "memory"),
     "Method": (

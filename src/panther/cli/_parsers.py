@@ -47,3 +47,8 @@ def parse_settings(pairs: list[str] | None, **named: str | None) -> dict[str, An
         except ValueError:
             settings[name] = value
     return settings
+
+
+def parse_names(text: str | None) -> list[str] | None:
+    """Names that stand one after the other: A,B,C."""
+    return [name.strip() for name in text.split(",") if name.strip()] if text else None

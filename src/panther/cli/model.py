@@ -1,13 +1,13 @@
 """`panther train` and `panther predict`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._parsers import parse_settings
+from panther.cli._parsers import parse_names, parse_settings
 from panther.cli.completion import EMBEDDINGS, NETWORKS
 from panther.errors import InputError
 
@@ -21,6 +21,8 @@ def train(
     time: opt.TimeOption = None,
     event: opt.EventOption = None,
     censorship: opt.CensorshipOption = None,
+    value: opt.ValueOption = None,
+    labels: opt.LabelsOption = None,
     level: opt.LevelOption = opt.Level.patient,
     split: opt.SplitOption = None,
     slide_column: opt.SlideColumnOption = None,
@@ -33,7 +35,12 @@ def train(
     head: Annotated[
         str, typer.Option(help="probe, linear, mlp, structured, paper-classification, paper-survival.")
     ] = "probe",
-    loss: Annotated[str | None, typer.Option(help="cross-entropy; cox, nll, ranking.")] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="cross-entropy, ordinal; cox, nll, ranking; mse, huber; binary-cross-entropy. By default the first of its kind.",
+        ),
+    ] = None,
     n_prototypes: Annotated[
         int | None, typer.Option("-C", "--n-prototypes", min=1, help="Number of prototypes; 16 by default.")
     ] = None,
@@ -70,6 +77,8 @@ def train(
             time=time,
             event=event,
             censorship=censorship,
+            value=value,
+            labels=parse_names(labels),
             level=level.value,
             split=split,
             columns=common.columns(slide_column, patient_column, site_column),
@@ -114,6 +123,8 @@ def predict(
     time: opt.TimeOption = None,
     event: opt.EventOption = None,
     censorship: opt.CensorshipOption = None,
+    value: opt.ValueOption = None,
+    labels: opt.LabelsOption = None,
     metrics: Annotated[
         Path | None, typer.Option(help="File for the scores (JSON), where the outcome is known.")
     ] = None,
@@ -150,11 +161,12 @@ def predict(
         if metrics.resolve() == output.resolve():
             raise InputError(f"{metrics}: cannot hold both the predictions (-o) and the scores (--metrics).")
     columns = {"label": label, "survival": survival, "time": time, "event": event, "censorship": censorship}
-    asked = {name: column for name, column in columns.items() if column}
+    columns |= {"value": value, "labels": labels}
+    asked: dict[str, Any] = {name: column for name, column in columns.items() if column}
     if asked and table is None:
         raise InputError(f"--{next(iter(asked))} names a column of a --table; give the table.")
     with common.open_work(workers, chosen.refs) as work:
-        outcome = checked(TaskSpec, **asked) if asked else None
+        outcome = checked(TaskSpec, **asked | ({"labels": parse_names(labels)} if labels else {})) if asked else None
         found = predict_slides(model, chosen, level.value if level else None, outcome, work=work)
     rows = found.table.astype(object).where(found.table.notna(), "")
     write_spreadsheet(output, list(rows.columns), rows.to_numpy().tolist())

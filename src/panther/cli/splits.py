@@ -8,7 +8,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._parsers import parse_shares
+from panther.cli._parsers import parse_names, parse_shares
 
 
 def splits(
@@ -30,6 +30,8 @@ def splits(
     time: opt.TimeOption = None,
     event: opt.EventOption = None,
     censorship: opt.CensorshipOption = None,
+    value: opt.ValueOption = None,
+    labels: opt.LabelsOption = None,
     level: opt.LevelOption = opt.Level.patient,
     k: Annotated[int, typer.Option("-k", "--folds", help="Number of folds.")] = 5,
     shares: Annotated[str, typer.Option(help="Train, val and test of a holdout, e.g. 50:25:25.")] = "80:10:10",
@@ -44,8 +46,9 @@ def splits(
     """Divide a cohort at patient level, or check given splits for leakage."""
     from panther.errors import InputError
 
-    task = {"label": label, "classes": _classes(classes), "survival": survival, "time": time, "event": event}
+    task = {"label": label, "classes": parse_names(classes), "survival": survival, "time": time, "event": event}
     columns = common.columns(slide_column, patient_column, site_column)
+    task |= {"value": value, "labels": parse_names(labels)}
     task |= {"censorship": censorship, "level": level.value, "columns": columns}
     if scheme is None:
         _check(given or table, table if given else None, task, as_json=as_json)
@@ -113,10 +116,6 @@ def _check(given: Path, table: Path | None, task: dict[str, Any], *, as_json: bo
     lines.append(f"Sites in training and test: {some}." if shared else "No site is in training and test of a fold.")
     result = {**about, "left_out": report.left_out, "shared_sites": report.shared_sites}
     common.report({**result, "report": cohort.report.to_dict()}, lines, {}, as_json=as_json, notes=report.notes)
-
-
-def _classes(text: str | None) -> list[str] | None:
-    return [name.strip() for name in text.split(",")] if text else None
 
 
 def _lines(about: Mapping[str, Any]) -> list[str]:

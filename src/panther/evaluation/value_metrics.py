@@ -44,10 +44,9 @@ def r_squared(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> n
 
     0 is what the mean of those tested would give, who are not known beforehand: a useless model is below it.
     """
-    spread = _deviations(truth, counts)
-    return np.where(
-        _varies(truth, counts), 1 - ratio(counts @ (truth - predicted) ** 2, np.vecdot(counts, spread**2)), np.nan
-    )[()]
+    defined = _varies(truth, counts)
+    spread = np.where(defined, np.vecdot(counts, _deviations(truth, counts) ** 2), np.nan)
+    return (1 - counts @ (truth - predicted) ** 2 / spread)[()]
 
 
 def root_mean_square_error(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -59,8 +58,8 @@ def _correlation(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> n
     x, y = _deviations(first, counts), _deviations(second, counts)
     product, a, b = (np.vecdot(counts, values) for values in (x * y, x * x, y * y))
     defined = _varies(first, counts) & _varies(second, counts)
-    found = ratio(product, np.sqrt(a) * np.sqrt(b))
-    return np.where(defined, np.clip(found, -1.0, 1.0), np.nan)[()]
+    spread = np.where(defined, np.sqrt(a) * np.sqrt(b), np.nan)
+    return np.clip(product / spread, -1.0, 1.0)[()]
 
 
 def _deviations(values: np.ndarray, counts: np.ndarray) -> np.ndarray:

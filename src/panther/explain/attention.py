@@ -175,18 +175,29 @@ def draw_attention_beside(found: AttentionMap) -> Any:
     return sheet.figure
 
 
+ATTENDED = {
+    "nll": "time bin",
+    "ordinal": "threshold",
+}  # what a network's outputs are, where they are not what it predicts
+
+
 def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
     """What each column of the attention belongs to."""
     name = method_title(model.method.name)
     if columns == 1:
         return (f"attention of {name}",)
-    outputs = getattr(model.task, "names", None) or [f"time bin {k + 1}" for k in range(columns)]
+    names = model.task.output_names
+    outputs = (
+        names
+        if len(names) == columns
+        else [f"{ATTENDED.get(model.task.name, 'output')} {k + 1}" for k in range(columns)]
+    )
     return tuple(f"attention of {name} for {output}" for output in outputs)
 
 
 def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
-    """Prediction in words: the class and its probability, or the risk."""
-    if "probabilities" not in prediction:
-        return {"risk": float(prediction["risk"][0])}
-    row = prediction["probabilities"][0]
-    return {model.task.names[int(row.argmax())]: float(row.max())}  # type: ignore[attr-defined]
+    """Prediction in words: the class and its probability, each label's probability, the risk, or the value."""
+    row = model.task.numbers(prediction)[0]
+    said = {name: float(value) for name, value in zip(model.task.output_names, row, strict=True)}
+    likeliest = max(said, key=said.__getitem__)
+    return {likeliest: said[likeliest]} if model.task.kind == "classification" else said

@@ -12,8 +12,8 @@ from panther.evaluation.verdicts import about_perfect
 from panther.report.data import Run, metric_name
 from panther.report.html import Html, number, plural, tag, words
 from panther.report.material import Material
+from panther.report.outcomes import outcome_of
 
-FEW_EVENTS, FEW_OF_A_CLASS = 10, 5  # in a test part, below which a fold's number is mostly chance
 State = Literal["good", "mind", "bad"]
 WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
 
@@ -144,16 +144,13 @@ def _size(material: Material) -> Iterator[Check]:
     smallest = min((len(ids) for parts in run.folds for name, ids in parts.items() if name == "test"), default=0)
     if not smallest:
         return
-    tests = [run.cohort.loc[parts["test"]] for parts in run.folds if "test" in parts]
-    if run.classes:
-        fewest = min(int((t["label"] == name).sum()) for t in tests for name in run.classes)
-        limit, what = FEW_OF_A_CLASS, "samples of its rarest class"
-    else:
-        fewest = min(int((t["event"] == "1").sum()) for t in tests)
-        limit, what = FEW_EVENTS, "events"
-    state: State = "good" if fewest >= limit else "mind"
-    more = "" if fewest >= limit else ": numbers of single folds are mostly chance"
-    yield Check(state, f"The smallest test fold has {smallest} samples, and the scarcest has {fewest} {what}{more}.")
+    outcome = outcome_of(run)
+    fewest = min(outcome.scarcest(parts["test"]) for parts in run.folds if "test" in parts)
+    state: State = "good" if fewest >= outcome.few else "mind"
+    more = "" if fewest >= outcome.few else ": numbers of single folds are mostly chance"
+    yield Check(
+        state, f"The smallest test fold has {smallest} samples, and the scarcest has {fewest} {outcome.scarce}{more}."
+    )
 
 
 def _failures(material: Material) -> Iterator[Check]:

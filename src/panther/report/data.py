@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
+from panther.cohort.targets import Kind
 from panther.errors import InputError
+from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import best_rows
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
@@ -26,6 +28,10 @@ CHANCE = {
     "c_index_uno": 0.5,
     "auroc": 0.5,
     "quadratic_kappa": 0.0,
+    "pearson": 0.0,
+    "spearman": 0.0,
+    "r2": 0.0,
+    "macro_auroc": 0.5,
 }  # what guessing gives; balanced accuracy: 1 / classes
 METRIC_NAMES = {
     "c_index": "c-index",
@@ -33,7 +39,14 @@ METRIC_NAMES = {
     "weighted_f1": "weighted F1",
     "auroc": "AUROC",
     "time_auc": "time-dependent AUC",
+    "macro_auroc": "mean AUROC",
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's rho",
+    "r2": "R²",
+    "mae": "mean absolute error",
+    "rmse": "root mean square error",
 }
+OUTCOMES = ("label", "event", "time", "value")
 OWN_COLUMNS = ("sample", "patient", "n_slides")  # of cohort.csv, that name or count rather than describe
 
 
@@ -72,8 +85,13 @@ class Run:
         return list(self.record["folds"])
 
     @property
+    def kind(self) -> Kind:
+        """What kind of target is predicted."""
+        return self.study.kind
+
+    @property
     def classes(self) -> list[str] | None:
-        """Names of the classes; None for survival."""
+        """Names of the classes; None where other things are predicted."""
         return self.record["classes"]
 
     @property
@@ -90,7 +108,7 @@ class Run:
         """What guessing gives, where that is one number."""
         if metric == "balanced_accuracy" and self.classes:
             return 1 / len(self.classes)
-        return CHANCE.get(metric)
+        return CHANCE["auroc"] if metric.startswith(OF_LABEL) else CHANCE.get(metric)
 
     def judged(self, part: str, metric: str) -> pd.DataFrame:
         """Rows of the summary of one test and metric, without subgroups."""
@@ -154,6 +172,8 @@ def load_run(run: Results | Path | str) -> Run:
 
 def metric_name(metric: str) -> str:
     """In words."""
+    if metric.startswith(OF_LABEL):
+        return f"AUROC of {metric.removeprefix(OF_LABEL)}"
     return METRIC_NAMES.get(metric, metric.replace("_", " "))
 
 
@@ -166,7 +186,7 @@ def where_tested(part: str, subgroup: str = "") -> str:
 def describing_columns(run: Run, most: int = 12, limit: int = 60) -> list[str]:
     """Columns worth colouring by: more than one value, and not a name of its own for everybody."""
     found = []
-    outcome = [name for name in ("label", "event", "time") if name in run.cohort.columns]
+    outcome = [name for name in run.cohort.columns if name in OUTCOMES or name.startswith("label_")]
     for name in dict.fromkeys([*outcome, *run.cohort.columns]):  # what is predicted comes first
         values = run.cohort[name]
         known = values[values != ""]

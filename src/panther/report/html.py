@@ -118,6 +118,11 @@ def p_value(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
+def words_of_list(names: Sequence[str]) -> str:
+    """Names as people say them: a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """`1 patient`, `2 patients`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -7,6 +7,7 @@ from importlib import resources
 from panther.errors import InputError
 from panther.report.html import Html, tag
 from panther.report.material import Material
+from panther.report.outcomes import outcome_of
 from panther.report.sections import FOREIGN, SECTIONS, summary
 
 
@@ -61,10 +62,7 @@ def _policy(scripts: list[str]) -> str:
 
 def _masthead(material: Material) -> Html:
     study = material.run.study
-    kind = (
-        "Classification" if material.run.classes else f"{material.run.endpoint[:1].upper()}{material.run.endpoint[1:]}"
-    )
-    line = f"{kind}, study {study.name} · panther-wsi {material.run.record['version']}"
+    line = f"{outcome_of(material.run).title}, study {study.name} · panther-wsi {material.run.record['version']}"
     return tag(
         "header",
         tag("p", "PANTHER report", class_="kicker"),

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from panther.evaluation.metrics import mean_of_defined
 from panther.evaluation.wrong_pairs import wrong_pairs
 
 # what is tested together: the same model meets the same patients
@@ -52,10 +53,7 @@ class Ranked:
 def classified(predictions: pd.DataFrame, methods: Sequence[str], classes: Sequence[str]) -> Classified:
     """Classes of one test (`part`), by method (column `row`) and sample."""
     people = predictions.drop_duplicates("sample")
-    names = [f"probability_{name}" for name in classes]
-    means = predictions.groupby(["row", "sample"], sort=False)[names].mean()
-    index = pd.MultiIndex.from_product([methods, people["sample"]])
-    probability = means.reindex(index).to_numpy(float).reshape(len(methods), len(people), len(names))
+    probability = _means(predictions, methods, [f"probability_{name}" for name in classes])
     number = {name: k for k, name in enumerate(classes)}
     truth = np.array([number.get(label, -1) for label in people["label"]], int)
     return Classified(list(people["sample"]), list(people["patient"]), truth, probability)
@@ -77,6 +75,61 @@ def ranked(predictions: pd.DataFrame, methods: Sequence[str]) -> Ranked:
         found["rank"].to_numpy(float).reshape(shape),
         wrong.reshape(shape),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Values that methods predicted; a method that did not meet a patient has NaN."""
+
+    samples: list[str]
+    patients: list[str]
+    truth: np.ndarray  # (S,)
+    predicted: np.ndarray  # (M, S), means
+
+    @property
+    def error(self) -> np.ndarray:
+        """Absolute error (M, S)."""
+        return np.abs(self.predicted - self.truth)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Several labels that methods predicted, each yes or no; NaN where a label is not known, or a method did not meet a patient."""
+
+    samples: list[str]
+    patients: list[str]
+    names: list[str]
+    truth: np.ndarray  # (S, L): 1, 0 or NaN
+    probability: np.ndarray  # (M, S, L), means
+
+    @property
+    def of_truth(self) -> np.ndarray:
+        """Probability (M, S) that was given to what is true, the mean over the labels that are known."""
+        given = np.where(self.truth == 1, self.probability, 1 - self.probability)
+        return mean_of_defined(np.where(np.isnan(self.truth), np.nan, given))
+
+
+def measured(predictions: pd.DataFrame, methods: Sequence[str]) -> Measured:
+    """Values of one test (`part`), by method (column `row`) and sample."""
+    people = predictions.drop_duplicates("sample")
+    means = _means(predictions, methods, ["predicted"])[..., 0]
+    return Measured(list(people["sample"]), list(people["patient"]), people["value"].to_numpy(float), means)
+
+
+def labelled(predictions: pd.DataFrame, methods: Sequence[str], names: Sequence[str]) -> Labelled:
+    """Labels of one test (`part`), by method (column `row`) and sample."""
+    people = predictions.drop_duplicates("sample")
+    means = _means(predictions, methods, [f"probability_{name}" for name in names])
+    truth = people[[f"label_{name}" for name in names]].to_numpy(float)
+    return Labelled(list(people["sample"]), list(people["patient"]), list(names), truth, means)
+
+
+def _means(predictions: pd.DataFrame, methods: Sequence[str], columns: list[str]) -> np.ndarray:
+    """Means (M, S, K) over seeds and folds."""
+    people = predictions.drop_duplicates("sample")
+    index = pd.MultiIndex.from_product([methods, people["sample"]])
+    means = predictions.groupby(["row", "sample"], sort=False)[columns].mean()
+    return means.reindex(index).to_numpy(float).reshape(len(methods), len(people), len(columns))
 
 
 def mean_over_methods(values: np.ndarray) -> np.ndarray:

@@ -94,11 +94,16 @@ def against_the_others(logits: Tensor) -> Tensor:
     return classes / (classes - 1) * (logits - logits.mean(-1, keepdim=True))
 
 
+# a value counts from the training mean, in the units of the table;
 # a log-risk is what a head puts out; discrete time has one risk, minus the expected number of bins survived
 OUTPUTS: dict[str, Callable[[Any], ExplainedOutputs]] = {
     "cross-entropy": lambda task: ExplainedOutputs(tuple(task.names), against_the_others),
     "cox": lambda task: ExplainedOutputs(("log-risk",), _same),
     "ranking": lambda task: ExplainedOutputs(("risk",), _same),
+    "ordinal": lambda task: ExplainedOutputs(("score",), lambda logits: logits[:, :1]),  # larger: a higher grade
+    "mse": lambda task: ExplainedOutputs(("value",), lambda logits: task.scale * logits),
+    "huber": lambda task: ExplainedOutputs(("value",), lambda logits: task.scale * logits),
+    "binary-cross-entropy": lambda task: ExplainedOutputs(tuple(task.names), _same),  # log-odds of each label
     "nll": lambda task: ExplainedOutputs(("risk",), lambda logits: risk_from_hazards(logits)[:, None], linear=False),
 }
 

@@ -70,6 +70,15 @@ class ClassTask(Task[Classes]):
         """Weight of each class (K,), where they differ."""
         return None if self.class_weights is None else torch.tensor(self.class_weights)
 
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The classes."""
+        return self.names
+
+    def numbers(self, prediction: Prediction) -> np.ndarray:
+        """Probabilities (n, K)."""
+        return prediction["probabilities"]
+
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`predicted`, the likeliest class, and `probability_<class>`."""
         p = prediction["probabilities"]

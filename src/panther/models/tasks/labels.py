@@ -66,6 +66,15 @@ class ManyLabels(Task[Labels]):
         """`label_probabilities` (n, L); they do not add up to 1."""
         return {"label_probabilities": torch.sigmoid(logits.double()).cpu().numpy()}
 
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The labels."""
+        return self.names
+
+    def numbers(self, prediction: Prediction) -> np.ndarray:
+        """Probabilities (n, L)."""
+        return prediction["label_probabilities"]
+
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`probability_<label>`."""
         return {f"probability_{name}": prediction["label_probabilities"][:, k] for k, name in enumerate(self.names)}

@@ -50,6 +50,15 @@ class SurvivalTask(Task[Survival]):
         """`risk` (n,)."""
         return {"risk": logits.double().reshape(-1).cpu().numpy()}
 
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The risk."""
+        return ("risk",)
+
+    def numbers(self, prediction: Prediction) -> np.ndarray:
+        """Risks (n, 1)."""
+        return prediction["risk"][:, None]
+
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`risk`."""
         return {"risk": prediction["risk"]}

@@ -54,6 +54,15 @@ class Task(ABC, Generic[T]):
         """Predictions as columns of a table."""
 
     @property
+    @abstractmethod
+    def output_names(self) -> tuple[str, ...]:
+        """What the numbers of a prediction are: classes, labels, `risk`, or `value`."""
+
+    @abstractmethod
+    def numbers(self, prediction: Prediction) -> np.ndarray:
+        """The numbers of predictions (n, len(output_names))."""
+
+    @property
     def judged(self) -> tuple[str, ...]:
         """Metrics that get intervals and comparisons."""
         return PRINTED[self.kind]

@@ -49,6 +49,15 @@ class ValueTask(Task[Values]):
         """`value` (n,), in the units of the table."""
         return {"value": self.mean + self.scale * logits.double().reshape(-1).cpu().numpy()}
 
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The value."""
+        return ("value",)
+
+    def numbers(self, prediction: Prediction) -> np.ndarray:
+        """Values (n, 1)."""
+        return prediction["value"][:, None]
+
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`predicted`."""
         return {"predicted": prediction["value"]}

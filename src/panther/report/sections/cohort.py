@@ -1,5 +1,6 @@
 """Tabs: who is in the study, who trained and who tested, and the proof that nobody did both."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from panther.charts.survival import survival_curves
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import overlaps
 from panther.report.data import Run
-from panther.report.html import DASH, Html, details, join, listing, paragraph, plot, plural, table, tag, tiles
+from panther.report.html import DASH, Html, details, join, listing, number, paragraph, plot, plural, table, tag, tiles
 from panther.report.material import Material
+from panther.report.outcomes import has_label, observed, outcome_of
 from panther.study.file import ColumnSplits
 from panther.study.tables import part_name
 
@@ -46,10 +48,7 @@ def counts(run: Run) -> dict[str, str]:
     }
     for name in (c for c in table.columns if c == "patches" or c.startswith("patches_")):
         found[name.replace("_", ", ")] = f"{pd.to_numeric(table[name], errors='coerce').sum():,.0f}"
-    if run.classes:
-        found["classes"] = str(len(run.classes))
-    else:
-        found["events"] = f"{int((table['event'] == '1').sum()):,}"
+    found |= dict([outcome_of(run).tile])
     sites = table.loc[table["site"] != "", "site"].nunique()
     return found | ({"sites": f"{sites:,}"} if sites else {})
 
@@ -65,16 +64,44 @@ def cohort_of(run: Run) -> dict[str, list[str]]:
 
 
 def _outcome(run: Run) -> Html:
-    groups = cohort_of(run)
-    if run.classes:
-        count = np.array(
-            [[int((run.cohort.loc[ids, "label"] == c).sum()) for c in run.classes] for ids in groups.values()]
-        )
-        alt = "Samples of each class: " + "; ".join(
-            f"{name}: " + ", ".join(f"{c} {n}" for c, n in zip(run.classes, row, strict=True))
-            for name, row in zip(groups, count, strict=True)
-        )
-        return plot("classes", stacked(list(groups), run.classes, count, "samples"), alt)
+    return OUTCOME[run.kind](run, cohort_of(run))
+
+
+def _classes(run: Run, groups: dict[str, list[str]]) -> Html:
+    outcome = outcome_of(run)
+    count = np.array([outcome.counts(ids) for ids in groups.values()])
+    alt = "Samples of each class: " + "; ".join(
+        f"{name}: " + ", ".join(f"{c} {n}" for c, n in zip(outcome.groups, row, strict=True))
+        for name, row in zip(groups, count, strict=True)
+    )
+    return plot("classes", stacked(list(groups), outcome.groups, count, "samples"), alt)
+
+
+def _values(run: Run, groups: dict[str, list[str]]) -> Html:
+    """How the values of everybody are spread, and of each cohort in numbers."""
+    name, said = str(run.study.task.value), []
+    for cohort, ids in groups.items():
+        low, middle, high = np.quantile(observed(run, ids), [0, 0.5, 1])
+        said.append(f"{cohort} {number(low)} to {number(high)}, median {number(middle)}")
+    words = f"Distribution of {name}: {'; '.join(said)}."
+    return plot("values", histogram(observed(run), name), words, words)
+
+
+def _labels(run: Run, groups: dict[str, list[str]]) -> Html:
+    """Of each label who has it, who has not, and of whom it is not known."""
+    names = list(run.study.task.labels or ())
+    values = [has_label(run, name) for name in names]
+    count = np.array([[int((v == 1).sum()), int((v == 0).sum()), int(np.isnan(v).sum())] for v in values])
+    alt = "; ".join(
+        f"{name}: {has} with, {lacks} without, {unknown} not known"
+        for name, (has, lacks, unknown) in zip(names, count, strict=True)
+    )
+    return plot(
+        "labels", stacked(names, ["with", "without", "not known"], count, "samples"), f"Samples with each label: {alt}."
+    )
+
+
+def _follow_up(run: Run, groups: dict[str, list[str]]) -> Html:
     curves = {}
     for name, ids in groups.items():
         time, event = pd.to_numeric(run.cohort.loc[ids, "time"]), run.cohort.loc[ids, "event"] == "1"
@@ -89,18 +116,28 @@ def _outcome(run: Run) -> Html:
     )
 
 
+OUTCOME: dict[str, Callable[[Run, dict[str, list[str]]], Html]] = {
+    "classification": _classes,
+    "survival": _follow_up,
+    "regression": _values,
+    "labels": _labels,
+}
+
+
 def _sites(run: Run) -> Html | None:
     known = run.cohort[run.cohort["site"] != ""]
     if known.empty:
         return paragraph("Sites are not known: the table has no site column, and the names are not TCGA barcodes.")
     order = known["site"].value_counts().sort_index().sort_values(ascending=False, kind="stable").index.tolist()
-    names = run.classes or ["censored", "event"]
-    value = known["label"] if run.classes else known["event"].map({"0": "censored", "1": "event"})
-    count = np.array([[int(((known["site"] == s) & (value == v)).sum()) for v in names] for s in order[:MOST_SITES]])
+    outcome = outcome_of(run)
+    count = np.array([outcome.counts(known.index[known["site"] == site]) for site in order[:MOST_SITES]])
     alt = "Samples of each site: " + ", ".join(f"{s} {row.sum()}" for s, row in zip(order, count, strict=False))
     more = f" The largest {MOST_SITES} of {len(order)} are shown." if len(order) > MOST_SITES else ""
     said = f"{plural(len(order), 'site')}. Where a site has mostly one outcome, a model can score by recognising the hospital.{more}"
-    return join(tag("h3", "Sites"), plot("sites", stacked(order[:MOST_SITES], names, count, "samples"), alt, said))
+    return join(
+        tag("h3", "Sites"),
+        plot("sites", stacked(order[:MOST_SITES], outcome.groups, count, outcome.counted), alt, said),
+    )
 
 
 def _sizes(run: Run) -> Html | None:
@@ -172,19 +209,19 @@ def _overlap(run: Run) -> Html:
 
 
 def _balance(run: Run) -> Html:
-    names = run.classes or ["censored", "event"]
+    outcome = outcome_of(run)
     labels, rows = [], []
     for fold, parts in enumerate(run.folds):
         for part in ("train", "test"):
             if part in parts:
                 labels.append(f"fold {fold + 1}, {PARTS[part]}")
-                rows.append([outcome_count(run, parts[part], name) for name in names])
+                rows.append(outcome.counts(parts[part]))
     count = np.array(rows)
     alt = "; ".join(f"{label}: {', '.join(map(str, row))}" for label, row in zip(labels, rows, strict=True))
     return plot(
         "balance",
-        stacked(labels, names, count, "samples"),
-        f"{' / '.join(names)} by part: {alt}",
+        stacked(labels, outcome.groups, count, outcome.counted),
+        f"{' / '.join(outcome.groups)} by part: {alt}",
         "Outcome of each part.",
     )
 
@@ -202,24 +239,16 @@ def _sites_in_folds(run: Run) -> Html | None:
 
 
 def _part_sizes(run: Run) -> Html:
-    names = run.classes or ["censored", "event"]
+    outcome = outcome_of(run)
     rows = [
         [
             f"fold {fold + 1}, {PARTS.get(part, part_name(part))}",
             len(ids),
             len(run.patients(ids)),
-            *(outcome_count(run, ids, name) for name in names),
+            *outcome.counts(ids),
             len(set(run.cohort["site"].loc[ids]) - {""}),
         ]
         for fold, parts in enumerate(run.folds)
         for part, ids in parts.items()
     ]
-    return table(["part", "samples", "patients", *names, "sites"], rows)
-
-
-def outcome_count(run: Run, ids: list[str], name: str) -> int:
-    """Samples of a class, or with or without an event."""
-    rows = run.cohort.loc[ids]
-    return int(
-        (rows["label"] == name).sum() if run.classes else (rows["event"] == ("1" if name == "event" else "0")).sum()
-    )
+    return table(["part", "samples", "patients", *outcome.groups, "sites"], rows)

@@ -1,15 +1,19 @@
 """Tab: what lies behind the numbers: survival of risk groups, confusion matrices, learning curves."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
 from panther.charts.results import confusion, learning_curves, roc
 from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
+from panther.evaluation.metric_names import LOWER_IS_BETTER
 from panther.evaluation.survival_metrics import kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, where_tested
 from panther.report.html import Html, choice, join, p_value, paragraph, plot, tag
 from panther.report.material import Material
+from panther.report.sections.target_curves import label_curves, predictions_of, value_curves
 
 MOST_CURVES = 6  # lines that can be told apart
 RISK = ("low risk", "high risk")
@@ -20,24 +24,25 @@ def curves(material: Material) -> Html | None:
     run = material.run
     judged = run.judged("test", run.metric).dropna(subset="mean")
     means = dict(zip(judged["row"], judged["mean"], strict=True))
+    sign = 1 if run.metric in LOWER_IS_BETTER else -1
     order = sorted(
-        run.rows, key=lambda name: means.get(name, -1.0), reverse=True
+        run.rows, key=lambda name: sign * means.get(name, -sign * np.inf)
     )  # of equal ones the first stays first
-    parts = [join(_survival(run, order)) if run.classes is None else join(_classes(run, order)), _learning(run, order)]
+    parts = [join(BEHIND[run.kind](run, order)), _learning(run, order)]
     return join(tag("h2", "Curves"), parts) if any(parts) else None
 
 
-def _classes(run: Run, order: list[str]) -> Html:
+def _behind_classes(run: Run, order: list[str]) -> Html:
     matrices: dict[str, Html] = {}
     receivers: dict[str, Html] = {}
     for part in run.parts:
         for name in order:
-            found = _of(run, name, part)
+            found = predictions_of(run, name, part)
             if not found.empty:
                 key = f"{len(matrices)}"
                 matrices[f"{where_tested(part)}: {name}"] = _confusion(run, found, key)
         if len(run.classes or ()) == 2:
-            curves = {name: _roc(run, _of(run, name, part)) for name in order[:MOST_CURVES]}
+            curves = {name: _roc(run, predictions_of(run, name, part)) for name in order[:MOST_CURVES]}
             known = {name: curve for name, curve in curves.items() if curve is not None}
             most = (
                 f" (the best and the next {MOST_CURVES - 1} of {len(order)} methods)"
@@ -57,10 +62,6 @@ def _classes(run: Run, order: list[str]) -> Html:
         choice("confusion", "Show", matrices),
         join(tag("h3", "At every threshold"), choice("roc", "Show", receivers)) if receivers else None,
     )
-
-
-def _of(run: Run, name: str, part: str) -> pd.DataFrame:
-    return run.predictions[(run.predictions["row"] == name) & (run.predictions["part"] == part)]
 
 
 def confusion_matrix(found: pd.DataFrame, names: list[str]) -> np.ndarray:
@@ -93,7 +94,7 @@ def _roc(run: Run, found: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
     return false, true
 
 
-def _survival(run: Run, order: list[str]) -> Html | None:
+def _behind_survival(run: Run, order: list[str]) -> Html | None:
     figures: dict[str, Html] = {}
     for part in run.parts:
         for name in order:
@@ -120,7 +121,7 @@ def _grouped(run: Run, name: str, part: str) -> pd.DataFrame | None:
         loaded = run.predicted(entry["predictions"])
         if loaded is None:
             return None
-        mine = _of(run, name, part)
+        mine = predictions_of(run, name, part)
         mine = mine[(mine["fold"] == entry["fold"]) & (mine["seed"] == entry["seed"])]
         found.append(mine.assign(group=risk_groups(mine["risk"].to_numpy(), loaded[1]["train"]["risk"])))
     return pd.concat(found) if found else None
@@ -157,3 +158,11 @@ def _learning(run: Run, order: list[str]) -> Html | None:
     body = choice("learning", "Show", figures)
     said = "A loss that still falls at the end asks for more epochs; a validation loss that rises asks for fewer."
     return join(tag("h3", "Did training settle?"), paragraph(said), body)
+
+
+BEHIND: dict[str, Callable[[Run, list[str]], Html | None]] = {
+    "classification": _behind_classes,
+    "survival": _behind_survival,
+    "regression": value_curves,
+    "labels": label_curves,
+}

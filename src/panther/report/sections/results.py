@@ -1,17 +1,23 @@
 """Tab: how well each method did, with intervals, and whether differences are more than chance."""
 
-import numpy as np
 import pandas as pd
 
 from panther.charts.chart import Chart
 from panther.charts.results import Estimate, forest
 from panther.evaluation.intervals import smallest_wilcoxon
+from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, plot, table, tag
 from panther.report.material import Material
 
 MEANING = {
+    "pearson": "Pearson's r says how closely predictions lie to a straight line over what was observed: 0 is guessing, 1 is perfect.",
+    "spearman": "Spearman's rho is the same of their ranks: whether the order is right, whatever the scale.",
+    "r2": "R² is the share of the variance of the test samples that is explained: 0 is what their mean would give, below it the mean is better.",
+    "mae": "The mean absolute error is in the units of the table: less is better.",
+    "macro_auroc": "The mean AUROC is the mean over the labels of the probability that of two samples, one with and one without the label, the "
+    "one with it is given more: 0.5 is guessing, 1 is perfect. Each label counts where it is known.",
     "c_index": "The c-index is the share of pairs of patients whose order in time the model gets right: 0.5 is guessing, 1 is perfect.",
     "c_index_uno": "Uno's c-index is the same share with the pairs weighed so that it does not depend on when patients were censored (weights from "
     "the training patients, up to their last event): 0.5 is guessing, 1 is perfect.",
@@ -27,7 +33,8 @@ def results(material: Material) -> Html:
     """Forest plots first, then the table, then comparisons; all numbers on demand."""
     run = material.run
     shown = [m for m in run.study.shown if m in set(run.summary["metric"])]
-    extra = [m for m in MEANING if m not in shown and m in set(run.summary.dropna(subset="ci_low")["metric"])]
+    others = dict.fromkeys(run.summary.dropna(subset="ci_low")["metric"])
+    extra = [m for m in others if m not in shown and (m in MEANING or m.startswith(OF_LABEL))]
     figures = {
         f"{metric_name(metric)}, {where_tested(part)}": forest_of(run, part, metric, "forest")
         for part in run.parts
@@ -80,14 +87,13 @@ def _folds(run: Run, row: pd.Series, part: str, metric: str) -> list[float]:
 def _table(run: Run, part: str, metrics: list[str]) -> Html:
     header = ["method", *(f"{metric_name(m)} (± over folds) [95 % interval]" for m in metrics)]
     judged = {m: {row["row"]: row for _, row in run.judged(part, m).iterrows()} for m in metrics}
-    top = {m: max((round(row["mean"], 3) for row in found.values()), default=np.nan) for m, found in judged.items()}
+    top = {m: set(best_rows(run.judged(part, m))["row"]) for m in metrics}
     rows = []
     for name in run.rows:
         cells = []
         for m, found in judged.items():
             text = interval_text(found[name]) if name in found else DASH
-            best = name in found and round(found[name]["mean"], 3) == top[m]
-            cells.append(tag("strong", text) if best else text)
+            cells.append(tag("strong", text) if name in top[m] else text)
         rows.append([name, *cells])
     return join(table(header, rows, f"Tested on {where_tested(part)}"), _perfect(run, part, metrics))
 

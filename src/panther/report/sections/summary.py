@@ -8,6 +8,7 @@ from panther.report.checks import checklist, checks
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import Html, details, join, listing, number, p_value, paragraph, plural, tag, tiles
 from panther.report.material import Material
+from panther.report.outcomes import outcome_of
 from panther.report.sections.cohort import cohort_of, counts
 from panther.report.sections.results import MEANING, forest_of, signed
 
@@ -41,14 +42,11 @@ def summary(material: Material, absent: list[str]) -> Html:
 
 
 def _question(run: Run) -> str:
-    task, groups = run.study.task, cohort_of(run)
+    groups = cohort_of(run)
     patients = run.cohort.loc[groups["study"], "patient"].nunique()
-    if run.classes:
-        what = f"Can {task.label} ({', '.join(run.classes)}) be told from the tissue"
-    else:
-        what = f"Can {run.endpoint} be predicted from the tissue"
     said = (
-        f"{what} of {plural(patients, 'patient')}? {plural(len(run.rows), 'way')} of answering (a method and a head) were compared, "
+        f"{outcome_of(run).question} of {plural(patients, 'patient')}? "
+        f"{plural(len(run.rows), 'way')} of answering (a method and a head) were compared, "
         "each trained and tested on "
         f"{plural(len(run.folds), 'division')} of the patients"
     )

@@ -1,6 +1,6 @@
 """What points are coloured by: columns of the table, shares of prototypes, predictions of studies and of models."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from panther.study.record import RECORD
 from panther.viewer.cohort.background import Background
 from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
 from panther.viewer.cohort.units import Column, Kind, Units, Value, columns_of, joined
-from panther.viewer.cohort.worker import RISK, AboutModel, about_model, slide_predictions
+from panther.viewer.cohort.worker import RISK, VALUE, AboutModel, about_model, slide_predictions
 from panther.viewer.kept import Kept
 from panther.viewer.workbench import UnknownError, Workbench
 
@@ -160,7 +160,7 @@ class CohortColours:
             return []
         return [
             Colour(f"model:{name}:{output}", _output_words(output), f"Predictions of the model {name}", "number")
-            for output in _worth(about.outputs)
+            for output in _worth(about.outputs, exclusive=about.exclusive)
         ]
 
     def _about_model(self, name: str) -> AboutModel | str:
@@ -244,20 +244,32 @@ def _seen(name: str, about: AboutModel, units: Units) -> list[str]:
 
 def _study_outputs(run: Run) -> list[tuple[str, str, Kind]]:
     """Column of the predictions, words for it, and what it is."""
-    if run.classes is None:
-        return [("risk", "risk", "number")]
+    return STUDY_OUTPUTS[run.kind](run)
+
+
+def _class_outputs(run: Run) -> list[tuple[str, str, Kind]]:
     found: list[tuple[str, str, Kind]] = [(PREDICTED, PREDICTED, "category")]
-    found += [(f"{PROBABILITY}{name}", _output_words(name), "number") for name in _worth(run.classes)]
-    return found
+    classes = _worth(run.classes or [], exclusive=True)
+    return [*found, *((f"{PROBABILITY}{name}", _output_words(name), "number") for name in classes)]
 
 
-def _worth(outputs: list[str]) -> list[str]:
+STUDY_OUTPUTS: dict[str, Callable[[Run], list[tuple[str, str, Kind]]]] = {
+    "classification": _class_outputs,
+    "survival": lambda run: [(RISK, RISK, "number")],
+    "regression": lambda run: [("predicted", f"predicted {run.study.task.value}", "number")],
+    "labels": lambda run: [
+        (f"{PROBABILITY}{name}", _output_words(name), "number") for name in run.study.task.labels or ()
+    ],
+}
+
+
+def _worth(outputs: list[str], *, exclusive: bool) -> list[str]:
     """Of two classes one says it all."""
-    return outputs[-1:] if len(outputs) == 2 else outputs
+    return outputs[-1:] if exclusive and len(outputs) == 2 else outputs
 
 
 def _output_words(output: str) -> str:
-    return output if output == RISK else f"probability of {output}"
+    return output if output in (RISK, VALUE) else f"probability of {output}"
 
 
 def _predicted_class(table: Any) -> Any:

@@ -11,10 +11,11 @@ from panther.explain.projection import Plane, principal_components, umap
 from panther.explain.proportions import pooled
 from panther.models.model_file import load_model, read_about
 from panther.models.predict import predict_bags
+from panther.models.tasks import tasks
 from panther.storage.embeddings import read_vectors, read_weights
 from panther.viewer.contents import SlideEntry
 
-RISK = "risk"
+RISK, VALUE = "risk", "value"
 PLANES = {"pca": principal_components, "umap": umap}
 
 
@@ -49,11 +50,11 @@ def read_embeddings(path: Path) -> EmbeddingsFile:
 
 
 def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Outputs of a model for slides, by their names: probabilities of classes, or the risk."""
+    """Outputs of a model for slides, by their names: probabilities of classes or labels, the risk, or the value."""
     refs = [entry.features for entry in entries if entry.features is not None]
-    samples, predictions, failures = predict_bags(load_model(model), refs)
-    names = about_model(model).outputs
-    values = predictions["probabilities"] if "probabilities" in predictions else predictions["risk"][:, None]
+    loaded = load_model(model)
+    samples, predictions, failures = predict_bags(loaded, refs)
+    names, values = loaded.task.output_names, loaded.task.numbers(predictions)
     return {
         sample: dict(zip(names, map(float, row), strict=True)) for sample, row in zip(samples, values, strict=True)
     }, dict(failures)
@@ -62,15 +63,19 @@ def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[
 class AboutModel(NamedTuple):
     """What a model says of a slide, and whom it was trained on."""
 
-    outputs: list[str]  # its classes, or the risk alone
+    outputs: list[str]  # its classes or labels, the risk, or the value
     trained_on: frozenset[str]  # slides or patients
+    exclusive: bool  # of two outputs one says it all
 
 
 def about_model(model: Path) -> AboutModel:
     """Read the head of the model file; its weights stay where they are."""
     about = read_about(model)
-    names = about["task"].get("names") or [RISK]
-    return AboutModel([str(name) for name in names], frozenset(map(str, about["about"].get("samples") or ())))
+    loss = about["task"].get("loss")
+    kind = tasks[loss].kind if loss in tasks else "classification"
+    names = about["task"].get("names") or [VALUE if kind == "regression" else RISK]
+    trained_on = frozenset(map(str, about["about"].get("samples") or ()))
+    return AboutModel([str(name) for name in names], trained_on, kind == "classification")
 
 
 def plane_of_file(path: Path, slides: Sequence[Sequence[str]], patches: Mapping[str, float], method: str) -> Plane:

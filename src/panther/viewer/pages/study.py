@@ -4,34 +4,29 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from flask import Blueprint, request
 
 from panther.charts.survival import risk_against_time
 from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
+from panther.models.tasks import KINDS
 from panther.report.data import Run, load_run, metric_name, where_tested
 from panther.report.sections.results import MEANING, forest_chart
 from panther.storage.fingerprints import version_of
-from panther.study.patients import Classified, Ranked, classified, mean_over_methods, ranked
+from panther.study.patients import Ranked, mean_over_methods
 from panther.viewer.kept import Kept
+from panther.viewer.pages.study_patients import PAGES, People
 from panther.viewer.workbench import UnknownError, Workbench
 
 RUNS = 4  # kept in memory
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
-BY_CLASS = "A method is the more wrong about a patient the less probability it gave to the true class (mean over seeds and folds)."
-BY_RANK = (
-    "A method is the more wrong about a patient the more of its pairs it orders wrongly: pairs with patients of the same test fold of "
-    "whom it is known who had the event first (those that the c-index counts), ordered wrongly where the one with the earlier event "
-    "has the lower risk. Whoever is in no such pair is not judged."
-)
 
 
 def study_routes(bench: Workbench) -> Blueprint:
     """Routes; each names its study in the query, because names may hold slashes."""
     routes = Blueprint("study", __name__)
     runs: Kept[Run] = Kept(RUNS)
-    people: Kept[Classified | Ranked] = Kept(2 * RUNS)
+    people: Kept[People] = Kept(2 * RUNS)
 
     def asked() -> tuple[Run, str, Any]:
         name = request.args.get("study") or next(iter(bench.contents.studies), "")
@@ -41,7 +36,7 @@ def study_routes(bench: Workbench) -> Blueprint:
             raise UnknownError(f"{name}: this study has no test called {part!r}.")
         return run, part, (name, version)
 
-    def of_patients(run: Run, part: str, key: Any) -> Classified | Ranked:
+    def of_patients(run: Run, part: str, key: Any) -> People:
         return people.get((key[0], part), lambda: _people(run, part), key[1])
 
     @routes.get("/api/study")
@@ -76,18 +71,19 @@ def study_routes(bench: Workbench) -> Blueprint:
         run, part, key = asked()
         found = of_patients(run, part, key)
         slides = _slides_by_patient(bench)
-        rows = _classes(run, found) if isinstance(found, Classified) else _ranks(found)
+        page = PAGES[run.kind]
+        rows = page.rows(run, found)
         for row, sample, patient in zip(rows, found.samples, found.patients, strict=True):
             row |= {"sample": sample, "patient": patient}
             row["slides"] = [sample] if sample in bench.contents.slides else slides.get(patient, [])
         return plain(
             {
-                "kind": "classes" if isinstance(found, Classified) else "survival",
+                "kind": page.kind,
                 "methods": run.rows,
                 "best": next(iter(run.best(part)["row"]), run.rows[0]),
                 "classes": run.classes,
                 "unit": run.time_unit,
-                "how": BY_CLASS if isinstance(found, Classified) else BY_RANK,
+                "how": page.how,
                 "patients": rows,
                 "notes": _about_slides(rows),
             }
@@ -97,8 +93,8 @@ def study_routes(bench: Workbench) -> Blueprint:
     def risks() -> dict[str, Any]:
         run, part, key = asked()
         found = of_patients(run, part, key)
-        if isinstance(found, Classified):
-            raise UnknownError(f"{key[0]}: this study predicts classes, no risks.")
+        if not isinstance(found, Ranked):
+            raise UnknownError(f"{key[0]}: this study predicts {KINDS[run.kind]}, no risks.")
         method = request.args.get("method") or "all"
         if method != "all" and method not in run.rows:
             raise UnknownError(f"{key[0]}: this study has no method called {method!r}.")
@@ -122,15 +118,15 @@ def _run(bench: Workbench, runs: Kept[Run], name: str) -> tuple[Run, Any]:
     return runs.get(name, lambda: load_run(folder), version), version
 
 
-def _people(run: Run, part: str) -> Classified | Ranked:
+def _people(run: Run, part: str) -> People:
     table = run.predictions[run.predictions["part"] == part]
     if table.empty:
         raise InputError(f"{run.folder.name}: no predictions of {where_tested(part)} are in its tables.")
-    return ranked(table, run.rows) if run.classes is None else classified(table, run.rows, run.classes)
+    return PAGES[run.kind].people(run, table)
 
 
 def _about(run: Run) -> str:
-    what = run.endpoint if run.classes is None else ", ".join(run.classes)
+    what = PAGES[run.kind].about(run)
     tested = len(set(run.predictions["sample"]))
     who = "patients" if _by_patient(run) else "samples"
     folds = f"{len(run.folds)} {'fold' if len(run.folds) == 1 else 'folds'}"
@@ -157,43 +153,6 @@ def _notes(run: Run) -> list[str]:
     failures = run.record["failures"]
     failed = f"{len(failures)} samples could not be used in this study, the first: {next(iter(failures.values()))}" if failures else ""  # fmt: skip
     return [note for note in (*map(str, run.record["notes"]), failed) if note]
-
-
-def _classes(run: Run, found: Classified) -> list[dict[str, Any]]:
-    predicted, given = found.predicted, found.of_truth
-    assert run.classes is not None
-    right = (predicted == found.truth) & (predicted >= 0)
-    return [
-        {
-            "truth": run.classes[found.truth[s]] if found.truth[s] >= 0 else None,
-            "predicted": [run.classes[k] if k >= 0 else None for k in predicted[:, s]],
-            "probability": given[:, s],
-            "all": mean,
-            "right": int(right[:, s].sum()),
-            "asked": int((predicted[:, s] >= 0).sum()),
-            "disagree": len(set(predicted[predicted[:, s] >= 0, s].tolist())) > 1,
-        }
-        for s, mean in enumerate(mean_over_methods(given))
-    ]
-
-
-def _ranks(found: Ranked) -> list[dict[str, Any]]:
-    halves = found.rank > 0.5  # on which side of the middle of those tested together
-    known = ~np.isnan(found.rank)
-    return [
-        {
-            "time": found.time[s],
-            "event": bool(found.event[s]),
-            "risk": found.rank[:, s],
-            "wrong": found.wrong[:, s],
-            "all": mean,
-            "all_risk": risk,
-            "disagree": len(set(halves[known[:, s], s].tolist())) > 1,
-        }
-        for s, (mean, risk) in enumerate(
-            zip(mean_over_methods(found.wrong), mean_over_methods(found.rank), strict=True)
-        )
-    ]
 
 
 def _slides_by_patient(bench: Workbench) -> Mapping[str, list[str]]:

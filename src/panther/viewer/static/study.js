@@ -120,13 +120,13 @@ class Study {
   fill() {
     const rows = this.people.patients.map((one) => this.row(one));
     const kept = rows.filter((row) => this.only === "everybody" || (this.only === "wrong" ? row.off : row.one.disagree));
-    const columns = this.people.kind === "classes" ? this.classColumns() : this.riskColumns();
+    const columns = { classes: () => this.classColumns(), survival: () => this.riskColumns(), values: () => this.valueColumns() }[this.people.kind]();
     this.table?.();
     this.table = table(this.list, columns, kept, {
       key: "sample",
       label: "Patients",
       filter: this.state.find ?? "",
-      sort: this.people.kind === "classes" ? { id: "given", descending: false } : { id: "wrong", descending: true },
+      sort: { classes: { id: "given", descending: false }, survival: { id: "wrong", descending: true }, values: { id: "error", descending: true } }[this.people.kind],
       onOpen: (row) => this.select(row.sample),
       onFilter: (find) => this.keep({ find }),
     });
@@ -144,6 +144,10 @@ class Study {
       const predicted = at < 0 ? `${one.right} of ${one.asked} right` : one.predicted[at];
       const off = at < 0 ? one.right < one.asked : predicted !== null && predicted !== one.truth;
       return { ...shared, truth: one.truth, predicted, off, given: at < 0 ? one.all : one.probability[at], right: one.right };
+    }
+    if (this.people.kind === "values") {
+      const error = at < 0 ? one.all : one.error[at];
+      return { ...shared, truth: one.truth, predicted: at < 0 ? one.all_predicted : one.predicted[at], error, off: farOff(one, error) };
     }
     const wrong = at < 0 ? one.all : one.wrong[at];
     return { ...shared, time: one.time, event: one.event ? "event" : "censored", risk: at < 0 ? one.all_risk : one.risk[at], wrong, off: wrong !== null && wrong > 0.5 };
@@ -171,6 +175,16 @@ class Study {
     ];
   }
 
+  valueColumns() {
+    return [
+      { id: "sample", title: "patient" },
+      { id: "truth", title: "observed", number: true },
+      { id: "predicted", title: "predicted", number: true },
+      { id: "error", title: "error", number: true },
+      this.slidesColumn(),
+    ];
+  }
+
   slidesColumn() {
     const longest = Math.max(8, ...this.people.patients.map(({ slides }) => slides.join("   ").length));
     return { id: "slides", title: "slides", width: Math.min(60, longest + 4), cell: (_, row) => this.links(row.one) };
@@ -193,7 +207,11 @@ class Study {
       return;
     }
     if (!byHand && sample === this.state.patient) this.table.reveal(sample);
-    const known = this.people.kind === "classes" ? `truth: ${one.truth ?? "not known"}` : `${one.event ? "event" : "censored"} after ${number(one.time)} ${this.people.unit === "days" ? "days" : ""}`;
+    const known = {
+      classes: () => `truth: ${one.truth ?? "not known"}`,
+      values: () => `observed: ${number(one.truth)}`,
+      survival: () => `${one.event ? "event" : "censored"} after ${number(one.time)} ${this.people.unit === "days" ? "days" : ""}`,
+    }[this.people.kind]();
     const other = one.patient !== one.sample ? ` · patient ${one.patient}` : "";
     const slides = one.slides.length
       ? one.slides.map((slide) => el("a", { class: "study-open", href: this.address(slide) }, `Open ${slide}`))
@@ -203,6 +221,7 @@ class Study {
 
   /** What each method said of one patient. */
   predictions(one) {
+    if (this.people.kind === "values") return this.predictedValues(one);
     const classes = this.people.kind === "classes";
     const head = classes ? ["method", "predicted", "p (truth)", ""] : ["method", "risk rank", "pairs wrong", ""];
     const lines = this.people.methods.map((name, at) => {
@@ -217,6 +236,16 @@ class Study {
     });
     const numbers = classes ? [2] : [1, 2];
     return el("table", {}, el("thead", {}, el("tr", {}, head.map((title, at) => el("th", { scope: "col", class: numbers.includes(at) ? "number" : null }, title)))), el("tbody", {}, lines));
+  }
+
+  predictedValues(one) {
+    const lines = this.people.methods.map((name, at) => {
+      const marks = [farOff(one, one.error[at]) && "off", name === this.method && "chosen"].filter(Boolean).join(" ");
+      const cells = [one.predicted[at], one.error[at]].map((value) => el("td", { class: "number" }, shown(value, number)));
+      return el("tr", { class: marks || null }, el("th", { scope: "row" }, name), cells);
+    });
+    const head = ["method", "predicted", "error"].map((title, at) => el("th", { scope: "col", class: at ? "number" : null }, title));
+    return el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, lines));
   }
 
   async drawRisks() {
@@ -246,10 +275,17 @@ function verdict(text, off, judged) {
   return el("span", { class: judged ? (off ? "study-off" : "study-on") : null, title: judged ? (off ? "wrong" : "right") : null }, text);
 }
 
+/** An error larger than the values differ by themselves: their mean would have done better. */
+function farOff(one, error) {
+  return error !== null && error > one.spread;
+}
+
 function disagreement(kind) {
-  return kind === "classes"
-    ? "Methods disagree on a patient where they predict different classes."
-    : "The rank of a risk is the share of the patients tested together whose risk is lower: 0 % the lowest, 100 % the highest. The wrong ones have more than half of their pairs wrong; methods disagree on a patient where some rank it in the upper and some in the lower half.";
+  return {
+    classes: "Methods disagree on a patient where they predict different things.",
+    values: "The wrong ones are off by more than the standard deviation of what was observed; methods disagree on a patient where some predict more and some less than the median.",
+    survival: "The rank of a risk is the share of the patients tested together whose risk is lower: 0 % the lowest, 100 % the highest. The wrong ones have more than half of their pairs wrong; methods disagree on a patient where some rank it in the upper and some in the lower half.",
+  }[kind];
 }
 
 function notes(list) {
