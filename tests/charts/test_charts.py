@@ -53,6 +53,9 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     ),
     "comparison": comparison,
     "stacked": lambda: results.stacked([BROKEN, "b"], ["x", "y"], np.array([[1, 2], [3, 0]]), "samples"),
+    "observed_and_predicted": lambda: results.observed_and_predicted(
+        NUMBERS[:, 0], NUMBERS[:, 1], [BROKEN, *"abcdefgh"], list("abcdefghi"), BROKEN
+    ),
     "histogram": lambda: results.histogram(np.arange(40.0), BROKEN),
     "counts": lambda: results.counts(np.array([[1, 0], [0, 2]]), NAMES, ["a", "b"], "test\nsamples"),
     "forest": lambda: results.forest(

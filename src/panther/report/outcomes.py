@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from panther.report.data import Run
-from panther.report.html import number, words_of_list
+from panther.report.html import words_of_list
 
 QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
 FEW_EVENTS, FEW_OF_A_CLASS, FEW_VALUES = 10, 5, 10  # in a test part, below which a fold's number is mostly chance
@@ -71,10 +71,10 @@ def _values(run: Run) -> Outcome:
     edges = np.quantile(values, [0.25, 0.5, 0.75])
     quarter = np.searchsorted(edges, values, side="right")
     member = pd.DataFrame({q: quarter == k for k, q in enumerate(QUARTERS)}, index=run.cohort.index)
-    span = f"{number(values.min())} to {number(values.max())}"
-    question = f"Can {name} ({span}, median {number(edges[1])}) be predicted from the tissue"
+    span = f"{short(values.min())} to {short(values.max())}"
+    question = f"Can {name} ({span}, median {short(edges[1])}) be predicted from the tissue"
     return _Numbers(
-        f"Prediction of {name}", question, (f"median {name}", number(edges[1])), member, FEW_VALUES, "values"
+        f"Prediction of {name}", question, (f"median {name}", short(edges[1])), member, FEW_VALUES, "values"
     )
 
 
@@ -101,6 +101,11 @@ OUTCOMES: dict[str, Callable[[Run], Outcome]] = {
     "regression": _values,
     "labels": _labels,
 }
+
+
+def short(value: float) -> str:
+    """A measured number, as many digits as it needs: nobody knows its scale."""
+    return f"{value:,.4g}".replace("-", "\N{MINUS SIGN}")
 
 
 def observed(run: Run, samples: Sequence[str] | None = None) -> np.ndarray:

@@ -12,9 +12,9 @@ from panther.charts.survival import survival_curves
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import overlaps
 from panther.report.data import Run
-from panther.report.html import DASH, Html, details, join, listing, number, paragraph, plot, plural, table, tag, tiles
+from panther.report.html import DASH, Html, details, join, listing, paragraph, plot, plural, table, tag, tiles
 from panther.report.material import Material
-from panther.report.outcomes import has_label, observed, outcome_of
+from panther.report.outcomes import has_label, observed, outcome_of, short
 from panther.study.file import ColumnSplits
 from panther.study.tables import part_name
 
@@ -82,7 +82,7 @@ def _values(run: Run, groups: dict[str, list[str]]) -> Html:
     name, said = str(run.study.task.value), []
     for cohort, ids in groups.items():
         low, middle, high = np.quantile(observed(run, ids), [0, 0.5, 1])
-        said.append(f"{cohort} {number(low)} to {number(high)}, median {number(middle)}")
+        said.append(f"{cohort} {short(low)} to {short(high)}, median {short(middle)}")
     words = f"Distribution of {name}: {'; '.join(said)}."
     return plot("values", histogram(observed(run), name), words, words)
 

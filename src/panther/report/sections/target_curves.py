@@ -7,6 +7,7 @@ from panther.charts.results import observed_and_predicted, roc
 from panther.evaluation.value_metrics import pearson
 from panther.report.data import Run, where_tested
 from panther.report.html import Html, choice, join, number, paragraph, plot, tag
+from panther.report.outcomes import short
 
 
 def predictions_of(run: Run, name: str, part: str) -> pd.DataFrame:
@@ -39,7 +40,7 @@ def _scatter(run: Run, found: pd.DataFrame, key: str) -> Html:
     folds = [f"fold {fold + 1}" for fold in found["fold"]]
     chart = observed_and_predicted(observed, predicted, folds, list(found["sample"]), str(run.study.task.value))
     r = float(pearson(observed, predicted, np.ones(len(found))))
-    error = number(float(np.abs(observed - predicted).mean()))
+    error = short(float(np.abs(observed - predicted).mean()))
     said = f"{len(found):,} predictions, all folds together: Pearson's r {number(r)}, mean absolute error {error}; tables have means over folds."
     return plot(key, chart, said, said, widest=760)
 
