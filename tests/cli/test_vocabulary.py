@@ -80,7 +80,7 @@ def test_a_word_takes_the_same_thing_everywhere():
     assert different == {}
 
 
-@pytest.mark.parametrize("word", ["--by", "--slide", "--site", "--patient", "--labels", "--probe", "--mpp-table"])
+@pytest.mark.parametrize("word", ["--by", "--slide", "--site", "--patient", "--probe", "--mpp-table"])
 def test_words_with_two_meanings_are_gone(word):
     assert [name for name, command in leaves() if any(word in one.opts for one in options(command))] == []
 
