@@ -133,7 +133,8 @@ def a_run(folder, **predictions):
     classes = ["a", "b"] if "probability_a" in predictions else None
     task = SimpleNamespace(label="subtype" if classes else None)
     empty = pd.DataFrame()
-    return Run(folder, {"classes": classes}, SimpleNamespace(task=task, kind="classification" if classes else "survival"), empty, empty, empty, empty, table, empty)
+    study = SimpleNamespace(task=task, kind="classification" if classes else "survival")
+    return Run(folder, {"classes": classes}, study, empty, empty, empty, empty, table, empty)
 
 
 def test_predictions_of_a_study_colour_slides_of_its_patients(cohort_folder, monkeypatch):
