@@ -138,7 +138,7 @@ def cold_rounds(decoder: Any, path: Path, mpp: float, spec: Any, coords: np.ndar
 def decoding(path: Path, patches: int, ask: Ask | None) -> None:
     """Decode alone: a plain loop, ours, and LazySlide's two ways where it is there."""
     from panther.encoders.decode import Decoder
-    from panther.encoders.images import Fit
+    from panther.encoders.images import Preprocess
     from panther.slides import open_slide, patch_spec
     from panther.workers import cores
 
@@ -153,8 +153,8 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
         places = range(0, SIDE - side + 1, side)
         coords = np.array([(x, y) for y in places for x in places])[:patches]
         with (
-            Decoder(Fit(PATCH, PATCH), 32, 1) as here,
-            Decoder(Fit(PATCH, PATCH), 32, cores()) as there,
+            Decoder(Preprocess(PATCH, PATCH), 32, 1) as here,
+            Decoder(Preprocess(PATCH, PATCH), 32, cores()) as there,
             ProcessPoolExecutor(cores(), get_context("forkserver")) as pool,
         ):
             sides: dict[str, Callable[[], Any]] = {

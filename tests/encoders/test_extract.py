@@ -74,7 +74,7 @@ def stopping_after(batches, encoder):
         if left[0] == 0:
             raise StopError
         left[0] -= 1
-        return type(encoder).__call__(encoder, pixels)
+        return type(encoder).start(encoder, pixels)
 
     dying = type("Dying", (type(encoder),), {"start": start})
     return dying(encoder.about, encoder.model, encoder.weights, encoder.device, encoder.precision)

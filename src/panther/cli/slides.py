@@ -113,6 +113,8 @@ def slides(
     assert done is not None
     seconds = time.perf_counter() - start
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
+    if features is not None and there is None:
+        result["features"] = vars(features.balance)
     lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None and there is None else [])]
     common.report(result, lines, done.failures, as_json=as_json, notes=_notes(listing, done))
 

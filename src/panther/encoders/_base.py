@@ -85,19 +85,19 @@ class Encoder:
     @torch.inference_mode()
     def __call__(self, patches: np.ndarray | Tensor) -> Tensor:
         """Features (B, dim), float32 on the CPU, of patches (B, size, size, 3) uint8."""
-        return self.finish(self.start(patches))
+        return self.start(patches).wait()
 
     @torch.inference_mode()
-    def start(self, patches: np.ndarray | Tensor) -> Tensor:
-        """Features still on the device; on a GPU this returns before they are computed."""
-        pixels = torch.as_tensor(patches).to(self.device, non_blocking=True)
+    def start(self, patches: np.ndarray | Tensor) -> "Started":
+        """Features on their way; on a GPU this returns before they are computed, and the next call copies while these are."""
+        pixels = _copied(torch.as_tensor(patches), self.device)
         features = self._encode(pixels) if self.device.type != "cpu" else self._encode_by_cores(pixels)
         if features.shape != (len(pixels), self.about.dim):
             raise InputError(
                 f"The encoder {self.about.name!r} gave features of shape {tuple(features.shape)} for {len(pixels)} patches; "
                 f"expected ({len(pixels)}, {self.about.dim})."
             )
-        return features
+        return Started.of(features)
 
     @torch.inference_mode()
     def _encode(self, pixels: Tensor) -> Tensor:
@@ -109,10 +109,46 @@ class Encoder:
         """A few patches at a time on every core: cores that share one batch wait for each other after every layer."""
         return torch.cat(list(_threads(os.getpid()).map(self._encode, pixels.split(PER_CORE))))
 
-    @staticmethod
-    def finish(features: Tensor) -> Tensor:
-        """Wait for the features; float32 on the CPU."""
-        return features.float().cpu()
+
+@dataclass(frozen=True)
+class Started:
+    """Features (B, dim) on their way to this process."""
+
+    rows: Tensor
+    ready: torch.cuda.Event | None = None  # None: nothing but `rows` needs to be waited for
+
+    @classmethod
+    def of(cls, features: Tensor) -> "Started":
+        """Send them on their way. Asked for later, they would have to wait for the batch that is encoded by then."""
+        if features.device.type != "cuda":
+            return cls(features)
+        rows = torch.empty(features.shape, pin_memory=True).copy_(features.float(), non_blocking=True)
+        ready = torch.cuda.Event()
+        ready.record(torch.cuda.current_stream(features.device))
+        return cls(rows, ready)
+
+    def wait(self) -> Tensor:
+        """Wait for them; float32 on the CPU."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        return self.rows.float().cpu()
+
+
+def _copied(pixels: Tensor, device: torch.device) -> Tensor:
+    """Pixels on the device, copied beside what it computes."""
+    if device.type != "cuda" or pixels.is_cuda:
+        return pixels.to(device, non_blocking=True)
+    copying, computing = _copying(device), torch.cuda.current_stream(device)
+    with torch.cuda.stream(copying):
+        there = pixels.to(device, non_blocking=True)
+    computing.wait_stream(copying)
+    there.record_stream(computing)
+    return there
+
+
+@cache
+def _copying(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def normalise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:

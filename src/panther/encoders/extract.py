@@ -1,5 +1,6 @@
 """From the patches of a slide, or tile images, to one bag: resumable, whole or not at all."""
 
+import time
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -151,11 +152,14 @@ def _encode(pipeline: Pipeline, source: Source, items: Any, state: str, target: 
         kept[list(failed)] = False
         if len(items) and not kept.any():
             raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded; {failed[0]}")
+        begin = time.perf_counter()
         with atomic_write(target) as temporary:
             write(temporary, log.rows(range(len(items)), len(items)), kept)
+        written = time.perf_counter() - begin
     finally:
         log.close()
     remove_working_folder(partial_folder(target))
+    balance += Balance(seconds=written, writing=written)
     return Extracted(target, int(kept.sum()), failed, resumed, balance)
 
 

@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from panther.encoders._base import PER_CORE, Encoder
+from panther.encoders._base import PER_CORE, Encoder, Started
 from panther.encoders.decode import Batch, Decoder
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import Source
@@ -46,27 +45,25 @@ class ExtractSettings:
 
 @dataclass(frozen=True)
 class Balance:
-    """How long decoding and encoding waited for each other."""
+    """How long decoding and encoding waited for each other; of slides that go side by side the waiting adds up."""
 
     patches: int = 0  # encoded in this run
     seconds: float = 0.0
     decoding: float = 0.0  # seconds that the encoder waited for patches
     encoding: float = 0.0  # seconds that were spent on, or waiting for, the encoder
+    writing: float = 0.0  # seconds that were spent on files
 
     def __add__(self, other: "Balance") -> "Balance":
-        return Balance(
-            self.patches + other.patches,
-            self.seconds + other.seconds,
-            self.decoding + other.decoding,
-            self.encoding + other.encoding,
-        )
+        return Balance(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def __str__(self) -> str:
         if not self.patches:
             return "nothing to encode"
+        waited = {"patches": self.decoding, "the encoder": self.encoding, "files": self.writing}
+        shares = ", ".join(f"{part / max(sum(waited.values()), 1e-9):.0%} for {what}" for what, part in waited.items())
         return (
             f"{self.patches:,} patches in {self.seconds:.1f} s ({self.patches / max(self.seconds, 1e-9):.0f}/s); "
-            f"{self.decoding:.1f} s waiting for patches, {self.encoding:.1f} s for the encoder"
+            f"of that time waited: {shares}"
         )
 
 
@@ -107,25 +104,29 @@ class Pipeline:
     def run(self, source: Source, items: Sequence[Any] | np.ndarray, log: RowLog) -> Balance:
         """Encode the batches that ``log`` does not have yet. Two are under way: one on the device, one being collected."""
         begin = time.perf_counter()
-        decoding = encoding = 0.0
-        before: tuple[Batch, Tensor] | None = None
+        decoding = encoding = writing = 0.0
+        before: tuple[Batch, Started] | None = None
         done = log.whole()
         batches = self._decoder.batches(source, items, -(-done // self.batch))
         while True:
-            start = time.perf_counter()
+            clock = [time.perf_counter()]
             batch = next(batches, None)
-            middle = time.perf_counter()
+            clock.append(time.perf_counter())
             started = None if batch is None else (batch, self.encoder.start(batch.pixels))
-            if before is not None:
-                self._keep(*before, log)
-            decoding, encoding = decoding + middle - start, encoding + time.perf_counter() - middle
+            rows = None if before is None else before[1].wait().numpy()
+            clock.append(time.perf_counter())
+            if before is not None and rows is not None:
+                self._keep(before[0], rows, log)
+            clock.append(time.perf_counter())
+            decoding, encoding, writing = (
+                sum(pair) for pair in zip((decoding, encoding, writing), np.diff(clock).tolist(), strict=True)
+            )
             if started is None:
                 break
             before = started
-        return Balance(len(items) - done, time.perf_counter() - begin, decoding, encoding)
+        return Balance(len(items) - done, time.perf_counter() - begin, decoding, encoding, writing)
 
-    def _keep(self, batch: Batch, features: Tensor, log: RowLog) -> None:
-        rows = self.encoder.finish(features).numpy()
+    def _keep(self, batch: Batch, rows: np.ndarray, log: RowLog) -> None:
         good = np.ones(len(rows), bool)
         good[list(batch.failed)] = False
         if not np.isfinite(rows[good]).all():

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from panther.content import hash_of
+from panther.encoders._base import Encoder
 from panther.encoders.extract import write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
@@ -26,6 +27,7 @@ from panther.storage.working import partial_folder, remove_working_folder
 if TYPE_CHECKING:
     from panther.slides import SlideFiles
 
+ON_A_GPU = 2  # slides at a time: while one is opened, or its file written, the other keeps the GPU busy
 FAR = 1.3  # an encoder made for another resolution, by this factor, is worth a note
 
 
@@ -65,8 +67,10 @@ class FeatureStep:
         self._facts = find_recipe(self.choice.name).about  # refuses an unknown name before the work
         self._guard = threading.Lock()
         self._waiting = queue.LifoQueue[Pipeline | str]()  # one that was used goes first: it has its encoder
+        self._encoders: dict[str, Encoder] = {}
         self._open: list[Pipeline] = []
-        for device in reversed(self.choice.devices):
+        self._begun: float | None = None
+        for device in reversed(self._places):
             self._waiting.put(device)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,6 +79,12 @@ class FeatureStep:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**{**state, "choice": state["choice"].spread()})  # type: ignore[misc]
+
+    @property
+    def _places(self) -> list[str]:
+        """Devices, each once for every slide that it works on at a time."""
+        gpus = [device for device in self.choice.devices if torch.device(device).type != "cpu"]
+        return [*self.choice.devices, *(gpus * (ON_A_GPU - 1))]
 
     def path(self, files: "SlideFiles") -> Path:
         """Features of that slide."""
@@ -94,12 +104,14 @@ class FeatureStep:
         if coords is None:
             raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
         with self._pipeline() as pipeline:
+            self._begun = self._begun or time.perf_counter()
             pipeline.on_progress = lambda patches: self.on_progress(slide.name, patches)
             pipeline.check(slide.path, slide.mpp)
             with slide.open() as image:
                 made = write_features(image, coords, pipeline, self.path(files), self._key(coords))
         with self._guard:
-            self.balance = self.balance + made.balance
+            # by the clock: slides go side by side
+            self.balance = replace(self.balance + made.balance, seconds=time.perf_counter() - self._begun)
 
     def about(self, files: "SlideFiles") -> Mapping[str, Any]:
         """Features written and left out, for the summary."""
@@ -135,8 +147,8 @@ class FeatureStep:
         return batch * len(choice.devices) / (time.perf_counter() - start)
 
     def executor(self) -> Executor | None:
-        """One thread per device; a single device needs none."""
-        return ThreadPoolExecutor(len(self.choice.devices)) if len(self.choice.devices) > 1 else None
+        """One thread per slide that is worked on at a time; a single one needs none."""
+        return ThreadPoolExecutor(len(self._places)) if len(self._places) > 1 else None
 
     def close(self) -> None:
         """End the decoding processes."""
@@ -156,14 +168,21 @@ class FeatureStep:
         lent = self._waiting.get()
         try:
             if isinstance(lent, str):
-                choice = self.choice
-                encoder = load_encoder(choice.name, choice.weights, device=lent, precision=choice.precision)
-                lent = Pipeline(encoder, self.settings)
                 with self._guard:
+                    lent = Pipeline(self._encoder(lent), self.settings)
                     self._open.append(lent)
             yield lent
         finally:
             self._waiting.put(lent)
+
+    def _encoder(self, device: str) -> Encoder:
+        """The network of a device, loaded once."""
+        if device not in self._encoders:
+            choice = self.choice
+            self._encoders[device] = load_encoder(
+                choice.name, choice.weights, device=device, precision=choice.precision
+            )
+        return self._encoders[device]
 
     def _key(self, coords: Coords) -> str:
         """Hash of what the features depend on, known without loading the encoder."""
