@@ -52,12 +52,12 @@ def test_predictions_carry_probabilities_sets_and_words(model, folder):
     found = predicted(model, folder / "features").table
     calibrated = found[["calibrated_high", "calibrated_low"]].to_numpy()
     raw = found[["probability_high", "probability_low"]].to_numpy()
-    np.testing.assert_allclose(calibrated, tempered(raw, model.sure.calibration.temperature))
+    np.testing.assert_allclose(calibrated, tempered(raw, model.sure.promise.temperature))
     for p, inside, words in zip(calibrated, found["prediction_set"], found["sureness"], strict=True):
         names = [
             n
             for n, own in zip(("high", "low"), p, strict=True)
-            if own >= model.sure.calibration.threshold or own == p.max()
+            if own >= model.sure.promise.threshold or own == p.max()
         ]
         assert inside == "; ".join(names)
         assert words.startswith(" or ".join(names) + " (90 % set")
@@ -91,7 +91,7 @@ def test_files_without_it_say_nothing_of_it(model, folder, tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("temperature", 0.0), ("threshold", 2.0), ("temperature", float("nan"))])
 def test_numbers_that_cannot_be_are_refused(model, tmp_path, name, value):
-    sure = replace(model.sure, calibration=replace(model.sure.calibration, **{name: value}))
+    sure = replace(model.sure, promise=replace(model.sure.promise, **{name: value}))
     save_model(replace(model, sure=sure), tmp_path / "m.safetensors")
     with pytest.raises(InputError, match=rf"m\.safetensors: .*{name}.*; train the model again"):
         load_model(tmp_path / "m.safetensors")
@@ -120,7 +120,7 @@ def test_a_validation_part_calibrates():
     )
     fitted = fit_model(RECIPE, parts, Embedded(x, names, Prototypes(torch.eye(4))))
     p = fitted.predict("val")["probabilities"]
-    found = fitted.model.sure.calibration
+    found = fitted.model.sure.promise
     assert found.patients == 30
     assert found.source == "validation patients"
     assert found.temperature == fit_temperature(labels[60:], p)
@@ -135,7 +135,7 @@ def test_what_is_not_known_is_said(folder):
     found = predicted(model, folder / "features")
     assert "calibrated_high" not in found.table
     assert "familiarity" in found.table  # of the mean features
-    assert any("not calibrated" in note for note in found.notes)
+    assert any("how sure it may be" in note for note in found.notes)
     few, _ = train_model(bags[:8], cohort.target.take(np.arange(8)), RECIPE)
     assert any("at least 10 patients" in why for why in few.sure.why)
 

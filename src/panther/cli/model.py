@@ -97,9 +97,13 @@ def train(
     report, count = model.report, len(model.about["samples"])
     assert report is not None
     result = {"output": str(output), "samples": count, "method": method, "head": head, "report": report.to_dict()}
-    result["calibration"] = model.sure.settings()["calibration"]
+    result["calibration"] = model.sure.settings()["promise"]
     name = method if model.head.name == "own" else f"{method} + {head}"
-    lines = [*report.sentences(), *model.sure.sentences(), f"{name} trained on {count} samples -> {output}"]
+    lines = [
+        *report.sentences(),
+        *([model.sure.promise.sentence()] if model.sure.promise else []),
+        f"{name} trained on {count} samples -> {output}",
+    ]
     common.report(result, lines, model.failures, as_json=as_json, notes=model.sure.why)
 
 

@@ -24,13 +24,17 @@ class Reliability(NamedTuple):
     weight: np.ndarray  # (..., bins), samples
 
 
+def bin_of(probability: np.ndarray, bins: int = BINS) -> np.ndarray:
+    """Bin of equal width (n,) that each probability is in; one on an edge belongs to the bin below."""
+    return np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], probability)
+
+
 def reliability(
     probability: np.ndarray, came_true: np.ndarray, counts: np.ndarray | None = None, bins: int = BINS
 ) -> Reliability:
-    """What was promised against what came true, in bins of equal width; a probability on an edge belongs to the bin below."""
+    """What was promised against what came true, in bins of equal width."""
     counts = np.ones(len(probability)) if counts is None else counts
-    inner = np.linspace(0, 1, bins + 1)[1:-1]
-    member = np.searchsorted(inner, probability)[:, None] == np.arange(bins)  # (n, bins)
+    member = bin_of(probability, bins)[:, None] == np.arange(bins)  # (n, bins)
     weight = counts @ member
     predicted, observed = (counts @ (member * values[:, None]) for values in (probability, came_true))
     return Reliability(ratio(predicted, weight), ratio(observed, weight), weight)
@@ -78,7 +82,10 @@ def error_by_chance(probabilities: np.ndarray, draws: int = 200, seed: int = 0) 
     """
     promised = probabilities.max(1)
     came_true = np.random.default_rng(seed).random((draws, len(promised))) < promised
-    return np.array([calibration_error(reliability(promised, own)) for own in came_true])
+    curve = reliability(promised, promised)
+    member = bin_of(promised)[:, None] == np.arange(BINS)
+    observed = ratio(came_true.astype(np.float64) @ member, curve.weight)  # (draws, bins)
+    return calibration_error(Reliability(curve.predicted, observed, curve.weight))
 
 
 def fit_temperature(

@@ -15,6 +15,7 @@ from panther.study.added.gains import gain_pairs, gains
 from panther.study.comparisons import compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations
 from panther.study.results import Results
+from panther.study.sureness.judge import judge_sureness
 from panther.study.training import StudyRun
 
 
@@ -34,7 +35,8 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     limits = {key: intervals(resampled[members]) for key, members in groups.items()} if study.bootstrap else {}
     comparisons = pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)])
     added = pd.DataFrame(gains(beside, resampled))
-    return Results(metrics, _predictions(tested), _summary(metrics, limits, groups), comparisons, run, added)
+    sureness = judge_sureness(found, run.population, study.bootstrap, work)
+    return Results(metrics, _predictions(tested), _summary(metrics, limits, groups), comparisons, run, added, sureness)
 
 
 def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:

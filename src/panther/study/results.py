@@ -1,6 +1,7 @@
 """What a study found: its tables, its predictions and the models that were tested."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class Results:
         Everybody who took part, what failed, and the folder with models, prototypes and embeddings.
     gains : DataFrame
         What each embedding adds to the study's covariates, on the same patients; empty where it has none.
+    sureness : mapping
+        Of classes and values: tables `calibration`, `reliability`, `prediction_sets` and `decision_curves`.
     """
 
     metrics: pd.DataFrame
@@ -43,6 +46,7 @@ class Results:
     comparisons: pd.DataFrame
     run: StudyRun
     gains: pd.DataFrame = field(default_factory=pd.DataFrame)
+    sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def model(self, fold: int = 0, **cell: Any) -> Model:
         """Model that was trained and tested in ``fold``, the same file as `train` writes.
@@ -69,6 +73,7 @@ class Results:
                 shutil.copytree(self.run.folder / part, folder / part, dirs_exist_ok=True)
         tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
         tables |= {} if self.gains.empty else {"gains": self.gains}
+        tables |= self.sureness
         return [*write_tables(tables, folder, self.run.study.shown), *write_record(self.run, folder)]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:

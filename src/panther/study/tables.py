@@ -12,7 +12,17 @@ from panther.storage.files import write_text
 from panther.storage.tables import write_table
 from panther.study.display_names import method_title
 
-WRITTEN = ("metrics.*", "predictions.*", "summary.*", "comparisons.*", "gains.*", "table.md", "table.tex")
+SURENESS = ("calibration", "reliability", "prediction_sets", "decision_curves")  # of classes and values
+WRITTEN = (
+    "metrics.*",
+    "predictions.*",
+    "summary.*",
+    "comparisons.*",
+    "gains.*",
+    "table.md",
+    "table.tex",
+    *(f"{name}.*" for name in SURENESS),
+)
 FACTORS = {
     "encoder": "encoder",
     "loss": "loss",

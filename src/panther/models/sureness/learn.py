@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from panther.cohort.targets import Classes, Target
+from panther.cohort.targets import Classes, Target, Values
 from panther.errors import InputError
 from panther.evaluation.calibration import fit_temperature, tempered
-from panther.evaluation.conformal import LEVEL, set_threshold
+from panther.evaluation.conformal import LEVEL, residual_width, set_threshold
 from panther.evaluation.outlying import fit_cloud
 from panther.models.probe_search import inner_folds
-from panther.models.sureness.value import Calibration, Sureness
+from panther.models.sureness.value import Calibration, Margin, Promise, Sureness
 from panther.models.tasks import Prediction, Task
 from panther.statistics import block_rows
 from panther.types import Openable
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from panther.models.fitting import FittedModel, Parts
 
 VALIDATION = "validation patients"
-NOBODY = "Its probabilities are not calibrated: nobody was held out of its training, neither a validation part nor inner folds."
+NOBODY = "It does not know how sure it may be: nobody was held out of its training, neither a validation part nor inner folds."
 FEWEST = 10  # patients below which a temperature is noise and a 90 % set holds every class
 
 
-def calibrate(
+def learn_promise(
     task: Task[Any], prediction: Prediction, target: Target, patients: np.ndarray, source: str
-) -> Calibration:
-    """Temperature and threshold of the prediction sets, from samples that were not trained on."""
+) -> Promise:
+    """Temperature and prediction sets of classes, or intervals of values, from samples that were not trained on."""
     number = len(np.unique(patients))
     if number < FEWEST:
         raise InputError(f"There are {number} {source}; at least {FEWEST} patients are needed.")
+    if isinstance(target, Values):
+        return Margin(residual_width(target.values, prediction["value"], patients), LEVEL, number, source)
     labels = task.encode(target)["label"].numpy()
     temperature = fit_temperature(labels, prediction["probabilities"], patients)
     threshold = set_threshold(labels, tempered(prediction["probabilities"], temperature), patients)
@@ -43,22 +45,22 @@ def learn_sureness(
     fitted: "FittedModel", seen: np.ndarray, refit: "Callable[[Parts], FittedModel]", folds: int
 ) -> Sureness:
     """Calibration and surroundings of a fitted model; ``seen`` (n, D) is what it knows of its training samples."""
-    calibration, why = _calibration(fitted, refit, folds)
+    promise, why = _promise(fitted, refit, folds)
     patients = [fitted.parts.patients[name] for name in fitted.parts.ids["train"]]
     prototypes, cloud = fitted.model.prototypes, None
     try:
         cloud = fit_cloud(seen, np.array(patients))
     except InputError as error:
         why = (*why, f"It cannot tell what lies outside of its training. {error}")
-    return Sureness(calibration, cloud, None if prototypes is None else prototypes.diagnostics.get("reach"), why)
+    return Sureness(promise, cloud, None if prototypes is None else prototypes.diagnostics.get("reach"), why)
 
 
-def _calibration(
+def _promise(
     fitted: "FittedModel", refit: "Callable[[Parts], FittedModel]", folds: int
-) -> tuple[Calibration | None, tuple[str, ...]]:
+) -> tuple[Promise | None, tuple[str, ...]]:
     """By the validation part, or by inner folds of the training part where there is none; else why there is none."""
     parts = fitted.parts
-    if not isinstance(parts.targets["train"], Classes):
+    if not isinstance(parts.targets["train"], (Classes, Values)):
         return None, ()
     part = "val" if "val" in parts.ids else "train"
     if part == "train" and folds < 2:
@@ -70,9 +72,9 @@ def _calibration(
         else:
             prediction = _out_of_fold(parts, refit, folds, patients)
             source = f"training patients, each held out of one of {folds} inner folds"
-        return calibrate(fitted.model.task, prediction, parts.targets[part], patients, source), ()
+        return learn_promise(fitted.model.task, prediction, parts.targets[part], patients, source), ()
     except InputError as error:  # too few, or a class that only one fold has
-        return None, (f"Its probabilities are not calibrated. {error}",)
+        return None, (f"It does not know how sure it may be. {error}",)
 
 
 def _out_of_fold(
@@ -81,7 +83,7 @@ def _out_of_fold(
     """Predictions of the training samples, each by a model that was fitted without its patient."""
     names, target = np.array(parts.ids["train"]), parts.targets["train"]
     found: list[tuple[np.ndarray, Mapping[str, np.ndarray]]] = []
-    for rows in inner_folds(target.labels, folds, patients, seed=0):  # type: ignore[union-attr]
+    for rows in inner_folds(target.strata(), folds, patients, seed=0):
         rest = np.setdiff1d(np.arange(len(names)), rows)
         members = {"train": rest, "held_out": rows}
         inner = replace(

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from panther.evaluation.calibration import tempered
 from panther.evaluation.conformal import prediction_sets
 from panther.evaluation.outlying import in_words
 from panther.execution import Work, stream
 from panther.models.joint_scaling import AnyScaler
 from panther.models.model import Model
-from panther.models.sureness.value import Calibration
+from panther.models.sureness.value import Calibration, Margin
 from panther.prototypes.rare import share_beyond
 from panther.types import Openable
 
@@ -41,9 +40,14 @@ def sure_columns(
     """Columns of the table of predictions, as far as the model knows how sure it may be; the last one says it in words."""
     columns: dict[str, Any] = {}
     words: list[list[str]] = [[] for _ in samples]
-    calibration, cloud = model.sure.calibration, model.sure.cloud
-    if calibration is not None:
-        columns |= _calibrated(model, predictions["probabilities"], calibration, words)
+    promise, cloud = model.sure.promise, model.sure.cloud
+    if isinstance(promise, Calibration):
+        columns |= _calibrated(model, predictions["probabilities"], promise, words)
+    elif isinstance(promise, Margin):
+        low, high = (predictions["value"] + sign * promise.half_width for sign in (-1, 1))
+        columns |= {"low": low, "high": high}
+        for one, other, said in zip(low, high, words, strict=True):
+            said.append(f"{one:.4g} to {other:.4g} ({100 * promise.level:g} % interval)")
     if cloud is not None and FARTHER in predictions:
         columns[FARTHER] = np.round(predictions[FARTHER], 4)
     shares = _rare(model, samples, bags, work)
@@ -62,7 +66,7 @@ def _calibrated(
     model: Model, probabilities: np.ndarray, calibration: Calibration, words: list[list[str]]
 ) -> dict[str, Any]:
     names: Sequence[str] = model.task.names  # type: ignore[attr-defined]
-    p = tempered(probabilities, calibration.temperature)
+    p = calibration.probabilities(probabilities)
     sets = [
         [name for name, is_in in zip(names, row, strict=True) if is_in]
         for row in prediction_sets(p, calibration.threshold)

@@ -6,13 +6,22 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.evaluation.calibration import tempered
 from panther.evaluation.outlying import Cloud
 from panther.storage.metadata import check_tensor
 
+SLIGHT = 1.1  # temperatures up to this, or down to its inverse, change little
+LIMITS = {  # above, and at most
+    "temperature": (0.0, math.inf),
+    "threshold": (-1e-300, 1.0),
+    "level": (0.0, 1.0),
+    "half_width": (-1e-300, math.inf),
+}
 TENSORS = ("mean", "basis", "variance", "distances")  # of the cloud
 
 
@@ -26,29 +35,46 @@ class Calibration:
     patients: int  # that it was learned from
     source: str  # who they were
 
+    def probabilities(self, raw: np.ndarray) -> np.ndarray:
+        """Calibrated probabilities (n, K)."""
+        return tempered(raw, self.temperature)
+
+    def sentence(self) -> str:
+        """What was learned, for reading."""
+        t = self.temperature
+        verdict = "it was too sure" if t > SLIGHT else "it was not sure enough" if t < 1 / SLIGHT else "they were right"
+        return f"Probabilities calibrated on {self.patients} {self.source}: temperature {t:.2f}, {verdict}."
+
+
+@dataclass(frozen=True)
+class Margin:
+    """What held-out patients taught about the error of predicted values."""
+
+    half_width: float  # of intervals around them
+    level: float  # how often those hold the truth
+    patients: int
+    source: str
+
+    def sentence(self) -> str:
+        """What was learned, for reading."""
+        level = f"{100 * self.level:g} %"
+        return (
+            f"{level} of values lie within {self.half_width:.4g} of the prediction, by {self.patients} {self.source}."
+        )
+
+
+Promise = Calibration | Margin
+PROMISES: dict[str, type[Calibration] | type[Margin]] = {"calibration": Calibration, "margin": Margin}
+
 
 @dataclass(frozen=True, eq=False)
 class Sureness:
     """What a model knows of its own limits; what it does not know is None, and ``why`` says so."""
 
-    calibration: Calibration | None = None
+    promise: Promise | None = None  # of classes or values
     cloud: Cloud | None = None  # of the scaled training embeddings, or of the mean features where a network reads bags
     reach: float | None = None  # distance to the nearest prototype that 99 of 100 training patches keep
     why: tuple[str, ...] = ()
-
-    def sentences(self) -> list[str]:
-        """What was learned, for reading."""
-        c = self.calibration
-        if c is None:
-            return []
-        verdict = (
-            "it was too sure"
-            if c.temperature > 1.1
-            else "it was not sure enough"
-            if c.temperature < 1 / 1.1
-            else "they were right"
-        )
-        return [f"Probabilities calibrated on {c.patients} {c.source}: temperature {c.temperature:.2f}, {verdict}."]
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors for the file."""
@@ -58,8 +84,9 @@ class Sureness:
 
     def settings(self) -> dict[str, Any]:
         """Plain values for the file."""
+        kind = next((name for name, kind in PROMISES.items() if isinstance(self.promise, kind)), None)
         return {
-            "calibration": None if self.calibration is None else asdict(self.calibration),
+            "promise": None if self.promise is None else {"kind": kind, **asdict(self.promise)},
             "rest": None if self.cloud is None else self.cloud.rest,
             "reach": self.reach,
             "why": list(self.why),
@@ -68,12 +95,8 @@ class Sureness:
 
 def load_sureness(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], again: str) -> Sureness:
     """Sureness from a file's values; numbers that cannot be are refused by the name of the file."""
-    calibration, rest, reach = (settings.get(name) for name in ("calibration", "rest", "reach"))
-    if calibration is not None:
-        calibration = Calibration(**{f.name: calibration[f.name] for f in fields(Calibration)})
-        _check(path, "temperature", calibration.temperature, again, above=0)
-        _check(path, "threshold", calibration.threshold, again, most=1)
-        _check(path, "level", calibration.level, again, above=0, most=1)
+    rest, reach = (settings.get(name) for name in ("rest", "reach"))
+    promise = None if settings.get("promise") is None else _promise(path, settings["promise"], again)
     if reach is not None:
         _check(path, "reach", reach, again)
     cloud = None
@@ -85,7 +108,16 @@ def load_sureness(path: Path, settings: Mapping[str, Any], tensors: Mapping[str,
             check_tensor(path, f"the training embeddings' {name}", tensors[name], shape, again)
         mean, basis, variance, distances = (tensors[name].numpy() for name in TENSORS)
         cloud = Cloud(mean, basis, variance, float(rest), distances)  # type: ignore[arg-type]
-    return Sureness(calibration, cloud, reach, tuple(map(str, settings.get("why") or ())))
+    return Sureness(promise, cloud, reach, tuple(map(str, settings.get("why") or ())))
+
+
+def _promise(path: Path, settings: Mapping[str, Any], again: str) -> Promise:
+    kind = PROMISES[settings["kind"]]
+    found = kind(**{f.name: settings[f.name] for f in fields(kind)})
+    for name, (above, most) in LIMITS.items():
+        if hasattr(found, name):
+            _check(path, name, getattr(found, name), again, above, most)
+    return found
 
 
 def _check(path: Path, name: str, value: object, again: str, above: float = -1e-300, most: float = math.inf) -> None:

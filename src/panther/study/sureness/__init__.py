@@ -1,0 +1,1 @@
+"""How sure the models of a study are, and whether they keep what they promise."""

@@ -1,0 +1,156 @@
+"""How sure the models of a study are: who calibrates whom, and whether promises are kept."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generated import generate
+
+from panther.cohort.targets import Classes, Values
+from panther.evaluation.calibration import brier, fit_temperature, tempered
+from panther.evaluation.perfect_scores import exact_lower
+from panther.execution import HERE
+from panther.models.named import Named
+from panther.models.tasks import Classification, SquaredError
+from panther.study.evaluations import Evaluation
+from panther.study.file import Cell
+from panther.study.run import run_study
+from panther.study.sureness.judge import _held_out, _promise, judge_sureness
+from panther.study.training import Trained
+
+CELL = Cell(
+    encoder="uni",
+    method=Named(name="panther"),
+    head=Named(name="probe"),
+    loss=Named(name="cross-entropy"),
+    n_prototypes=4,
+    train_size=1.0,
+    seed=1,
+)
+
+
+class Everybody:
+    """As much of a population as is asked for."""
+
+    def __init__(self, found):
+        self.ids = list(dict.fromkeys(name for one in found for name in one.ids))
+        self.sites = [("A", "B", None)[i % 3] for i in range(len(self.ids))]
+
+
+def evaluation(target, prediction, task, fold, part="test"):
+    ids = tuple(f"{part}{fold}-{i}" for i in range(len(target)))
+    trained = Trained(CELL, fold, Path("p.npz"), Path("m.safetensors"))
+    return Evaluation(trained, part, "", task, prediction, target, ids, ids, None)
+
+
+def classes(rng, n, fold, part="test", temperature=0.4):
+    """Three classes and a model that is too sure."""
+    truth = rng.dirichlet(np.ones(3), n)
+    labels = (rng.random((n, 1)) > truth.cumsum(1)).sum(1)
+    names = ("a", "b", "c")
+    given = {"probabilities": tempered(truth, temperature)}
+    return evaluation(Classes(names, labels), given, Classification(names), fold, part)
+
+
+def values(rng, n, fold):
+    truth = rng.normal(0, 3, n)
+    given = {"value": truth + rng.standard_t(4, n)}
+    return evaluation(Values(truth), given, SquaredError(0.0, 3.0), fold)
+
+
+def test_a_fold_is_calibrated_by_the_others():
+    rng = np.random.default_rng(0)
+    folds = [classes(rng, 40, fold) for fold in range(3)]
+    found = _promise(folds[0], folds)
+    labels = np.concatenate([folds[k].target.labels for k in (1, 2)])
+    p = np.concatenate([folds[k].prediction["probabilities"] for k in (1, 2)])
+    assert found.temperature == fit_temperature(labels, p)
+    assert (found.patients, found.source) == (80, "test patients of the other folds")
+
+
+def test_patients_who_are_tested_twice_do_not_calibrate_themselves():
+    rng = np.random.default_rng(1)
+    first, second = classes(rng, 40, 0), classes(rng, 40, 1)
+    second = replace(second, patients=(*first.patients[:25], *second.patients[25:]))
+    assert _promise(first, [first, second]).patients == 15
+    assert _promise(first, [first, replace(second, patients=first.patients)]) is None
+
+
+def test_a_validation_part_comes_first_and_external_cohorts_ask_the_own_test():
+    rng = np.random.default_rng(2)
+    test, val, other = classes(rng, 20, 0), classes(rng, 20, 0, "val"), classes(rng, 20, 1)
+    external = classes(rng, 20, 0, "test_elsewhere")
+    assert _held_out(test, [test, val, other, external]) == ([val], "validation patients")
+    assert _held_out(external, [test, other, external]) == ([test], "test patients of the same fold")
+
+
+@pytest.mark.parametrize("make", [classes, values])
+def test_promises_are_kept_in_simulated_studies(make):
+    rng = np.random.default_rng(3)
+    covered = []
+    for _ in range(30):
+        folds = [make(rng, 30, fold) for fold in range(5)]
+        table = judge_sureness(folds, Everybody(folds), 0, HERE)["prediction_sets"]
+        covered.append(table.query("by == 'all'")["coverage"].item())
+    assert 0.88 <= np.mean(covered) <= 0.92
+
+
+def test_calibration_mends_a_model_that_is_too_sure():
+    rng = np.random.default_rng(4)
+    folds = [classes(rng, 100, fold) for fold in range(3)]
+    tables = judge_sureness(folds, Everybody(folds), 50, HERE)
+    found = tables["calibration"].set_index(["probabilities", "metric"])
+    labels = np.concatenate([one.target.labels for one in folds])
+    raw = np.concatenate([one.prediction["probabilities"] for one in folds])
+    assert found.loc[("raw", "brier"), "value"] == pytest.approx(brier(labels, raw))
+    assert found.loc[("raw", "ece"), "value"] > found.loc[("raw", "ece"), "by_chance_high"]
+    assert found.loc[("calibrated", "ece"), "value"] < found.loc[("calibrated", "ece"), "by_chance_high"]
+    assert found.loc[("calibrated", "log_loss"), "ci_high"] < found.loc[("raw", "log_loss"), "value"]
+    curve = tables["reliability"].query("probabilities == 'raw' and `class` == 'predicted class'")
+    assert curve["samples"].sum() == 300
+    assert set(tables["reliability"]["class"]) == {"predicted class", "a", "b", "c"}
+    assert set(tables["decision_curves"]["probabilities"]) == {"calibrated"}
+    sets = tables["prediction_sets"].set_index(["by", "value"])
+    assert sets.loc[("class", "a"), "samples"] == (labels == 0).sum()
+    assert sets.loc[("site", "A"), "patients"] == 100  # those without a site are in no group of theirs
+
+
+def test_full_coverage_of_few_has_the_exact_bound():
+    rng = np.random.default_rng(5)
+    folds = [classes(rng, 12, fold) for fold in range(2)]
+    sure = [replace(one, prediction={"probabilities": np.full((12, 3), 1 / 3)}) for one in folds]
+    sets = judge_sureness(sure, Everybody(sure), 20, HERE)["prediction_sets"].query("by == 'all'").iloc[0]
+    assert (sets["coverage"], sets["size"]) == (1, 3)
+    assert sets["ci_low"] == exact_lower(24)
+
+
+def test_few_patients_leave_raw_probabilities_only():
+    rng = np.random.default_rng(6)
+    tables = judge_sureness([classes(rng, 30, 0)], Everybody([classes(rng, 30, 0)]), 10, HERE)
+    assert set(tables["calibration"]["probabilities"]) == {"raw"}
+    assert "prediction_sets" not in tables
+
+
+def test_a_study_writes_its_tables_and_its_models_know_them(tmp_path):
+    generate(tmp_path, patients=45)
+    study = {
+        "name": "small",
+        "table": tmp_path / "table.csv",
+        "features": {"npy": tmp_path / "features"},
+        "task": {"label": "subtype"},
+        "splits": {"k": 3, "val": True},
+        "methods": ["protocounts"],
+        "heads": ["probe"],
+        "n_prototypes": [3],
+        "prototypes": {"restarts": 1, "passes": 1},
+        "bootstrap": 10,
+    }
+    results = run_study(study, tmp_path / "run")
+    names = {"calibration", "reliability", "prediction_sets", "decision_curves"}
+    assert set(results.sureness) == names
+    assert {path.stem for path in (tmp_path / "run").glob("*.parquet")} >= names
+    assert set(results.sureness["prediction_sets"]["calibrated_on"]) == {"validation patients"}
+    assert results.model(fold=0).sure.promise.patients == 15
+    survival = run_study({**study, "task": {"survival": "dss"}}, tmp_path / "survival")
+    assert survival.sureness == {}
