@@ -12,6 +12,7 @@ from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.evaluation.calibration import fit_temperature, tempered
 from panther.evaluation.conformal import set_threshold
+from panther.models.blocks import Block
 from panther.models.fitting import Embedded, Parts, TrainingRecipe, fit_model
 from panther.models.model_file import load_model, save_model
 from panther.models.named import Named
@@ -118,7 +119,7 @@ def test_a_validation_part_calibrates():
         {name: name for name in names},
         dict.fromkeys(names, ""),
     )
-    fitted = fit_model(RECIPE, parts, Embedded(x, names, Prototypes(torch.eye(4))))
+    fitted = fit_model(RECIPE, parts, Embedded(x, names, (Block(RECIPE.method, Prototypes(torch.eye(4))),)))
     p = fitted.predict("val")["probabilities"]
     found = fitted.model.sure.promise
     assert found.patients == 30
