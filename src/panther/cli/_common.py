@@ -16,7 +16,17 @@ from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
 SMALL_JOB = 500e6  # bytes of features
-ALONE = ("--shard", "-j", "--workers", "--cluster", "--device", "-o", "--output")  # what shards need not have in common
+ALONE = (
+    "--shard",
+    "-j",
+    "--workers",
+    "--cluster",
+    "--device",
+    "-o",
+    "--output",
+    "--cache",
+    "--cache-size",
+)  # what shards need not have in common
 typed: list[str] = []  # words of the command line, which shards must have in common
 _at_the_end: list[Callable[[], None]] = []  # when the output is written
 

@@ -173,7 +173,7 @@ PANELS = {
         *("names", "max_side", "background", "opacity", "formats", "prototype", "attention", "region"),
         *("exemplars", "plot"),
     ),
-    "Running": ("workers", "cluster", "shard", "device", "steps", "dry_run", "seed"),
+    "Running": ("workers", "cluster", "shard", "device", "steps", "cache", "cache_size", "dry_run", "seed"),
 }
 
 

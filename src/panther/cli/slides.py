@@ -1,8 +1,7 @@
 """`panther slides`."""
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,8 @@ from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._clusters import device_on, open_cluster
 from panther.cli._parsers import parse_settings
-from panther.cli._progress import PatchProgress, duration
+from panther.cli._progress import PatchProgress
+from panther.cli._slides_plan import show_plan
 
 SlidesArgument = Annotated[
     list[Path],
@@ -62,6 +62,15 @@ def slides(
     precision: opt.PrecisionOption = "auto",
     batch: opt.BatchOption = 0,
     dtype: opt.FeatureDtypeOption = "float16",
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder on a fast disk of this machine to which the next slides are copied before they are encoded."
+        ),
+    ] = None,
+    cache_size: Annotated[
+        float, typer.Option(min=0, help="Most GB of copies at a time; 0: half of what is free there.")
+    ] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell patches, bytes and time; write nothing.")] = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
@@ -79,6 +88,7 @@ def slides(
     names = _step_names(steps or ",".join(STEPS if encoder else STEPS[:2]))
     chosen = [step for step in (find, lay) if step.name in names]
     listing = _ordered(_listing(slides, slide_mpp, mpp_table, job), shard)
+    _check_cache(cache, cluster)
     with open_cluster(cluster, workers) as there:  # None: there is none
         features = None
         if STEPS[2] in names:
@@ -87,11 +97,11 @@ def slides(
             features = _features(lay.folder, choice, batch, workers if there is None else 0, dtype)
         workers = common.suitable_workers(workers, listing.refs)
         if dry_run:
-            _dry_run(listing, Planner(Job(job), find, lay), features, workers, as_json)
+            show_plan(listing, Planner(Job(job), find, lay), features, workers, as_json)
             return
         check_output_folder(job, ("summary.csv",), mpp_table, weights)
         start = time.perf_counter()
-        done = None
+        done, notes = None, list[str]()
         track: Callable[..., Any] = common.track
         record = _record(Job(job), listing, names, features, shard)
         with record.at_work():
@@ -104,11 +114,19 @@ def slides(
                 if done is not None and there is None:  # the patches are counted
                     progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
                     features.on_progress, track = progress.advance, progress.track
-                with features as step, _encoding(step, there) as executor:
+                with features as step, _encoding(step, there) as executor, _copies(cache, cache_size) as copies:
                     work = Work(executor, track=track)
                     done = run_job(
-                        listing.refs, [step], Job(job), work=work, problems=problems, before=done, record=record
+                        listing.refs,
+                        [step],
+                        Job(job),
+                        work=work,
+                        problems=problems,
+                        before=done,
+                        record=record,
+                        cache=copies,
                     )
+                    notes = [] if copies is None else copies.notes
         record.finish()
     assert done is not None
     seconds = time.perf_counter() - start
@@ -116,7 +134,7 @@ def slides(
     if features is not None and there is None:
         result["features"] = vars(features.balance)
     lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None and there is None else [])]
-    common.report(result, lines, done.failures, as_json=as_json, notes=_notes(listing, done))
+    common.report(result, lines, done.failures, as_json=as_json, notes=[*_notes(listing, done), *notes])
 
 
 def _choice(encoder: str, weights: Path | None, device: str, precision: str, there: Any) -> Any:
@@ -133,6 +151,26 @@ def _features(patches: str, choice: Any, batch: int, workers: int, dtype: str) -
     from panther.encoders.step import FeatureStep
 
     return FeatureStep(patches, choice, ExtractSettings(batch, workers, dtype, guarded=True))
+
+
+def _check_cache(folder: Path | None, cluster: str | None) -> None:
+    """Refuse a place for copies before the work."""
+    from panther.errors import InputError
+    from panther.storage.atomic import check_writable_folder
+
+    if folder is not None and cluster is not None:
+        raise InputError(
+            "--cache copies to a disk of this machine, from which the workers of --cluster do not read; leave out one of them."
+        )
+    if folder is not None:
+        check_writable_folder(folder)
+
+
+def _copies(folder: Path | None, gigabytes: float) -> AbstractContextManager[Any]:
+    """Copies of the next slides on a disk of this machine."""
+    from panther.slides.cache import SlideCache
+
+    return nullcontext() if folder is None else SlideCache(folder, round(gigabytes * 1e9) or None)
 
 
 def _encoding(step: Any, there: Any) -> AbstractContextManager[Any]:
@@ -223,32 +261,3 @@ def _notes(listing: Any, done: Any) -> list[str]:
         notes.append(f"... and {len(noted) - 10} more slides with notes; see summary.csv.")
     notes += [f"{name}: passed over, {reason}." for name, reason in done.busy.items()]
     return notes
-
-
-def _dry_run(listing: Any, planner: Any, features: Any, workers: int, as_json: bool) -> None:
-    from panther.execution import collect, open_work
-    from panther.slides.plan import totals
-
-    with open_work(workers, track=common.track) as work:
-        plans, failed = collect(planner, listing.refs, "planning", work)
-    failures = {**listing.problems, **failed}
-    dims = (1024, 1280) if features is None else (features.dim,)
-    sums = totals(plans.values(), workers or os.cpu_count() or 1, dims)
-    if features is not None and sums["patches"]:
-        sums["encode_seconds"] = sums["patches"] / features.rate()
-    result = {"dry_run": True, **sums, "plans": {name: vars(plan) for name, plan in plans.items()}}
-    common.report(result, _plan_lines(plans, sums), failures, as_json=as_json, notes=listing.notes)
-
-
-def _plan_lines(plans: Mapping[str, Any], sums: Mapping[str, float]) -> list[str]:
-    lines = [f"  {name}: {plan.patches:,} patches, {plan.mpp:g} um/px" for name, plan in list(plans.items())[:20]]
-    if len(plans) > 20:
-        lines.append(f"  ... and {len(plans) - 20} more slides; --json lists all")
-    sizes = " or ".join(f"{v / 1e6:,.1f} MB (d={k.rpartition('_')[2]})" for k, v in sums.items() if "bytes" in k)
-    encoder = f"{duration(sums['encode_seconds'])} to encode them" if "encode_seconds" in sums else "the encoder on top"
-    return [
-        *lines,
-        f"{sums['slides']} slides, {sums['patches']:,} patches; features in float16: {sizes}",
-        f"About {duration(sums['tissue_seconds'])} to find tissue, {duration(sums['decode_seconds'])} to decode the patches, "
-        f"{encoder}. Nothing was written.",
-    ]

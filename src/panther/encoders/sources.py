@@ -1,6 +1,6 @@
 """Where patches come from: a slide, or a folder of tile images. Small enough to be sent to worker processes, opened there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class Source(Protocol):
 class SlidePatches:
     """Patches of one slide; an item is (x, y) at level 0."""
 
-    path: Path
+    path: Path = field(repr=False)  # a copy elsewhere gives the same patches
     mpp: float | None  # override of the slide's resolution
     spec: PatchSpec
 

@@ -106,7 +106,7 @@ class FeatureStep:
         with self._pipeline() as pipeline:
             self._begun = self._begun or time.perf_counter()
             pipeline.on_progress = lambda patches: self.on_progress(slide.name, patches)
-            pipeline.check(slide.path, slide.mpp)
+            pipeline.check(slide.read_from, slide.mpp)
             with slide.open() as image:
                 made = write_features(image, coords, pipeline, self.path(files), self._key(coords))
         with self._guard:

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from panther.errors import InputError
 from panther.execution import HERE, ItemResult, Work, map_slides, reason_of
 from panther.job_folder import PARTLY, Job
 from panther.progress import WorkRecord
+from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.summary import write_summary
@@ -58,6 +60,20 @@ class Worker:
 
     def __call__(self, slide: SlideRef) -> SlideResult:
         """Run what is not done, unless another process is at it or has seen it fail."""
+        try:
+            return self._worked_on(slide)
+        except InputError as error:
+            raise InputError(_of_the_original(str(error), slide)) from error
+        finally:
+            remove_copy(slide)
+
+    def needs(self, slide: SlideRef) -> bool:
+        """Whether there is something to do, and nobody is at it."""
+        files = SlideFiles(slide, self.job)
+        done = all(step.done(files) for step in self.steps)
+        return not done and not (self.job.locks / f"{slide.name}.lock").exists()
+
+    def _worked_on(self, slide: SlideRef) -> SlideResult:
         files, ran, began = SlideFiles(slide, self.job), tuple[str, ...](), time.monotonic()
         if not all(step.done(files) for step in self.steps):
             path = self.job.locks / f"{slide.name}.lock"
@@ -80,7 +96,7 @@ class Worker:
             return tuple(step.name for step in self.steps if _run_if_needed(step, files))
         except Exception as error:
             if self.record is not None:  # while the lock is held: whoever has it next knows
-                self.record.fail(files.slide.name, reason_of(error, files.slide))
+                self.record.fail(files.slide.name, _of_the_original(reason_of(error, files.slide), files.slide))
             raise
 
     def close(self) -> None:
@@ -88,6 +104,11 @@ class Worker:
         for step in self.steps:
             if hasattr(step, "close"):
                 step.close()
+
+
+def _of_the_original(sentence: str, slide: SlideRef) -> str:
+    """Sentence about a slide where the user knows it, and not about its copy."""
+    return sentence if slide.copy is None else sentence.replace(str(slide.copy.parent), str(slide.path.parent))
 
 
 def _run_if_needed(step: Step, files: SlideFiles) -> bool:
@@ -144,18 +165,21 @@ def run_job(
     problems: Mapping[str, str] | None = None,
     before: JobReport | None = None,
     record: WorkRecord | None = None,
+    cache: SlideCache | None = None,
 ) -> JobReport:
     """Run the steps over the slides and write the summary; slides that fail are listed in it, the others go on.
 
     ``before`` is the report of earlier steps on the same slides: what failed or was busy there is left out, the columns of the others are kept.
-    ``record`` lets others see how far the work is, and shards share what has failed.
+    ``record`` lets others see how far the work is, and shards share what has failed;
+    ``cache`` copies slides ahead.
     """
     worker = Worker(job, tuple(steps), record)
     earlier = {} if before is None else {row["slide"]: row for row in before.rows}
     slides = slides if before is None else before.remaining(slides)
     results: dict[str, ItemResult[SlideResult]] = {}
     what = ", ".join(step.name for step in worker.steps)
-    for result in work.track(map_slides(worker, slides, work.executor), what, len(slides)):
+    coming = slides if cache is None else cache.ahead(slides, worker.needs)
+    for result in work.track(map_slides(worker, coming, work.executor), what, len(slides)):
         results[slides[result.index].name] = result
         if record is not None and result.reason is not None:  # said here, where a worker died of it
             record.fail(slides[result.index].name, result.reason)

@@ -1,13 +1,15 @@
 """Which slides are meant: files, folders searched in depth, folders of DICOM files."""
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from panther.errors import InputError
 from panther.slides.slide import Slide, open_slide, slide_name
 from panther.storage.bags import files_below
+from panther.storage.files import read_bytes
 from panther.storage.names import as_text, not_text
 
 SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
@@ -22,6 +24,7 @@ class SlideRef:
     path: Path
     name: str
     mpp: float | None = None  # override
+    copy: Path | None = None  # on a faster disk; read in the place of the slide
 
     @property
     def sample(self) -> str:
@@ -33,9 +36,14 @@ class SlideRef:
         """Files of the slide; their size says how much work it is."""
         return tuple(sorted(self.path.glob("*.dcm"))) if self.path.is_dir() else (self.path,)
 
+    @property
+    def read_from(self) -> Path:
+        """The copy, where there is one."""
+        return self.copy or self.path
+
     def open(self) -> Slide:
         """Open the slide."""
-        return open_slide(self.path, self.mpp)
+        return open_slide(self.read_from, self.mpp)
 
     def __str__(self) -> str:
         return self.name
@@ -121,3 +129,45 @@ def _series(file: Path) -> bytes:
         return file.name.encode()
     start = place + len(SERIES) + 2
     return head[start : start + int.from_bytes(head[start - 2 : start], "little")]
+
+
+def files_read(path: Path) -> list[Path]:
+    """All files that readers open with a slide: of MRXS those of its folder, of DICOM those of its series, of VMS those that it names."""
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    beside = COMPANIONS.get(path.suffix.lower())
+    return [path, *([] if beside is None else (file for file in beside(path) if file.is_file() and file != path))]
+
+
+def _of_mrxs(path: Path) -> list[Path]:
+    return sorted(path.with_suffix("").rglob("*"))
+
+
+def _of_dicom(path: Path) -> list[Path]:
+    own = _series(path)
+    return [file for file in sorted(path.parent.glob("*.dcm")) if _series(file) == own]
+
+
+def _of_vms(path: Path) -> list[Path]:
+    """Files named in a text of lines KEY=FILE."""
+    names = (line.partition("=")[2].strip() for line in read_bytes(path).decode("latin-1").splitlines())
+    return [path.parent / name for name in dict.fromkeys(names) if name and Path(name).name == name]
+
+
+def _of_tiff(path: Path) -> list[Path]:
+    """Other files of an OME-TIFF that is spread over several."""
+    import tifffile
+
+    with tifffile.TiffFile(path) as file:
+        described = file.ome_metadata or ""
+    return [path.parent / Path(name).name for name in dict.fromkeys(re.findall(r'FileName="([^"]+)"', described))]
+
+
+COMPANIONS: dict[str, Callable[[Path], list[Path]]] = {
+    ".mrxs": _of_mrxs,
+    DICOM: _of_dicom,
+    ".vms": _of_vms,
+    ".vmu": _of_vms,
+    ".tif": _of_tiff,
+    ".tiff": _of_tiff,
+}

@@ -2,9 +2,11 @@
 the caller knows what the file should have been, and says so in its sentence.
 """
 
+import errno
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ from panther.storage.atomic import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np  # read when an array is: completing a word in the shell writes and reads text alone
+
+BLOCK = 8 * 2**20  # bytes that are copied at a time
 
 
 def read_text(path: Path) -> str:
@@ -82,3 +86,15 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 def content_of(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def copy_file(source: Path, target: Path, stopped: Callable[[], bool]) -> None:
+    """Copy a file with its times; an OSError where the disk does not take it, or once somebody has ``stopped`` it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as there, target.open("wb") as here:
+        while block := there.read(BLOCK):
+            if stopped():
+                raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
+            here.write(block)
+        about = os.fstat(there.fileno())
+    os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))

@@ -1,0 +1,130 @@
+"""Copies of the next slides on a disk of this machine, for slides that lie on slow storage.
+
+DIR/.panther-slides-HOST-PID/owner.lock   the process that they are for; where it has died the next one sweeps them away
+                             NUMBER/...   one slide with all its files, under their names and times
+"""
+
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from panther.errors import InputError
+from panther.slides.listing import SlideRef, files_read
+from panther.storage.atomic import check_writable_folder
+from panther.storage.files import copy_file
+from panther.storage.locks import host_name, lock
+
+PREFIX = ".panther-slides-"  # hidden: whoever lists slides below passes it over
+OWNER = "owner.lock"
+AHEAD = 8  # slides, however small: others may have done them before their turn comes
+PAUSE = 0.1  # seconds between looks whether there is room again
+SPARE = 256 * 2**20  # bytes that are left free for others
+
+
+class SlideCache:
+    """A place for copies, at most ``limit`` bytes of them (by default half of what is free there); removed at the end."""
+
+    def __init__(self, folder: Path, limit: int | None = None) -> None:
+        self.folder, self.notes = folder, list[str]()
+        check_writable_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep_copies(folder)
+        self.limit = limit or shutil.disk_usage(folder).free // 2
+        self._own = folder / f"{PREFIX}{host_name()}-{os.getpid()}"
+        self._open, self._stop = ExitStack(), threading.Event()
+
+    def __enter__(self) -> Self:
+        if not self._open.enter_context(lock(self._own / OWNER)):
+            raise InputError(f"{self._own}: another process copies slides there; give another `cache=`.")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._open.close()
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def ahead(self, slides: Sequence[SlideRef], needed: Callable[[SlideRef], bool]) -> Iterator[SlideRef]:
+        """The slides in their order, those that are ``needed`` with a copy, which is made while the ones before them are worked on.
+
+        Whoever has worked on a slide removes its copy (:func:`remove_copy`); that makes room for the next.
+        """
+        ready: queue.Queue[SlideRef] = queue.Queue(AHEAD)
+        copier = threading.Thread(target=self._copy_all, args=(slides, needed, ready), daemon=True)
+        copier.start()
+        try:
+            for _ in slides:
+                yield ready.get()
+        finally:
+            self._stop.set()
+            copier.join()
+
+    def _copy_all(
+        self, slides: Sequence[SlideRef], needed: Callable[[SlideRef], bool], ready: "queue.Queue[SlideRef]"
+    ) -> None:
+        for number, slide in enumerate(slides):
+            copied = slide
+            with suppress(Exception):  # what is wrong with the slide is said by whoever reads it
+                if not self._stop.is_set() and needed(slide):
+                    copied = self._copied(slide, self._own / str(number))
+            while not self._stop.is_set():
+                with suppress(queue.Full):
+                    ready.put(copied, timeout=PAUSE)
+                    break
+
+    def _copied(self, slide: SlideRef, place: Path) -> SlideRef:
+        """The slide with a copy, or without one where there is no room for it."""
+        sources = files_read(slide.path)
+        size = sum(source.stat().st_size for source in sources)
+        if size > self.limit:
+            self._note(f"{slide.name} has {size / 1e9:.1f} GB, more than `cache_size=`, and is read in place")
+            return slide
+        while self._held() + size > self.limit and not self._stop.wait(PAUSE):
+            pass
+        if shutil.disk_usage(self.folder).free < size + SPARE:
+            self._note(f"{self.folder} is full: slides are read in place while it is")
+            return slide
+        try:
+            for source in sources:
+                copy_file(source, place / source.relative_to(slide.path.parent), self._stop.is_set)
+        except OSError as error:
+            shutil.rmtree(place, ignore_errors=True)
+            self._note(
+                f"{slide.name} cannot be copied to {self.folder} ({error.strerror}); such slides are read in place"
+            )
+            return slide
+        return replace(slide, copy=place / slide.path.name)
+
+    def _held(self) -> int:
+        """Bytes of the copies that are there; whoever removes one meanwhile makes it less."""
+        total = 0
+        for path in self._own.glob("*/**/*"):
+            with suppress(OSError):
+                total += path.stat().st_size if path.is_file() else 0
+        return total
+
+    def _note(self, sentence: str) -> None:
+        if not self.notes:  # one is enough: thousands of slides may follow
+            self.notes.append(f"{sentence}.")
+
+
+def remove_copy(slide: SlideRef) -> None:
+    """Make room for the next slide."""
+    if slide.copy is not None:
+        shutil.rmtree(slide.copy.parent, ignore_errors=True)
+
+
+def sweep_copies(folder: Path) -> None:
+    """Remove the copies of processes that have died."""
+    for own in filter(Path.is_dir, folder.glob(f"{PREFIX}*")):
+        with lock(own / OWNER) as dead:
+            if dead:
+                for number in own.glob("[0-9]*"):
+                    shutil.rmtree(number, ignore_errors=True)
+        with suppress(OSError):
+            own.rmdir()
