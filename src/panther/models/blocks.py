@@ -9,6 +9,7 @@ from panther.feature_space import Basis
 from panther.mil import networks
 from panther.models.fisher import Columns
 from panther.models.named import Named
+from panther.models.reduction import made_by
 
 GIVEN = "given"  # vectors that somebody else's slide encoder made
 CONCAT = "concat"  # several representations side by side
@@ -29,7 +30,8 @@ class Block:
         """Prototype, statistic and dimension of each number."""
         if self.method.name in UNMADE:
             return [(-1, UNMADE[self.method.name], j) for j in range(self.basis.dim)]
-        return build(self.method.name, self.basis, self.method.options).columns()
+        made = made_by(self.method)
+        return build(made.name, self.basis, made.options).columns()
 
 
 def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:

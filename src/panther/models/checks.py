@@ -17,6 +17,7 @@ from panther.mil import networks
 from panther.models.blocks import CONCAT
 from panther.models.heads import PROBE, build_head, heads
 from panther.models.presets import TrainSettings, preset
+from panther.models.reduction import REDUCED, check_reduced
 from panther.models.scaling import build_scaler, scalers
 from panther.models.tasks import fit_task, tasks
 from panther.prototypes import KMeansSettings
@@ -36,7 +37,7 @@ _TARGETS: dict[Kind, Target] = {
 
 def method_names() -> list[str]:
     """Every method that can be trained: unsupervised embeddings, then networks."""
-    return [*aggregators.names(), *networks.names()]
+    return [*aggregators.names(), *REDUCED, *networks.names()]
 
 
 def head_names() -> list[str]:
@@ -56,7 +57,9 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
             raise InputError(f"concat has no setting {min(extra)!r}; it takes rows, and perhaps a label.")
         return
     _check_known("method", name, method_names())
-    if name in networks:
+    if name in REDUCED:
+        check_reduced(name, options)
+    elif name in networks:
         _try(lambda: build_network(name, 3, 2, _PROTOTYPES, options))
     else:
         _try(lambda: build(name, _PROTOTYPES, options))

@@ -185,7 +185,7 @@ def _fit_on_embeddings(
     rows = {part: np.array([position[name] for name in ids], np.int64) for part, ids in parts.ids.items()}
     columns = columns_of(data.blocks)
     train = data.x[rows["train"]]
-    scaler = fit_scaler(recipe.scaling, train, [block.columns() for block in data.blocks])
+    scaler = fit_scaler(recipe.scaling, train, data.blocks)
     task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
     settings = recipe.training
 

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
+from panther.models.blocks import Block
 from panther.models.fisher import Columns
 from panther.models.named import Named
+from panther.models.reduction import fit_reduction
 from panther.models.scaling import Scaler, build_scaler
 
 UNSCALED = "none"  # the scaling that leaves embeddings as they are
@@ -62,12 +64,13 @@ def _block_name(number: int, statistic: str, weigh: bool) -> str:
 AnyScaler = Scaler | JointScaler
 
 
-def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Columns]) -> AnyScaler:
-    """Scaling of training rows (n, D), which are blocks of these columns side by side."""
-    ends = np.cumsum([len(columns) for columns in blocks]).tolist()
+def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) -> AnyScaler:
+    """Scaling of training rows (n, D), which are these blocks side by side."""
+    columns = [block.columns() for block in blocks]
+    ends = np.cumsum([len(own) for own in columns]).tolist()
     parts = [
-        build_scaler(scaling.name, scaling.options).fit(x[:, end - len(columns) : end], columns)
-        for columns, end in zip(blocks, ends, strict=True)
+        _fit_part(scaling, block.method, x[:, end - len(own) : end], own)
+        for block, own, end in zip(blocks, columns, ends, strict=True)
     ]
     if len(parts) == 1:
         return parts[0]
@@ -81,6 +84,14 @@ def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Columns]
             replace(part, scale=part.scale * math.sqrt(width / mean)) for part, width in zip(parts, widths, strict=True)
         )
     )
+
+
+def _fit_part(scaling: Named, method: Named, x: Tensor | np.ndarray, columns: Columns) -> Scaler:
+    """Scaling of one block, after its reduction where it has one."""
+    fits, reduction = build_scaler(scaling.name, scaling.options), fit_reduction(method, x)
+    if reduction is None:
+        return fits.fit(x, columns)
+    return replace(fits.fit(reduction(torch.as_tensor(np.asarray(x)).float())), reduction=reduction)
 
 
 def scaler_from_state(state: Mapping[str, Tensor]) -> AnyScaler:

@@ -17,6 +17,7 @@ from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.joint_scaling import AnyScaler, JointScaler, scaler_from_state
 from panther.models.model import Model, embedding_model
 from panther.models.named import Named
+from panther.models.scaling import Scaler
 from panther.models.sureness.value import load_sureness
 from panther.models.tasks import load_task
 from panther.patch_spec import spec_from
@@ -202,13 +203,19 @@ def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, basel
         )
     widths = [len(block.columns()) for block in blocks]
     for block, part, width in zip(blocks, parts, widths, strict=True):
-        usual = part.usual
-        read = width + (0 if usual is None else block.basis.dim)  # the slide's mean follows
         for name, tensor in part.state().items():
-            mixture = name.startswith("usual_") and isinstance(block.basis, Prototypes)
-            shape = tuple(block.basis.centroids.shape) if mixture else (read,)  # type: ignore[union-attr]
-            check_tensor(path, f"the scaling's {name}", tensor, shape, AGAIN)
+            check_tensor(path, f"the scaling's {name}", tensor, _shape(name, block, part, width), AGAIN)
     check_tensor(path, "the mean embedding", baseline, (sum(widths),), AGAIN)
+
+
+def _shape(name: str, block: Block, part: Scaler, width: int) -> tuple[int | None, ...]:
+    """Shape of a tensor of a scaling of embeddings of that width."""
+    if name.startswith("usual_") and isinstance(block.basis, Prototypes):
+        return tuple(block.basis.centroids.shape)
+    if part.reduction is not None:
+        reduced = len(part.shift)
+        return {"reduction_mean": (width,), "reduction_basis": (width, reduced)}.get(name, (reduced,))
+    return (width if part.usual is None else width + block.basis.dim,)  # the slide's mean follows
 
 
 def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from panther.mil import BagSource, LoadSettings
 from panther.models.model import Model, check_bag
 from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
+from panther.models.reduction import made_by
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.sureness.learn import mean_features
 from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
@@ -163,7 +164,8 @@ def predict_bags(
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
     if model.scaler is not None:
         (block,) = model.representation()
-        table = embed_cohort(bags, block.basis, block.method.name, block.method.options, work=work)
+        made = made_by(block.method)
+        table = embed_cohort(bags, block.basis, made.name, made.options, work=work)
         with torch.no_grad():
             blocks = [
                 model.network(model.scaler(torch.from_numpy(np.array(table.vectors[i : i + 64]))))

@@ -25,6 +25,7 @@ from panther.models.fisher import (
     mixture_shape,
     usual_mixture,
 )
+from panther.models.reduction import Reduction
 from panther.registry import Nothing, Registry
 
 ROWS = 64  # read at a time: embeddings may be memory maps
@@ -32,12 +33,13 @@ ROWS = 64  # read at a time: embeddings may be memory maps
 
 @dataclass(frozen=True)
 class Scaler:
-    """A fitted scaling, x -> (r(x) - shift) / scale; r is the identity, or reads a mixture in the metric of its Fisher information."""
+    """A fitted scaling, x -> (r(x) - shift) / scale; r is the identity, a reduction, or reads a mixture in the metric of its Fisher information."""
 
     shift: Tensor  # (D',)
     scale: Tensor  # (D',)
     usual: UsualMixture | None = None  # of the training slides; with it D' = D + d, else D' = D
     weigh: bool = False  # whether a probe may weigh the statistics against each other
+    reduction: Reduction | None = None  # by what the training rows say; then D' is its width
 
     def __call__(self, x: Tensor) -> Tensor:
         """Scale rows (..., D), as float32 (or as the scaling itself is)."""
@@ -46,6 +48,8 @@ class Scaler:
                 f"The embedding has {x.shape[-1]} numbers but the scaling was fitted to {self.dim_in}; embed with the same method and prototypes."
             )
         x = x.to(self.shift.dtype)
+        if self.reduction is not None:
+            x = self.reduction(x)
         if self.usual is not None:
             x = fisher_coordinates(x, UsualMixture(*(t.to(x.device) for t in self.usual)))
         return (x - self.shift.to(x.device)) / self.scale.to(x.device)
@@ -53,10 +57,14 @@ class Scaler:
     @property
     def dim_in(self) -> int:
         """How many numbers an embedding has."""
+        if self.reduction is not None:
+            return len(self.reduction.mean)
         return len(self.shift) - (0 if self.usual is None else self.usual.means.shape[1])
 
     def columns(self, columns: Columns) -> Columns:
         """Prototype, statistic and dimension of each scaled number, given those of the embedding."""
+        if self.reduction is not None:
+            return [(-1, "component", j) for j in range(len(self.shift))]
         return columns if self.usual is None else fisher_columns(*self.usual.means.shape)
 
     def blocks(self, columns: Columns) -> np.ndarray | None:
@@ -66,18 +74,26 @@ class Scaler:
     def double(self) -> "Scaler":
         """The same scaling in float64."""
         usual = None if self.usual is None else UsualMixture(*(t.double() for t in self.usual))
-        return Scaler(self.shift.double(), self.scale.double(), usual, self.weigh)
+        reduction = None if self.reduction is None else Reduction(*(t.double() for t in self.reduction))
+        return Scaler(self.shift.double(), self.scale.double(), usual, self.weigh, reduction)
 
     def state(self) -> dict[str, Tensor]:
         """Plain tensors to save."""
         usual = {} if self.usual is None else {f"usual_{name}": t for name, t in self.usual._asdict().items()}
-        return {"shift": self.shift, "scale": self.scale, **usual}
+        reduced = {} if self.reduction is None else {f"reduction_{n}": t for n, t in self.reduction._asdict().items()}
+        return {"shift": self.shift, "scale": self.scale, **usual, **reduced}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> "Scaler":
         """Scaling from saved tensors."""
         usual = [state[f"usual_{name}"].float() for name in UsualMixture._fields if f"usual_{name}" in state]
-        return cls(state["shift"].float(), state["scale"].float(), UsualMixture(*usual) if usual else None)
+        reduced = [state[f"reduction_{name}"].float() for name in Reduction._fields if f"reduction_{name}" in state]
+        return cls(
+            state["shift"].float(),
+            state["scale"].float(),
+            UsualMixture(*usual) if usual else None,
+            reduction=Reduction(*reduced) if reduced else None,
+        )
 
 
 class Fits(Protocol):

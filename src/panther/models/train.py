@@ -26,6 +26,7 @@ from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.models.presets import USUAL_LOSS, preset, usual_preset
 from panther.models.probes import PROBES
+from panther.models.reduction import made_by
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import BagInfo, example, scan_bags
@@ -225,7 +226,8 @@ def train_model(
         contents = {name: ref.open().fingerprint() for name, ref in refs.items()}
     else:
         basis = prototypes or _space(infos)
-        table = embed_cohort(list(refs.values()), basis, recipe.method.name, recipe.method.options, work=work)
+        made = made_by(recipe.method)
+        table = embed_cohort(list(refs.values()), basis, made.name, made.options, work=work)
         data = Embedded(table.vectors, table.samples, (Block(recipe.method, basis),))
         contents = dict(table.contents)
         failures = {**failures, **table.failures}

@@ -15,6 +15,7 @@ from panther.models.blocks import needs_prototypes
 from panther.models.fitting import Parts, TrainingRecipe
 from panther.models.named import Named
 from panther.models.presets import TrainSettings, preset, usual_preset
+from panther.models.reduction import made_by
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.study.file import Cell, Study
@@ -109,10 +110,11 @@ class Plan:
         names = list(self.features[cell.encoder])
         space = self._space(cell.encoder) if stands_on is None else None
         source = BlockSource(row, None if stands_on is None else stands_on.path, space)
+        made = replace(source, method=made_by(row))
         inputs = "features" if stands_on is None else stands_on.path.name
-        key = cache_key("embeddings", inputs, row.key(), self._contents(cell.encoder, names))
+        key = cache_key("embeddings", inputs, made.method.key(), self._contents(cell.encoder, names))
         bags = tuple(self.population.bags[cell.encoder][name] for name in names)
-        return _Part(EmbeddingJob(cell.encoder, bags, source, self.folder / "cache" / f"embeddings-{key}.npy"), source)
+        return _Part(EmbeddingJob(cell.encoder, bags, made, self.folder / "cache" / f"embeddings-{key}.npy"), source)
 
     def _unmade(self, row: Named, cell: Cell, train: Sequence[str]) -> tuple[Named, GivenRows]:
         """Vectors that are there already: given ones, or covariates as the training rows say that they are read."""

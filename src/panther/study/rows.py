@@ -9,6 +9,7 @@ from panther.errors import InputError, suggestion
 from panther.mil import networks
 from panther.models.blocks import CONCAT, GIVEN, UNMADE
 from panther.models.named import Named
+from panther.models.reduction import REDUCED
 from panther.study.parts import NOT_NAMED, Given
 
 Embeddings = Mapping[str, Mapping[str, Given]]  # name -> encoder -> where they lie
@@ -95,7 +96,7 @@ def _check_concat(row: Named, rows: Sequence[Named]) -> None:
     if repeated:
         raise InputError(f"concat names {repeated[0]!r} twice; once is enough.")
     titles = [one.title for one in rows if one.name not in networks and one.name != CONCAT]
-    known = list(dict.fromkeys([*titles, *aggregators.names()]))
+    known = list(dict.fromkeys([*titles, *aggregators.names(), *REDUCED]))
     for title in of:
         if title not in known:
             why = "is a network, which has no embedding" if title in networks else "is not a row"
