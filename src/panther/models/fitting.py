@@ -17,8 +17,8 @@ from panther.errors import InputError
 from panther.execution import Track, untracked
 from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.models.blocks import Block, columns_of, needs_prototypes
+from panther.models.blocks.joint_scaling import fit_scaler
 from panther.models.heads import PROBE, build_head, token_shape
-from panther.models.joint_scaling import fit_scaler
 from panther.models.model import Model, embedding_model
 from panther.models.named import Named
 from panther.models.presets import TrainSettings

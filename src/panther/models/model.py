@@ -11,7 +11,7 @@ from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.feature_space import FeatureSpace
 from panther.models.blocks import Block
-from panther.models.joint_scaling import AnyScaler
+from panther.models.blocks.joint_scaling import AnyScaler
 from panther.models.named import Named
 from panther.models.sureness.value import Sureness
 from panther.models.tasks import Task

@@ -12,9 +12,9 @@ from panther.errors import InputError
 from panther.feature_space import Basis, FeatureSpace
 from panther.mil import build_model, networks, revision
 from panther.models.blocks import Block, columns_of, needs_prototypes
+from panther.models.blocks.joint_scaling import AnyScaler, JointScaler, scaler_from_state
 from panther.models.fisher import Columns
 from panther.models.heads import PROBE, build_head, token_shape
-from panther.models.joint_scaling import AnyScaler, JointScaler, scaler_from_state
 from panther.models.model import Model, embedding_model
 from panther.models.named import Named
 from panther.models.scaling import Scaler

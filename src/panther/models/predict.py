@@ -16,10 +16,10 @@ from panther.cohort.spec import Level, TaskSpec
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.mil import BagSource, LoadSettings
+from panther.models.blocks.reduction import made_by
 from panther.models.model import Model, check_bag
 from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
-from panther.models.reduction import made_by
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.sureness.learn import mean_features
 from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.models.blocks.reduction import Reduction
 from panther.models.fisher import (
     Columns,
     UsualMixture,
@@ -25,7 +26,6 @@ from panther.models.fisher import (
     mixture_shape,
     usual_mixture,
 )
-from panther.models.reduction import Reduction
 from panther.registry import Nothing, Registry
 
 ROWS = 64  # read at a time: embeddings may be memory maps

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.models.joint_scaling import AnyScaler
+from panther.models.blocks.joint_scaling import AnyScaler
 
 Batch = tuple[dict[str, Any], dict[str, Tensor]]  # (inputs of the model, encoded target)
 

@@ -18,6 +18,7 @@ from panther.feature_space import FeatureSpace
 from panther.limits import check_whole
 from panther.mil import networks
 from panther.models.blocks import Block
+from panther.models.blocks.reduction import made_by
 from panther.models.checks import check_head, check_loss, check_method
 from panther.models.fitting import Bags, Embedded, Parts, TrainingRecipe, fit_model
 from panther.models.heads import PROBE
@@ -26,7 +27,6 @@ from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.models.presets import USUAL_LOSS, preset, usual_preset
 from panther.models.probes import PROBES
-from panther.models.reduction import made_by
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import BagInfo, example, scan_bags

@@ -22,7 +22,7 @@ from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes
 from panther.study.cache import load_embeddings, sound_checkpoint
-from panther.study.given import GivenRows
+from panther.study.rows.given import GivenRows
 from panther.types import Openable, PatchSpec, Prototypes
 from panther.version import __version__
 

@@ -12,14 +12,13 @@ from panther.content import hash_of
 from panther.feature_space import FeatureSpace
 from panther.mil import networks
 from panther.models.blocks import needs_prototypes
+from panther.models.blocks.reduction import made_by
 from panther.models.fitting import Parts, TrainingRecipe
 from panther.models.named import Named
 from panther.models.presets import TrainSettings, preset, usual_preset
-from panther.models.reduction import made_by
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.study.file import Cell, Study
-from panther.study.given import GivenRows, Key
 from panther.study.jobs import (
     BlockSource,
     EmbeddingJob,
@@ -33,6 +32,7 @@ from panther.study.jobs import (
 from panther.study.parts import NOT_NAMED
 from panther.study.population import Population, subset
 from panther.study.rows import is_given, is_of_patches, parts_of
+from panther.study.rows.given import GivenRows, Key
 
 
 class Features(NamedTuple):

@@ -21,7 +21,7 @@ from panther.storage.names import without_suffix
 from panther.storage.tables import as_table
 from panther.study.added.columns import check_columns, check_covariates
 from panther.study.file import ColumnSplits, Study
-from panther.study.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
+from panther.study.rows.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
 from panther.types import Openable
 
 

@@ -10,7 +10,7 @@ import torch
 from panther.evaluation.conformal import prediction_sets
 from panther.evaluation.outlying import in_words
 from panther.execution import Work, stream
-from panther.models.joint_scaling import AnyScaler
+from panther.models.blocks.joint_scaling import AnyScaler
 from panther.models.model import Model
 from panther.models.sureness.value import Calibration, Margin
 from panther.prototypes.rare import share_beyond

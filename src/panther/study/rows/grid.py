@@ -1,4 +1,4 @@
-"""The rows of a study's table: methods on patches, vectors that somebody gave, and several of these side by side."""
+"""Which rows a study has, what each is made of, and for which encoders."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,8 +8,8 @@ from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
 from panther.mil import networks
 from panther.models.blocks import CONCAT, GIVEN, UNMADE
+from panther.models.blocks.reduction import REDUCED
 from panther.models.named import Named
-from panther.models.reduction import REDUCED
 from panther.study.parts import NOT_NAMED, Given
 
 Embeddings = Mapping[str, Mapping[str, Given]]  # name -> encoder -> where they lie

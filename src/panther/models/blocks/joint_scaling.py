@@ -11,9 +11,9 @@ from torch import Tensor
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
 from panther.models.blocks import Block
+from panther.models.blocks.reduction import fit_reduction
 from panther.models.fisher import Columns
 from panther.models.named import Named
-from panther.models.reduction import fit_reduction
 from panther.models.scaling import Scaler, build_scaler
 
 UNSCALED = "none"  # the scaling that leaves embeddings as they are
