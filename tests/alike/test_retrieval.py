@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
-from test_similar_slides import PROTOTYPES, bag
+from made_slides import PROTOTYPES, bag
 
 import panther
 from panther.alike.chance import chance_of_any, chance_of_majority, chance_of_precision

@@ -6,21 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from made_slides import PROTOTYPES, C, bag
 
 import panther
 from panther.alike.distances import as_mixture, as_proportions, parts_of_distance, variance_floor
 from panther.errors import InputError
 from panther.storage.embeddings import EmbeddingTable, write_embeddings
 from panther.storage.vectors.opened import open_embeddings
-
-C, D = 4, 6
-PROTOTYPES = panther.Prototypes(6 * torch.eye(C, D), torch.ones(D))
-
-
-def bag(seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    which = rng.choice(C, size=120, p=rng.dirichlet(np.full(C, 0.5)))
-    return (6 * np.eye(C, D)[which] + rng.normal(size=(120, D))).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +99,7 @@ def test_a_new_slide_is_embedded_as_the_others_were(file, bags):
     named = panther.Bag("S06", torch.from_numpy(bags["S06"]))
     again = panther.similar(file, named, k=4, prototypes=PROTOTYPES)
     assert [hit.slide for hit in again.hits] == [hit.slide for hit in known.hits]  # it and its patient are no answer
-    other = panther.Prototypes(5 * torch.eye(C, D), torch.ones(D))
+    other = panther.Prototypes(5 * torch.eye(C, 6), torch.ones(6))
     with pytest.raises(InputError, match="embedded with other prototypes"):
         panther.similar(file, bags["S06"], prototypes=other)
     with pytest.raises(InputError, match="give `prototypes=`"):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from panther.alike.search import EmbeddingsLike, as_embeddings, refuse_unsound, 
 from panther.alike.whose import Whose, groups, whose_slides
 from panther.errors import InputError
 from panther.explain.names import Names, as_names
-from panther.explain.similar.query import Query, ask
+from panther.explain.similar.query import Query, ask, method_of
 from panther.explain.similar.reasons import Reasons, reasons_of
 from panther.limits import check_whole
 from panther.statistics import Apart
@@ -64,6 +65,10 @@ class SimilarSlides:
     on: str
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
+    method: tuple[str, Mapping[str, Any]] = (
+        "panther",
+        MappingProxyType({}),
+    )  # that made the embeddings, and its settings
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -162,7 +167,7 @@ def similar(
         _hit(cohort, rank, int(row), float(distance), whose, why)
         for rank, (row, distance) in enumerate(zip(*found, strict=True), 1)
     )
-    return SimilarSlides(asked.name, way.on, hits, tuple(notes))
+    return SimilarSlides(asked.name, way.on, hits, tuple(notes), method_of(cohort))
 
 
 def _apart(asked: Query, whose: Whose, same_patient: bool, leave_site_out: bool) -> list[Apart]:

@@ -51,11 +51,17 @@ def ask(cohort: Embeddings, way: Searchable, query: Any, prototypes: Prototypes 
             f"{cohort.source}: was embedded with other prototypes than those given, so a new slide's numbers would not be comparable; "
             "give the file that was used."
         )
-    options = {name: value for name, value in cohort.settings.items() if name not in OWN}
-    embedded = embed(bag, fitted, str(cohort.settings.get("method", "panther")), **options)
+    method, options = method_of(cohort)
+    embedded = embed(bag, fitted, method, **options)
     vector = embedded.vector.double().numpy()[None]
     weights = embedded.aux.get("weights")
     pi = None if weights is None else as_proportions(weights.double().numpy())
     searched = pi[None] if way.on == "pi" and pi is not None else vector
     known = cohort.position(bag.slide_id) if bag.slide_id in cohort.samples else -1  # it is no answer to itself
     return Query(bag.slide_id, searched, known, pi, vector if cohort.mixtures else None)
+
+
+def method_of(cohort: Embeddings) -> tuple[str, dict[str, Any]]:
+    """Method that made the embeddings, and its settings."""
+    options = {name: value for name, value in cohort.settings.items() if name not in OWN}
+    return str(cohort.settings.get("method", "panther")), options

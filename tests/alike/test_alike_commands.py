@@ -1,0 +1,141 @@
+"""`panther similar` and `panther retrieval` as they are typed."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made_slides import PROTOTYPES, C, bag
+
+import panther as package
+from cli.running import Runner, strict_json
+from panther.storage.writers import write_trident
+
+PLACES = torch.tensor([[256 * (n % 12), 256 * (n // 12)] for n in range(120)])
+
+
+@pytest.fixture
+def panther(monkeypatch, capsys):
+    return Runner(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("alike")
+    (place / "features").mkdir()
+    names = [f"S{seed:02}" for seed in range(12)]
+    for seed, name in enumerate(names):
+        spec = package.PatchSpec(size_level0=256, mpp_level0=0.5)
+        slide = package.Bag(name, torch.from_numpy(bag(seed)), lambda: PLACES, spec, "made-up")
+        write_trident(slide, place / "features" / f"{name}.h5", torch.float32)
+    package.save_prototypes(PROTOTYPES, place / "p.safetensors")
+    pd.DataFrame(
+        {"slide_id": names, "case_id": [f"P{n // 2}" for n in range(12)], "grade": ["low", "low", "high", "high"] * 3}
+    ).to_csv(place / "table.csv", index=False)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def embedded(folder, monkeypatch, panther):
+    monkeypatch.chdir(folder)
+    if not (folder / "s.h5ad").exists():
+        panther("embed", "features", "-p", "p.safetensors", "-o", "s.h5ad", "--table", "table.csv", "-j", 1)
+
+
+def test_similar_slides_are_told_with_reasons_written_and_drawn(panther, tmp_path):
+    out, _ = panther(
+        *("similar", "s.h5ad", "--query", "S00", "-k", 2, "-p", "p.safetensors"),
+        *("--features", "features", "-o", tmp_path / "like", "--max-side", 300, "--json"),
+    )
+    found = strict_json(out)
+    assert [hit["rank"] for hit in found["hits"]] == [1, 2]
+    assert all(len(hit["reasons"]["prototypes"]) == C for hit in found["hits"])
+    first = found["hits"][0]["slide"]
+    assert found["pictures"][0].endswith(f"S00.like.01.{first}.png")
+    with (tmp_path / "like" / "similar.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert rows[0]["slide"] == first
+    assert "of the tissue is of the same prototypes" in rows[0]["reasons"]
+    written = strict_json((tmp_path / "like" / "similar.json").read_text())
+    assert written["hits"] == found["hits"]
+
+
+def test_only_what_is_shared_is_coloured(folder):
+    from panther.explain.maps import map_slide
+    from panther.explain.similar.picture import _colours
+
+    slide = map_slide(package.open_bag(folder / "features" / "S00.h5"), PROTOTYPES)
+    colours = _colours(slide, [1])
+    grey = (colours == 0xDD).all(1)
+    assert (grey == (slide.labels != 1)).all()
+
+
+def test_a_new_slide_finds_what_its_row_finds_and_is_drawn(panther, tmp_path):
+    args = ("-k", 3, "-p", "p.safetensors", "--json")
+    known = strict_json(panther("similar", "s.h5ad", "--query", "S05", *args)[0])
+    new = strict_json(
+        panther(
+            "similar", "s.h5ad", "--query", "features/S05.h5", "--features", "features", "-o", tmp_path / "new", *args
+        )[0]
+    )
+    assert [hit["slide"] for hit in new["hits"]] == [hit["slide"] for hit in known["hits"]]
+    np.testing.assert_allclose(*([hit["distance"] for hit in one["hits"]] for one in (new, known)), atol=1e-6)
+    assert len(new["pictures"]) == 3
+
+
+def test_a_hit_without_features_is_told_and_the_others_are_drawn(panther, tmp_path, folder):
+    (tmp_path / "some").mkdir()
+    everybody = strict_json(panther("similar", "s.h5ad", "--query", "S00", "-k", 3, "--json")[0])
+    first, *rest = (hit["slide"] for hit in everybody["hits"])
+    for name in ("S00", *rest):
+        (tmp_path / "some" / f"{name}.h5").write_bytes((folder / "features" / f"{name}.h5").read_bytes())
+    out, err = panther(
+        *("similar", "s.h5ad", "--query", "S00", "-k", 3, "-p", "p.safetensors"),
+        *("--features", tmp_path / "some", "-o", tmp_path / "like"),
+        code=1,
+    )
+    assert f"Failed: {first}: there are no features of this slide" in err
+    assert "2 pictures" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("similar", "s.h5ad", "--query", "S99"), "S99: neither a slide of s.h5ad nor a feature file"),
+        (
+            ("similar", "s.h5ad", "--query", "S00", "--on", "mixtur"),
+            "--on mixtur: slides are not compared so; did you mean 'mixture'",
+        ),
+        (
+            ("similar", "s.h5ad", "--query", "features/S05.h5"),
+            "give --prototypes, those that the embeddings were made with",
+        ),
+        (("similar", "s.h5ad", "--query", "S00", "--features", "features"), "give it with -o"),
+        (("similar", "s.h5ad", "--query", "S00", "--leave-site-out"), "its site is not known"),
+        (("retrieval", "s.h5ad", "--at", "1,x", "--label", "grade"), "expected are whole numbers"),
+        (("retrieval", "s.h5ad", "--label", "none"), "there is no label column 'none'"),
+        (("retrieval", "s.h5ad", "s.h5ad", "--label", "grade"), "is given more than once"),
+        (("retrieval", "s.h5ad", "--label", "grade", "-o", "s.xlsx"), "written as .csv or .parquet"),
+        (("retrieval", "s.h5ad"), "--label is missing"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(panther, arguments, said):
+    _, err = panther(*arguments, code=2)
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_retrieval_is_printed_and_written(panther, tmp_path):
+    out, err = panther(
+        "retrieval", "s.h5ad", "--label", "grade", "--on", "pi,mixture", "--at", "1,3", "--bootstrap", 50
+    )
+    assert "s on pi: 12 slides asked about" in out
+    assert "Acc@1: s on mixture less s on pi" in out
+    assert "12 samples (6 patients" in err
+    target = tmp_path / "r.csv"
+    found = strict_json(
+        panther("retrieval", "s.h5ad", "--table", "table.csv", "--label", "grade", "-o", target, "--json")[0]
+    )
+    table = pd.read_csv(target)
+    assert len(table) == len(found["summary"]) == 4 * 3 * 4
