@@ -139,3 +139,20 @@ def test_retrieval_is_printed_and_written(panther, tmp_path):
     )
     table = pd.read_csv(target)
     assert len(table) == len(found["summary"]) == 4 * 3 * 4
+
+
+def test_mixtures_are_written_as_plain_arrays(panther, tmp_path):
+    panther("embed", "features", "-p", "p.safetensors", "-o", tmp_path / "m", "--format", "mixtures", "-j", 1)
+    with np.load(tmp_path / "m.mixtures.npz", allow_pickle=False) as arrays:
+        prob, mean, cov, samples = (arrays[name] for name in ("prob", "mean", "cov", "samples"))
+    slide = package.embed("features/S03.h5", PROTOTYPES).tokens.numpy()
+    at = samples.tolist().index("S03")
+    np.testing.assert_allclose(prob[at], slide[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(mean[at], slide[:, 1 : 1 + D], rtol=1e-4)
+    np.testing.assert_allclose(cov[at], slide[:, 1 + D :], rtol=1e-3, atol=1e-6)
+    _, err = panther(
+        *("embed", "features", "-p", "p.safetensors", "-o", tmp_path / "o.mixtures.npz", "--method", "ot", "-j", 1),
+        code=2,
+    )
+    assert "Only whole mixtures are written as {prob, mean, cov}; embed with --method panther" in err
+    assert not (tmp_path / "o.mixtures.npz").exists()

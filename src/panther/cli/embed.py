@@ -35,7 +35,9 @@ def embed(
     site_column: opt.SiteColumnOption = None,
     level: opt.LevelOption = opt.Level.slide,
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored numbers.")] = Dtype.float32,
-    format: Annotated[str | None, typer.Option(help="h5ad or npz; the output's ending by default.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="h5ad, npz, or mixtures: {prob, mean, cov} of every slide as .mixtures.npz.")
+    ] = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
@@ -66,10 +68,12 @@ def embed(
     working = output.with_name(f"{output.name}.partial")
     check_name(working)
     start = time.perf_counter()
+    fitted = load_prototypes(prototypes)
+    _check_mixtures(output, fitted, method, options)
     with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         embedded = embed_cohort(
             chosen.refs,
-            load_prototypes(prototypes),
+            fitted,
             method,
             options,
             partial_folder=working if shard is None else None,  # shards keep what they have done by themselves
@@ -89,7 +93,17 @@ def _named(output: Path, format: str | None) -> Path:
     if format is None:
         return output
     stem = output.stem if output.suffix in (".h5ad", ".npz") else output.name
-    return output.with_name(f"{stem}.{format}")
+    return output.with_name(f"{stem}.{'mixtures.npz' if format == 'mixtures' else format}")
+
+
+def _check_mixtures(output: Path, prototypes: Any, method: str, options: dict[str, Any]) -> None:
+    """Refuse, before the work, to write as mixtures what are none."""
+    from panther.aggregators import build
+    from panther.storage.embeddings import MIXTURES
+    from panther.storage.vectors.mixtures import count_components
+
+    if output.name.endswith(MIXTURES):
+        count_components(build(method, prototypes, options).columns())
 
 
 def _result(embedded: Any, output: Path, error: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
+MIXTURES = ".mixtures.npz"  # how the name of a file of plain mixtures ends
 STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
 
 
@@ -104,7 +105,7 @@ def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") 
     check_embedding_path(path)
     stored, error = _narrowed(table.vectors, dtype)
     with atomic_write(path) as temporary:
-        WRITERS[path.suffix](replace(table, vectors=stored), temporary)
+        writer_of(path)(replace(table, vectors=stored), temporary)
     return error
 
 
@@ -114,6 +115,15 @@ def check_embedding_path(path: Path) -> None:
         raise InputError(
             f"{path}: embeddings are written as {' or '.join(WRITERS)}; give the output one of these endings."
         )
+
+
+def writer_of(path: Path) -> Callable[["EmbeddingTable", Path], None]:
+    """Writer by the name of the file: `x.mixtures.npz` holds mixtures as plain arrays, `x.npz` embeddings."""
+    if not path.name.endswith(MIXTURES):
+        return WRITERS[path.suffix]
+    from panther.storage.vectors.mixtures import write_mixtures  # which reads what is written here
+
+    return write_mixtures
 
 
 def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
