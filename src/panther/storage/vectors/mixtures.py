@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def write_mixtures(table: "EmbeddingTable", path: Path) -> None:
     tokens = np.asarray(table.vectors).reshape(len(table.samples), count_components(table.columns), -1)
     dim = tokens.shape[-1] // 2
     about = {name: value for name, value in table.about().items() if name != "prototypes"}
-    arrays = {
+    arrays: dict[str, Any] = {
         "prob": tokens[..., 0],
         "mean": tokens[..., 1 : 1 + dim],
         "cov": tokens[..., 1 + dim :],
