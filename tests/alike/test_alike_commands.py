@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_slides import PROTOTYPES, C, bag
+from made_slides import PROTOTYPES, C, D, bag
 
 import panther as package
 from cli.running import Runner, strict_json

@@ -126,7 +126,7 @@ def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
         panther.similar(file, "S04", k=0)
     with pytest.raises(InputError, match="there is no such file"):
         panther.similar(tmp_path / "none.h5ad", "S04")
-    with pytest.raises(InputError, match="not an embeddings file"):
+    with pytest.raises(InputError, match="no such file or folder"):
         panther.similar(tmp_path / "none.csv", "S04")
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 no archive")
     with pytest.raises(InputError, match="cannot be read as embeddings"):
@@ -158,3 +158,18 @@ def test_vectors_stay_in_the_file_until_they_are_touched(table, tmp_path):
             assert opened.mixtures == C
             (tmp_path / name).write_bytes(bytes((tmp_path / name).stat().st_size))  # in place: the mapping sees it
             assert not opened.rows.numpy().any()
+
+
+def test_vectors_of_a_slide_encoder_are_searched_without_reasons(table, tmp_path):
+    vectors = np.asarray(table.vectors, np.float32)
+    frame = pd.DataFrame(vectors, columns=[f"d{n}" for n in range(vectors.shape[1])])
+    frame.insert(0, "slide_id", table.samples)
+    frame.to_csv(tmp_path / "titan.csv", index=False)
+    found = panther.similar(tmp_path / "titan.csv", "S04", k=5, same_patient=True)
+    expected = panther.similar(table, "S04", k=5, on="cosine", same_patient=True)
+    assert [hit.slide for hit in found.hits] == [hit.slide for hit in expected.hits]
+    assert found.on == "cosine"
+    assert found.hits[0].reasons is None
+    assert "does not say whose slides" in found.notes[0]
+    with pytest.raises(InputError, match="not whole mixtures"):
+        panther.similar(tmp_path / "titan.csv", "S04", on="mixture")

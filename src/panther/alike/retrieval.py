@@ -120,7 +120,8 @@ def retrieval(
     ways = {name: searchable(cohort.rows_of(one), way) for name, one, way in _ways(opened, on)}
     sites = cohort.sites if leave_site_out else None
     judged = {name: judge(way, cohort.labels, cohort.patients, sites, at) for name, way in ways.items()}
-    notes = (*cohort.notes, *_left_out(judged, len(cohort.ids)))
+    unread = [problem for one in opened.values() for problem in one.problems]
+    notes = (*cohort.notes, *unread, *_left_out(judged, len(cohort.ids)))
     return Retrieval(*summarise(judged, cohort.classes, bootstrap, seed), notes)
 
 

@@ -12,7 +12,8 @@ from panther.alike.measures import Euclidean, Hellinger, MixtureDistance
 from panther.errors import InputError, suggestion
 from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
 from panther.storage.embeddings import EmbeddingTable, column_name
-from panther.storage.vectors.opened import Embeddings, mixture_components, open_embeddings
+from panther.storage.slide_vectors import read_slide_vectors
+from panther.storage.vectors.opened import OPENERS, Embeddings, mixture_components, open_embeddings
 from panther.types import Rows
 
 EmbeddingsLike = Path | str | EmbeddingTable | Embeddings
@@ -38,11 +39,11 @@ class Searchable:
 
 
 def as_embeddings(given: EmbeddingsLike) -> Embeddings:
-    """Embeddings of a file, or of a table in memory."""
+    """Embeddings of a file or folder, or of a table in memory."""
     if isinstance(given, Embeddings):
         return given
     if not isinstance(given, EmbeddingTable):
-        return open_embeddings(Path(given))
+        return _opened(str(given))
     names = [column_name(*column) for column in given.columns]
     columns = {name: [str(value) for value in values] for name, values in given.observations.items()}
     if given.clinical is not None:
@@ -60,6 +61,17 @@ def as_embeddings(given: EmbeddingsLike) -> Embeddings:
         columns,
         made_with,
         given.settings,
+    )
+
+
+def _opened(place: str) -> Embeddings:
+    """Embeddings of `panther embed`, or vectors of a slide encoder in any layout, e.g. `titan.h5ad#obsm/X_titan`."""
+    path, _, key = place.partition("#")
+    if not key and Path(path).suffix in OPENERS:
+        return open_embeddings(Path(path))
+    found = read_slide_vectors(Path(path), key or None)
+    return Embeddings(
+        place, tuple(found.names), torch.from_numpy(found.vectors), problems=tuple(found.problems.values())
     )
 
 

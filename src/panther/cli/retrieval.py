@@ -12,7 +12,10 @@ from panther.cli import _options as opt
 def retrieval(
     embeddings: Annotated[
         list[Path],
-        typer.Argument(help="Embeddings (.h5ad or .npz); several are compared with the first.", show_default=False),
+        typer.Argument(
+            help="Embeddings (.h5ad or .npz), or vectors of slide encoders; several are compared with the first.",
+            show_default=False,
+        ),
     ],
     table: opt.TableOption = None,
     label: opt.LabelOption = None,

@@ -11,7 +11,12 @@ from panther.cli import _options as opt
 
 
 def similar(
-    embeddings: Annotated[Path, typer.Argument(help="Embeddings of the cohort (.h5ad or .npz).", show_default=False)],
+    embeddings: Annotated[
+        Path,
+        typer.Argument(
+            help="Embeddings of the cohort (.h5ad or .npz), or vectors of a slide encoder.", show_default=False
+        ),
+    ],
     query: Annotated[
         str,
         typer.Option(

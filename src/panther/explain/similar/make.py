@@ -153,7 +153,7 @@ def similar(
     asked = ask(cohort, way, query, prototypes)
     refuse_unsound(asked.row, [asked.name], cohort.source)
     whose = whose_slides(cohort, table, columns)
-    notes = list(whose.notes)
+    notes = [*cohort.problems, *whose.notes]
     apart = _apart(asked, whose, same_patient, leave_site_out)
     (found,) = way.nearest(asked.row, k, apart)
     if len(found.rows) == 0:

@@ -32,6 +32,7 @@ class Embeddings:
     columns: Mapping[str, list[str]] = field(default_factory=dict)  # clinical ones, as text
     made_with: str | None = None  # hash of the prototypes
     settings: Mapping[str, Any] = field(default_factory=dict)  # method and its settings
+    problems: tuple[str, ...] = ()  # slides that could not be read, a sentence for each
 
     def position(self, sample: str) -> int:
         """Row of a sample."""
