@@ -41,8 +41,14 @@ class Estimate(NamedTuple):
     folds: Sequence[float]
 
 
-def forest(rows: Sequence[Estimate], metric: str, chance: float | None = None, marked: Sequence[str] = ()) -> Chart:
-    """Mean and interval of each method, every fold as a ring; ``marked`` are drawn in another colour."""
+def forest(
+    rows: Sequence[Estimate],
+    metric: str,
+    chance: float | None = None,
+    marked: Sequence[str] = (),
+    called: str = "chance",
+) -> Chart:
+    """Mean and interval of each method, every fold as a ring, and a line at what is ``called`` chance; ``marked`` are drawn in another colour."""
     folds = [(value, y, row.name) for y, row in enumerate(rows) for value in row.folds]
     labels = [f"{name}, one fold: {value:.3f}" for value, _, name in folds]
     rings = Points(
@@ -57,7 +63,7 @@ def forest(rows: Sequence[Estimate], metric: str, chance: float | None = None, m
         ),
         _means(rows, [y for y, row in enumerate(rows) if row.name in marked], ORANGE, "best mean and its interval"),
     ]
-    lines = [] if chance is None else [Reference(chance, "chance")]
+    lines = [] if chance is None else [Reference(chance, called)]
     size = (860, 110 + 30 * len(rows))
     marks = [rings, *(points for points in means if len(points.x))]
     return Chart(marks, Axis(metric), Axis(names=[row.name for row in rows]), size=size, references=lines)

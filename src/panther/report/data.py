@@ -63,6 +63,7 @@ class Run:
     comparisons: pd.DataFrame
     predictions: pd.DataFrame
     trained: pd.DataFrame  # one row per cell and fold: its files
+    gains: pd.DataFrame  # of each embedding beside covariates; empty where the study has none
 
     @property
     def rows(self) -> list[str]:
@@ -155,6 +156,7 @@ def load_run(run: Results | Path | str) -> Run:
             f"{folder / STUDY}: this version cannot read it ({reason}); do `panther run` again."
         ) from error
     tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
+    tables["gains"] = _table(folder, "gains") if study.covariates else pd.DataFrame()
     if "exact_low" not in tables["summary"]:
         raise InputError(f"{folder}: its tables are those of an earlier version; do `panther run` again.")
     try:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
@@ -11,6 +10,7 @@ from panther.evaluation.verdicts import about_perfect, best_rows, winners
 from panther.storage.files import write_text
 from panther.storage.tables import write_table
 from panther.study.display_names import method_title
+from panther.study.parts import NOT_NAMED
 
 SURENESS = ("calibration", "reliability", "prediction_sets", "decision_curves")  # of classes and values
 WRITTEN = (
@@ -29,6 +29,7 @@ FACTORS = {
     "n_prototypes": "C",
     "train_size": "training size",
 }  # shown where they vary
+DOES_NOT_APPLY = (0, NOT_NAMED)  # no prototypes; no encoder of patches
 ERRORS = tuple(f", {metric_title(name)}" for name in LOWER_IS_BETTER)  # ends of columns where less is better
 
 
@@ -110,7 +111,7 @@ def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list
 
 def varying_factors(table: pd.DataFrame) -> list[str]:
     """Factors that tell rows apart beside method and head."""
-    return [name for name in FACTORS if table[name].replace(0, np.nan).nunique() > 1]  # 0 prototypes: does not apply
+    return [name for name in FACTORS if (table[name][~table[name].isin(DOES_NOT_APPLY)]).nunique() > 1]
 
 
 def row_names(table: pd.DataFrame, varying: list[str]) -> list[str]:
@@ -120,9 +121,7 @@ def row_names(table: pd.DataFrame, varying: list[str]) -> list[str]:
 
 def _row_name(row: pd.Series, varying: list[str]) -> str:
     head = "" if row["head"] == "own" else f" + {row['head']}"
-    extra = ", ".join(
-        f"{FACTORS[name]} {row[name]}" for name in varying if not (name == "n_prototypes" and not row[name])
-    )
+    extra = ", ".join(f"{FACTORS[name]} {row[name]}" for name in varying if row[name] not in DOES_NOT_APPLY)
     return f"{method_title(row['method'])}{head}" + (f" [{extra}]" if extra else "")
 
 

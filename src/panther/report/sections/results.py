@@ -10,6 +10,7 @@ from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, plot, table, tag
 from panther.report.material import Material
+from panther.report.sections.gains import gains, signed
 
 MEANING = {
     "pearson": "Pearson's r says how closely predictions lie to a straight line over what was observed: 0 is guessing, 1 is perfect.",
@@ -52,6 +53,7 @@ def results(material: Material) -> Html:
         tag("h3", "All methods, all tests"),
         *(_table(run, part, shown) for part in run.parts),
         _comparisons(run, shown),
+        gains(run, shown),
         _subgroups(run, shown),
         details("Every metric", _everything(run)),
     )
@@ -171,8 +173,3 @@ def _everything(run: Run) -> Html:
         for _, r in whole.iterrows()
     ]
     return table(["method", "test", "metric", "mean (± over folds) [95 % interval]", "folds"], rows)
-
-
-def signed(value: float) -> str:
-    """A difference with its sign."""
-    return number(value) if pd.isna(value) or value < 0 else f"+{number(value)}"

@@ -10,7 +10,8 @@ from panther.report.html import Html, details, join, listing, number, p_value, p
 from panther.report.material import Material
 from panther.report.outcomes import outcome_of
 from panther.report.sections.cohort import cohort_of, counts
-from panther.report.sections.results import MEANING, forest_of, signed
+from panther.report.sections.gains import signed
+from panther.report.sections.results import MEANING, forest_of
 
 LEVEL = 0.05  # of significance
 ADDED = {
