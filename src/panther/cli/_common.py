@@ -78,13 +78,19 @@ def open_work(
         if cluster is not None:
             device = device_on(executor, device)
             executor = executor.for_work(gpu=device != "cpu")
-        work = execution.Work(executor, device, track)
-        if shard is None:
+        with share(execution.Work(executor, device, track), shard, refs, output) as work:
             yield work
-            return
-        assert output is not None
-        with _ending_with_the_others(output):
-            yield _shared(work, shard, refs, output)
+
+
+@contextmanager
+def share(work: Any, shard: str | None, refs: Iterable[Any], output: Path | None) -> Iterator[Any]:
+    """The same work, shared with the other shards of this request; as it is where there is no shard."""
+    if shard is None:
+        yield work
+        return
+    assert output is not None
+    with _ending_with_the_others(output):
+        yield _shared(work, shard, refs, output)
 
 
 @contextmanager

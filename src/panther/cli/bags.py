@@ -8,12 +8,14 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
+from panther.cli._clusters import cluster_of
 
 
 def inspect(
     path: Annotated[Path, typer.Argument(help="A file, or a folder (searched in depth).", show_default=False)],
     deep: Annotated[bool, typer.Option("--deep", help="Read all features to find NaN and infinite numbers.")] = False,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Tell what a file or folder holds: format, slides, patches, dimensions, encoder, problems."""
@@ -21,7 +23,8 @@ def inspect(
     from panther.storage.survey import files_of, survey_all
 
     files = files_of(path)
-    with open_work(workers if len(files) > 64 or deep else 1, track=common.track) as work:
+    many = len(files) > 64 or deep or cluster is not None
+    with open_work(workers if many else 1, cluster_of(cluster), track=common.track) as work:
         found, problems = survey_all(path, files, deep=deep, work=work)
     result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
     common.report(result, _table(path, found), problems, as_json=as_json)

@@ -135,6 +135,7 @@ def predict(
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
+    cluster: opt.ClusterOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Predict new slides and say how sure that is, and score the predictions where the table knows the outcome.
@@ -169,7 +170,7 @@ def predict(
     asked: dict[str, Any] = {name: column for name, column in columns.items() if column}
     if asked and table is None:
         raise InputError(f"--{next(iter(asked))} names a column of a --table; give the table.")
-    with common.open_work(workers, chosen.refs) as work:
+    with common.open_work(workers, chosen.refs, cluster) as work:
         outcome = checked(TaskSpec, **asked | ({"labels": parse_names(labels)} if labels else {})) if asked else None
         found = predict_slides(model, chosen, level.value if level else None, outcome, work=work)
     rows = found.table.astype(object).where(found.table.notna(), "")

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 WALLTIME = r"(?:\d+-)?\d{1,3}(?::[0-5]\d){1,2}"  # of SLURM: minutes:seconds, hours:minutes:seconds, with days-
 DURATION = r"\d+(?:\.\d+)?\s*(?:s|m|h|d)"  # of Dask
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+QUIET = {"dashboard": False, "dashboard_address": ":0"}
 MARGIN = 300  # seconds before the wall-time at which a worker ends by itself
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -93,6 +94,7 @@ class SlurmOptions(BaseModel):
             "memory": self.memory,
             "walltime": self.walltime,
             "processes": 1,
+            "job_name": "panther",
             "queue": self.partition,
             "account": self.account,
             "interface": self.interface,
@@ -118,7 +120,7 @@ def slurm_cluster(options: SlurmOptions) -> Iterator[Any]:
         raise InputError(
             "There is no sbatch here, so SLURM cannot be asked for jobs; run the command on a login node, or give the address of a Dask scheduler."
         )
-    with SLURMCluster(**options.to_jobqueue(), scheduler_options={"dashboard": False}, name="panther") as cluster:
+    with SLURMCluster(**options.to_jobqueue(), scheduler_options=QUIET, name="panther") as cluster:
         script = cluster.job_script()
         logger.debug("%s", script)  # shown with -v
         _refuse_what_slurm_refuses(script)

@@ -82,6 +82,10 @@ class Encoder:
     device: torch.device
     precision: Precision
 
+    def public(self) -> dict[str, str]:
+        """What a file of its features says of it."""
+        return {"encoder": self.about.name, "weights": self.weights, "precision": self.precision.name}
+
     @torch.inference_mode()
     def __call__(self, patches: np.ndarray | Tensor) -> Tensor:
         """Features (B, dim), float32 on the CPU, of patches (B, size, size, 3) uint8."""

@@ -1,7 +1,7 @@
 """From the patches of a slide, or tile images, to one bag: resumable, whole or not at all."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,7 +118,7 @@ def write_features(slide: "Slide", coords: Coords, pipeline: Pipeline, target: P
     source = SlidePatches(slide.path, slide.mpp_override, spec)
 
     def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
-        about = _attributes(pipeline, slide.name, target, kept) | ({"key": key} if key else {})
+        about = _attributes(pipeline.encoder.public(), slide.name, target, kept) | ({"key": key} if key else {})
         write_bag(path, _kept_rows(rows, kept, about), (places[kept], coords.attributes))
 
     return _encode(pipeline, source, places, _print_of(slide.path), target, write)
@@ -128,14 +128,30 @@ def encode_tiles(folder: Path, pipeline: Pipeline, target: Path) -> tuple[Extrac
     """Encode the tile images of a folder into one bag without coordinates; the names of the tiles are kept in `tiles`."""
     source = TileFolder(folder)
     names = source.names()
-    stamps = [(folder / name).stat() for name in names]
-    state = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)]
 
     def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
-        about = _attributes(pipeline, target.stem, target, kept)
-        write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
+        _write_tiles(path, target, rows, kept, pipeline.encoder.public(), names)
 
-    return _encode(pipeline, source, names, hash_of(state), target, write), names
+    return _encode(pipeline, source, names, folder_state(folder, names), target, write), names
+
+
+def folder_state(folder: Path, names: Sequence[str]) -> str:
+    """Hash of the sizes and times of tiles."""
+    stamps = [(folder / name).stat() for name in names]
+    return hash_of([(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)])
+
+
+def write_tiles(target: Path, rows: np.ndarray, kept: np.ndarray, encoder: Mapping[str, str], names: list[str]) -> None:
+    """Write the bag of tiles, whole or not at all; ``encoder`` as it says of itself."""
+    with atomic_write(target) as temporary:
+        _write_tiles(temporary, target, rows, kept, encoder, names)
+
+
+def _write_tiles(
+    path: Path, target: Path, rows: np.ndarray, kept: np.ndarray, encoder: Mapping[str, str], names: list[str]
+) -> None:
+    about = _attributes(encoder, target.stem, target, kept)
+    write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
 
 
 def _encode(pipeline: Pipeline, source: Source, items: Any, state: str, target: Path, write: Any) -> Extracted:
@@ -169,14 +185,12 @@ def _kept_rows(rows: np.ndarray, kept: np.ndarray, about: Mapping[str, Any]) -> 
     return FeatureRows((int(kept.sum()), rows.shape[1]), rows.dtype, blocks, about)
 
 
-def _attributes(pipeline: Pipeline, name: str, target: Path, kept: np.ndarray) -> dict[str, Any]:
-    encoder, folder = pipeline.encoder, target.absolute().parent
+def _attributes(encoder: Mapping[str, str], name: str, target: Path, kept: np.ndarray) -> dict[str, Any]:
+    folder = target.absolute().parent
     return {
         "name": name,
         "savetodir": f"{folder.parent.name}/{folder.name}",  # without the place of the job, so that a moved job has the same bytes
-        "encoder": encoder.about.name,
-        "weights": encoder.weights,
-        "precision": encoder.precision.name,
+        **encoder,
         "masked": int((~kept).sum()),
     }
 

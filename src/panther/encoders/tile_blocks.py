@@ -1,0 +1,112 @@
+"""The tiles of one folder in blocks, for workers of a cluster or several shards; the file is the one that a single process writes."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from panther.content import hash_of
+from panther.encoders.extract import Extracted, folder_state, partial_folder, write_tiles
+from panther.encoders.loading import find_recipe, load_encoder
+from panther.encoders.pipeline import DTYPES, ExtractSettings, Pipeline, failures_in
+from panther.encoders.sources import TileFolder
+from panther.encoders.step import EncoderChoice
+from panther.errors import InputError
+from panther.execution import SharedWalk, Work, map_all, map_slides
+from panther.storage.atomic import check_writable
+from panther.storage.row_log import RowLog
+from panther.storage.working import remove_working_folder
+
+BLOCK = 2048  # tiles of one task, or a few more
+
+
+class TileBlock(NamedTuple):
+    """Tiles that are encoded together."""
+
+    sample: str  # what to call them
+    names: tuple[str, ...] = ()
+
+
+class EncodedTiles(NamedTuple):
+    """Features of some tiles."""
+
+    rows: np.ndarray  # (n, dim); zero where a tile could not be decoded
+    failed: Mapping[int, str]  # position among them -> why
+    encoder: Mapping[str, str]  # name, weights and precision, for the file
+
+
+@dataclass
+class TileEncoder:
+    """Encodes tiles; it is sent to workers, and loads the encoder once in each of them."""
+
+    folder: Path
+    choice: EncoderChoice
+    settings: ExtractSettings
+
+    def __post_init__(self) -> None:
+        self._pipeline: list[
+            Pipeline
+        ] = []  # one, once it is needed; no field, because it is not what the work depends on
+
+    def __call__(self, block: TileBlock) -> EncodedTiles:
+        """Features of these tiles; without any, only what the encoder is."""
+        pipeline, names = self._opened(), block.names
+        with closing(RowLog(None, "", pipeline.encoder.about.dim, pipeline.dtype)) as log:
+            pipeline.run(TileFolder(self.folder), names, log)
+            rows = np.array(log.rows(range(len(names)), len(names)))
+            return EncodedTiles(rows, failures_in(log), pipeline.encoder.public())
+
+    def close(self) -> None:
+        """End the decoding processes."""
+        while self._pipeline:
+            self._pipeline.pop().close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "choice": self.choice, "settings": self.settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**{**state, "choice": state["choice"].spread()})  # type: ignore[misc]
+
+    def _opened(self) -> Pipeline:
+        if not self._pipeline:
+            choice = self.choice
+            encoder = load_encoder(choice.name, choice.weights, device=choice.devices[0], precision=choice.precision)
+            self._pipeline.append(Pipeline(encoder, self.settings))
+        return self._pipeline[0]
+
+
+def encode_blocks(
+    folder: Path, choice: EncoderChoice, settings: ExtractSettings, target: Path, work: Work
+) -> tuple[Extracted, list[str]]:
+    """Encode the tile images of a folder into one bag, as `encode_tiles` does, block by block wherever ``work`` says."""
+    names = TileFolder(folder).names()
+    check_writable(target)
+    batch = settings.batch or 2  # a core's share of a batch: blocks begin where batches do, or their bytes would differ
+    size = -(-BLOCK // batch) * batch
+    starts = range(0, len(names), size)
+    blocks = {at: TileBlock(f"tiles from {names[at]} on", tuple(names[at : at + size])) for at in starts}
+    encode = TileEncoder(folder, choice, settings)
+    # shards keep what they have done by themselves
+    kept = None if isinstance(work.executor, SharedWalk) else partial_folder(target)
+    key = hash_of([repr(choice), repr(settings), folder_state(folder, names), names])
+    with closing(encode), closing(RowLog(kept, key, find_recipe(choice.name).about.dim, DTYPES[settings.dtype])) as log:
+        resumed = sum(log.done[start].rows for start in log.done)
+        todo = [start for start in blocks if start not in log.done]
+        about = map_all(encode, [TileBlock("the encoder")], "loading the encoder", work)[0].encoder
+        for result in work.track(map_slides(encode, [blocks[s] for s in todo], work.executor), "encoding", len(todo)):
+            if result.value is None:
+                raise InputError(result.reason)
+            start, found = todo[result.index], result.value
+            log.add(start, found.rows, {start + row: why for row, why in sorted(found.failed.items())})
+        failed = failures_in(log)
+        kept_rows = np.ones(len(names), bool)
+        kept_rows[list(failed)] = False
+        if not kept_rows.any():
+            raise InputError(f"{target.stem}: none of the {len(names)} tiles could be decoded; {failed[0]}")
+        write_tiles(target, log.rows(range(len(names)), len(names)), kept_rows, about, names)
+    if kept is not None:
+        remove_working_folder(kept)
+    return Extracted(target, int(kept_rows.sum()), failed, resumed), names
