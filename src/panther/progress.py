@@ -144,8 +144,11 @@ class WorkRecord:
         keys = {self._key_of(path) for path in (self.folder / PLANS).glob("*.json")}
         for path in (self.folder / NOTED).glob("*.jsonl"):
             for line in LineLog(path).read():
-                if isinstance(line, list) and len(line) == 6 and line[0] in keys:
-                    yield Noted(*line[1:])
+                with suppress(*UNREADABLE):
+                    key, step, identity, at, seconds, patches = line
+                    if key in keys:
+                        seconds = None if seconds is None else float(seconds)
+                        yield Noted(str(step), str(identity), float(at), seconds, int(patches))
 
     def failures(self) -> dict[str, str]:
         """Items that failed, and why."""

@@ -169,7 +169,7 @@ def test_damaged_and_half_written_records_are_no_reason_to_fail(tmp_path, panthe
         (record.folder / kind).mkdir(exist_ok=True)
         (record.folder / kind / name).write_text('{"key": "key", "st')
     with next((record.folder / "noted").iterdir()).open("a") as lines:
-        lines.write('["key", "tissue", "b"')
+        lines.write('\n["key", "tissue", "b", "yesterday", [], 1]\n[[], 1, 2, 3, 4, 5]\n7\n["key", "tissue", "b"')
     found = strict_json(panther("status", tmp_path, "--json", code=1)[0])
     (step,) = found["work"][0]["steps"]
     assert (step["done"], step["left"], step["failed"]) == (1, 0, {"b": "b: torn."})

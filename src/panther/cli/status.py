@@ -30,6 +30,7 @@ def status(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Tell what is done, running (where, since when), failed (why) and left, how fast it goes and when it ends; nothing is changed."""
+    from panther.shards.session import session_folder
     from panther.status import look_at
 
     with progress_of_others():  # whoever watches a log wants to see theirs
@@ -37,24 +38,14 @@ def status(
         while watch and not all(one.ended for one in found):
             _show(found)
             time.sleep(every)
-            found = _look_again(place, found)
+            # what shards meet in is removed when the last of them ends
+            found = look_at(place) if place.exists() or session_folder(place).exists() else []
     result = {"time": time.time(), "work": [_plain(one) for one in found]}
-    notes = [note for one in found for note in one.notes]
+    notes = [note for one in found for note in one.notes] or (
+        [] if found else [f"{place} is gone: the work has ended."]
+    )
     failures = {name: reason for one in found for name, reason in one.failed.items()}
     common.report(result, [line for one in found for line in _lines(one)], failures, as_json=as_json, notes=notes)
-
-
-def _look_again(place: Path, before: list[Any]) -> list[Any]:
-    """The next look; the work may have ended, and removed what it met in, while nobody looked."""
-    from panther.errors import InputError
-    from panther.status import look_at
-
-    try:
-        return look_at(place)
-    except InputError:
-        if place.exists():
-            raise
-        return before
 
 
 def _show(found: Sequence[Any]) -> None:

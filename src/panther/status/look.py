@@ -13,8 +13,17 @@ from panther.status.study import is_study, status_of_study
 
 def look_at(place: Path) -> list[WorkStatus]:
     """Status of the work in a folder, or on an output; of a study in shards both that of the study and that of the shards."""
-    if place.is_dir() and not os.access(place, os.R_OK | os.X_OK):
-        raise InputError(f"{place}: the folder cannot be read (Permission denied); ask its owner.")
+    try:
+        if place.is_dir():
+            os.listdir(place)  # globbing would find nothing there, and say nothing
+        return _look(place)
+    except PermissionError as error:
+        raise InputError(
+            f"{error.filename}: you may not read it (what shards meet in is for their user alone); ask its owner."
+        ) from error
+
+
+def _look(place: Path) -> list[WorkStatus]:
     found = []
     if place.is_dir() and is_job(place):
         found.append(status_of_job(place))
