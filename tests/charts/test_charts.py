@@ -12,7 +12,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from panther.charts import prototypes, results, survival
+from panther.charts import prototypes, results, sureness, survival
 from panther.charts.chart import Chart
 from panther.charts.style import save, tint
 from panther.charts.to_matplotlib import draw
@@ -74,6 +74,12 @@ CHARTS: dict[str, Callable[[], Chart]] = {
         np.array([1.0, 2, 3]), np.array([True, False, True]), np.array([0.9, 0.1, np.nan]), ["a", "b", "c"], BROKEN
     ),
     "survival_curves": lambda: survival.survival_curves({BROKEN: CURVE, "low": CURVE}),
+    "reliability_curves": lambda: sureness.reliability_curves(
+        {"raw": sureness.Promises(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN
+    ),
+    "decision_curves": lambda: sureness.decision_curves(
+        np.array([0.2, 0.5]), {BROKEN: np.array([0.3, 0.1])}, np.array([0.2, -0.4]), "solid"
+    ),
 }
 PLAIN = ("learning_curves",)  # holds nothing that people wrote
 
@@ -81,7 +87,7 @@ PLAIN = ("learning_curves",)  # holds nothing that people wrote
 def test_no_chart_is_missing_above() -> None:
     made = {
         name
-        for room in (prototypes, results, survival)
+        for room in (prototypes, results, sureness, survival)
         for name, value in vars(room).items()
         if inspect.isfunction(value) and value.__module__ == room.__name__ and not name.startswith("_")
         if inspect.signature(value).return_annotation is Chart

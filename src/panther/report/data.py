@@ -1,8 +1,8 @@
 """What a report is made from: the folder of a run as one value."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from panther.study.display_names import endpoint_title, method_title
 from panther.study.file import Study
 from panther.study.record import COHORT, RECORD, STUDY, read_record
 from panther.study.results import GROUP, Results
-from panther.study.tables import row_names, varying_factors
+from panther.study.tables import SURENESS, row_names, varying_factors
 
 CHANCE = {
     "c_index": 0.5,
@@ -64,6 +64,7 @@ class Run:
     predictions: pd.DataFrame
     trained: pd.DataFrame  # one row per cell and fold: its files
     gains: pd.DataFrame  # of each embedding beside covariates; empty where the study has none
+    sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # those of study.tables.SURENESS that there are
 
     @property
     def rows(self) -> list[str]:
@@ -169,7 +170,9 @@ def load_run(run: Results | Path | str) -> Run:
         compared = named["comparisons"]
         named["comparisons"] = compared.assign(reference=[method_title(str(name)) for name in compared["reference"]])
     cohort = as_table(folder / COHORT).set_index("sample", drop=False)
-    return Run(folder, record, study, cohort, **named)
+    there = [name for name in SURENESS if (folder / f"{name}.parquet").exists()]
+    sureness = {name: _named(_table(folder, name), varying) for name in there}
+    return Run(folder, record, study, cohort, **named, sureness=sureness)
 
 
 def metric_name(metric: str) -> str:

@@ -12,7 +12,7 @@ from panther.errors import InputError, suggestion
 from panther.models.model import Model
 from panther.models.model_file import load_model
 from panther.study.record import write_record
-from panther.study.tables import markdown, write_tables
+from panther.study.tables import SURENESS, markdown, write_tables
 from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
@@ -74,6 +74,8 @@ class Results:
         tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
         tables |= {} if self.gains.empty else {"gains": self.gains}
         tables |= self.sureness
+        for path in [folder / f"{name}{suffix}" for name in SURENESS for suffix in (".csv", ".parquet")]:
+            path.unlink(missing_ok=True)  # of an earlier task
         return [*write_tables(tables, folder, self.run.study.shown), *write_record(self.run, folder)]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:

@@ -13,6 +13,7 @@ from panther.report.sections.pictures import maps
 from panther.report.sections.prototypes import agreement, prototypes
 from panther.report.sections.results import results
 from panther.report.sections.summary import summary
+from panther.report.sections.sureness import sureness
 
 Section = Callable[[Material], Html | None]
 
@@ -21,6 +22,7 @@ SECTIONS: dict[str, Section] = {
     "Splits": splits,
     "Results": results,
     "Curves": curves,
+    "How sure": sureness,
     "Prototypes": prototypes,
     "Mixtures": mixtures,
     "Maps": maps,

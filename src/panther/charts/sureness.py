@@ -1,0 +1,52 @@
+"""Charts of how sure predictions are: reliability curves, decision curves."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from panther.charts.chart import Axis, Chart, Line
+from panther.charts.style import BLUE, FAINT, ORANGE, group_colour
+
+LOOKS = {"raw": (FAINT, "dash", "circle"), "calibrated": (BLUE, "solid", "square")}
+WORDS = {"raw": "as the model gave them", "calibrated": "calibrated"}
+
+
+class Promises(NamedTuple):
+    """Bins of a reliability curve."""
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def reliability_curves(curves: Mapping[str, Promises], what: str) -> Chart:
+    """How often probabilities came true against what they said, `raw` and `calibrated`; on the diagonal every promise is kept."""
+    lines = [Line([0, 1], [0, 1], ORANGE, "every promise kept", "dot", 1.5)]
+    for name, curve in curves.items():
+        colour, dash, marker = LOOKS[name]
+        known = np.isfinite(curve.low).all()
+        limits = {"low": curve.low, "high": curve.high} if known else {}
+        lines.append(
+            Line(curve.predicted, curve.observed, colour, WORDS[name], dash, 2, marker, **limits)  # type: ignore[arg-type]
+        )
+    x, y = Axis(f"probability of {what}", (-0.02, 1.02)), Axis("how often it was true", (-0.02, 1.02))
+    return Chart(lines, x, y, size=(620, 460))
+
+
+def decision_curves(
+    thresholds: np.ndarray, benefits: Mapping[str, np.ndarray], of_all: np.ndarray, outcome: str
+) -> Chart:
+    """Net benefit of each method over the probability from which one acts, beside acting on everybody and on nobody."""
+    highest = max([float(of_all.max()), *(float(b.max()) for b in benefits.values())])
+    lines = [
+        Line(thresholds, np.zeros(len(thresholds)), FAINT, "act on nobody", "dot", 1.5),
+        Line(thresholds, of_all, FAINT, "act on everybody", "dash", 1.5),
+    ]
+    lines += [
+        Line(thresholds, benefit, group_colour(number), name, ("solid", "dash", "dot")[number // 8 % 3])
+        for number, (name, benefit) in enumerate(benefits.items())
+    ]
+    y = Axis("net benefit per patient", (-0.3 * max(highest, 0.05), 1.15 * max(highest, 0.05)))
+    return Chart(lines, Axis(f"act from this probability of {outcome} on", (0, 1)), y, size=(760, 420))
