@@ -26,8 +26,9 @@ def reliability_curves(curves: Mapping[str, Promises], what: str) -> Chart:
     lines = [Line([0, 1], [0, 1], ORANGE, "every promise kept", "dot", 1.5)]
     for name, curve in curves.items():
         colour, dash, marker = LOOKS[name]
-        known = np.isfinite(curve.low).all()
-        limits = {"low": curve.low, "high": curve.high} if known else {}
+        # percentiles of a skewed share need not hold the share itself
+        ends = {"low": np.minimum(curve.low, curve.observed), "high": np.maximum(curve.high, curve.observed)}
+        limits = ends if np.isfinite(curve.low).all() else {}
         lines.append(
             Line(curve.predicted, curve.observed, colour, WORDS[name], dash, 2, marker, **limits)  # type: ignore[arg-type]
         )
