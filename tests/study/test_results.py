@@ -38,7 +38,7 @@ def judged(
     ids = tuple(f"P{fold}-{i}" for i in range(len(labels)))
     trained = Trained(cell, fold, Path("model.npz"), Path("model.safetensors"))
     target = Classes(NAMES, labels)
-    return Evaluation(trained, "test", "", Classification(NAMES), prediction, target, ids, ids, None)
+    return Evaluation(trained, "test", "", "", Classification(NAMES), prediction, target, ids, ids, None)
 
 
 def by_metric(first: Members, second: Members) -> dict[str, dict[str, float]]:

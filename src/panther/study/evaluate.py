@@ -13,7 +13,7 @@ from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.execution import HERE, Work, map_all
 from panther.study.added.gains import gain_pairs, gains
 from panther.study.comparisons import compared, mean_over, pairs_against
-from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations
+from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations, subgroups
 from panther.study.results import Results
 from panther.study.sureness.judge import judge_sureness
 from panther.study.training import StudyRun
@@ -22,7 +22,8 @@ from panther.study.training import StudyRun
 def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     """Judge all predictions of a study."""
     study = run.study
-    found = [one for trained in run.trained for one in evaluations(trained, run.population, study.evaluate_by)]
+    groups_by = subgroups(study, run.population)
+    found = [one for trained in run.trained for one in evaluations(trained, run.population, groups_by)]
     metrics = _metrics(found)
     tested = [one for one in found if one.part not in ("train", "val")]
     groups: dict[Group, Members] = {}
@@ -43,6 +44,7 @@ def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for one in evaluations:
         where = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part, "subgroup": one.subgroup}
+        where["by"] = one.by
         found = one.task.metrics(one.prediction, one.target, one.reference if not one.subgroup else None)
         found |= {name: float(value) for name, value in one.judge().items()}
         rows += [{**where, "n": len(one.ids), "metric": name, "value": value} for name, value in found.items()]

@@ -1,6 +1,6 @@
 """Predictions of a study beside the truth: one value for each cell, fold, part and subgroup."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,15 +8,17 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.targets import Target
+from panther.evaluation.groups import group_names
 from panther.models.tasks import Task, load_task
 from panther.storage.tables import is_missing
 from panther.study.cache import load_predictions
+from panther.study.file import Study
 from panther.study.population import Population
 from panther.study.results import GROUP
 from panther.study.training import Trained
 
-Group = tuple[Any, ...]  # values of GROUP, part and subgroup: a row of the summary
-WHERE = [*GROUP, "part", "subgroup"]
+Group = tuple[Any, ...]  # values of GROUP, part, subgroup and its column: a row of the summary
+WHERE = [*GROUP, "part", "subgroup", "by"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +27,8 @@ class Evaluation:
 
     trained: Trained
     part: str
-    subgroup: str
+    subgroup: str  # empty: everybody
+    by: str  # column that makes the subgroup
     task: Task[Any]
     prediction: dict[str, np.ndarray]
     target: Target
@@ -36,7 +39,7 @@ class Evaluation:
     def group(self) -> Group:
         """Row of the summary this belongs to."""
         columns = self.trained.cell.columns()
-        return (*(columns[name] for name in GROUP), self.part, self.subgroup)
+        return (*(columns[name] for name in GROUP), self.part, self.subgroup, self.by)
 
     def of(self, rows: np.ndarray) -> "Evaluation":
         """The same of some of its samples."""
@@ -56,7 +59,8 @@ class Evaluation:
 Members = tuple[Evaluation, ...]  # folds and seeds of one row of the summary
 
 
-def evaluations(trained: Trained, population: Population, evaluate_by: str | None) -> Iterable[Evaluation]:
+def evaluations(trained: Trained, population: Population, groups: Mapping[str, pd.Series]) -> Iterable[Evaluation]:
+    """Predictions of every part, and of each group of the tested ones; see :func:`subgroups`."""
     about, parts = load_predictions(trained.predictions)
     task = load_task(about["task"])
     patient = dict(zip(population.ids, population.patients, strict=True))
@@ -65,13 +69,24 @@ def evaluations(trained: Trained, population: Population, evaluate_by: str | Non
         ids = tuple(str(name) for name in arrays.pop("ids"))
         target = population.target.take(population.rows(ids))
         training = training or (arrays, target)
-        whole = Evaluation(trained, part, "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
+        whole = Evaluation(trained, part, "", "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
         yield whole
-        if evaluate_by is not None and part not in ("train", "val"):
-            yield from _subgroups(whole, population.table[evaluate_by].reindex(ids))
+        if part in ("train", "val"):
+            continue
+        for column, names in groups.items():
+            own = names.reindex(ids)
+            for value in sorted(set(own) - {""}):
+                yield replace(whole.of(np.flatnonzero((own == value).to_numpy())), subgroup=value, by=column)
 
 
-def _subgroups(whole: Evaluation, values: pd.Series) -> Iterable[Evaluation]:
-    known = values.fillna("").astype(str)  # an external table need not have the column
-    for value in sorted(set(known[~is_missing(known)])):
-        yield replace(whole.of(np.flatnonzero((known == value).to_numpy())), subgroup=value)
+def subgroups(study: Study, population: Population) -> dict[str, pd.Series]:
+    """Group of everybody by each column that is also judged by; empty where it is not known.
+
+    Where several columns are asked for, a group is called by its column too: `sex: female`.
+    """
+    found = {}
+    for column in study.by_columns:
+        cells = population.table[column].fillna("").astype(str)  # an external table need not have the column
+        names = group_names(cells.mask(is_missing(cells), ""), column)
+        found[column] = names if isinstance(study.evaluate_by, str) else names.where(names == "", f"{column}: " + names)
+    return found

@@ -71,7 +71,7 @@ class Study(BaseModel):
     covariates: list[
         CovariateEntry
     ] = []  # columns that are known without the slide, as rows alone and beside embeddings
-    evaluate_by: str | None = None  # column whose values are also judged by themselves
+    evaluate_by: str | list[str] | None = None  # columns whose values are also judged by themselves
     reference: str | None = None  # method (its title) that others are compared with; the first by default
     metrics: list[Metric] | None = None  # those of the printed tables; all are in the results
     bootstrap: Annotated[int, Field(ge=0)] = 1000
@@ -133,12 +133,18 @@ class Study(BaseModel):
     def _check_judgement(self) -> None:
         """Metrics that judge this task, and a reference that is compared."""
         _under("metrics", checks.refuse_repeated, self.metrics or [])
+        _under("evaluate_by", checks.refuse_repeated, self.by_columns)
         for metric in self.metrics or []:
             if problem := metric_problem(metric, self.kind, self.task.labels or ()):
                 raise ValueError(f"metrics: {problem}")
         titles = [row.title for row in self.rows]
         if self.reference is not None and self.reference not in titles:
             raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
+
+    @property
+    def by_columns(self) -> list[str]:
+        """Columns whose values are judged by themselves."""
+        return [self.evaluate_by] if isinstance(self.evaluate_by, str) else list(self.evaluate_by or ())
 
     @property
     def kind(self) -> Kind:

@@ -69,7 +69,8 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     if not listings and not vectors:
         raise InputError(next(iter(problems.values())))
     cohort = make_cohort(table, study.task, _usable_slides(listings, vectors, table))
-    _check_subgroups(cohort, study.evaluate_by)
+    for column in study.by_columns:
+        _check_subgroups(cohort, column)
     notes_on_covariates = check_covariates(cohort, study.covariates)
     splits, notes = _splits(study, cohort, files)
     population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes, *notes_on_covariates])
@@ -151,9 +152,9 @@ def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[lis
     return splits, [] if balance is None else [f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}."]
 
 
-def _check_subgroups(cohort: Cohort, column: str | None) -> None:
+def _check_subgroups(cohort: Cohort, column: str) -> None:
     """Refuse to judge by a column that is not there, or that differs within a sample."""
-    if column is None or column in cohort.table.columns:
+    if column in cohort.table.columns:
         return
     source = cohort.report.source
     find_column(cohort.rows, column, (), "evaluate_by")

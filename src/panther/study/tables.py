@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from panther.evaluation.groups import worst_groups
 from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
 from panther.evaluation.verdicts import about_perfect, best_rows, winners
 from panther.storage.files import write_text
@@ -30,12 +31,15 @@ FACTORS = {
     "train_size": "training size",
 }  # shown where they vary
 DOES_NOT_APPLY = (0, NOT_NAMED)  # no prototypes; no encoder of patches
+MOST_SUBGROUPS = 6  # columns of a table for people; summary.csv has all
 ERRORS = tuple(f", {metric_title(name)}" for name in LOWER_IS_BETTER)  # ends of columns where less is better
 
 
 def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Rows: methods with their heads; columns: test part, subgroup and metric; cells: (mean, std, low, high)."""
     shown = summary[summary["metric"].isin(metrics)]
+    if shown["subgroup"].nunique() > 1 + MOST_SUBGROUPS:
+        shown = shown[shown["subgroup"] == ""]
     rows = row_names(shown, varying_factors(shown))
     columns = [
         f"{part_name(row['part'], row['subgroup'])}, {metric_title(row['metric'])}" for _, row in shown.iterrows()
@@ -62,7 +66,16 @@ def verdicts(summary: pd.DataFrame, metrics: list[str]) -> list[str]:
             said.append(f"Best mean ({name}): {best['mean'].max():.3f}, {winners(list(best['row']))}.")
             notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
             said += [f"{name} 1.000: {note}." for note in notes if note]
+            said += _by_groups(summary, best, name)
     return said
+
+
+def _by_groups(summary: pd.DataFrame, best: pd.DataFrame, name: str) -> list[str]:
+    """Of the best method, by each column: the worst group."""
+    first = best.iloc[0]
+    same = ["encoder", "method", "head", "loss", "n_prototypes", "train_size", "part", "metric"]
+    own = summary[(summary[same] == first[same]).all(axis=1)]
+    return [f"{first['row']} ({name}): {said[:1].lower()}{said[1:]}" for said in worst_groups(own)]
 
 
 def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:

@@ -4,11 +4,26 @@ import pandas as pd
 
 from panther.charts.chart import Chart
 from panther.charts.results import Estimate, forest
+from panther.evaluation.groups import worst_groups
 from panther.evaluation.intervals import smallest_wilcoxon
 from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
-from panther.report.html import DASH, Html, choice, details, join, listing, number, p_value, paragraph, plot, table, tag
+from panther.report.html import (
+    DASH,
+    Html,
+    choice,
+    details,
+    join,
+    listing,
+    number,
+    p_value,
+    paragraph,
+    plot,
+    table,
+    tag,
+    words_of_list,
+)
 from panther.report.material import Material
 from panther.report.sections.gains import gains, signed
 
@@ -161,8 +176,29 @@ def _subgroups(run: Run, metrics: list[str]) -> Html | None:
         [r["row"], where_tested(r["part"], r["subgroup"]), metric_name(r["metric"]), interval_text(r)]
         for _, r in found.iterrows()
     ]
-    return details(
-        f"By {run.study.evaluate_by}", table(["method", "test", "metric", "mean (± over folds) [95 % interval]"], rows)
+    everything = table(["method", "test", "metric", "mean (± over folds) [95 % interval]"], rows)
+    by = words_of_list(run.study.by_columns)
+    return join(tag("h3", f"Is anybody served worse? By {by}"), _worst(run), details(f"By {by}", everything))
+
+
+def _worst(run: Run) -> Html | None:
+    """Of each method the worst group, by the metric that the report is about."""
+    if "by" not in run.summary:  # tables of an earlier version
+        return None
+    said = []
+    for part in run.parts:
+        for name in run.rows:
+            s = run.summary
+            own = s[(s["row"] == name) & (s["part"] == part) & (s["metric"] == run.metric)]
+            said += [[name, where_tested(part), sentence] for sentence in worst_groups(own)]
+    words = (
+        f"{metric_name(run.metric)} of groups of patients, each judged by itself with the same models. The worst of several groups is also "
+        "the unluckiest: where its interval holds what the others have, it may be chance."
+    )
+    return (
+        join(paragraph(f"{words[:1].upper()}{words[1:]}"), table(["method", "test", "worst group"], said))
+        if said
+        else None
     )
 
 
