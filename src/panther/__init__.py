@@ -14,7 +14,8 @@ Prototypes and embeddings
 
 Prediction
     `load_cohort` reads the clinical table (`Cohort`), `make_splits` and `SiteKFold` make honest folds (`Split`). `EmbeddingScaler`,
-    `EmbeddingClassifier` and `EmbeddingCox` follow `Panther` in a pipeline. `train` and `predict` make and use one model, `run_study` compares many.
+    `EmbeddingClassifier`, `EmbeddingRegressor` and `EmbeddingCox` follow `Panther` in a pipeline. `train` and `predict` make and use one model,
+    `run_study` compares many.
 
 Looking
     `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from panther.cohort.splits import make_splits
     from panther.encoders.extract import extract
     from panther.errors import InputError
-    from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
+    from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.concordance.make import concordance
@@ -65,6 +66,7 @@ _HOMES = {
     "Cohort": "panther.cohort.load",
     "EmbeddingClassifier": "panther.estimators",
     "EmbeddingCox": "panther.estimators",
+    "EmbeddingRegressor": "panther.estimators",
     "EmbeddingScaler": "panther.estimators",
     "InputError": "panther.errors",
     "Mixture": "panther.types",
@@ -105,6 +107,7 @@ __all__ = [
     "Cohort",
     "EmbeddingClassifier",
     "EmbeddingCox",
+    "EmbeddingRegressor",
     "EmbeddingScaler",
     "InputError",
     "Mixture",

@@ -5,7 +5,7 @@ from sklearn.utils import Tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from panther import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, Panther
+from panther import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
 
 
 class RowsAsBags(Panther):
@@ -40,7 +40,13 @@ class NumbersAsTimes(EmbeddingCox):
 
 
 @parametrize_with_checks(
-    [RowsAsBags(2, n_init=1, max_iter=1), EmbeddingScaler(), EmbeddingClassifier(), NumbersAsTimes()]
+    [
+        RowsAsBags(2, n_init=1, max_iter=1),
+        EmbeddingScaler(),
+        EmbeddingClassifier(),
+        EmbeddingRegressor(),
+        NumbersAsTimes(),
+    ]
 )
 def test_scikit_learns_checks(estimator, check):
     check(estimator)

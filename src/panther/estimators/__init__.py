@@ -1,7 +1,7 @@
 """Scikit-learn estimators: bags to embeddings (`Panther`), and what follows in a pipeline."""
 
 from panther.estimators.panther import Panther
-from panther.estimators.probes import EmbeddingClassifier, EmbeddingCox
+from panther.estimators.probes import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor
 from panther.estimators.scaling import EmbeddingScaler
 
-__all__ = ["EmbeddingClassifier", "EmbeddingCox", "EmbeddingScaler", "Panther"]
+__all__ = ["EmbeddingClassifier", "EmbeddingCox", "EmbeddingRegressor", "EmbeddingScaler", "Panther"]

@@ -1,10 +1,10 @@
-"""The package's linear probes, for classes and for survival, as scikit-learn estimators of embeddings."""
+"""The package's linear probes, for classes, numbers and survival, as scikit-learn estimators of embeddings."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -13,12 +13,12 @@ from panther.errors import InputError
 from panther.estimators.scaling import FLOATS, mixture_columns, scaled
 from panther.evaluation.survival_metrics import concordance
 from panther.limits import seed_of
-from panther.models.probes import fit_cox, fit_logistic
+from panther.models.probes import fit_cox, fit_logistic, fit_ridge
 from panther.models.scaling import build_scaler
 
 
 class _EmbeddingProbe(BaseEstimator):
-    """What both probes do: scale the embeddings, then weigh their statistics."""
+    """What all probes do: scale the embeddings, then weigh their statistics."""
 
     def __init__(self, scaling: str = "fisher", n_prototypes: int | None = None, random_state: Any = 0) -> None:
         self.scaling = scaling
@@ -130,6 +130,77 @@ class EmbeddingClassifier(ClassifierMixin, _EmbeddingProbe):
         """
         likeliest = self.predict_proba(X).argmax(1)
         return self.classes_[likeliest]
+
+
+class EmbeddingRegressor(RegressorMixin, _EmbeddingProbe):
+    """Ridge regression on scaled embeddings; its penalty and the weights of their statistics come from inner cross-validation.
+
+    Parameters
+    ----------
+    scaling : {"fisher", "balanced", "block", "coordinate", "none"}, default="fisher"
+        As of `EmbeddingScaler`.
+    n_prototypes : int, optional
+        C of the embeddings; found from the numbers where they come from `Panther`.
+    random_state : int, RandomState or None, default=0
+        Seed of the inner folds.
+
+    Attributes
+    ----------
+    probe_ : Probe
+        Weights, penalty and, with "fisher", the share of each statistic.
+    scaler_ : Scaler
+        Fitted scaling.
+    n_features_in_ : int
+        Numbers of an embedding.
+    feature_names_in_ : ndarray of str
+        Their names, where `fit` was given a DataFrame.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from panther import EmbeddingRegressor
+    >>> embeddings = np.random.default_rng(0).normal(size=(40, 6))
+    >>> model = EmbeddingRegressor().fit(embeddings, 3 * embeddings[:, 0] + 10)
+    >>> round(model.score(embeddings, 3 * embeddings[:, 0] + 10), 2)  # R2
+    1.0
+    """
+
+    def fit(self, X: Any, y: Any, groups: Sequence[Any] | None = None) -> "EmbeddingRegressor":
+        """Fit on embeddings and their values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Embeddings.
+        y : array-like of shape (n,)
+            Numbers.
+        groups : sequence of length n, optional
+            Patient of each row; the rows of a patient stay in one inner fold.
+
+        Returns
+        -------
+        EmbeddingRegressor
+            The estimator itself.
+        """
+        x, y = validate_data(self, X, y, dtype=FLOATS, ensure_min_samples=2, y_numeric=True)
+        rows, search = self._fit_scaler(x, groups)
+        self.probe_ = fit_ridge(rows, np.asarray(y, np.float64), **search)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Value of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Numbers.
+        """
+        return self._logits(X)[:, 0]
 
 
 class EmbeddingCox(_EmbeddingProbe):

@@ -1,0 +1,143 @@
+"""Probes of numbers, ordered grades and several labels, against scikit-learn and plain float64 optimisation."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import Ridge
+
+from panther.cohort.targets import Labels, Values
+from panther.errors import InputError
+from panther.models.losses import grade_log_probabilities
+from panther.models.probe_search import inner_folds
+from panther.models.probes import fit_cumulative, fit_labels, fit_logistic, fit_ridge, fit_suitable
+from panther.models.smooth_solvers import cumulative, grade_likelihood
+from panther.models.tasks import fit_task
+
+RNG = np.random.default_rng(0)
+
+
+def rows(n: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng([n, dim])
+    x = rng.normal(size=(n, dim))
+    return x, x @ rng.normal(size=dim) + rng.normal(size=n)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(40, 5), (20, 60)])
+def test_a_ridge_of_one_penalty_is_scikit_learns(n, dim):
+    x, y = rows(n, dim)
+    found = fit_ridge(x, y, strengths=(0.3,))
+    scale = np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())  # penalties count relative to the rows' variance
+    oracle = Ridge(alpha=0.3, tol=1e-12).fit(x / scale, y)
+    np.testing.assert_allclose(found.logits(x)[:, 0], oracle.predict(x / scale), atol=1e-9)
+
+
+def test_the_penalty_is_the_one_of_the_least_squared_error_on_left_out_samples():
+    x, y = rows(60, 30)
+    strengths = (0.01, 0.1, 1.0, 10.0, 100.0)
+    found = fit_ridge(x, y, strengths=strengths, seed=3)
+    z = (x - x.mean(0)) / np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
+    folds = inner_folds(Values(y).strata(), 5, None, 3)
+    errors = {
+        s: sum(
+            ((Ridge(alpha=s).fit(np.delete(z, f, 0), np.delete(y, f)).predict(z[f]) - y[f]) ** 2).sum() for f in folds
+        )
+        for s in strengths
+    }
+    assert found.strength == min(errors, key=errors.__getitem__)
+    for s, score in found.scores.items():
+        assert score == pytest.approx(30 * np.log(errors[s] / 60), rel=1e-9)
+
+
+def test_a_probe_of_a_value_speaks_the_units_of_its_task():
+    x, y = rows(80, 4)
+    target = Values(1e6 + 250 * y)
+    task = fit_task("mse", target)
+    probe = fit_suitable(x, target, strengths=(1e-9,))
+    predicted = task.predict(torch.from_numpy(probe.logits(x)))["value"]
+    exact = np.linalg.lstsq(np.c_[x, np.ones(80)], target.values, rcond=None)[0]
+    np.testing.assert_allclose(predicted, np.c_[x, np.ones(80)] @ exact, rtol=1e-9)
+
+
+def graded(n: int = 150, dim: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(n, dim))
+    return x, np.digitize(x @ np.array([1.5, -1, 0.5, 0]) + rng.logistic(size=n), [-1.5, 0.0, 2.0])
+
+
+def plain_likelihood(parameters: np.ndarray, x: np.ndarray, grade: np.ndarray, count: int) -> float:
+    """Proportional odds as the textbook writes them."""
+    dim = x.shape[1]
+    thresholds = np.cumsum(np.r_[parameters[dim], np.exp(parameters[dim + 1 :])])
+    below = 1 / (1 + np.exp(-(thresholds - (x @ parameters[:dim])[:, None])))
+    below = np.c_[np.zeros(len(x)), below, np.ones(len(x))]
+    i = np.arange(len(x))
+    return float(np.log(below[i, grade + 1] - below[i, grade]).sum())
+
+
+@pytest.mark.parametrize("strength", [1e-6, 2.0])
+def test_proportional_odds_are_those_of_a_plain_optimiser(strength):
+    x, grade = graded()
+    found = cumulative(x[None], grade, 4, strength)
+    beta = found.beta[0, :, 0]
+    assert not found.beta[0, :, 1:].any()  # the steps do not depend on the input
+
+    def loss(p):
+        return -plain_likelihood(p, x, grade, 4) + strength / 2 * (p[:4] ** 2).sum()
+
+    best = minimize(loss, np.r_[np.zeros(4), -1, 0, 0], method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(beta, best.x[:4], atol=2e-6)
+    own = grade_likelihood(found.logits(x[None]), grade).sum()
+    assert own == pytest.approx(plain_likelihood(best.x, x, grade, 4), abs=1e-6)
+
+
+def test_what_the_probe_and_the_loss_say_of_grades_is_the_same():
+    x, grade = graded()
+    logits = fit_cumulative(x, grade, 4).logits(x)
+    by_loss = grade_log_probabilities(torch.from_numpy(logits))
+    np.testing.assert_allclose(by_loss.exp().sum(1), 1, atol=1e-12)
+    np.testing.assert_allclose(by_loss[np.arange(150), grade], grade_likelihood(logits[None], grade)[0], atol=1e-12)
+
+
+def test_grades_stay_finite_and_ordered_however_sure_a_network_is():
+    logits = torch.tensor([[500.0, -200.0, 3.0], [-500.0, 80.0, -80.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    p = grade_log_probabilities(logits.requires_grad_()).exp()
+    np.testing.assert_allclose(p.sum(1).detach(), 1)
+    p.log().clamp_min(-1e3)[2].sum().backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize("absent", [0, 1, 3])
+def test_a_grade_that_was_not_seen_is_never_predicted_and_others_are_as_without_it(absent):
+    x, grade = graded()
+    kept = np.flatnonzero(grade != absent)
+    found = cumulative(x[None, kept], grade[kept], 4, 1.0)
+    p = grade_log_probabilities(torch.from_numpy(found.logits(x[None])[0])).exp().numpy()
+    assert p[:, absent].max() < 1e-9
+    alone = cumulative(x[None, kept], np.searchsorted([g for g in range(4) if g != absent], grade[kept]), 3, 1.0)
+    q = grade_log_probabilities(torch.from_numpy(alone.logits(x[None])[0])).exp().numpy()
+    np.testing.assert_allclose(np.delete(p, absent, 1), q, atol=1e-6)
+
+
+def test_each_label_is_the_logistic_regression_of_those_it_is_known_of():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(60, 8))
+    labels = (x[:, :3] + rng.normal(size=(60, 3)) > 0).astype(float)
+    labels[rng.random((60, 3)) < 0.2] = np.nan
+    groups = np.repeat(np.arange(30), 2)
+    found = fit_labels(x, labels, groups=groups, seed=1)
+    for k in range(3):
+        known = np.flatnonzero(~np.isnan(labels[:, k]))
+        alone = fit_logistic(x[known], labels[known, k].astype(int), 2, groups=groups[known], seed=1)
+        odds = alone.logits(x) @ np.array([-1.0, 1.0])
+        np.testing.assert_allclose(found.logits(x)[:, k], odds, atol=1e-10)
+    assert fit_suitable(x, Labels(("a", "b", "c"), labels)).weight.shape == (8, 3)
+
+
+def test_values_that_are_all_equal_are_refused():
+    with pytest.raises(InputError, match="same value"):
+        fit_ridge(RNG.normal(size=(9, 2)), np.full(9, 3.0))
+    with pytest.raises(InputError, match="have the value 3"):
+        fit_task("huber", Values(np.full(9, 3.0)))
+    with pytest.raises(InputError, match="delta"):
+        fit_task("huber", Values(np.arange(9.0)), delta=0)
