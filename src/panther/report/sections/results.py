@@ -183,8 +183,6 @@ def _subgroups(run: Run, metrics: list[str]) -> Html | None:
 
 def _worst(run: Run) -> Html | None:
     """Of each method the worst group, by the metric that the report is about."""
-    if "by" not in run.summary:  # tables of an earlier version
-        return None
     said = []
     for part in run.parts:
         for name in run.rows:
