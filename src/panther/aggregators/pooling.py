@@ -50,7 +50,7 @@ class Mean(_Pooling):
 
 @aggregators.register(
     "mean-std",
-    title="Mean and deviation",
+    title="Mean-std",
     permutation_invariant=True,
     duplication_invariant=True,
     differentiable=True,
@@ -106,7 +106,7 @@ class Max(_Largest):
 
 @aggregators.register(
     "top-k",
-    title="Top k",
+    title="Top-k",
     permutation_invariant=True,
     duplication_invariant=False,
     differentiable=True,

@@ -52,3 +52,16 @@ def parse_settings(pairs: list[str] | None, **named: str | None) -> dict[str, An
 def parse_names(text: str | None) -> list[str] | None:
     """Names that stand one after the other: A,B,C."""
     return [name.strip() for name in text.split(",") if name.strip()] if text else None
+
+
+def parse_places(pairs: list[str] | None) -> dict[str, str]:
+    """Given vectors: `titan=new/titan.h5ad` as a name and a place."""
+    places: dict[str, str] = {}
+    for pair in pairs or []:
+        name, equals, place = pair.partition("=")
+        if not equals or not name or not place:
+            raise InputError(
+                f"--embeddings {pair!r} is not understood; give NAME=PATH, e.g. --embeddings titan=titan.h5ad."
+            )
+        places[name] = place
+    return places

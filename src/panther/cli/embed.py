@@ -11,6 +11,7 @@ import typer
 from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._parsers import parse_settings
+from panther.errors import InputError
 
 
 class Dtype(StrEnum):
@@ -22,9 +23,15 @@ class Dtype(StrEnum):
 
 def embed(
     features: opt.FeaturesArgument,
-    prototypes: opt.PrototypesOption,
     output: opt.OutputOption,
-    method: Annotated[str, typer.Option(help="panther, ot, h2t, protocounts or deepsets.")] = "panther",
+    prototypes: Annotated[
+        Path | None,
+        typer.Option("-p", "--prototypes", help="Prototype file; mean, mean-std, max and top-k need none."),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(help="panther, ot, h2t, protocounts, deepsets; without prototypes mean, mean-std, max, top-k."),
+    ] = "panther",
     preset: opt.PresetOption = None,
     readout: Annotated[str | None, typer.Option(help="panther: all (default), wa, top or bottom.")] = None,
     setting: opt.SetOption = None,
@@ -68,7 +75,7 @@ def embed(
     working = output.with_name(f"{output.name}.partial")
     check_name(working)
     start = time.perf_counter()
-    fitted = load_prototypes(prototypes)
+    fitted = None if prototypes is None else load_prototypes(prototypes)
     _check_mixtures(output, fitted, method, options)
     with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         embedded = embed_cohort(
@@ -102,6 +109,8 @@ def _check_mixtures(output: Path, prototypes: Any, method: str, options: dict[st
     from panther.storage.embeddings import MIXTURES
     from panther.storage.vectors.mixtures import count_components
 
+    if output.name.endswith(MIXTURES) and prototypes is None:
+        raise InputError(f"{output}: mixtures stand on prototypes; give their file with -p.")
     if output.name.endswith(MIXTURES):
         count_components(build(method, prototypes, options).columns())
 
@@ -133,7 +142,7 @@ def _notes(embedded: Any, error: float, working: Path, failures: dict[str, str])
     notes = []
     effective = embedded.observations.get("effective_prototypes", [])
     collapsed = [s for s, value in zip(embedded.samples, effective, strict=False) if value < 1.05]
-    if collapsed and len(embedded.prototypes) > 1:
+    if collapsed and embedded.weights.shape[1] > 1:
         notes.append(
             f"{len(collapsed)} of {len(effective)} samples collapse into one prototype, e.g. {collapsed[0]}: are they from another site "
             "or scanner than the prototypes? A higher --set temperature=10 or --preset calibrated may help."

@@ -7,7 +7,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._parsers import parse_names, parse_settings
+from panther.cli._parsers import parse_names, parse_places, parse_settings
 from panther.cli.completion import EMBEDDINGS, NETWORKS
 from panther.errors import InputError
 
@@ -109,8 +109,18 @@ def train(
 
 def predict(
     model_file: opt.ModelArgument,
-    features: opt.FeaturesArgument,
     output: opt.OutputOption,
+    features: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Feature file, or folder of them; of a model of given vectors their file or folder.",
+            show_default=False,
+        ),
+    ] = None,
+    embeddings: Annotated[
+        list[str] | None,
+        typer.Option(help="Given vectors that the model reads beside features, NAME=PATH; may be repeated."),
+    ] = None,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
     slide_column: opt.SlideColumnOption = None,
@@ -144,7 +154,8 @@ def predict(
     """
     from panther.cohort.spec import TaskSpec, checked
     from panther.models.model_file import load_model
-    from panther.models.predict import predict_slides
+    from panther.models.predict import open_given, predict_slides
+    from panther.models.represent import reads_patches
     from panther.models.scoring import trained_task
     from panther.storage.clinical import select_slides
     from panther.storage.files import write_json
@@ -153,13 +164,11 @@ def predict(
 
     model = load_model(model_file)
     trained_task(model, model_file)  # refused with the name of the file
-    chosen = select_slides(
-        features,
-        table,
-        split,
-        reading=common.reading(encoder_name, mixed),
-        columns=common.columns(slide_column, patient_column, site_column),
-    )
+    named = common.columns(slide_column, patient_column, site_column)
+    given = open_given(model, features, parse_places(embeddings), table, split, named)
+    bags = features if reads_patches(model) else next(iter(given.values()))
+    assert bags is not None  # refused above
+    chosen = select_slides(bags, table, split, reading=common.reading(encoder_name, mixed), columns=named)
     check_output(output, chosen.refs, model_file, table)
     if metrics is not None:
         check_output(metrics, chosen.refs, model_file, table)
@@ -172,7 +181,7 @@ def predict(
         raise InputError(f"--{next(iter(asked))} names a column of a --table; give the table.")
     with common.open_work(workers, chosen.refs, cluster) as work:
         outcome = checked(TaskSpec, **asked | ({"labels": parse_names(labels)} if labels else {})) if asked else None
-        found = predict_slides(model, chosen, level.value if level else None, outcome, work=work)
+        found = predict_slides(model, chosen, level.value if level else None, outcome, given, work=work)
     rows = found.table.astype(object).where(found.table.notna(), "")
     write_spreadsheet(output, list(rows.columns), rows.to_numpy().tolist())
     if metrics and found.scores:

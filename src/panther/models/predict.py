@@ -10,22 +10,22 @@ import numpy as np
 import pandas as pd
 import torch
 
-from panther.aggregators import embed_cohort
 from panther.cohort.load import Cohort
 from panther.cohort.spec import Level, TaskSpec
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
 from panther.execution import HERE, Work
 from panther.mil import BagSource, LoadSettings
-from panther.models.blocks.reduction import made_by
 from panther.models.model import Model, check_bag
 from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
+from panther.models.represent import given_names, reads_patches, represent
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.sureness.learn import mean_features
 from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
 from panther.models.trainer import predict_logits
-from panther.storage.bags import BagsLike
+from panther.storage.bags import BagsLike, Listing
 from panther.storage.clinical import USUAL, Columns, Selection, select_slides
+from panther.storage.slide_vectors import vector_bags
 from panther.types import Openable
 
 
@@ -42,9 +42,10 @@ class Predictions:
 
 def predict(
     model: Model | Path | str,
-    features: BagsLike,
+    features: BagsLike | None = None,
     table: Path | str | pd.DataFrame | None = None,
     *,
+    embeddings: Mapping[str, Path | str] | None = None,
     split: str | None = None,
     columns: Columns = USUAL,
     level: Level | None = None,
@@ -57,9 +58,12 @@ def predict(
     model : Model or path
         From :func:`panther.train`, or its file.
     features : path, list, mapping or Listing
-        Folder of feature files, or bags in memory; of the encoder and resolution that the model was trained on.
+        Folder of feature files, or bags in memory; of the encoder and resolution that the model was trained on. Of a model of given vectors
+        alone, their file or folder.
     table : path or DataFrame, optional
         Clinical table: only its slides are predicted, it says whose they are, and its outcome is put beside the predictions.
+    embeddings : mapping, optional
+        Files or folders of given vectors that the model reads, by name.
     split : str, optional
         Part of the table, e.g. `test`.
     columns : Columns
@@ -87,15 +91,50 @@ def predict(
     ['b']
     """
     loaded = model if isinstance(model, Model) else load_model(Path(model))
-    found = predict_slides(loaded, select_slides(features, table, split, columns=columns), level, work=work)
+    given = open_given(loaded, features, embeddings or {}, table, split, columns)
+    bags = features if reads_patches(loaded) else next(iter(given.values()))
+    chosen = select_slides(bags, table, split, columns=columns)  # type: ignore[arg-type]
+    found = predict_slides(loaded, chosen, level, given=given, work=work)
     if found.failures:
         first = next(iter(found.failures.values()))
         warnings.warn(f"{len(found.failures)} could not be predicted, e.g. {first}", stacklevel=2)
     return found.table
 
 
+def open_given(
+    model: Model,
+    features: Any,
+    embeddings: Mapping[str, Path | str],
+    table: Any = None,
+    split: str | None = None,
+    columns: Columns = USUAL,
+) -> dict[str, Listing]:
+    """Given vectors that a model reads, by name; where it reads nothing else and one alone, ``features`` may be their place."""
+    wanted = given_names(model)
+    for name in embeddings:
+        if name not in wanted:
+            raise InputError(f"The model reads no vectors of {name!r}; {suggestion(name, wanted)}.")
+    places = dict(embeddings)
+    if len(wanted) == 1 and not places and not reads_patches(model) and features is not None:
+        places = {wanted[0]: features}
+    for name in wanted:
+        if name not in places:
+            raise InputError(
+                f"The model reads vectors of {name!r}; give their file or folder, `embeddings={name}=PATH`."
+            )
+    if features is None and reads_patches(model):
+        raise InputError("The model reads features of patches; give their folder.")
+    return {name: vector_bags(places[name], table, split, columns) for name in wanted}
+
+
 def predict_slides(
-    model: Model, chosen: Selection, level: Level | None = None, outcome: TaskSpec | None = None, *, work: Work = HERE
+    model: Model,
+    chosen: Selection,
+    level: Level | None = None,
+    outcome: TaskSpec | None = None,
+    given: Mapping[str, Listing] | None = None,
+    *,
+    work: Work = HERE,
 ) -> Predictions:
     """Predict the slides that were chosen, and score them where the table knows the outcome.
 
@@ -107,7 +146,8 @@ def predict_slides(
     wanted: Level = level or (task.level if task else "slide")
     cohort, notes = _outcomes(model, outcome, chosen, wanted)
     refs, unit, more = in_units(chosen.refs, wanted, chosen.table)
-    names, predictions, failures = predict_bags(model, refs, work=work)
+    vectors = {name: in_units(listing.refs, unit, chosen.table)[0] for name, listing in (given or {}).items()}
+    names, predictions, failures = predict_bags(model, refs, vectors, work=work)
     scores = None if cohort is None else score(model, names, predictions, cohort)
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
@@ -159,20 +199,18 @@ def _table(
 
 
 def predict_bags(
-    model: Model, bags: Sequence[Openable], *, work: Work = HERE
+    model: Model,
+    bags: Sequence[Openable],
+    given: Mapping[str, Sequence[Openable]] | None = None,
+    *,
+    work: Work = HERE,
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
     if model.scaler is not None:
-        (block,) = model.representation()
-        made = made_by(block.method)
-        table = embed_cohort(bags, block.basis, made.name, made.options, work=work)
+        samples, x, failures = represent(model, bags, given or {}, work)
         with torch.no_grad():
-            blocks = [
-                model.network(model.scaler(torch.from_numpy(np.array(table.vectors[i : i + 64]))))
-                for i in range(0, len(table.samples), 64)
-            ]
-        predictions = with_familiarity(model, model.task.predict(torch.cat(blocks)), table.vectors, model.scaler)
-        return table.samples, predictions, dict(table.failures)
+            blocks = [model.network(model.scaler(torch.from_numpy(x[i : i + 64].copy()))) for i in range(0, len(x), 64)]
+        return samples, with_familiarity(model, model.task.predict(torch.cat(blocks)), x, model.scaler), failures
     samples, logits, means, failures = [], [], [], {}
     for bag in work.track(bags, "predicting", len(bags)):
         try:

@@ -12,6 +12,7 @@ from panther.storage.bags import files_below, one_of
 from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.storage.slide_vectors.single import SINGLE, read_files
 
 
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
@@ -71,6 +72,10 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
         bag = open_bag(path)
     except NotABagError as error:
         return _not_a_bag(path, error)
+    except InputError:
+        if path.suffix.lower() in SINGLE and (about := _slide_vector(path)) is not None:
+            return about
+        raise
     about = {
         "kind": "bag",
         "slide": bag.slide_id,
@@ -87,6 +92,16 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
             f"{path}: row {row} of the features holds NaN or an infinite number; extract this slide again."
         )
     return about
+
+
+def _slide_vector(path: Path) -> dict[str, Any] | None:
+    """One vector of a whole slide, as slide encoders write it; None where the file holds something else."""
+    try:
+        found = read_files(path, [path])
+    except InputError:
+        return None
+    about = {"kind": "slide vector", "slide": found.names[0], "format": found.layout, "dim": found.dim}
+    return about | {"encoder": found.encoder, "level": found.level}
 
 
 def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
@@ -126,8 +141,10 @@ def _embeddings(path: Path) -> dict[str, Any]:
 
     try:
         with h5py.File(path, "r") as file:
-            return {"kind": "embeddings", "shape": list(file["X"].shape), "dtype": str(file["X"].dtype)}
-    except (OSError, KeyError) as error:
+            more = {name: list(value.shape) for name, value in file.get("obsm", {}).items() if hasattr(value, "shape")}
+            about = {"kind": "embeddings", "shape": list(file["X"].shape), "dtype": str(file["X"].dtype)}
+            return about | ({"obsm": more} if more else {})
+    except (OSError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
 
 

@@ -18,6 +18,11 @@ from panther.study.progress import begin_stages, study_record
 from panther.study.stages import STAGES, run_stage
 from panther.types import Openable
 
+ONE_ROW = (
+    "every slide has one row: these are vectors of whole slides, of which no method on patches can be made; name their folder as "
+    "embeddings: {name: folder}."
+)
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -120,6 +125,8 @@ def _scan(
         infos, failed = scan_bags(list(bags.values()), work)
     except InputError as error:  # bags of two encoders, half and half
         return {}, {encoder: str(error)}
+    if len(infos) > 1 and all(info.patches == 1 for info in infos.values()):
+        return {}, {encoder: f"{encoder}: {ONE_ROW}"}
     empty = {name: f"{name}: zero patches; it is left out." for name, info in infos.items() if info.patches == 0}
     named = {f"{encoder}: {name}": bags[name] for name in infos if name not in empty}
     contents, unreadable = fingerprint_all(named, store, work)

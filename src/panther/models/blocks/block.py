@@ -7,11 +7,10 @@ from panther.aggregators import aggregators, build
 from panther.cohort.covariates import COVARIATES
 from panther.feature_space import Basis
 from panther.mil import networks
-from panther.models.blocks.reduction import made_by
+from panther.models.blocks.reduction import GIVEN, made_by
 from panther.models.fisher import Columns
 from panther.models.named import Named
 
-GIVEN = "given"  # vectors that somebody else's slide encoder made
 CONCAT = "concat"  # several representations side by side
 UNMADE = {
     GIVEN: "value",

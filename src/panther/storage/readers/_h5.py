@@ -45,6 +45,11 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
     shape = dataset.shape
     if len(shape) == 3 and shape[0] == 1:
         shape = shape[1:]
+    if len(shape) == 1:
+        raise InputError(
+            f"{path}: {dataset.name[1:]} is one vector of {shape[0]} numbers, a slide's and not its patches'; in a study name its folder as "
+            "embeddings: {name: folder}."
+        )
     if len(shape) != 2:
         raise InputError(
             f"{path}: {dataset.name[1:]} has shape {dataset.shape}; expected (N, d) or (1, N, d), one row per patch."
