@@ -93,7 +93,7 @@ def summary_of(methods: dict[str, float], labels: np.ndarray) -> pd.DataFrame:
         scores[: int(wrong)] *= -1
         j = judged(scores, labels, method=method)
         groups[j.group()] = (j,)
-        where = {**j.trained.cell.columns(), "fold": 0, "part": "test", "subgroup": "", "n": len(labels)}
+        where = {**j.trained.cell.columns(), "fold": 0, "part": "test", "subgroup": "", "by": "", "n": len(labels)}
         rows += [{**where, "metric": k, "value": v} for k, v in j.task.metrics(j.prediction, j.target).items()]
     metrics = pd.DataFrame(rows)
     intervals = {key: {"balanced_accuracy": Interval(1.0, 1.0, 1.0, 100)} for key in groups}
@@ -127,7 +127,17 @@ def test_slides_of_one_patient_do_not_raise_the_exact_bound():
     labels = np.arange(20) % 2
     one = judged(np.where(labels == 1, 3.0, -3.0), labels)
     metrics = pd.DataFrame(
-        [{**one.trained.cell.columns(), "fold": 0, "part": "test", "subgroup": "", "metric": "accuracy", "value": 1.0}]
+        [
+            {
+                **one.trained.cell.columns(),
+                "fold": 0,
+                "part": "test",
+                "subgroup": "",
+                "by": "",
+                "metric": "accuracy",
+                "value": 1.0,
+            }
+        ]
     )
     few = Evaluation(**{**vars(one), "patients": tuple(f"P{i % 4}" for i in range(20))})
     for member, patients in ((one, 20), (few, 4)):

@@ -43,8 +43,8 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
 def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for one in evaluations:
-        where = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part, "subgroup": one.subgroup}
-        where["by"] = one.by
+        where = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part}
+        where |= {"subgroup": one.subgroup, "by": one.by}
         found = one.task.metrics(one.prediction, one.target, one.reference if not one.subgroup else None)
         found |= {name: float(value) for name, value in one.judge().items()}
         rows += [{**where, "n": len(one.ids), "metric": name, "value": value} for name, value in found.items()]
