@@ -14,6 +14,7 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
     [
         ("cli", "parse, call, print", (A, B, C, D)),
         ("estimators", "scikit-learn", ()),
+        ("status", "how far work is", ()),
         ("panther_demo", "drawn slides", ()),
     ],
     [("viewer", "tiles, pages, the browser", ())],
@@ -32,7 +33,7 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
         ("aggregators", "PANTHER, OT, H2T ...", (A, C, D)),
         ("mil", "ABMIL, TransMIL ...", (C,)),
     ],
-    [("shards", "walks that processes share", ())],
+    [("shards", "walks that processes share", ()), ("progress", "what work tells of itself", (B, C))],
     [("storage", "readers, tables, embeddings, atomic files", (A, B, C, D))],
     [
         ("mixture", "EM", (A, C, D)),

@@ -102,6 +102,8 @@ def slides(
         check_output_folder(job, ("summary.csv",), mpp_table, weights)
         start = time.perf_counter()
         done, notes = None, list[str]()
+        if cache is not None and features is None:
+            notes.append("--cache is for the step features, which was not asked for; nothing was copied.")
         track: Callable[..., Any] = common.track
         record = _record(Job(job), listing, names, features, shard)
         with record.at_work():
