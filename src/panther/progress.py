@@ -115,7 +115,8 @@ class WorkRecord:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Be seen while the work goes on."""
+        """Be seen while the work goes on, which has not come to its end."""
+        self._end().unlink(missing_ok=True)
         with lock(self.folder / AT_WORK / f"{host_name()}-{os.getpid()}.lock"):
             yield
 
@@ -123,7 +124,7 @@ class WorkRecord:
         """Say that this shard has come to its end; after the last one nothing is left to be seen, and the record is removed."""
         count = int(self.shard.partition("/")[2])
         with suppress(OSError, InputError):
-            write_json(self.folder / FINISHED / self.shard.replace("/", "-"), {})
+            write_json(self._end(), {})
             ended = len(list((self.folder / FINISHED).glob(f"*-{count}")))
             if ended >= count and not any(one.alive for one in self.workers()[0]):
                 remove_record(self.folder)
@@ -157,6 +158,9 @@ class WorkRecord:
     def workers(self) -> tuple[list[Holder], float]:
         """Processes at work, and those that died at it; and the file system's time."""
         return holders(self.folder / AT_WORK)
+
+    def _end(self) -> Path:
+        return self.folder / FINISHED / self.shard.replace("/", "-")
 
     def _own(self) -> Path:
         return self.folder / NOTED / f"{host_name()}-{os.getpid()}.jsonl"

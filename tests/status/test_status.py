@@ -183,7 +183,7 @@ def test_nothing_is_written_where_one_only_looks(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("make", [lambda p: None, Path.mkdir, lambda p: (p.mkdir(), (p / "mine.txt").touch())])
+@pytest.mark.parametrize("make", [lambda p: None, Path.mkdir, lambda p: (p / "cache").mkdir(parents=True)])
 def test_no_folder_and_somebody_elses_are_refused(make, tmp_path, panther):
     make(tmp_path / "place")
     said = panther("status", tmp_path / "place", code=2)[1]
@@ -233,6 +233,7 @@ def test_a_study_tells_its_jobs_and_after_its_end_what_it_came_to(tmp_path):
     assert work.failed == {"panther + probe, fold 1": "panther + probe, fold 1: torn."}
     record.finish()
     assert not record.folder.exists()
+    (tmp_path / "study.json").write_text("{}")
     (tmp_path / "run.json").write_text(json.dumps({"trained": [{}, {}], "failures": {"models: x": "x: torn."}}))
     (work,) = look_at(tmp_path)
     assert (work.steps[0].done, work.steps[0].total, work.ended) == (2, 3, True)

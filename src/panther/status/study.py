@@ -14,7 +14,8 @@ RECORD = "run.json"
 
 def is_study(folder: Path) -> bool:
     """Whether a folder is one of `panther run`."""
-    return (folder / "cache").is_dir() or ((folder / RECORD).is_file() and (folder / "study.json").is_file())
+    begun = any((folder / "cache" / name).exists() for name in ("progress", "fingerprints.jsonl"))
+    return begun or all((folder / name).is_file() for name in (RECORD, "study.json"))
 
 
 def status_of_study(folder: Path) -> WorkStatus:
