@@ -16,7 +16,7 @@ import torch
 from panther.errors import InputError
 from panther.execution import map_slides
 from panther.prototypes import KMeansSettings
-from panther.shards import Session, Shard, SharedExecutor, session_folder
+from panther.shards import Session, SessionOverError, Shard, SharedExecutor, session_folder
 from panther.shards.identity import describe
 from panther.types import Prototypes
 
@@ -169,3 +169,66 @@ def test_two_processes_share_the_work_and_one_survives_the_other(tmp_path):
 def test_the_folder_lies_beside_the_output():
     assert session_folder(Path("a/out.h5ad")) == Path("a/out.h5ad.shards")
     assert pickle.loads(pickle.dumps(Shard(0, 2))) == Shard(0, 2)
+
+
+def test_a_folder_is_removed_by_the_last_to_leave_and_not_under_a_shard_that_was_started_twice(tmp_path):
+    def shard(index):
+        return SharedExecutor(Session(tmp_path / "s", {}), Shard(index, 2), None)
+
+    twice, first, second = shard(0), shard(0), shard(1)
+    for executor in (first, second):
+        list(map_slides(square, range(3), executor))
+        executor.finish()
+    assert [one.value for one in map_slides(square, range(3), twice)] == [0, 1, 4]
+    twice.finish()
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_shard_that_comes_back_after_the_others_have_ended_is_told_so_and_leaves_nothing(tmp_path):
+    late = Session(tmp_path / "s", {})  # not at work, as far as the others can see
+    executor = SharedExecutor(Session(tmp_path / "s", {}), Shard(0, 1), None)
+    list(map_slides(square, range(3), executor))
+    executor.finish()
+    for again in (False, True):
+        if again:
+            Session(tmp_path / "s", {})  # the same request has begun anew
+        with pytest.raises(SessionOverError, match="the other shards have ended"):
+            late.keep("x", [1])
+        assert (tmp_path / "s").exists() == again
+
+
+def test_the_first_result_stays(tmp_path):
+    session = Session(tmp_path / "s", {})
+    session.keep("x", ["good"])
+    session.keep("x", ["bad"], [("x", "x: the disk is full.")])
+    assert session.read("x") == ["good"]
+    assert not (tmp_path / "s" / "failed").exists()
+
+
+def test_a_shard_that_is_run_again_tries_what_failed_even_where_another_one_was_killed(tmp_path):
+    counted: list[int] = []
+
+    def count(value: int) -> int:
+        counted.append(value)
+        return square(value)
+
+    for _ in range(2):
+        executor = SharedExecutor(Session(tmp_path / "s", {}), Shard(0, 2), None)  # the other one never comes
+        list(map_slides(count, range(7), executor))
+        executor.finish()
+    assert counted == [0, 2, 4, 6, 1, 3, 5, 5]
+
+
+def test_what_a_process_left_that_was_killed_while_it_began_blocks_nobody(tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / ".made-by-panther.txt.host.123.part").touch()
+    (tmp_path / "s" / "begin.lock.host.123.part").touch()
+    Session(tmp_path / "s", {}).keep("x", [1])
+
+
+def test_a_damaged_part_is_named(tmp_path):
+    session = Session(tmp_path / "s", {})
+    session.keep("x", [1])
+    (tmp_path / "s" / "results" / "x").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match=r"results/x: this part of the work is damaged"):
+        session.read("x")

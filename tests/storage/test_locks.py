@@ -76,3 +76,15 @@ def test_whoever_looks_sees_who_is_there_since_when_and_who_has_died(tmp_path):
     assert mine.since <= now
     assert (dead.name, dead.since, dead.alive) == ("lost", 5.0, False)
     assert holders(tmp_path / "nothing")[0] == []
+
+
+def test_an_owner_is_alive_also_after_the_clock_of_its_machine_was_set(path, monkeypatch):
+    with lock(path) as got:
+        assert got
+        before = locks.psutil.boot_time()
+        start = locks.psutil.Process.create_time
+        # the system tells when it was started, and when a process was, in the clock that was set
+        monkeypatch.setattr(locks.psutil, "boot_time", lambda: before + 3600)
+        monkeypatch.setattr(locks.psutil.Process, "create_time", lambda self: start(self) + 3600)
+        with lock(path) as again:
+            assert not again

@@ -2,8 +2,11 @@
 
 import io
 import logging
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -41,7 +44,7 @@ from panther.cli.completion import add_completion
 from panther.errors import InputError
 from panther.version import __version__
 
-INTERRUPTED = 130  # what the shell calls Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # what the shell calls Ctrl-C, and an end at the wall-time
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -134,7 +137,7 @@ def main() -> None:
 
         start_early(*PRELOADS.get(name, ()))
         keep_freed_memory()
-    with speaking_of(name, commands.commands.get(name, commands)):
+    with speaking_of(name, commands.commands.get(name, commands)), _ending_when_told():
         _run(commands, arguments, verbose)
 
 
@@ -143,12 +146,25 @@ def _uses_workers(command: Any, arguments: list[str]) -> bool:
     return command is not None and "--help" not in arguments and any(p.name == "workers" for p in command.params)
 
 
+@contextmanager
+def _ending_when_told() -> Iterator[None]:
+    """End in order when a scheduler says so: claims are given back, and other machines need not wait until they expire."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _run(commands: Any, arguments: list[str], verbose: bool) -> None:
     try:
         with log_progress(" ".join(["panther", *arguments[:1]])):
             commands(arguments, prog_name="panther")
     except SystemExit as end:
-        if end.code == INTERRUPTED:
+        if end.code in (INTERRUPTED, TERMINATED):
             typer.echo("panther: stopped. Type the same command again to go on.", err=True)
         raise
     except InputError as error:

@@ -89,27 +89,14 @@ def share(work: Any, shard: str | None, refs: Iterable[Any], output: Path | None
         yield work
         return
     assert output is not None
-    with _ending_with_the_others(output):
-        yield _shared(work, shard, refs, output)
+    with _shared(work, shard, refs, output) as shared:
+        yield shared
 
 
 @contextmanager
-def _ending_with_the_others(output: Path) -> Iterator[None]:
-    """A shard that was stopped for so long that the others have ended without it has nothing left to do."""
-    from panther.shards import SessionOverError
-
-    try:
-        yield
-    except SessionOverError as error:
-        if not output.exists():
-            raise
-        typer.echo(f"Note: {error}", err=True)
-        raise typer.Exit from error
-
-
-def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path) -> Any:
+def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path) -> Iterator[Any]:
     """The same work, shared with the other shards of this very request."""
-    from panther.shards import Session, Shard, SharedExecutor, session_folder
+    from panther.shards import Session, SessionOverError, Shard, SharedExecutor, session_folder
     from panther.shards.shard import MERGE
     from panther.storage.fingerprints import version_of
     from panther.version import __version__
@@ -122,8 +109,15 @@ def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path) -> Any:
     session = Session(session_folder(output), request, _typed_without("--shard"))
     executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
     _at_the_end[:] = [executor.finish]
-    atexit.register(session.leave)  # also where the command fails
-    return replace(work, executor=executor, track=executor.naming(work.track))
+    atexit.register(session.leave)  # where writing the output fails
+    try:
+        yield replace(work, executor=executor, track=executor.naming(work.track))
+    except BaseException as error:
+        session.leave()
+        if not isinstance(error, SessionOverError) or not output.exists():
+            raise
+        typer.echo(f"Note: {error}", err=True)  # nothing is left to do
+        raise typer.Exit from error
 
 
 def asked() -> list[str]:

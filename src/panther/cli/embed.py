@@ -155,6 +155,6 @@ def _notes(embedded: Any, error: float, working: Path, failures: dict[str, str])
         )
     if error:
         notes.append(f"float16 storage changed no number by more than {error:.2g} of its column's largest.")
-    if failures:
+    if failures and working.exists():  # shards keep theirs elsewhere
         notes.append(f"Finished rows are kept in {working}: mend the failed ones and run the same command again.")
     return notes

@@ -4,7 +4,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -143,7 +143,10 @@ class DaskTeam(Team):
         except Exception as error:
             # Dask's: several workers died one after the other with the task in hand, or waiting. It runs in a guarded process and
             # cannot have been the reason, as long as that is not always so.
-            if type(error).__name__ == "KilledWorker" and attempt < DEATHS:
+            unlucky = type(error).__name__ == "KilledWorker" or isinstance(
+                error, BrokenExecutor
+            )  # a machine without memory
+            if unlucky and attempt < DEATHS:
                 with suppress(ClusterLostError):
                     self._send(function, arguments, outer, attempt + 1)
                     return

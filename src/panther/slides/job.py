@@ -95,6 +95,11 @@ class Worker:
         try:
             return tuple(step.name for step in self.steps if _run_if_needed(step, files))
         except Exception as error:
+            now = SlideFiles(files.slide, files.job)
+            if all(
+                step.done(now) for step in self.steps
+            ):  # by another process, while this one was stopped and lost its lock
+                return ()
             if self.record is not None:  # while the lock is held: whoever has it next knows
                 self.record.fail(files.slide.name, _of_the_original(reason_of(error, files.slide), files.slide))
             raise

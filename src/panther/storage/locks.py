@@ -141,6 +141,7 @@ def _create(path: Path) -> str | None:
         return None
     except OSError as error:
         if error.errno not in NO_LINKS:
+            error.filename = str(path)
             raise
         return _create_in_two_steps(path, content)
     finally:

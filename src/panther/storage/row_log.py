@@ -79,6 +79,7 @@ class RowLog:
             self._rows.seek(start * self.row_bytes)
             self._rows.write(numbers)
             self._rows.flush()  # a full disk says so here, before the block is counted
+            self._path.stat()  # gone where another process has finished the work, while this one was stopped
             self._log.append([start, len(rows), zlib.crc32(numbers), about])
         except OSError as error:
             raise self._refused(error) from error

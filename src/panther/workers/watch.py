@@ -42,10 +42,10 @@ class TaskLostError(Exception):
                 f"storage does not answer ({READ_LIMIT} sets the seconds). Make the file again, or take it out."
             )
         how = _signal_name(self.code)
+        if self.code == -signal.SIGKILL:  # no library does that to itself
+            return f"{self.path or name}: the process that worked on it was killed twice ({how}); most likely memory is too short for it."
         if self.path:
             return f"{self.path}: reading this file crashes the library that reads it ({how}); make it again, or take it out."
-        if self.code == -signal.SIGKILL:
-            return f"{name}: the process that worked on it was killed twice ({how}); most likely memory is too short for it."
         return (
             f"{name}: the process that worked on it crashed twice ({how}); a file of it is damaged, or was changed while it was "
             "read. Make it again, or take it out."

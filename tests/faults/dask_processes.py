@@ -1,0 +1,83 @@
+"""A Dask scheduler and its workers as processes that can be killed, stopped and started again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from faults.lab import SOURCE, until
+
+
+class DaskProcesses:
+    """A scheduler on a port of its own, and workers that a nanny starts again when they die."""
+
+    def __init__(self, folder: Path, workers: int, settings: Mapping[str, str]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        folder.mkdir()
+        self._folder, self._log = folder, (folder / "log").open("ab")
+        self._env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **settings}
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.scheduler = self._start_scheduler()
+        self._nannies = [self._start("worker", self.address, "--nthreads", "1") for _ in range(workers)]
+
+    def workers(self) -> list[psutil.Process]:
+        """Processes that do the work, and what they have started."""
+        return [child for nanny in self._nannies for child in _children(nanny.pid)]
+
+    def dask_workers(self) -> list[psutil.Process]:
+        """Of these, the ones that the scheduler knows."""
+        found = [child for nanny in self._nannies for child in _children(nanny.pid, recursive=False)]
+        return [child for child in found if "multiprocessing.spawn" in " ".join(child.cmdline())]
+
+    def restart_scheduler(self) -> None:
+        self.scheduler.send_signal(signal.SIGKILL)
+        self.scheduler.wait()
+        self.scheduler = self._start_scheduler()
+
+    def end(self) -> None:
+        """End all of them."""
+        for process in self.workers():
+            _kill(process)
+        for process in (*self._nannies, self.scheduler):
+            process.kill()
+            process.wait()
+        for process in self.workers():
+            _kill(process)
+        self._log.close()
+
+    def _start_scheduler(self) -> "subprocess.Popen[bytes]":
+        process = self._start("scheduler", "--port", str(self.port), "--host", "127.0.0.1", "--no-dashboard")
+        until(lambda: _answers(self.port), "the scheduler")
+        return process
+
+    def _start(self, kind: str, *words: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *words]
+        return subprocess.Popen(
+            command, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
+        )
+
+
+def _children(pid: int, recursive: bool = True) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=recursive)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _kill(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as attempt:
+        attempt.settimeout(1)
+        return attempt.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,21 @@
+"""Print how often each fault was made, from the file that `FAULTS_TALLY` named: python tests/faults/tally.py FILE."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from panther.storage.row_log import LineLog
+
+
+def main(place: Path) -> None:
+    times, runs = Counter[str](), Counter[str]()
+    for fault, count, _ in LineLog(place).read():
+        times[fault] += count
+        runs[fault] += 1
+    print("| fault | how often | runs |\n|---|---|---|")
+    for fault in times:
+        print(f"| {fault} | {times[fault]} | {runs[fault]} |")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

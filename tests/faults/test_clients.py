@@ -1,0 +1,75 @@
+"""The command itself is killed, also at once with its workers, and run again: it goes on, and nobody stays behind."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from faults.lab import Lab, make_cohort, until
+
+pytestmark = pytest.mark.slow
+
+EMBED = ("embed", "features", "-p", "p.npy", "-j", 2, "--set", "steps=40", "-o", "out.npz")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(make_cohort(tmp_path / "lab", 12))
+
+
+def expected(lab):
+    lab.run(*EMBED)
+    found = lab.digest("out.npz")
+    (lab.folder / "out.npz").unlink()
+    return found
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_command_is_killed_again_and_again(lab, apart, tally):
+    alone, chance, killed = expected(lab), random.Random(7), 0
+    kills = 4 if apart else 20  # importing everything anew takes seconds
+    while killed < kills:
+        command = lab.start(*EMBED, apart=apart)
+        until(lambda c=command: lab.others(c) or c.code is not None, "workers")
+        time.sleep(chance.uniform(0, 1))
+        if command.kill():
+            killed += 1
+            until(lambda: not lab.others(), f"the end of {lab.others()}")
+        else:
+            command.wait()
+            (lab.folder / "out.npz").unlink()
+    lab.run(*EMBED)
+    assert lab.digest("out.npz") == alone
+    lab.assert_clean()
+    tally("command killed (-9) and run again", killed)
+
+
+def test_two_start_the_same_command_at_once(lab, tally):
+    """One of them is told that the other is at it, or finds the work done; the result is whole either way."""
+    alone = expected(lab)
+    both = [lab.start(*EMBED) for _ in range(2)]
+    codes = [command.wait(0, 2) for command in both]
+    assert 0 in codes
+    for command, code in zip(both, codes, strict=True):
+        assert code == 0 or "another run is writing there" in command.text
+    assert lab.digest("out.npz") == alone
+    lab.assert_clean()
+    tally("the same command started twice at once")
+
+
+def test_what_starts_the_workers_is_killed(lab, tally):
+    """The fork server and all the others of a command, whatever they are, but not the command."""
+    alone = expected(lab)
+    command = lab.start(*EMBED, apart=True)
+    until(lambda: len(lab.others(command)) >= 3 or command.code is not None, "workers and their server")
+    killed = 0
+    for process in lab.others(command):
+        process.send_signal(signal.SIGKILL)
+        killed += 1
+    assert killed >= 3
+    if command.wait(0, 1, 2):
+        lab.run(*EMBED)
+    assert lab.digest("out.npz") == alone
+    lab.assert_clean()
+    tally("fork server and all workers killed at once", killed)

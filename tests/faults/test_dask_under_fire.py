@@ -1,0 +1,105 @@
+"""A Dask cluster whose workers and whose scheduler are killed, or stopped: the bytes of one process alone."""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from faults.dask_processes import DaskProcesses
+from faults.lab import Lab, make_cohort, until
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.slow
+
+EMBED = ("embed", "features", "-p", "p.npy", "--set", "steps=40", "-o", "out.npz")
+SETTINGS = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "5s"}  # a worker that is stopped is given up after that
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(make_cohort(tmp_path / "lab", 24))
+
+
+@pytest.fixture
+def dask(tmp_path) -> Iterator[DaskProcesses]:
+    processes = DaskProcesses(tmp_path / "dask", 3, SETTINGS)
+    yield processes
+    processes.end()
+
+
+def expected(lab):
+    lab.run(*EMBED, "-j", 2)
+    found = lab.digest("out.npz")
+    (lab.folder / "out.npz").unlink()
+    return found
+
+
+def test_workers_are_killed_at_random(lab, dask, tally):
+    alone, chance, killed = expected(lab), random.Random(3), 0
+    while killed < 20:
+        command = lab.start(*EMBED, "--cluster", dask.address)
+        until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
+        while killed < 20 and command.code is None:
+            time.sleep(chance.uniform(0, 4))
+            victims = dask.workers()
+            if victims and command.code is None:
+                try:
+                    chance.choice(victims).send_signal(signal.SIGKILL)
+                    killed += 1
+                except psutil.NoSuchProcess:
+                    continue
+        if command.wait(0, 1) == 1:  # what cost two guarded processes their lives is named
+            assert "killed twice" in command.text, command.text
+            lab.run(*EMBED, "--cluster", dask.address)
+        assert lab.digest("out.npz") == alone
+        (lab.folder / "out.npz").unlink()
+    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    tally("process of a Dask worker killed (-9)", killed)
+
+
+def test_the_scheduler_is_killed_and_started_again(lab, dask, tally):
+    alone, chance = expected(lab), random.Random(4)
+    for _ in range(3):
+        command = lab.start(*EMBED, "--cluster", dask.address)
+        until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
+        time.sleep(chance.uniform(0, 1))
+        dask.restart_scheduler()
+        if command.wait(0, 2) == 2:
+            assert "The Dask scheduler at" in command.text, command.text
+        lab.run(*EMBED, "--cluster", dask.address)
+        assert lab.digest("out.npz") == alone
+        (lab.folder / "out.npz").unlink()
+    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    tally("Dask scheduler killed (-9) and started again", 3)
+
+
+def test_the_command_is_killed_and_run_again(lab, dask, tally):
+    alone, chance, killed = expected(lab), random.Random(5), 0
+    while killed < 5:
+        command = lab.start(*EMBED, "--cluster", dask.address)
+        until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
+        time.sleep(chance.uniform(0, 1))
+        killed += command.kill()
+    lab.run(*EMBED, "--cluster", dask.address)
+    assert lab.digest("out.npz") == alone
+    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    tally("command on a Dask cluster killed (-9) and run again", killed)
+
+
+def test_a_worker_that_was_stopped_comes_back(lab, dask, tally):
+    alone = expected(lab)
+    command = lab.start(*EMBED, "--cluster", dask.address)
+    until(lambda: lab.others(command) or command.code is not None, "work on the cluster")
+    stopped = dask.dask_workers()[0]
+    stopped.suspend()
+    command.wait()
+    assert lab.digest("out.npz") == alone
+    stopped.resume()
+    (lab.folder / "out.npz").unlink()
+    lab.run(*EMBED, "--cluster", dask.address)
+    assert lab.digest("out.npz") == alone
+    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    tally("Dask worker stopped (SIGSTOP), given up, and back")

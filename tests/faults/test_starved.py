@@ -1,0 +1,192 @@
+"""Memory that is short for one slide, a file that crashes its library, a disk that is full: named, and the rest goes on."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from faults.dask_processes import DaskProcesses
+from faults.lab import SOURCE, Command, Lab, make_cohort, until
+from panther.storage.readers import _h5_chunks
+from panther.storage.readers._h5_chunks import StoredBytes
+
+pytestmark = pytest.mark.slow
+
+BAD = "S03"
+EMBED = ("embed", "features", "-p", "p.npy", "--set", "steps=20")
+# in every process of the command: reading one slide takes all the memory there is
+GREEDY = """
+import h5py
+_init = h5py.File.__init__
+def greedy(self, name, *args, **options):
+    eaten = []
+    while "S03" in str(name):
+        eaten.append(bytearray(1 << 25))
+        eaten[-1][:: 1 << 12] = bytes(1 << 13)
+    _init(self, name, *args, **options)
+h5py.File.__init__ = greedy
+"""
+
+
+@pytest.fixture
+def lab(tmp_path) -> Lab:
+    rng = np.random.default_rng(0)
+    (tmp_path / "lab" / "features").mkdir(parents=True)
+    for number in range(8):
+        with h5py.File(tmp_path / "lab" / "features" / f"S{number:02d}.h5", "w") as file:
+            data = file.create_dataset("features", (600, 8), "f4", chunks=(1, 8), maxshape=(None, 8))
+            data[:] = rng.normal((number % 2) * 2, 1, (600, 8))
+            file["coords"] = np.stack([np.arange(600), np.arange(600)], 1) * 256
+    np.save(tmp_path / "lab" / "p.npy", rng.normal(size=(3, 8)).astype("f4") * 2)
+    return Lab(tmp_path / "lab")
+
+
+@pytest.fixture
+def without(lab):
+    """Names and vectors of all slides but the one that will be bad."""
+    aside = (lab.folder / "features" / f"{BAD}.h5").rename(lab.folder / "aside")
+    lab.run(*EMBED, "-j", 1, "-o", "without.npz")
+    aside.rename(lab.folder / "features" / f"{BAD}.h5")
+    return vectors(lab, "without.npz")
+
+
+def vectors(lab, name):
+    """What an embedding holds, without the settings that name every slide."""
+    with np.load(lab.folder / name, allow_pickle=False) as file:
+        return {key: file[key].tobytes() for key in file.files}
+
+
+def crash_hdf5(path: Path) -> None:
+    """Make the index of the chunks a tall tree that leads back to itself; HDF5 follows it until the stack ends."""
+    with h5py.File(path, "r") as file:
+        header = h5py.h5o.get_info(file["features"].id).addr
+    content = bytearray(path.read_bytes())
+    _, root = _h5_chunks._layout_message(StoredBytes(path), header)
+    content[root + 5] = 200
+    content[root + 24 + 32 : root + 24 + 40] = root.to_bytes(8, "little")
+    path.write_bytes(content)
+
+
+def limit_files(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.fixture(params=["pool", "shards", "dask"])
+def embed(request, lab, tmp_path) -> Iterator[Any]:
+    """Embed everything in that way, with some environment; what was said by whoever ended."""
+    processes: list[DaskProcesses] = []
+
+    def go(env: dict[str, str], **options: Any) -> list[Command]:
+        if request.param == "dask":
+            processes.append(DaskProcesses(tmp_path / "dask", 2, env))
+            ways = [("--cluster", processes[0].address)]
+        else:
+            ways = [("-j", 2)] if request.param == "pool" else [("-j", 1, "--shard", f"{i}/2") for i in range(2)]
+        commands = [lab.start(*EMBED, "-o", "out.npz", *way, env=env, **options) for way in ways]
+        for command in commands:
+            command.wait(1)
+        return commands
+
+    go.name = request.param
+    yield go
+    for one in processes:
+        one.end()
+
+
+def test_a_file_that_crashes_hdf5_is_named(lab, without, embed, tally):
+    crash_hdf5(lab.folder / "features" / f"{BAD}.h5")
+    for command in embed({}):
+        assert f"{BAD}.h5: reading this file crashes the library that reads it" in command.text, command.text
+    assert vectors(lab, "out.npz") == without
+    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    tally(f"HDF5 file that crashes the library ({embed.name})")
+
+
+def test_a_slide_that_takes_all_memory_fails_alone(lab, without, embed, tally):
+    """With a limit of the process's own: Python says so."""
+    (lab.folder / "sitecustomize.py").write_text(GREEDY + LIMITED)
+    for command in embed({"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}, apart=True):
+        assert f"{BAD}: memory is too short for it" in command.text, command.text
+    assert vectors(lab, "out.npz") == without
+    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    tally(f"slide that takes all memory ({embed.name})")
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+"""
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A group of processes that may have 1.5 GB together; beyond that the system kills the largest."""
+    top = Path("/sys/fs/cgroup")
+    place, name = (
+        (top, "memory.max") if (top / "cgroup.controllers").exists() else (top / "memory", "memory.limit_in_bytes")
+    )
+    group = place / f"panther-faults-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / name).write_text(str(3 << 29))
+    except OSError:
+        pytest.skip("no group of processes with a limit of memory can be made here")
+    yield group
+    until(lambda: not (group / "cgroup.procs").read_text().split(), "the end of the group")
+    group.rmdir()
+
+
+def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without, cgroup, tally):
+    (lab.folder / "sitecustomize.py").write_text(GREEDY)
+    enter = partial((cgroup / "cgroup.procs").write_text, "0")
+    env = {"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}
+    command = lab.start(*EMBED, "-j", 2, "-o", "out.npz", apart=True, env=env, before=enter)
+    command.wait(1)
+    assert f"{BAD}.h5: the process that worked on it was killed twice" in command.text, command.text
+    assert vectors(lab, "out.npz") == without
+    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    tally("slide for which the system's memory ran out, worker killed by it (pool)", 2)
+
+
+def test_a_full_disk_ends_one_shard_in_a_sentence_and_the_other_goes_on(tmp_path, tally):
+    lab = Lab(make_cohort(tmp_path / "wide", 8, 200, dim=1024))  # a slide's part is larger than the largest file
+    lab.run(*EMBED, "-j", 1, "-o", "alone.npz")
+    starved = lab.start(*EMBED, "-j", 1, "-o", "out.npz", "--shard", "0/2", before=partial(limit_files, 20_000))
+    starved.wait(2)
+    assert "cannot be written" in starved.text
+    assert "File too large" in starved.text
+    for index in (1, 0):
+        lab.run(*EMBED, "-j", 1, "-o", "out.npz", "--shard", f"{index}/2")
+    assert (lab.folder / "out.npz").read_bytes() == (lab.folder / "alone.npz").read_bytes()
+    lab.assert_clean()
+    tally("disk full for one shard")
+
+
+@pytest.mark.parametrize("shard", [(), ("--shard", "0/1")])
+def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path, shard, tally):
+    """A file system of its own that is too small; nothing half-written stays, and with more space the same command goes on."""
+    disk = lab.folder / "disk"
+    disk.mkdir()
+    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", disk], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        lab.run(*EMBED, "-j", 1, "-o", "alone.npz")
+        refused = lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz", *shard, code=2)
+        assert "disk/out.npz" in refused.text
+        assert "No space left on device" in refused.text
+        assert not (disk / "out.npz").exists()
+        assert not [path for path in disk.rglob("*") if path.suffix in (".part", ".lock")]
+        subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+        lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz", *shard)
+        assert (disk / "out.npz").read_bytes() == (lab.folder / "alone.npz").read_bytes()
+        lab.assert_clean()
+        tally("disk full, then larger" + (" (shards)" if shard else ""))
+    finally:
+        subprocess.run(["umount", disk], check=True)
