@@ -32,7 +32,7 @@ def run(
             *study.features.values(),
             *(p for cohort in study.external.values() for p in cohort.features.values()),
         ]
-        refs = [ref for place in places for ref in list_bags(place).refs]
+        refs = [ref for place in places if isinstance(place, Path) for ref in list_bags(place).refs]
     with common.open_work(workers or cores(), refs, cluster, shard=shard, output=folder) as work:
         results = run_study(study_file, folder, work=work)
     run = results.run

@@ -148,10 +148,29 @@ def meant(ref: Openable) -> Openable:
     return replace(ref, meant=True) if isinstance(ref, BagRef) else ref
 
 
+@dataclass(frozen=True)
+class SlidesRef:
+    """The slides of a patient, each of which is more than one file, as one bag."""
+
+    sample: str
+    refs: tuple[Openable, ...]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files of all slides."""
+        return tuple(file for ref in self.refs for file in ref.files)
+
+    def open(self) -> Bag:
+        """Patches of all slides, read lazily."""
+        return concatenate(self.sample, [ref.open() for ref in self.refs])
+
+
 def join(sample: str, refs: Iterable[Openable]) -> Openable:
     """The slides of a patient as one bag, opened when it is needed where all of them are files."""
     refs = list(refs)
     files = [ref for ref in refs if isinstance(ref, BagRef)]
+    if len(files) < len(refs) and all(ref.files for ref in refs):
+        return SlidesRef(sample, tuple(refs))
     if len(files) < len(refs):
         return concatenate(sample, [ref.open() for ref in refs])
     return BagRef(sample, tuple(file for ref in files for file in ref.files), files[0].reading, meant=True)

@@ -29,6 +29,7 @@ from panther.study.parts import (
     Cell,
     ColumnSplits,
     External,
+    FeaturesEntry,
     GivenEntry,
     HeadEntry,
     LossEntry,
@@ -38,7 +39,7 @@ from panther.study.parts import (
     Splits,
     TrainSize,
 )
-from panther.study.rows import check_rows, encoders_of, parts_of, rows_of
+from panther.study.rows import check_joined, check_rows, encoders_of, parts_of, rows_of
 
 __all__ = ["Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
@@ -52,7 +53,7 @@ class Study(BaseModel):
     name: str
     table: Path | None = None  # may be missing where `splits` is a folder of tables
     columns: Columns = USUAL  # names of the slide, patient and site columns, where they are not the usual ones
-    features: dict[str, Path] = {}  # encoder: folder
+    features: dict[str, FeaturesEntry] = {}  # encoder: folder, or {concat: [encoder, encoder]}
     embeddings: dict[str, GivenEntry] = {}  # name: vectors of slides that a slide encoder made elsewhere
     task: TaskSpec
     splits: Splits = SplitSpec()  # to make, from a column {column: fold}, or a folder of split tables
@@ -106,6 +107,7 @@ class Study(BaseModel):
         """Methods, heads, losses and scaling: known, with settings that they take, each once."""
         for method in self.methods:
             _under("methods", checks.check_method, method.name, method.options)
+        _under("features", check_joined, self.features)
         _under("methods", check_rows, self.rows, list(self.features))
         for head in self.heads:
             _under("heads", checks.check_head, head.name, head.options)
@@ -125,6 +127,7 @@ class Study(BaseModel):
         if not isinstance(self.splits, Path) and self.table is None:
             raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
         for name, cohort in self.external.items():
+            _under(f"external.{name}.features", check_joined, cohort.features)
             _check_same(f"external.{name}.features", cohort.features, self.features, "features", "folder")
             _check_same(f"external.{name}.embeddings", cohort.embeddings, self.embeddings, "embeddings", "file")
             for row, own in self.embeddings.items():
@@ -277,7 +280,10 @@ def _resolved(study: Study, folder: Path) -> Study:
             name: {encoder: one.model_copy(update={"path": at(one.path)}) for encoder, one in by_encoder.items()}
             for name, by_encoder in of.embeddings.items()
         }
-        return {"features": {name: at(path) for name, path in of.features.items()}, "embeddings": given}
+        return {
+            "features": {name: at(one) if isinstance(one, Path) else one for name, one in of.features.items()},
+            "embeddings": given,
+        }
 
     external = {
         name: cohort.model_copy(update={"table": at(cohort.table), **inputs(cohort)})

@@ -1,0 +1,159 @@
+"""Vectors of slide encoders: the same numbers come out of every layout, and what is wrong with a file is said in a sentence."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from panther.errors import InputError
+from panther.storage.slide_vectors import read_slide_vectors, vector_bags
+
+NAMES = ["S1", "S2.svs", "S3"]
+X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+
+
+def trident(folder: Path) -> Path:
+    for name, row in zip(NAMES, X, strict=True):
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["features"] = row
+            file["coords"] = np.zeros((7, 2), int)  # TRIDENT keeps those of the patches
+    return folder
+
+
+def stamp(folder: Path) -> Path:
+    for name, row in zip(NAMES, X, strict=True):
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["feats"] = row[None]
+            file.attrs.update(encoder="cobra", feat_type="slide")
+    return folder
+
+
+def tensors(folder: Path) -> Path:
+    for name, row in zip(NAMES, X, strict=True):
+        torch.save(torch.from_numpy(row), folder / f"{name}.pt")
+    return folder
+
+
+def arrays(folder: Path) -> Path:
+    for name, row in zip(NAMES, X, strict=True):
+        np.save(folder / f"{name}.npy", row[None])
+    return folder
+
+
+def matrix(folder: Path) -> Path:
+    np.save(folder / "all.npy", X)
+    (folder / "all.txt").write_text("\n".join(NAMES))
+    return folder / "all.npy"
+
+
+def npz(folder: Path) -> Path:
+    np.savez(folder / "all.npz", X=X, samples=np.array(NAMES))
+    return folder / "all.npz"
+
+
+def table() -> pd.DataFrame:
+    frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(4)])
+    return frame.assign(slide_id=NAMES, case_id=["a", "b", "c"])
+
+
+def csv(folder: Path) -> Path:
+    table().to_csv(folder / "all.csv", index=False)
+    return folder / "all.csv"
+
+
+def parquet(folder: Path) -> Path:
+    table().to_parquet(folder / "all.parquet")
+    return folder / "all.parquet"
+
+
+def lists(folder: Path) -> Path:
+    pd.DataFrame({"slide_id": NAMES, "vector": list(X)}).to_parquet(folder / "all.parquet")
+    return folder / "all.parquet"
+
+
+def h5ad(folder: Path) -> Path:
+    import anndata
+
+    anndata.AnnData(X=X, obs=pd.DataFrame(index=NAMES)).write_h5ad(folder / "all.h5ad")
+    return folder / "all.h5ad"
+
+
+LAYOUTS = (trident, stamp, tensors, arrays, matrix, npz, csv, parquet, lists, h5ad)
+
+
+@pytest.mark.parametrize("write", LAYOUTS, ids=lambda write: write.__name__)
+def test_every_layout_gives_the_same_vectors_under_the_same_names(write, tmp_path):
+    found = read_slide_vectors(write(tmp_path))
+    order = np.argsort(found.names)
+    assert [found.names[i] for i in order] == ["S1", "S2", "S3"]  # endings of slides are no part of their names
+    np.testing.assert_allclose(found.vectors[order], X, rtol=1e-6)
+    assert not found.problems
+
+
+def test_files_that_say_it_name_their_encoder_and_level(tmp_path):
+    found = read_slide_vectors(stamp(tmp_path))
+    assert (found.encoder, found.level) == ("cobra", "slide")
+
+
+def test_any_obsm_of_an_h5ad_can_be_meant(tmp_path):
+    import anndata
+
+    data = anndata.AnnData(X=X[:, :1], obs=pd.DataFrame(index=NAMES), obsm={"X_titan": X})
+    data.write_h5ad(tmp_path / "a.h5ad")
+    for key in ("obsm/X_titan", "X_titan"):
+        np.testing.assert_array_equal(read_slide_vectors(tmp_path / "a.h5ad", key).vectors, X)
+    with pytest.raises(InputError, match=r"no 'X_prism'; did you mean|known are X, obsm/X_titan"):
+        read_slide_vectors(tmp_path / "a.h5ad", "X_prism")
+
+
+def test_a_bad_vector_is_told_and_the_others_are_kept(tmp_path):
+    bad = X.copy()
+    bad[1, 2] = np.nan
+    frame = table().assign(**{f"f{j}": bad[:, j] for j in range(4)})
+    pd.concat([frame, frame.iloc[:1]]).to_csv(tmp_path / "all.csv", index=False)
+    found = read_slide_vectors(tmp_path / "all.csv")
+    assert found.names == ["S3"]
+    assert "2 vectors; keep one" in found.problems["S1"]
+    assert "NaN" in found.problems["S2"]
+
+
+def test_vectors_of_another_width_are_told(tmp_path):
+    trident(tmp_path)
+    np.save(tmp_path / "S4.npy", np.zeros(9, np.float32))
+    found = read_slide_vectors(tmp_path)
+    assert "has 9 numbers, those of the others 4" in found.problems["S4"]
+    np.save(tmp_path / "S5.npy", np.zeros(9, np.float32))
+    np.save(tmp_path / "S6.npy", np.zeros(9, np.float32))
+    with pytest.raises(InputError, match="one slide encoder"):
+        read_slide_vectors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda f: f / "nowhere", "no such file or folder of slide vectors"),
+        (lambda f: f, "no file with the vector of a slide"),
+        (lambda f: np.save(f / "a.npy", X) or f / "a.npy", "whose vectors these are"),
+        (lambda f: np.save(f / "a.npy", X) or f, r"array \(3, 4\); expected one vector"),
+        (lambda f: (f / "a.npy").write_bytes(b"\x93NUMPY") and f, "damaged"),
+        (lambda f: (f / "a.h5").write_bytes(b"no") and f, "damaged"),
+        (lambda f: (f / "a.h5ad").write_bytes(b"no") and f / "a.h5ad", "not a readable .h5ad"),
+        (lambda f: table().assign(site="x").to_csv(f / "a.csv") or f / "a.csv", "'site' holds no numbers"),
+        (lambda f: table()[["f0", "f1"]].to_csv(f / "a.csv", index=False) or f / "a.csv", "no column with the names"),
+        (lambda f: table()[["slide_id"]].to_csv(f / "a.csv", index=False) or f / "a.csv", "no column of numbers"),
+        (lambda f: (f / "a.xlsx").write_text("x") and f / "a.xlsx", "no known layout"),
+    ],
+)
+def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(make, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        read_slide_vectors(make(tmp_path))
+
+
+def test_a_patients_vector_stands_for_all_their_slides(tmp_path):
+    pd.DataFrame({"case_id": ["p"], "f0": [3.0]}).to_csv(tmp_path / "v.csv", index=False)
+    clinical = pd.DataFrame({"slide_id": ["s1", "s2"], "case_id": ["p", "p"]})
+    bags = vector_bags(tmp_path / "v.csv", clinical).refs
+    assert [(bag.sample, float(bag.open().features[0:1][0, 0])) for bag in bags] == [("s1", 3.0), ("s2", 3.0)]

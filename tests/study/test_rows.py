@@ -1,0 +1,168 @@
+"""Any representation is a row: given vectors, plain pooling and rows side by side, on who has them, and models that predict new files."""
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+import panther
+from panther.errors import InputError
+from panther.study.file import parse_study
+
+RNG = np.random.default_rng(0)
+SLIDES = [f"S{i:02d}" for i in range(36)]
+PATIENTS = [f"P{i // 2:02d}" for i in range(36)]  # two slides each
+LABELS = [["a", "b"][(i // 2) % 2] for i in range(36)]
+SIGNAL = np.array([[label == "b"] for label in LABELS], float)
+BAGS = {s: RNG.normal(0.3 * SIGNAL[i], 1, (12, 4)).astype(np.float32) for i, s in enumerate(SLIDES)}
+VECTORS = (RNG.normal(size=(36, 6)) + 2 * SIGNAL).astype(np.float32)
+TABLE = pd.DataFrame({"slide_id": SLIDES, "case_id": PATIENTS, "subtype": LABELS})
+BASE = {"name": "rows", "table": TABLE, "task": {"label": "subtype"}, "heads": ["probe"]}
+BASE |= {"splits": {"k": 2}, "n_prototypes": [2], "bootstrap": 20}
+
+
+def written(path, names=SLIDES, vectors=VECTORS, column="slide_id"):
+    frame = pd.DataFrame(vectors, columns=[f"f{j}" for j in range(vectors.shape[1])])
+    frame.assign(**{column: names}).to_csv(path, index=False)
+    return str(path)
+
+
+def test_given_vectors_pooling_and_rows_side_by_side_come_to_one_table(tmp_path):
+    titan = written(tmp_path / "titan.csv", SLIDES[:-4], VECTORS[:-4])  # the last two patients have none
+    methods = ["panther", "mean", {"name": "pca", "components": 2}, {"concat": ["panther", "titan"]}]
+    results = panther.run_study({**BASE, "features": BAGS, "embeddings": {"titan": titan}, "methods": methods})
+    rows = results.summary.groupby("method").first()
+    assert set(rows.index) == {"panther", "mean", "pca (components 2)", "panther + titan", "titan"}
+    assert rows.loc["titan", "encoder"] == "given"
+    assert rows.loc[["mean", "titan"], "n_prototypes"].tolist() == [0, 0]
+    assert rows["patients"].to_dict() == {
+        "panther": 18,
+        "mean": 18,
+        "pca (components 2)": 18,
+        "titan": 16,
+        "panther + titan": 16,
+    }
+    assert any("4 slides of the study have no vector of titan" in why for why in results.run.failures.values())
+    assert any("averaged (16 patients have several)" in note for note in results.run.population.notes)
+    compared = results.comparisons
+    assert set(compared["method"]) == set(rows.index) - {"panther"}
+
+    # on the patients that both have: the difference is that of both rows' predictions of them
+    both = results.predictions[~results.predictions["patient"].isin(["P16", "P17"])]
+
+    def accuracy(method):
+        own = both[both["method"] == method].groupby("fold")
+        return own.apply(_balanced_accuracy, include_groups=False).mean()
+
+    found = compared[(compared["method"] == "titan") & (compared["metric"] == "balanced_accuracy")]["difference"].item()
+    assert found == pytest.approx(accuracy("titan") - accuracy("panther"))
+
+
+def _balanced_accuracy(part):
+    right = (part["probability_b"] > 0.5).map({True: "b", False: "a"}) == part["label"]
+    return right.groupby(part["label"]).mean().mean()
+
+
+def test_a_study_of_given_vectors_alone_and_its_models_predict_new_files(tmp_path):
+    given = {
+        "titan": written(tmp_path / "titan.csv"),
+        "prism": written(tmp_path / "prism.csv", sorted(set(PATIENTS)), VECTORS[::2, :3], "case_id"),  # of patients
+    }
+    results = panther.run_study({**BASE, "embeddings": given, "methods": [{"concat": ["titan", "prism"]}]})
+    assert set(results.summary["method"]) == {"titan", "prism", "titan + prism"}
+    tested = results.predictions.set_index(["method", "fold", "sample"])["probability_b"].sort_index()
+    for method, places in (("titan", ["titan"]), ("titan + prism", ["titan", "prism"])):
+        model = results.model(fold=0, method=method)
+        new = panther.predict(model, None, TABLE, embeddings={name: given[name] for name in places})
+        new = new.set_index("sample")["probability_b"]
+        own = tested.loc[method, 0]
+        np.testing.assert_allclose(new.loc[own.index], own, rtol=1e-4)
+    with pytest.raises(InputError, match="reads vectors of 'prism'"):
+        panther.predict(model, None, TABLE, embeddings={"titan": given["titan"]})
+    with pytest.raises(InputError, match="reads no vectors of 'titn'; did you mean 'titan'"):
+        panther.predict(model, None, TABLE, embeddings={"titn": given["titan"]})
+
+
+@pytest.mark.parametrize("method", ["mean", "pca"])
+def test_models_without_prototypes_are_stored_and_predict(method, tmp_path):
+    path = tmp_path / "model.safetensors"
+    model = panther.train(BAGS, TABLE, label="subtype", method=method, output=path)
+    assert model.prototypes is None
+    pd.testing.assert_frame_equal(panther.predict(path, BAGS, TABLE), panther.predict(model, BAGS, TABLE))
+
+
+def test_given_vectors_may_belong_to_encoders(tmp_path):
+    path = written(tmp_path / "v.csv")
+    study = parse_study({**BASE, "table": "t.csv", "embeddings": {"mine": {"uni": path, "conch": f"{path}#slide_id"}}})
+    assert [(cell.encoder, cell.method.title) for cell in study.cells()] == [("uni", "mine"), ("conch", "mine")]
+    assert study.embeddings["mine"]["conch"].key == "slide_id"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"methods": ["panther"]}, "made of patches, but the study has only vectors of whole slides"),
+        ({"methods": [{"concat": ["titan"]}]}, "two rows or more"),
+        ({"methods": [{"concat": ["titan", "titan"]}]}, "'titan' twice"),
+        ({"methods": [{"concat": ["titan", "tita"]}]}, "did you mean 'titan'"),
+        ({"methods": [{"concat": ["titan", "abmil"]}]}, "is a network"),
+        ({"methods": [{"concat": ["titan", "prism"], "k": 3}]}, "no setting 'k'"),
+        ({"reference": "titn"}, "did you mean 'titan'"),
+        ({"embeddings": {}, "features": {}}, "nothing to compare"),
+        ({"features": {"f": "f"}, "methods": [{"name": "pca", "components": 0}]}, "components is 0"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused_before_anything_runs(wrong, words):
+    study = {**BASE, "table": "t.csv", "embeddings": {"titan": "t.csv", "prism": "p.csv"}}
+    with pytest.raises(InputError, match=words):
+        parse_study({**study, **wrong})
+
+
+def test_names_that_are_nobodys_are_told_with_an_example_of_each(tmp_path):
+    strangers = written(tmp_path / "v.csv", [f"X{i}" for i in range(36)])
+    with pytest.raises(InputError, match=r"none of its names is a slide of the table.*'X0'.*'S00'"):
+        panther.run_study({**BASE, "embeddings": {"titan": strangers}})
+
+
+def test_a_vector_per_patient_is_no_row_of_a_study_of_slides(tmp_path):
+    path = written(tmp_path / "v.csv", sorted(set(PATIENTS)), VECTORS[::2], "case_id")
+    task = {"label": "subtype", "level": "slide"}
+    with pytest.raises(InputError, match="vectors of patients, but the study predicts slides"):
+        panther.run_study({**BASE, "task": task, "embeddings": {"titan": path}})
+
+
+def test_vectors_of_slides_are_no_features():
+    bags = {name: row[None] for name, row in zip(SLIDES, VECTORS, strict=True)}
+    with pytest.raises(InputError, match="vectors of whole slides"):
+        panther.run_study({**BASE, "task": {"label": "subtype", "level": "slide"}, "features": bags})
+
+
+def test_features_of_two_encoders_of_the_same_patches_are_one_bag(tmp_path):
+    from panther.storage.bags import list_bags
+    from panther.storage.readers.side_by_side import join_listings
+
+    def write(encoder, shuffled=False, moved=0):
+        (tmp_path / encoder).mkdir()
+        for number, (name, x) in enumerate(BAGS.items()):
+            order = np.random.default_rng(number).permutation(len(x)) if shuffled else np.arange(len(x))
+            places = np.stack([np.arange(len(x)) * 256, np.full(len(x), moved)], 1)
+            with h5py.File(tmp_path / encoder / f"{name}.h5", "w") as file:
+                file["features"], file["coords"] = x[order] if encoder != "other" else x[order] + 1, places[order]
+        return str(tmp_path / encoder)
+
+    features = {"one": write("one"), "other": write("other", shuffled=True)}
+    one, other = (list_bags(features[name]) for name in features)
+    bag = join_listings([one, other]).refs[3].open()
+    x = BAGS[bag.slide_id]
+    np.testing.assert_allclose(bag.features[0:12], np.concatenate([x, x + 1], 1))
+    np.testing.assert_allclose(bag.features[5:7], np.concatenate([x, x + 1], 1)[5:7])
+
+    study = {**BASE, "features": {**features, "both": {"concat": ["one", "other"]}}, "methods": ["mean"]}
+    results = panther.run_study(study)
+    assert set(results.summary["encoder"]) == {"one", "other", "both"}
+    assert results.model(fold=0, encoder="both").dim == 8
+    with pytest.raises(InputError, match="no features 'tow' to put side by side"):
+        panther.run_study({**study, "features": {**features, "both": {"concat": ["one", "tow"]}}})
+    moved = {**features, "away": write("away", moved=1), "both": {"concat": ["one", "away"]}}
+    results = panther.run_study({**study, "features": moved})
+    assert "their coordinates differ" in results.run.failures["both"]
