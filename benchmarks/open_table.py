@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from _harness import machine
 
+from _harness import machine
 from panther import run_study
 
 TARGETS = {

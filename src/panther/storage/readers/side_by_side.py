@@ -93,8 +93,8 @@ def _order(first: Bag, other: Bag) -> Tensor | None:
     own, theirs = np.lexsort(where.T), np.lexsort(there.T)
     if where.shape != there.shape or not bool((where[own] == there[theirs]).all()):
         raise InputError(
-            f"{other.path or other.source}: its {len(there)} patches are not the {len(where)} of {first.path or first.source} (their coordinates differ); "
-            "extract both encoders' features at the same patches."
+            f"{other.path or other.source}: its {len(there)} patches are not the {len(where)} of {first.path or first.source} "
+            "(their coordinates differ); extract both encoders' features at the same patches."
         )
     order = np.empty(len(own), np.int64)
     order[own] = theirs
