@@ -3,29 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from panther.alike.labelled import labelled_slides
-from panther.alike.scores import Scores, score
+from panther.alike.labelled import LabelledSlides, labelled_slides
+from panther.alike.scores import AT, score
 from panther.alike.search import EmbeddingsLike, Searchable, as_embeddings, searchable
+from panther.alike.summary import Queries, summarise
 from panther.alike.whose import groups
 from panther.cohort.spec import TaskSpec, checked
 from panther.errors import InputError
-from panther.evaluation.correction import holm
-from panther.evaluation.intervals import Measure, Resampled, differences, intervals, resample
-from panther.evaluation.metrics import mean_of_defined, ratio
 from panther.limits import check_whole
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.vectors.opened import Embeddings
 
 if TYPE_CHECKING:
     import pandas as pd
-
-AT = (1, 3, 5, 10)
-ALL, MEAN = "all", "mean over classes"  # in place of a class
-AT_ONCE = 256  # queries that are searched in one pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +37,6 @@ class Retrieval:
     summary: "pd.DataFrame"
     comparisons: "pd.DataFrame"
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Queries:
-    """Scores of queries with whose they are."""
-
-    scores: Scores
-    labels: np.ndarray  # (m,), of those that have a right answer
-    patients: np.ndarray  # (m,)
 
 
 def retrieval(
@@ -112,119 +95,30 @@ def retrieval(
     """
     if label is None:
         raise InputError("`label=` is missing: the column that says which slides belong together.")
-    at = _checked(at)
+    at = checked_numbers(at)
     given = embeddings if isinstance(embeddings, Mapping) else {"embeddings": embeddings}
     opened = {name: as_embeddings(one) for name, one in given.items()}
     task = checked(TaskSpec, label=label, classes=tuple(classes) if classes else None, level="slide")
     cohort = labelled_slides(opened, table, task, columns, sites_needed=leave_site_out)
     ways = {name: searchable(cohort.rows_of(one), way) for name, one, way in _ways(opened, on)}
     sites = cohort.sites if leave_site_out else None
-    judged = {name: judge(way, cohort.labels, cohort.patients, sites, at) for name, way in ways.items()}
+    judged = {name: judge(way, cohort, sites, at) for name, way in ways.items()}
     unread = [problem for one in opened.values() for problem in one.problems]
     notes = (*cohort.notes, *unread, *_left_out(judged, len(cohort.ids)))
     return Retrieval(*summarise(judged, cohort.classes, bootstrap, seed), notes)
 
 
-def judge(
-    way: Searchable, labels: np.ndarray, patients: np.ndarray, sites: Sequence[str | None] | None, at: Sequence[int]
-) -> Queries:
-    """Scores of every slide as a query against all slides of other patients and, where sites are given, of other sites."""
-    apart = [groups(list(patients), list(patients)), *([groups(sites, sites)] if sites is not None else [])]
-    near = []
-    for start in range(0, len(labels), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        queries = way.rows[part].double().numpy()
-        near += way.nearest(queries, max(at), [one._replace(queries=one.queries[part]) for one in apart])
-    scores = score(near, labels, labels, apart, at)
-    return Queries(scores, labels[scores.queries], patients[scores.queries])
+def judge(way: Searchable, cohort: LabelledSlides, sites: Sequence[str | None] | None, at: Sequence[int]) -> Queries:
+    """Every slide as a query against all slides of other patients and, where sites are given, of other sites."""
+    patients = cohort.patients.tolist()
+    apart = [groups(patients, patients), *([groups(sites, sites)] if sites is not None else [])]
+    near = way.nearest(way.rows[:].double().numpy(), max(at), apart)
+    scores = score(near, cohort.labels, cohort.labels, apart, at)
+    return Queries.of(scores, cohort.ids, cohort.labels, cohort.patients)
 
 
-def summarise(
-    judged: Mapping[str, Queries], classes: Sequence[str], bootstrap: int, seed: int = 0
-) -> "tuple[pd.DataFrame, pd.DataFrame]":
-    """Values with intervals over patients and what guessing gives; and every representation against the first."""
-    import pandas as pd
-
-    resampled = {
-        name: resample(_measure(one, classes, one.scores.found), one.patients, max(bootstrap, 1), seed)
-        for name, one in judged.items()
-    }
-    rows = [row for name, one in judged.items() for row in _rows(name, one, classes, resampled[name], bootstrap)]
-    first = next(iter(judged))
-    pairs = (
-        {name: differences(resampled[name], resampled[first]) for name in judged if name != first} if bootstrap else {}
-    )
-    compared = []
-    for group in (ALL, MEAN, *classes):
-        for metric in judged[first].scores.names:
-            key = f"{metric}|{group}"
-            adjusted = holm([found[key].p_value for found in pairs.values()])
-            for (name, found), p in zip(pairs.items(), adjusted, strict=True):
-                d = found[key]
-                compared.append(
-                    {"representation": name, "against": first, "group": group, **_named(metric), "difference": d.value}
-                    | {"ci_low": d.low, "ci_high": d.high, "p_value": d.p_value, "p_holm": p}
-                )
-    columns = [
-        "representation",
-        "against",
-        "group",
-        "metric",
-        "k",
-        "difference",
-        "ci_low",
-        "ci_high",
-        "p_value",
-        "p_holm",
-    ]
-    return pd.DataFrame(rows), pd.DataFrame(compared, columns=columns)
-
-
-def _rows(
-    name: str, one: Queries, classes: Sequence[str], resampled: Resampled, bootstrap: int
-) -> list[dict[str, Any]]:
-    limits = intervals(resampled) if bootstrap else {}
-    by_chance = _measure(one, classes, one.scores.chance)(np.ones((1, len(one.labels))))
-    sizes = {ALL: len(one.labels), MEAN: len(one.labels)}
-    sizes |= {group: int((one.labels == number).sum()) for number, group in enumerate(classes)}
-    rows = []
-    for group, size in sizes.items():
-        for metric in one.scores.names:
-            key = f"{metric}|{group}"
-            ends = (
-                {"ci_low": limits[key].low, "ci_high": limits[key].high}
-                if key in limits
-                else {"ci_low": np.nan, "ci_high": np.nan}
-            )
-            rows.append(
-                {"representation": name, "group": group, **_named(metric), "value": resampled.whole[key], **ends}
-                | {"chance": float(by_chance[key][0]), "queries": size}
-            )
-    return rows
-
-
-def _measure(one: Queries, classes: Sequence[str], values: np.ndarray) -> Measure:
-    """Mean of each metric over the queries as often as they count: of all, of each class, and the mean of these."""
-    members = np.stack([one.labels == number for number in range(len(classes))], 1).astype(float)  # (m, classes)
-
-    def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
-        found = {}
-        for column, name in enumerate(one.scores.names):
-            of_class = ratio(counts @ (members * values[:, column : column + 1]), counts @ members)  # (b, classes)
-            found[f"{name}|{ALL}"] = ratio(counts @ values[:, column], counts.sum(1))
-            found[f"{name}|{MEAN}"] = mean_of_defined(of_class)
-            found |= {f"{name}|{group}": of_class[:, number] for number, group in enumerate(classes)}
-        return found
-
-    return measure
-
-
-def _named(metric: str) -> dict[str, Any]:
-    kind, k = metric.split("@")
-    return {"metric": kind, "k": int(k)}
-
-
-def _checked(at: Sequence[int]) -> tuple[int, ...]:
+def checked_numbers(at: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of neighbours, in order and each once."""
     if not at:
         raise InputError("`at=` is empty; give numbers of neighbours, e.g. 1, 3, 5, 10.")
     for k in at:

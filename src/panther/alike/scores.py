@@ -21,6 +21,7 @@ from panther.alike.chance import chance_of_any, chance_of_majority, chance_of_pr
 from panther.statistics import Apart, Nearest
 
 METRICS = ("acc", "mmv", "map")
+AT = (1, 3, 5, 10)  # numbers of neighbours, as papers report them
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from panther.storage.slide_vectors import read_slide_vectors
 from panther.storage.vectors.opened import OPENERS, Embeddings, mixture_components, open_embeddings
 from panther.types import Rows
 
+AT_ONCE = 256  # queries that are searched in one pass
 EmbeddingsLike = Path | str | EmbeddingTable | Embeddings
 
 
@@ -30,7 +31,11 @@ class Searchable:
 
     def nearest(self, queries: np.ndarray, k: int, apart: Sequence[Apart] = ()) -> list[Nearest]:
         """The ``k`` nearest rows of each query (q, D), with their distances in place of nearness."""
-        found = nearest_rows(self.rows, self.measure(queries), k, apart)
+        found: list[Nearest] = []
+        for start in range(0, len(queries), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            groups = [one._replace(queries=one.queries[part]) for one in apart]
+            found += nearest_rows(self.rows, self.measure(queries[part]), k, groups)
         return [Nearest(one.rows, self.distance(one.nearness)) for one in found]
 
     def row(self, number: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from panther.study.added.gains import gain_pairs, gains
 from panther.study.comparisons import compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations, subgroups
 from panther.study.results import Results
+from panther.study.retrieval import judge_retrieval
 from panther.study.sureness.judge import judge_sureness
 from panther.study.training import StudyRun
 
@@ -37,7 +38,8 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     comparisons = pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)])
     added = pd.DataFrame(gains(beside, resampled))
     sureness = judge_sureness(found, run.population, study.bootstrap, work)
-    return Results(metrics, _predictions(tested), _summary(metrics, limits, groups), comparisons, run, added, sureness)
+    summary, predictions = _summary(metrics, limits, groups), _predictions(tested)
+    return Results(metrics, predictions, summary, comparisons, run, added, sureness, judge_retrieval(run))
 
 
 def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
+from panther.alike.scores import AT
 from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.splits import SCHEMES
@@ -75,6 +76,9 @@ class Study(BaseModel):
     evaluate_by: str | list[str] | None = None  # columns whose values are also judged by themselves
     reference: str | None = None  # method (its title) that others are compared with; the first by default
     metrics: list[Metric] | None = None  # those of the printed tables; all are in the results
+    retrieval: bool | list[Annotated[int, Field(ge=1, le=1000, strict=True)]] = (
+        False  # whether, or at which k, neighbours are judged
+    )
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
@@ -133,8 +137,17 @@ class Study(BaseModel):
             for row, own in self.embeddings.items():
                 _check_same(f"external.{name}.embeddings.{row}", cohort.embeddings[row], own, f"{row} of", "file")
 
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """Numbers of neighbours that retrieval is judged at; none where it is not asked for."""
+        if isinstance(self.retrieval, bool):
+            return AT if self.retrieval else ()
+        return tuple(sorted(set(self.retrieval)))
+
     def _check_judgement(self) -> None:
         """Metrics that judge this task, and a reference that is compared."""
+        if self.neighbours and self.kind != "classification":
+            raise ValueError(f"retrieval: neighbours share a label, but this study is about {self.kind}; leave it out")
         _under("metrics", checks.refuse_repeated, self.metrics or [])
         _under("evaluate_by", checks.refuse_repeated, self.by_columns)
         for metric in self.metrics or []:

@@ -12,7 +12,7 @@ from panther.errors import InputError, suggestion
 from panther.models.model import Model
 from panther.models.model_file import load_model
 from panther.study.record import write_record
-from panther.study.tables import SURENESS, markdown, write_tables
+from panther.study.tables import RETRIEVAL, SURENESS, markdown, write_tables
 from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
@@ -38,6 +38,8 @@ class Results:
         What each embedding adds to the study's covariates, on the same patients; empty where it has none.
     sureness : mapping
         Of classes and values: tables `calibration`, `reliability`, `prediction_sets` and `decision_curves`.
+    retrieval : mapping
+        Where the study asks for it: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
     """
 
     metrics: pd.DataFrame
@@ -47,6 +49,7 @@ class Results:
     run: StudyRun
     gains: pd.DataFrame = field(default_factory=pd.DataFrame)
     sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    retrieval: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def model(self, fold: int = 0, **cell: Any) -> Model:
         """Model that was trained and tested in ``fold``, the same file as `train` writes.
@@ -73,8 +76,8 @@ class Results:
                 shutil.copytree(self.run.folder / part, folder / part, dirs_exist_ok=True)
         tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
         tables |= {} if self.gains.empty else {"gains": self.gains}
-        tables |= self.sureness
-        for path in [folder / f"{name}{suffix}" for name in SURENESS for suffix in (".csv", ".parquet")]:
+        tables |= {**self.sureness, **self.retrieval}
+        for path in [folder / f"{name}{suffix}" for name in (*SURENESS, *RETRIEVAL) for suffix in (".csv", ".parquet")]:
             path.unlink(missing_ok=True)  # of an earlier task
         return [*write_tables(tables, folder, self.run.study.shown), *write_record(self.run, folder)]
 

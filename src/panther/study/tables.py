@@ -14,6 +14,7 @@ from panther.study.display_names import method_title
 from panther.study.parts import NOT_NAMED
 
 SURENESS = ("calibration", "reliability", "prediction_sets", "decision_curves")  # of classes and values
+RETRIEVAL = ("retrieval", "retrieval_comparisons")  # where the study asks for it
 WRITTEN = (
     "metrics.*",
     "predictions.*",
@@ -22,7 +23,7 @@ WRITTEN = (
     "gains.*",
     "table.md",
     "table.tex",
-    *(f"{name}.*" for name in SURENESS),
+    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL)),
 )
 FACTORS = {
     "encoder": "encoder",

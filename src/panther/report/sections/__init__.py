@@ -12,6 +12,7 @@ from panther.report.sections.mixtures import mixtures
 from panther.report.sections.pictures import maps
 from panther.report.sections.prototypes import agreement, prototypes
 from panther.report.sections.results import results
+from panther.report.sections.retrieval import retrieval
 from panther.report.sections.summary import summary
 from panther.report.sections.sureness import sureness
 
@@ -23,6 +24,7 @@ SECTIONS: dict[str, Section] = {
     "Results": results,
     "Curves": curves,
     "How sure": sureness,
+    "Retrieval": retrieval,
     "Prototypes": prototypes,
     "Mixtures": mixtures,
     "Maps": maps,

@@ -1,0 +1,122 @@
+"""How well neighbours share the label in a study: test slides ask, training slides answer, in every fold."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from panther.alike.scores import score
+from panther.alike.search import Searchable, searchable
+from panther.alike.summary import Queries, summarise
+from panther.alike.whose import groups
+from panther.cohort.targets import Classes
+from panther.storage.vectors.opened import Embeddings
+from panther.study.cache import load_embeddings
+from panther.study.population import Population
+from panther.study.tables import RETRIEVAL
+from panther.study.training import StudyRun, Trained
+
+KEY = ("encoder", "method", "n_prototypes")  # what tells representations apart
+
+
+def judge_retrieval(run: StudyRun) -> dict[str, pd.DataFrame]:
+    """Tables `retrieval` and `retrieval_comparisons` of every representation; none where the study does not ask for them.
+
+    Of several training sizes and seeds the first is judged. The reference method is compared on the angle between vectors.
+    """
+    at = run.study.neighbours
+    if not at:
+        return {}
+    target = run.population.target
+    assert isinstance(target, Classes)
+    parts = list(dict.fromkeys(part for split in run.population.splits for part in split.test))
+    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in RETRIEVAL}
+    for part in parts:
+        judged = {name: Queries.joined(found) for name, found in _judged(run, part, at).items()}
+        judged = {name: one for name, one in judged.items() if len(one.ids)}
+        if judged:
+            for name, table in zip(RETRIEVAL, summarise(judged, target.names, run.study.bootstrap), strict=True):
+                tables[name].append(table.assign(part=part))
+    return {name: pd.concat(found, ignore_index=True) for name, found in tables.items() if found}
+
+
+def _judged(run: StudyRun, part: str, at: Sequence[int]) -> dict[str, list[Queries]]:
+    """Queries of every representation, fold by fold; those of the reference first."""
+    judged: dict[str, list[Queries]] = {}
+    for title, fold, embeddings in _representations(run):
+        split = run.population.splits[fold]
+        there = set(embeddings.samples)
+        asking = [name for name in split.test.get(part, ()) if name in there]
+        answering = [name for name in (*split.train, *split.val) if name in there]
+        if not asking or not answering:
+            continue
+        for on in ("cosine", *(("pi", "mixture") if embeddings.mixtures else ())):
+            own, others = embeddings.take(asking), embeddings.take(answering)
+            found = _asked(searchable(own, on), searchable(others, on), own, others, run.population, at)
+            # an external slide is asked about in every fold, each time against other training slides
+            found = Queries(
+                found.names, found.found, found.chance, _in_fold(found.ids, fold), found.labels, found.patients
+            )
+            judged.setdefault(f"{title} on {on}", []).append(found)
+    return judged
+
+
+def _in_fold(ids: np.ndarray, fold: int) -> np.ndarray:
+    return np.array([f"{fold}:{name}" for name in ids])
+
+
+def _asked(
+    own: Searchable,
+    others: Searchable,
+    asking: Embeddings,
+    answering: Embeddings,
+    population: Population,
+    at: Sequence[int],
+) -> Queries:
+    target = population.target
+    assert isinstance(target, Classes)
+    rows = [population.rows(side.samples) for side in (asking, answering)]
+    labels = [target.labels[side] for side in rows]
+    patients = [[population.patients[row] for row in side] for side in rows]
+    apart = [groups(*patients)]
+    near = others.nearest(own.rows[:].double().numpy(), max(at), apart)
+    scores = score(near, labels[0], labels[1], apart, at)
+    return Queries.of(scores, asking.samples, labels[0], np.array(patients[0]))
+
+
+def _representations(run: StudyRun) -> Iterator[tuple[str, int, Embeddings]]:
+    """Every matrix of embeddings once, with its fold and what it is called."""
+    chosen: dict[tuple[object, ...], Trained] = {}
+    first = run.trained[0].cell
+    for trained in run.trained:
+        columns = trained.cell.columns()
+        if trained.embeddings is None or trained.cell.seed != first.seed or trained.cell.train_size != first.train_size:
+            continue
+        chosen.setdefault((*(columns[name] for name in KEY), trained.fold), trained)
+    # 0 prototypes: it has none
+    several = {name: len({key[at] for key in chosen} - {0}) > 1 for at, name in enumerate(KEY)}
+    reference = run.study.reference_row
+    for key, trained in sorted(
+        chosen.items(), key=lambda item: item[0][1] != reference
+    ):  # stable: the others as they are
+        assert trained.embeddings is not None
+        matrix, samples = load_embeddings(trained.embeddings)
+        yield _title(key, several), trained.fold, _opened(trained, matrix, samples)
+
+
+def _title(key: tuple[object, ...], several: Mapping[str, bool]) -> str:
+    encoder, method, count, _ = key
+    more = [f"encoder {encoder}"] if several["encoder"] else []
+    more += [f"C {count}"] if several["n_prototypes"] and count else []
+    return f"{method} [{', '.join(more)}]" if more else str(method)
+
+
+def _opened(trained: Trained, matrix: np.ndarray, samples: Sequence[str]) -> Embeddings:
+    """Embeddings of the cache; PANTHER's whole mixtures are known as such."""
+    method = trained.cell.method
+    whole = method.name == "panther" and method.options.get("readout", "all") == "all"
+    count = trained.cell.n_prototypes if whole else 0
+    rows = torch.from_numpy(np.array(matrix))
+    weights = rows.double().numpy().reshape(len(samples), count, -1)[..., 0] if count else None
+    return Embeddings(str(method.title), tuple(samples), rows, weights, count)
