@@ -114,6 +114,10 @@ def test_quick_numbers_are_as_near_as_they_say(name):
         off = np.abs(rough[query].double().numpy() - measure.exact(query, rows.double().numpy()))
         assert (off <= slack[query].numpy()).all()
     assert float(slack.max() / rough.abs().max()) < 0.1  # or the search would compare everything twice
+    alone = measures(rows, rows[5:6])[name]  # another way to the same numbers
+    rough, slack = alone.quick(rows)
+    off = np.abs(rough[0].double().numpy() - alone.exact(0, rows.double().numpy()))
+    assert (off <= slack[0].numpy()).all()
 
 
 def test_proportions_are_searched_as_float64_has_it():

@@ -67,7 +67,7 @@ def test_the_folder_and_the_report_have_it(results):
     assert len(pd.read_csv(folder / "retrieval.csv")) == len(results.retrieval["retrieval"])
     page = panther.make_report(folder).html
     assert 'id="panel-retrieval"' in page
-    assert "panther on mixture" in page
+    assert "PANTHER on mixture" in page
     assert "mMV@3" in page
 
 

@@ -24,7 +24,7 @@ from panther.types import Rows
 
 # Of the cohort's variance within components: one that owns few patches has hardly any of its own, and would look unlike everything.
 SMALLEST_VARIANCE = 0.1
-LOOKED_AT = 1000  # slides, spread over the cohort, that tell this variance
+LOOKED_AT = 256  # slides, spread over the cohort, that tell this variance
 
 
 class Mixtures(NamedTuple):
@@ -76,7 +76,7 @@ def as_proportions(weights: np.ndarray) -> np.ndarray:
 def variance_floor(rows: Rows, components: int) -> np.ndarray:
     """Smallest variance (d,) that a component may have: EM's, and in each dimension a tenth of what is usual in the cohort.
 
-    A thousand slides, spread over the cohort, say what is usual.
+    Some hundred slides, spread over the cohort, say what is usual.
     """
     count = int(rows.shape[0])
     chosen = np.unique(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int)).tolist()

@@ -59,18 +59,15 @@ class MixtureDistance:
         return one, two, three
 
     def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Affinities less 1, (q, n), from products of matrices (one for each component), and how far off these sums may be."""
+        """Affinities less 1, (q, n), and how far off these sums may be."""
         dtype, eps = block.dtype, torch.finfo(block.dtype).eps
         components, dim = self._origin.shape
         tokens = block.view(len(block), components, -1)
         shares = tokens[..., 0] / tokens[..., 0].sum(1, keepdim=True)
-        means = (tokens[..., 1 : 1 + dim] - torch.from_numpy(self._origin).to(dtype)).transpose(0, 1)  # (C, n, d)
-        v = torch.maximum(tokens[..., 1 + dim :], torch.from_numpy(self.floor).to(dtype)).transpose(0, 1)
-        positive, crossed, fixed = self._factors(dtype)
-        scaled = means / v
-        inner = (means * scaled).sum(-1, keepdim=True) + fixed  # (C, n, q)
-        inner += torch.cat([v + means * means, 1 / v], -1) @ positive
-        twice = inner + torch.cat([scaled, means], -1) @ crossed - 2 * dim  # 2 J
+        means = tokens[..., 1 : 1 + dim]
+        v = torch.maximum(tokens[..., 1 + dim :], torch.from_numpy(self.floor).to(dtype))  # (n, C, d)
+        alone = self.queries == 1 and bool((self._origin == self.mixtures.means[0]).all())
+        inner, twice = self._of_one(means, v) if alone else self._of_several(means, v)
         close = torch.exp(-twice.clamp_min(0) / (16 * dim))
         # sums of 4d products, all terms of which add up to less than twice those that are positive
         off = 8 * dim * eps * (2 * inner + 2 * dim) / (16 * dim)
@@ -78,6 +75,26 @@ class MixtureDistance:
         rough = (both * close).sum(0).T - 1
         slack = (both * (close * torch.expm1(off)).clamp_max(1)).sum(0).T + 8 * components * eps
         return rough, slack
+
+    def _of_one(self, means: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums (C, n, 1) of what is positive, and 2 J, for one query: few passes over the block."""
+        own = torch.from_numpy(self.mixtures.variances[0]).to(v.dtype)  # (C, d)
+        apart = (means - torch.from_numpy(self._origin).to(v.dtype)).square_()
+        inverse = v.reciprocal()
+        inner = torch.einsum("ncd,cd->nc", v.add_(apart), own.reciprocal())
+        inner += torch.einsum("ncd,ncd->nc", apart.add_(own), inverse)
+        inner = inner.T[..., None]
+        return inner, inner - 2 * v.shape[-1]
+
+    def _of_several(self, means: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The same (C, n, q) for many, from products of matrices, one for each component."""
+        means = (means - torch.from_numpy(self._origin).to(v.dtype)).transpose(0, 1)  # (C, n, d)
+        v = v.transpose(0, 1)
+        positive, crossed, fixed = self._factors(v.dtype)
+        scaled = means / v
+        inner = (means * scaled).sum(-1, keepdim=True) + fixed
+        inner += torch.cat([v + means * means, 1 / v], -1) @ positive
+        return inner, inner + torch.cat([scaled, means], -1) @ crossed - 2 * v.shape[-1]
 
     def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
         """The same in float64, as a sum of numbers that are not below 0."""

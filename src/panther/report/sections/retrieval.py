@@ -1,5 +1,7 @@
 """Tab: whether the slides nearest to a test slide have its label."""
 
+import re
+
 import pandas as pd
 
 from panther.charts.results import Estimate, forest
@@ -86,8 +88,8 @@ def _shown(written: pd.DataFrame) -> pd.DataFrame:
     """Table with methods named as everywhere in the report: `PANTHER [C 16] on pi`."""
 
     def title(name: str) -> str:
-        method, bracket, rest = name.replace(" on ", " [on ", 1).partition(" [")
-        return method_title(method) + (bracket + rest).replace(" [on ", " on ")
+        method, rest = re.fullmatch(r"(.*?)((?: \[[^\]]*\])? on \w+)", name).groups()  # type: ignore[union-attr]
+        return f"{method_title(method)}{rest}"
 
     named = [column for column in ("representation", "against") if column in written]
     return written.assign(**{column: [title(name) for name in written[column]] for column in named})
