@@ -117,6 +117,21 @@ def test_slides_of_the_same_patient_are_found_only_where_asked_for(file, bags):
         panther.similar(file, "S04", table=everybody)
 
 
+def test_slides_whose_patient_is_not_known_count_by_themselves(table):
+    clinical = table.clinical.assign(
+        case_id=["" if n % 2 else patient for n, patient in enumerate(table.clinical["case_id"])]
+    )
+    found = panther.similar(replace(table, clinical=clinical), "S05", k=30)
+    assert len(found.hits) == 23  # nobody else is without a patient together with it
+    assert "does not say whose slides 12 of 24 are" in found.notes[0]
+
+
+def test_slides_of_other_sites_only(table):
+    clinical = table.clinical.assign(center=[f"site {n % 3}" for n in range(24)])
+    found = panther.similar(replace(table, clinical=clinical), "S06", k=30, leave_site_out=True)
+    assert {hit.slide for hit in found.hits} == {f"S{n:02}" for n in range(24) if n % 3 and n != 7}
+
+
 def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
     with pytest.raises(InputError, match=r"S4: neither a slide .* nor a feature file"):
         panther.similar(file, "S4")
