@@ -55,7 +55,7 @@ def test_the_last_items_go_in_small_portions():
 
 def test_large_results_bound_what_is_under_way():
     team, large = Idle(4, 1e-3), WAITING // 100
-    assert max(sizes(1000, team, seconds=1e-4, result=large)) <= 100 // 16
+    assert max(sizes(1000, team, seconds=1e-4, result=large)) <= 100 // 2
     batches = Batches(range(1000), team)
     batches.learn(1, 1e-4, large)
     assert batches.full(100)

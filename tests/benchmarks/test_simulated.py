@@ -35,7 +35,7 @@ def test_one_process_that_hands_out_is_the_limit_where_there_are_too_many_worker
 
 
 def test_batches_keep_up_where_single_items_do_not(simulated):
-    load, costs = simulated.Load(20_000, 0.05), simulated.Costs(2e-3, 1e-5)
+    load, costs = simulated.Load(50_000, 0.05), simulated.Costs(2e-3, 1e-5)
     with simulated.one_per_task():
         alone = simulated.simulate(load, 200, costs, 2e-3)
     together = simulated.simulate(load, 200, costs, 2e-3)

@@ -35,7 +35,6 @@ from panther.version import __version__
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
 HELD_BYTES = {"cpu": 512 << 20, "cuda": 8 << 30}
-WAITING_BYTES = 256 << 20  # rows of finished bags that may wait for a slower one before them
 FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
 
 
@@ -101,8 +100,7 @@ def _walk(
     skipped: set[str] = set()
     function = partial(_embed_one, embedders=embedders, device=work.device)
     jobs = [(bag, _fingerprint(log.done.get(index))) for index, bag in enumerate(bags)]
-    ahead = WAITING_BYTES // log.row_bytes
-    for index, row in stream(function, jobs, "embedding", work, failures, skipped, ahead=ahead):
+    for index, row in stream(function, jobs, "embedding", work, failures, skipped):
         if row is not None:
             vector, about = row
             log.add(index, vector[None], about)

@@ -20,7 +20,7 @@ SHORTEST = 0.02  # seconds of a task that are worth one, however few the workers
 MOST = 512  # items of a task
 EACH = 4  # tasks in hand or waiting for each worker, so that none is idle while results are collected
 LEAST = 64  # items on their way at least: one that takes long must not stop those after it
-WAITING = 256 << 20  # bytes of results that may wait for an earlier one
+WAITING = 512 << 20  # bytes of results that may wait for an earlier one
 
 
 class Batches(Generic[T]):
@@ -55,8 +55,13 @@ class Batches(Generic[T]):
     def _size(self) -> int:
         if self._bytes == 0:
             return 1
-        task = max(SHORTEST, self._workers * self._hand_out / BUSY)
-        size = min(MOST, math.ceil(task / max(self._seconds, 1e-9)), self._room() // (EACH * self._workers))
+        seconds, workers = max(self._seconds, 1e-9), self._workers
+        if self._hand_out:
+            # Two tasks for each of w workers, so long that handing out keeps up, hold 2 w (w hand_out / BUSY / seconds) results.
+            # Where these do not fit, fewer workers are fed well instead of all of them badly.
+            workers = min(workers, max(1, math.isqrt(int(self._room() * BUSY * seconds / self._hand_out / 2))))
+        task = max(SHORTEST, workers * self._hand_out / BUSY)
+        size = min(MOST, math.ceil(task / seconds), self._room() // (2 * workers))
         if self._left is not None:  # the last ones in small portions, so that all workers end together
             size = min(size, self._left // (2 * self._workers))
         return max(1, size)
