@@ -32,8 +32,8 @@ def images(tmp_path: Path) -> Path:
     (tmp_path / "images").mkdir()
     image, _ = tissue_slide()
     for number in range(2):
-        tall = np.concatenate([np.roll(image, 60 * number, 0)] * 2)  # some patches more
-        write_pyramid(tmp_path / "images" / f"T{number}.tif", tall, 0.5, levels=1)
+        large = np.tile(np.roll(image, 60 * number, 0), (2, 2, 1))  # more patches than the 16 prototypes
+        write_pyramid(tmp_path / "images" / f"T{number}.tif", large, 0.5, levels=1)
     return tmp_path
 
 
@@ -67,7 +67,12 @@ def test_the_array_goes_from_slides_to_embeddings(images, commands):
     script = filled("array.sbatch", images, SLIDES="images", OUTPUT="out", ENCODER="lite0")
     for stage in ("slides", "embed"):
         tasks = [
-            {**commands, "SLURM_ARRAY_TASK_ID": str(5 + task), "SLURM_ARRAY_TASK_MIN": "5", "SLURM_ARRAY_TASK_COUNT": "2"}
+            {
+                **commands,
+                "SLURM_ARRAY_TASK_ID": str(5 + task),
+                "SLURM_ARRAY_TASK_MIN": "5",
+                "SLURM_ARRAY_TASK_COUNT": "2",
+            }
             for task in range(2)
         ]
         jobs = [subprocess.Popen(["bash", script, stage], cwd=images, env=environment) for environment in tasks]

@@ -77,6 +77,7 @@ class CommandProgress:
 
 
 CURRENT = CommandProgress()
+_SHOWING = threading.Lock()  # a terminal has room for one bar
 
 
 @contextmanager
@@ -107,9 +108,12 @@ def log_progress(command: str, progress: CommandProgress = CURRENT) -> Iterator[
 @contextmanager
 def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[ProgressBar]:
     """A phase of the work: a bar on a terminal, which disappears when done; else a part of the lines."""
-    if _is_terminal():
-        with _rich_bar(what, total) as shown:
-            yield shown
+    if _is_terminal() and _SHOWING.acquire(blocking=False):  # walks side by side: one of them is shown
+        try:
+            with _rich_bar(what, total) as shown:
+                yield shown
+        finally:
+            _SHOWING.release()
         return
     phase = Phase(what, total, progress.clock())
     progress.phases.append(phase)

@@ -20,6 +20,7 @@ from panther.storage.files import read_json, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.storage.working import remove_working_folder
 from panther.study.jobs import EmbeddingJob, GivenJob, JoinedJob, ModelJob, PrototypeJob, StudyJob, run_job
+from panther.workers import Team, side_by_side
 
 Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
 
@@ -111,9 +112,14 @@ def _here(jobs: Sequence[GivenJob | JoinedJob], work: Work) -> Iterator[Failure]
 
 def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Callable[..., Iterator[Failure]]:
     def each(jobs: Sequence[Any], work: Work) -> Iterator[Failure]:
-        for encoder in dict.fromkeys(job.encoder for job in jobs):
-            # on the CPU: a study's numbers are the same wherever it runs
-            yield from run([job for job in jobs if job.encoder == encoder], replace(work, device="cpu"))
+        # on the CPU: a study's numbers are the same wherever it runs
+        work = replace(work, device="cpu")
+        groups = [[job for job in jobs if job.encoder == one] for one in dict.fromkeys(job.encoder for job in jobs)]
+        calls = [lambda group=group: list(run(group, work)) for group in groups]
+        # workers have something to do while one encoder's K-means waits for its slowest bag
+        many = isinstance(work.executor, Team) and len(calls) > 1
+        for failures in side_by_side(calls) if many else (call() for call in calls):
+            yield from failures
 
     return each
 
