@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from panther.models.fitting import FittedModel, Parts
 
 VALIDATION = "validation patients"
-NOBODY = "It does not know how sure it may be: nobody was held out of its training, neither a validation part nor inner folds."
+NOBODY = (
+    "The model does not know how sure it may be: nobody was held out of its training; train it with `calibrate=5`, or give the splits of "
+    "the study a validation part."
+)
 FEWEST = 10  # patients below which a temperature is noise and a 90 % set holds every class
 
 
@@ -51,7 +54,7 @@ def learn_sureness(
     try:
         cloud = fit_cloud(seen, np.array(patients))
     except InputError as error:
-        why = (*why, f"It cannot tell what lies outside of its training. {error}")
+        why = (*why, f"The model cannot tell what lies outside of its training. {error}")
     return Sureness(promise, cloud, None if prototypes is None else prototypes.diagnostics.get("reach"), why)
 
 
@@ -74,7 +77,7 @@ def _promise(
             source = f"training patients, each held out of one of {folds} inner folds"
         return learn_promise(fitted.model.task, prediction, parts.targets[part], patients, source), ()
     except InputError as error:  # too few, or a class that only one fold has
-        return None, (f"It does not know how sure it may be. {error}",)
+        return None, (f"The model does not know how sure it may be. {error}",)
 
 
 def _out_of_fold(

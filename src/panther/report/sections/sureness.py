@@ -126,7 +126,7 @@ def _sets(run: Run) -> Html | None:
             else "; the most probable class is always in it, and a set of all classes says that the model cannot tell"
         )
         + f". Learned from the {found['calibrated_on'].iloc[0]} (split conformal prediction; a patient counts once, however many slides). "
-        "That holds on average, not in every class and at every site."
+        f"That holds on average, not {'' if values else 'in every class and '}at every site."
     )
     return join(
         tag("h3", f"Do {what}s hold the truth?"),
