@@ -49,8 +49,11 @@ def similar(
 ) -> None:
     """Find the slides of other patients that are most like one slide, and say why."""
     from panther.explain.similar.make import similar as find
+    from panther.storage.inputs import check_output_folder
 
     start = time.perf_counter()
+    if output is not None:
+        check_output_folder(output, ("similar.csv", "similar.json"), embeddings, table, names, prototypes)
     found = find(
         embeddings,
         query,
@@ -92,7 +95,6 @@ def _written(
     from panther.explain.similar.picture import Pictures, draw_hits
     from panther.storage.bags import BagRef
     from panther.storage.files import write_json
-    from panther.storage.inputs import check_output_folder
     from panther.storage.tables import write_spreadsheet
 
     if output is None:
@@ -103,7 +105,6 @@ def _written(
         raise InputError(
             "--features are coloured by prototypes; give those that the embeddings were made with, with -p."
         )
-    check_output_folder(output, ("similar.csv", "similar.json"))
     table = found.to_frame()
     write_spreadsheet(output / "similar.csv", list(table.columns), table.itertuples(index=False))
     write_json(output / "similar.json", found.to_dict())
