@@ -64,6 +64,7 @@ SAME_MEANING = {
     "-p": "view takes several, to compare them",
     "--prototypes": "view takes several, to compare them",
     "--model": "view takes several, to compare them",
+    "--embeddings": "predict takes several, each with the name that the model has for it",
     "--maps": "report takes the folder that the others write, or with --no-maps do not",
 }
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from panther.errors import InputError
+from panther.evaluation import outlying
 from panther.evaluation.outlying import FOLDS, PER_COMPONENT, fit_cloud, in_words
 
 
@@ -70,3 +71,14 @@ def test_a_constant_embedding_has_a_cloud_too():
 def test_two_patients_say_nothing_of_what_is_usual():
     with pytest.raises(InputError, match="at least 3"):
         fit_cloud(np.zeros((4, 2)), np.array([0, 0, 1, 1]))
+
+
+def test_a_multiplied_subspace_gives_the_distances_of_eigenvectors(monkeypatch):
+    rng = np.random.default_rng(4)
+    x = (rng.normal(size=(120, 60)) * 10 / np.arange(1, 61)).astype("f4")
+    exact = fit_cloud(x, np.arange(120))
+    monkeypatch.setattr(outlying, "EXACT", 10)
+    fast = fit_cloud(x, np.arange(120))
+    np.testing.assert_allclose(fast.variance, exact.variance, rtol=1e-4)
+    np.testing.assert_allclose(fast.distances, exact.distances, rtol=0.02)
+    np.testing.assert_allclose(fast.distance(x), exact.distance(x), rtol=0.02)

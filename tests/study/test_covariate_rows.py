@@ -10,6 +10,7 @@ import pytest
 import panther
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
+from panther.models.model_file import save_model
 from panther.study.results import Results
 
 BOTH = f"mean + {COVARIATES}"
@@ -132,3 +133,45 @@ def test_an_embedding_that_adds_nothing_is_not_said_to(tmp_path: Path) -> None:
         row = gains.query("metric == 'auroc' and part == 'test'").iloc[0]
         covered.append(row["ci_low"] <= 0 <= row["ci_high"])
     assert np.mean(covered) >= 0.9
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[dict[str, np.ndarray], pd.DataFrame, Any]:
+    bags, table = cohort(40)
+    return bags, table, panther.train(bags, table, label="label", method="mean", covariates=["age", "stage"])
+
+
+def test_a_trained_model_reads_covariates_of_new_patients(
+    trained: tuple[Any, pd.DataFrame, Any], tmp_path: Path
+) -> None:
+    bags, table, model = trained
+    assert model.method.title == BOTH
+    older = table.assign(age=table["age"].fillna(60) + 20)
+    high = [panther.predict(model, bags, one)["probability_high"].to_numpy() for one in (table, older)]
+    assert (high[1] > high[0]).mean() > 0.9  # age raises the risk
+    save_model(model, tmp_path / "model.safetensors")
+    again = panther.predict(tmp_path / "model.safetensors", bags, table)["probability_high"]
+    np.testing.assert_allclose(again, high[0], rtol=1e-6)
+
+
+def test_a_model_that_reads_covariates_asks_for_them(trained: tuple[Any, pd.DataFrame, Any]) -> None:
+    bags, table, model = trained
+    with pytest.raises(InputError, match=r"reads covariates \(age, stage\); give the table"):
+        panther.predict(model, bags)
+    with pytest.raises(InputError, match="no column 'age', which the model reads"):
+        panther.predict(model, bags, table.drop(columns="age"))
+
+
+def test_models_of_a_study_predict_what_they_predicted_there(results: Results) -> None:
+    bags, table = cohort()
+    said = results.predictions.query("fold == 0")
+    for method in (COVARIATES, BOTH):
+        own = said[said["method"] == method].set_index("sample")["risk"]
+        found = panther.predict(results.model(fold=0, method=method), bags, table).set_index("sample")["risk"]
+        np.testing.assert_allclose(found[own.index], own, rtol=1e-4, atol=1e-5)
+
+
+def test_networks_read_no_covariates() -> None:
+    bags, table = cohort(20)
+    with pytest.raises(InputError, match="abmil is a network on patches, which reads no covariates"):
+        panther.train(bags, table, label="label", method="abmil", covariates=["age"])

@@ -13,6 +13,7 @@ _PARAMETER = re.compile(r"`([a-z][a-z0-9_]*)=([^`]*)`")
 _OPTIONS: dict[str | tuple[str, str], str] = {
     "any_resolution": "--allow-mixed-resolution",
     "by_patient": "--level patient",
+    "covariates": "--covariate",
     "formats": "--format",
     "groups": "--group",
     "k": "-k",

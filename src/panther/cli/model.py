@@ -32,6 +32,12 @@ def train(
         str, typer.Option(help=f"{', '.join(EMBEDDINGS)}, or a network: {', '.join(NETWORKS)}.")
     ] = "panther",
     setting: opt.SetOption = None,
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--covariate", help="Column of the table that is read beside the embedding, e.g. age; repeatable."
+        ),
+    ] = None,
     head: Annotated[
         str, typer.Option(help="probe, linear, mlp, structured, paper-classification, paper-survival.")
     ] = "probe",
@@ -83,6 +89,7 @@ def train(
             split=split,
             columns=common.columns(slide_column, patient_column, site_column),
             method=method,
+            covariates=covariate or (),
             head=head,
             loss=loss,
             prototypes=prototypes,
@@ -98,7 +105,7 @@ def train(
     assert report is not None
     result = {"output": str(output), "samples": count, "method": method, "head": head, "report": report.to_dict()}
     result["calibration"] = model.sure.settings()["promise"]
-    name = method if model.head.name == "own" else f"{method} + {head}"
+    name = method if model.head.name == "own" else f"{model.method.title} + {head}"
     lines = [
         *report.sentences(),
         *([model.sure.promise.sentence()] if model.sure.promise else []),

@@ -30,10 +30,10 @@ def status(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Tell what is done, running (where, since when), failed (why) and left, how fast it goes and when it ends; nothing is changed."""
-    from panther.shards.session import session_folder
-    from panther.status import look_at
-
     with progress_of_others():  # whoever watches a log wants to see theirs
+        from panther.shards.session import session_folder
+        from panther.status import look_at
+
         found = look_at(place)
         while watch and not all(one.ended for one in found):
             _show(found)

@@ -33,6 +33,11 @@ class CovariateSpec(Strict):
 CovariateEntry = Annotated[CovariateSpec, BeforeValidator(lambda v: {"column": v} if isinstance(v, str) else v)]
 
 
+def as_covariate(value: str | CovariateSpec) -> CovariateSpec:
+    """A column by its name, or with what it is."""
+    return CovariateSpec(column=value) if isinstance(value, str) else value
+
+
 @dataclass(frozen=True)
 class Covariate:
     """One column as it is read: fitted on training rows."""

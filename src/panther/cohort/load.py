@@ -282,6 +282,13 @@ def _nothing_left(source: str, who: Identities, labelled: list[bool], here: set[
     )
 
 
+def rows_per_sample(table: ClinicalTable, level: Level) -> pd.DataFrame:
+    """One row per slide or patient: the columns on which the slides of every patient agree."""
+    found = _per_sample(table.rows, _grouped(table.who, list(range(len(table.rows))), level))
+    found.attrs["source"] = table.source
+    return found
+
+
 def _per_sample(table: pd.DataFrame, members: Mapping[str, list[int]]) -> pd.DataFrame:
     """One row per sample: the columns on which the slides of every sample agree, and how many slides it has."""
     order = [row for rows in members.values() for row in rows]

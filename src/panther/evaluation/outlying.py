@@ -20,6 +20,12 @@ from panther.errors import InputError
 COMPONENTS = 16  # at most
 PER_COMPONENT = 4  # training samples that a direction needs
 FOLDS = 10
+EXACT = 300  # rows up to which eigenvectors are computed as such
+SPARE, COLD, WARM = (
+    8,
+    12,
+    3,
+)  # further directions and steps of the multiplied subspace: from nothing, and from everybody's
 RARELY = 0.05  # share of samples like the training's that are called unusual
 FLOOR = 1e-12  # of variances: scaled embeddings are of the order of 1
 
@@ -56,13 +62,14 @@ def fit_cloud(x: np.ndarray, patients: np.ndarray, seed: int = 0) -> Cloud:
     held_out = [fold == k for k in np.unique(fold)]
     # as many directions in the folds as in the end: their number decides how large distances are
     k = max(1, min(COMPONENTS, (len(x) - max(own.sum() for own in held_out)) // PER_COMPONENT))
-    gram = _gram(x)
-    distances = np.concatenate([_held_out(gram, ~own, own, k) for own in held_out])
-    everybody = np.ones(len(x), bool)
-    values, vectors, rest = _components(_centred(gram, everybody, everybody), k)
     centre = x.mean(0)
-    basis = (x - centre).T @ (vectors / np.sqrt(values * len(x))).astype(np.float32)
-    return Cloud(centre, basis, values, rest, np.sort(distances))
+    centred = x - centre  # float32 products would lose what is left of large means
+    gram = np.asarray(centred @ centred.T, np.float64)
+    start = np.random.default_rng(seed).normal(size=(len(x), k + SPARE))
+    values, vectors, rest = _components(gram, np.ones(len(x), bool), k, start, COLD)
+    distances = [_held_out(gram, ~own, k, np.column_stack([vectors, start[:, k:]])) for own in held_out]
+    basis = centred.T @ (vectors / np.sqrt(values * len(x))).astype(np.float32)
+    return Cloud(centre, basis, values, rest, np.sort(np.concatenate(distances)))
 
 
 def in_words(p_value: float, number: int) -> str:
@@ -79,31 +86,43 @@ def _distance(x: np.ndarray, mean: np.ndarray, basis: np.ndarray, variance: np.n
     return np.asarray(np.sqrt((np.square(z) / variance).sum(1) + len(variance) * left / rest))
 
 
-def _gram(x: np.ndarray) -> np.ndarray:
-    """Inner products about the mean, (n, n): float32 products would lose what is left of large means."""
-    centred = x - x.mean(0)
-    return np.asarray(centred @ centred.T, np.float64)
+def _components(
+    gram: np.ndarray, inside: np.ndarray, k: int, start: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Variances (k,) of the rows inside, unit vectors over all rows (n, k), 0 outside, and the mean squared length of what is left over.
 
-
-def _centred(gram: np.ndarray, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Inner products (rows, train) about the mean of the training rows."""
-    block = gram[np.ix_(rows, train)]
-    return block - block.mean(1, keepdims=True) - gram[np.ix_(train, train)].mean(0) + gram[np.ix_(train, train)].mean()
-
-
-def _components(gram: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Variances (k,), unit vectors over samples (n, k), and the mean squared length of what is left over."""
-    n = len(gram)
-    values, vectors = eigh(gram, subset_by_index=[n - k, n - 1])
-    values, vectors = values[::-1] / n, vectors[:, ::-1]
+    A thousand rows are too many for all eigenvectors in every fold of every model: a subspace is multiplied a few times instead.
+    """
+    n = int(inside.sum())
+    if n <= EXACT:
+        own = gram[np.ix_(inside, inside)]
+        own = own - own.mean(0) - own.mean(1, keepdims=True) + own.mean()
+        found, block = eigh(own, subset_by_index=[n - k, n - 1])
+        vectors = np.zeros((len(gram), k))
+        vectors[inside] = block
+    else:
+        q = start
+        for _ in range(steps):
+            q = np.linalg.qr(_about_mean(gram @ _about_mean(q, inside), inside))[0]
+        found, turned = eigh(q.T @ (gram @ q))
+        found, vectors = found[-k:], q @ turned[:, -k:]
+    values = found[::-1] / n
+    total = (np.diagonal(gram)[inside].sum() - inside @ gram @ inside / n) / n
     floor = max(1e-9 * values[0], FLOOR)
-    return np.maximum(values, floor), vectors, float(max(np.trace(gram) / n - values.sum(), floor))
+    return np.maximum(values, floor), vectors[:, ::-1], float(max(total - values.sum(), floor))
 
 
-def _held_out(gram: np.ndarray, train: np.ndarray, test: np.ndarray, k: int) -> np.ndarray:
-    """Distances of the test rows, from inner products alone."""
-    values, vectors, rest = _components(_centred(gram, train, train), k)
-    z = _centred(gram, train, test) @ vectors / np.sqrt(values * train.sum())
-    own = np.diagonal(gram)[test] - 2 * gram[np.ix_(test, train)].mean(1) + gram[np.ix_(train, train)].mean()
-    left = np.maximum(own - np.square(z).sum(1), 0.0)
+def _about_mean(v: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    return np.asarray(np.where(inside[:, None], v - v[inside].mean(0), 0.0))
+
+
+def _held_out(gram: np.ndarray, train: np.ndarray, k: int, start: np.ndarray) -> np.ndarray:
+    """Distances of those who are not in the training rows, from inner products alone."""
+    values, vectors, rest = _components(gram, train, k, start, WARM)
+    number = train.sum()
+    along = gram @ vectors  # the vectors add up to 0, so the mean of their own rows does not matter
+    z = (along - along[train].mean(0))[~train] / np.sqrt(values * number)
+    to_mean = gram @ train / number
+    own = np.diagonal(gram) - 2 * to_mean + to_mean[train].mean()
+    left = np.maximum(own[~train] - np.square(z).sum(1), 0.0)
     return np.asarray(np.sqrt((np.square(z) / values).sum(1) + len(values) * left / rest))

@@ -61,7 +61,8 @@ def embedding_model(
         width = sum(block.basis.dim_in for block in blocks)
         encoder = next((block.basis.encoder for block in blocks if block.basis.encoder), None)
         return Model(method, head, task, network, width, encoder, None, scaler, about, baseline, blocks=blocks)
-    basis = blocks[0].basis
+    (block,) = blocks
+    basis, method = block.basis, block.method
     prototypes = basis if isinstance(basis, Prototypes) else None
     return Model(
         method, head, task, network, basis.dim_in, basis.encoder, prototypes, scaler, about, baseline, basis.spec

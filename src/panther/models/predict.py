@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from panther.cohort.load import Cohort
+from panther.cohort.load import Cohort, rows_per_sample
 from panther.cohort.spec import Level, TaskSpec
 from panther.errors import InputError, suggestion
 from panther.execution import HERE, Work
@@ -18,7 +18,7 @@ from panther.mil import BagSource, LoadSettings
 from panther.models.model import Model, check_bag
 from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
-from panther.models.represent import given_names, reads_patches, represent
+from panther.models.represent import NewSamples, given_names, reads_patches, represent
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.sureness.learn import mean_features
 from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
@@ -92,7 +92,7 @@ def predict(
     """
     loaded = model if isinstance(model, Model) else load_model(Path(model))
     given = open_given(loaded, features, embeddings or {}, table, split, columns)
-    bags = features if reads_patches(loaded) else next(iter(given.values()))
+    bags = features if reads_patches(loaded) else next(iter(given.values()), features)
     chosen = select_slides(bags, table, split, columns=columns)  # type: ignore[arg-type]
     found = predict_slides(loaded, chosen, level, given=given, work=work)
     if found.failures:
@@ -122,8 +122,11 @@ def open_given(
             raise InputError(
                 f"The model reads vectors of {name!r}; give their file or folder, `embeddings={name}=PATH`."
             )
-    if features is None and reads_patches(model):
-        raise InputError("The model reads features of patches; give their folder.")
+    if features is None and (reads_patches(model) or not wanted):
+        what = (
+            "reads features of patches" if reads_patches(model) else "reads covariates alone, of slides with features"
+        )
+        raise InputError(f"The model {what}; give their folder.")
     return {name: vector_bags(places[name], table, split, columns) for name in wanted}
 
 
@@ -147,7 +150,8 @@ def predict_slides(
     cohort, notes = _outcomes(model, outcome, chosen, wanted)
     refs, unit, more = in_units(chosen.refs, wanted, chosen.table)
     vectors = {name: in_units(listing.refs, unit, chosen.table)[0] for name, listing in (given or {}).items()}
-    names, predictions, failures = predict_bags(model, refs, vectors, work=work)
+    clinic = None if chosen.table is None else rows_per_sample(chosen.table, unit)
+    names, predictions, failures = predict_bags(model, refs, vectors, clinic, work=work)
     scores = None if cohort is None else score(model, names, predictions, cohort)
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
@@ -202,12 +206,13 @@ def predict_bags(
     model: Model,
     bags: Sequence[Openable],
     given: Mapping[str, Sequence[Openable]] | None = None,
+    clinic: pd.DataFrame | None = None,
     *,
     work: Work = HERE,
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
     if model.scaler is not None:
-        samples, x, failures = represent(model, bags, given or {}, work)
+        samples, x, failures = represent(model, NewSamples(bags, given or {}, clinic), work)
         with torch.no_grad():
             blocks = [model.network(model.scaler(torch.from_numpy(x[i : i + 64].copy()))) for i in range(0, len(x), 64)]
         return samples, with_familiarity(model, model.task.predict(torch.cat(blocks)), x, model.scaler), failures

@@ -1,10 +1,14 @@
 """New samples as the rows that a model's head reads: embedded, given, or several side by side."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from panther.aggregators import EmbeddingTable, embed_cohort
+from panther.aggregators import embed_cohort
+from panther.cohort.covariates import COVARIATES, load_covariates
 from panther.errors import InputError, listed
 from panther.execution import HERE, Work
 from panther.models.blocks import GIVEN, UNMADE, Block
@@ -23,17 +27,32 @@ def reads_patches(model: Model) -> bool:
     return model.scaler is None or any(block.method.name not in UNMADE for block in model.representation())
 
 
-def represent(
-    model: Model, bags: Sequence[Openable], given: Mapping[str, Sequence[Openable]], work: Work = HERE
-) -> tuple[list[str], np.ndarray, dict[str, str]]:
-    """Samples, their rows (n, D) and what failed; given vectors are bags with one row per slide, whose mean is the patient's."""
-    tables = [_embedded(block, bags, given, work) for block in model.representation()]
+@dataclass(frozen=True, eq=False)
+class NewSamples:
+    """What a model may read of new samples."""
+
+    bags: Sequence[Openable]  # features of patches
+    given: Mapping[str, Sequence[Openable]] = field(
+        default_factory=dict
+    )  # vectors, by name: bags with one row per slide
+    clinic: pd.DataFrame | None = None  # one row per sample, strings: where covariates are read from
+
+
+class _Rows(NamedTuple):
+    names: Sequence[str]
+    vectors: np.ndarray
+    failures: Mapping[str, str]
+
+
+def represent(model: Model, new: NewSamples, work: Work = HERE) -> tuple[list[str], np.ndarray, dict[str, str]]:
+    """Samples, their rows (n, D) and what failed; the mean of given vectors of a patient's slides is the patient's."""
+    tables = [_rows_of(block, new, work) for block in model.representation()]
     first = tables[0]
     failures = {name: why for table in tables for name, why in table.failures.items()}
     if len(tables) == 1:
-        return first.samples, np.asarray(first.vectors), failures
-    where = [{name: row for row, name in enumerate(table.samples)} for table in tables]
-    everyone = dict.fromkeys(name for table in tables for name in table.samples)
+        return list(first.names), np.asarray(first.vectors), failures
+    where = [{name: row for row, name in enumerate(table.names)} for table in tables]
+    everyone = dict.fromkeys(name for table in tables for name in table.names)
     samples = [name for name in everyone if all(name in rows for rows in where)]
     titles = [block.method.title for block in model.representation()]
     for name in everyone:
@@ -46,20 +65,32 @@ def represent(
     return samples, np.concatenate(pieces, 1), failures
 
 
-def _embedded(
-    block: Block, bags: Sequence[Openable], given: Mapping[str, Sequence[Openable]], work: Work
-) -> EmbeddingTable:
-    if block.method.name in UNMADE and block.method.name != GIVEN:
-        raise InputError(f"The model reads {block.method.title}, which new samples cannot be given yet.")
-    own = bags
+def _rows_of(block: Block, new: NewSamples, work: Work) -> _Rows:
+    if block.method.name == COVARIATES:
+        return _clinical(block, new)
+    own = new.bags
     if block.method.name == GIVEN:
-        if _name(block) not in given:
+        if _name(block) not in new.given:
             raise InputError(
                 f"The model reads vectors of {_name(block)!r}; give their file or folder with `embeddings={_name(block)}=PATH`."
             )
-        own = given[_name(block)]
+        own = new.given[_name(block)]
     made = made_by(block.method)
-    return embed_cohort(own, block.basis, made.name, made.options, work=work)
+    table = embed_cohort(own, block.basis, made.name, made.options, work=work)
+    return _Rows(table.samples, table.vectors, table.failures)
+
+
+def _clinical(block: Block, new: NewSamples) -> _Rows:
+    """Covariates of those samples that the table and the features have."""
+    fitted = load_covariates(block.method.options["columns"])
+    if new.clinic is None:
+        raise InputError(
+            f"The model reads covariates ({listed([one.column for one in fitted.columns])}); give the table that has them with `table=`."
+        )
+    bags = [*new.bags, *(bag for own in new.given.values() for bag in own)]
+    wanted = [name for name in dict.fromkeys(bag.sample for bag in bags) if name in new.clinic.index]
+    rows = new.clinic.loc[wanted] if bags else new.clinic
+    return _Rows(list(rows.index), fitted.encode(rows).astype(np.float32), {})
 
 
 def _name(block: Block) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from panther.aggregators import embed_cohort
+from panther.cohort.covariates import CovariateSpec, as_covariate
 from panther.cohort.load import make_cohort
 from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
@@ -20,6 +21,7 @@ from panther.mil import networks
 from panther.models.blocks import Block
 from panther.models.blocks.reduction import made_by
 from panther.models.checks import check_head, check_loss, check_method
+from panther.models.clinic import Clinic
 from panther.models.fitting import Bags, Embedded, Parts, TrainingRecipe, fit_model
 from panther.models.heads import PROBE
 from panther.models.model import Model
@@ -55,6 +57,7 @@ def train(
     columns: Columns = USUAL,
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
+    covariates: Sequence[str | CovariateSpec] = (),
     head: str = "probe",
     loss: str | None = None,
     prototypes: Prototypes | Path | str | None = None,
@@ -93,6 +96,8 @@ def train(
         `panther`, `ot`, `h2t`, `protocounts`, `deepsets`, or a network: `abmil`, `transmil`, `dsmil`, `attnmisl`, `ilra`.
     options : mapping, optional
         Settings of the method, e.g. ``{"preset": "calibrated"}``.
+    covariates : list of str, optional
+        Columns of the table that the model reads beside the embedding, e.g. ``["age", "stage"]``.
     head : str, default="probe"
         `probe` (a convex model with inner cross-validation: logistic regression, ridge Cox, ridge regression, proportional odds), `linear`,
         `mlp`, `structured`, `paper-classification`, `paper-survival`; networks bring their own.
@@ -143,11 +148,21 @@ def train(
     if output is not None:
         check_output(Path(output), listing.refs, *(path for path in (table, prototypes) if isinstance(path, Path)))
     cohort = make_cohort(read_clinical(table, split, columns), task, [ref.sample for ref in listing.refs])
-    patients = {s.id: s.patient for s in cohort.samples}
+    clinic, notes = None, []
+    if covariates:
+        clinic = Clinic(cohort, [as_covariate(one) for one in covariates])
+        notes = clinic.check(recipe)
     model, failures = train_model(
-        cohort.join_bags(listing), cohort.target, recipe, given, patients=patients, calibrate=calibrate, work=work
+        cohort.join_bags(listing),
+        cohort.target,
+        recipe,
+        given,
+        patients={s.id: s.patient for s in cohort.samples},
+        clinic=clinic,
+        calibrate=calibrate,
+        work=work,
     )
-    report = cohort.report
+    report = replace(cohort.report, notes=(*cohort.report.notes, *notes))
     missing = {slide: without_features(slide, report.source) for slide in report.missing_features}
     model = replace(model, report=report, failures={**missing, **listing.problems, **failures})
     if output is not None:
@@ -201,13 +216,14 @@ def train_model(
     prototypes: Prototypes | None = None,
     *,
     patients: Mapping[str, str] | None = None,
+    clinic: Clinic | None = None,
     calibrate: int | None = None,
     work: Work = HERE,
 ) -> tuple[Model, dict[str, str]]:
     """Train on all bags given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed.
 
     ``patients`` names the patient of each bag, where bags are slides: a probe's inner folds keep a patient's slides together.
-    ``calibrate`` as in :func:`train`.
+    ``clinic`` has the covariates that are read beside the embedding, ``calibrate`` as in :func:`train`.
     """
     infos, failures = scan_bags(bags, work)
     refs = {bag.sample: bag for bag in bags if bag.sample in infos}
@@ -229,6 +245,8 @@ def train_model(
         made = made_by(recipe.method)
         table = embed_cohort(list(refs.values()), basis, made.name, made.options, work=work)
         data = Embedded(table.vectors, table.samples, (Block(recipe.method, basis),))
+        if clinic is not None:
+            recipe, data = clinic.beside(recipe, data)
         contents = dict(table.contents)
         failures = {**failures, **table.failures}
     folds = (0 if recipe.supervised else INNER_FOLDS) if calibrate is None else calibrate

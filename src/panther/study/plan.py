@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from panther.cohort.covariates import fit_covariates
+from panther.cohort.covariates import COVARIATES, fit_covariates
 from panther.content import hash_of
 from panther.feature_space import FeatureSpace
 from panther.mil import networks
@@ -123,7 +123,7 @@ class Plan:
         table = self.population.table
         fitted, _ = fit_covariates(table.loc[list(train)], self.study.covariates)
         rows = GivenRows(self.population.ids, fitted.encode(table).astype(np.float32))
-        return row.model_copy(update={"options": {"columns": fitted.settings()}}), rows
+        return row.model_copy(update={"options": {"columns": fitted.settings()}, "label": COVARIATES}), rows
 
     def _joined(self, cell: Cell, parts: Sequence[StudyJob]) -> JoinedJob:
         paths = tuple(part.path for part in parts)

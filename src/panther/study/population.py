@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.column_splits import column_splits
+from panther.cohort.covariate_checks import check_columns, check_covariates
 from panther.cohort.load import Cohort, make_cohort
 from panther.cohort.spec import Level, SplitSpec, TaskSpec
 from panther.cohort.split import Split
@@ -20,7 +21,6 @@ from panther.storage.clinical import ClinicalTable, find_column, read_clinical, 
 from panther.storage.names import without_suffix
 from panther.storage.readers.side_by_side import join_listings
 from panther.storage.tables import as_table
-from panther.study.added.columns import check_columns, check_covariates
 from panther.study.file import ColumnSplits, Study
 from panther.study.parts import FeaturesEntry, JoinedFeatures
 from panther.study.rows.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of

@@ -34,10 +34,14 @@ def judge_sureness(
     """Tables of all methods and tests, by their names; ``number`` resamples of patients give the intervals."""
     whole = [one for one in found if not one.subgroup and isinstance(one.target, (Classes, Values))]
     site = dict(zip(population.ids, population.sites, strict=True))
-    groups: dict[Key, list[_Judged]] = {}
+    cells: dict[Key, list[Evaluation]] = {}
     for one in whole:
-        if one.part not in ("train", "val"):
-            groups.setdefault(one.group(), []).append(_Judged(one, _promise(one, whole)))
+        cells.setdefault(tuple(one.trained.cell.columns().values()), []).append(one)
+    groups: dict[Key, list[_Judged]] = {}
+    for same_cell in cells.values():
+        for one in same_cell:
+            if one.part not in ("train", "val"):
+                groups.setdefault(one.group(), []).append(_Judged(one, _promise(one, same_cell)))
     pooled = [_pooled(members, site) for members in groups.values()]
     tables = map_all(partial(tables_of, number=number), pooled, "calibration", work)
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SURENESS}
@@ -54,9 +58,9 @@ class _Judged:
     promise: Promise | None
 
 
-def _promise(one: Evaluation, whole: Sequence[Evaluation]) -> Promise | None:
+def _promise(one: Evaluation, same_cell: Sequence[Evaluation]) -> Promise | None:
     """What patients whom this fold's model was not trained on say about it; None where they are too few."""
-    members, source = _held_out(one, whole)
+    members, source = _held_out(one, same_cell)
     if not members:
         return None
     prediction = {name: np.concatenate([other.prediction[name] for other in members]) for name in members[0].prediction}
@@ -73,9 +77,8 @@ def _promise(one: Evaluation, whole: Sequence[Evaluation]) -> Promise | None:
         return None
 
 
-def _held_out(one: Evaluation, whole: Sequence[Evaluation]) -> tuple[list[Evaluation], str]:
+def _held_out(one: Evaluation, same_cell: Sequence[Evaluation]) -> tuple[list[Evaluation], str]:
     """Predictions that calibrate those of one part of one fold, and who they are."""
-    same_cell = [other for other in whole if other.trained.cell == one.trained.cell]
     same_model = [other for other in same_cell if other.trained.fold == one.trained.fold]
     validation = [other for other in same_model if other.part == "val"]
     if validation:

@@ -1,19 +1,22 @@
 """Rows of the tables about sureness, of one method on one test; intervals by resampling patients."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from panther.evaluation import calibration as cal
 from panther.evaluation.decision_curves import THRESHOLDS, benefit_of_all, net_benefit
-from panther.evaluation.intervals import Interval, intervals, resample
+from panther.evaluation.intervals import Interval, Measure, intervals, resample
 from panther.evaluation.metrics import ratio
 from panther.evaluation.perfect_scores import exact_lower
 
 PREDICTED = "predicted class"
 Row = dict[str, Any]
+Key = tuple[str, ...]
+Found = Mapping[Key, Mapping[str, Interval]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +41,56 @@ class Pooled:
 
 
 def tables_of(pooled: Pooled, number: int) -> dict[str, list[Row]]:
-    """Rows of each table."""
-    tables = {"prediction_sets": list(_sets(pooled, number))}
+    """Rows of each table; everything is measured on the same resamples, which are drawn once."""
+    found = _intervals(_measures(pooled), pooled.patients, number)
+    tables = {"prediction_sets": list(_sets(pooled, found))}
     if pooled.names:
-        tables["calibration"] = list(_calibration(pooled, number))
-        tables["reliability"] = list(_reliability(pooled, number))
-        tables["decision_curves"] = list(_decisions(pooled, number))
+        tables["calibration"] = list(_calibration(pooled, found))
+        tables["reliability"] = list(_reliability(pooled, found))
+        tables["decision_curves"] = list(_decisions(pooled, found))
     return tables
 
 
-def _calibration(pooled: Pooled, number: int) -> Iterator[Row]:
+def _measures(pooled: Pooled) -> dict[Key, Measure]:
+    """What is measured: by table, and by what tells its measures apart."""
+    measures: dict[Key, Measure] = {}
+    if pooled.sets is not None:
+        groups = {"/".join(key): own for key, own in _groups(pooled).items()}
+        measures[("sets",)] = partial(_covered, covered=pooled.sets[:, 0], groups=groups)
+    for what, p in pooled.given.items() if pooled.names else ():
+        measures["scores", what] = partial(_scores, truth=pooled.truth, p=p)
+        for name, (probability, came_true) in _promises(pooled, p).items():
+            measures["reliability", what, name] = partial(_observed, probability=probability, came_true=came_true)
+    for k in _positive(pooled):
+        p = list(pooled.given.values())[-1][:, k]
+        measures["decision", pooled.names[k]] = partial(_benefit, positive=pooled.truth == k, probability=p)
+    return measures
+
+
+def _covered(counts: np.ndarray, covered: np.ndarray, groups: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: ratio(counts @ (own * covered), counts @ own) for name, own in groups.items()}
+
+
+def _scores(counts: np.ndarray, truth: np.ndarray, p: np.ndarray) -> dict[str, np.ndarray]:
+    return cal.calibration_metrics(truth, p, counts)
+
+
+def _observed(counts: np.ndarray, probability: np.ndarray, came_true: np.ndarray) -> dict[str, np.ndarray]:
+    observed = cal.reliability(probability, came_true, counts).observed
+    return {str(b): observed[..., b] for b in range(cal.BINS)}
+
+
+def _benefit(counts: np.ndarray, positive: np.ndarray, probability: np.ndarray) -> dict[str, np.ndarray]:
+    found = net_benefit(positive, probability, counts=counts)
+    return {str(t): found[..., t] for t in range(len(THRESHOLDS))}
+
+
+def _calibration(pooled: Pooled, found: Found) -> Iterator[Row]:
     patients = len(set(pooled.patients))
     for what, p in pooled.given.items():
         chance = cal.error_by_chance(p)
         by_chance = {"ece": (float(chance.mean()), float(np.quantile(chance, 0.95)))}
-        found = _intervals(lambda counts, p=p: cal.calibration_metrics(pooled.truth, p, counts), pooled, number)
-        for metric, interval in found.items():
+        for metric, interval in found["scores", what].items():
             expected, highest = by_chance.get(metric, (np.nan, np.nan))
             yield {
                 "probabilities": what,
@@ -67,19 +104,13 @@ def _calibration(pooled: Pooled, number: int) -> Iterator[Row]:
             }
 
 
-def _reliability(pooled: Pooled, number: int) -> Iterator[Row]:
+def _reliability(pooled: Pooled, found: Found) -> Iterator[Row]:
     for what, p in pooled.given.items():
         for name, (probability, came_true) in _promises(pooled, p).items():
-            curve = cal.reliability(probability, came_true)
-
-            def measure(counts: np.ndarray, p: np.ndarray = probability, y: np.ndarray = came_true) -> dict[str, Any]:
-                observed = cal.reliability(p, y, counts).observed
-                return {str(b): observed[..., b] for b in range(cal.BINS)}
-
-            found = _intervals(measure, pooled, number)
+            curve, member = cal.reliability(probability, came_true), cal.bin_of(probability)
             for b in np.flatnonzero(curve.weight > 0):
-                member = cal.bin_of(probability) == b
-                limits = _ends(_known(found[str(b)], len(set(pooled.patients[member]))), "observed")
+                patients = len(set(pooled.patients[member == b]))
+                limits = _ends(_known(found["reliability", what, name][str(b)], patients), "observed")
                 row = {"probabilities": what, "class": name, "bin": int(b), "predicted": float(curve.predicted[b])}
                 yield {**row, **limits, "samples": int(curve.weight[b])}
 
@@ -94,56 +125,59 @@ def _positive(pooled: Pooled) -> Iterable[int]:
     return (1,) if len(pooled.names) == 2 else range(len(pooled.names))
 
 
-def _decisions(pooled: Pooled, number: int) -> Iterator[Row]:
-    what, p = list(pooled.given.items())[-1]  # calibrated where they are
+def _decisions(pooled: Pooled, found: Found) -> Iterator[Row]:
+    what = list(pooled.given)[-1]  # calibrated where they are
     for k in _positive(pooled):
-        positive = pooled.truth == k
-        of_all = benefit_of_all(positive)
-
-        def measure(counts: np.ndarray, k: int = k, positive: np.ndarray = positive) -> dict[str, np.ndarray]:
-            found = net_benefit(positive, p[:, k], counts=counts)
-            return {str(t): found[..., t] for t in range(len(THRESHOLDS))}
-
-        for t, interval in enumerate(_intervals(measure, pooled, number).values()):
-            row = {"probabilities": what, "class": pooled.names[k], "threshold": float(THRESHOLDS[t])}
+        name, of_all = pooled.names[k], benefit_of_all(pooled.truth == k)
+        for t, interval in enumerate(found["decision", name].values()):
+            row = {"probabilities": what, "class": name, "threshold": float(THRESHOLDS[t])}
             yield {**row, **_ends(interval, "net_benefit"), "act_on_all": float(of_all[t])}
 
 
-def _sets(pooled: Pooled, number: int) -> Iterator[Row]:
-    """Coverage of everybody, of each class and of each site."""
-    if pooled.sets is None:
-        return
+def _groups(pooled: Pooled) -> dict[tuple[str, str], np.ndarray]:
+    """Everybody, each class and each site."""
     groups = {("all", ""): np.ones(len(pooled.truth), bool)}
     groups |= {("class", name): pooled.truth == k for k, name in enumerate(pooled.names)}
     groups |= {("site", site): pooled.sites == site for site in sorted(set(pooled.sites)) if site}
-    covered, size = pooled.sets.T
-
-    def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
-        mine = {"/".join(key): counts * own for key, own in groups.items()}
-        return {name: ratio(own @ covered, own.sum(-1)) for name, own in mine.items()}
-
-    found = _intervals(measure, pooled, number)
-    for (by, value), own in groups.items():
-        if own.any():
-            patients = len(set(pooled.patients[own]))
-            yield {
-                "by": by,
-                "value": value,
-                "level": pooled.level,
-                **_ends(_known(found[f"{by}/{value}"], patients), "coverage"),
-                "size": float(size[own].mean()),
-                "single": float((size[own] == 1).mean()) if pooled.names else np.nan,
-                "samples": int(own.sum()),
-                "patients": patients,
-                "calibrated_on": pooled.source,
-            }
+    return {key: own for key, own in groups.items() if own.any()}
 
 
-def _intervals(measure: Any, pooled: Pooled, number: int) -> dict[str, Interval]:
+def _sets(pooled: Pooled, found: Found) -> Iterator[Row]:
+    if pooled.sets is None:
+        return
+    for (by, value), own in _groups(pooled).items():
+        size, patients = pooled.sets[own, 1], len(set(pooled.patients[own]))
+        yield {
+            "by": by,
+            "value": value,
+            "level": pooled.level,
+            **_ends(_known(found[("sets",)][f"{by}/{value}"], patients), "coverage"),
+            "size": float(size.mean()),
+            "single": float((size == 1).mean()) if pooled.names else np.nan,
+            "samples": int(own.sum()),
+            "patients": patients,
+            "calibrated_on": pooled.source,
+        }
+
+
+def _intervals(measures: Mapping[Key, Measure], patients: np.ndarray, number: int) -> Found:
+    """Intervals of all measures; without resamples the values alone."""
+
+    def together(counts: np.ndarray) -> dict[str, np.ndarray]:
+        found = {key: measure(counts) for key, measure in measures.items()}
+        return {f"{position}/{name}": own[name] for position, own in enumerate(found.values()) for name in own}
+
     if number:
-        return intervals(resample(measure, pooled.patients, number))
-    whole = measure(np.ones((1, len(pooled.patients))))
-    return {name: Interval(float(value[0]), np.nan, np.nan, 0) for name, value in whole.items()}
+        found = intervals(resample(together, patients, number))
+    else:
+        whole = together(np.ones((1, len(patients))))
+        found = {name: Interval(float(value[0]), np.nan, np.nan, 0) for name, value in whole.items()}
+    sorted_out: dict[Key, dict[str, Interval]] = {key: {} for key in measures}
+    keys = list(measures)
+    for name, interval in found.items():
+        position, own = name.split("/", 1)
+        sorted_out[keys[int(position)]][own] = interval
+    return sorted_out
 
 
 def _known(interval: Interval, patients: int) -> Interval:

@@ -1,4 +1,4 @@
-"""Whether the covariates of a study are in its tables, and what is odd about them."""
+"""Whether covariates are in a table, and what is odd about them."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ def check_columns(cohort: Cohort, specs: Sequence[CovariateSpec]) -> None:
             continue
         find_column(cohort.rows, spec.column, (), "covariate")
         raise InputError(
-            f"{cohort.report.source}: the covariate {spec.column} differs between slides of one patient; leave it out, or predict slides "
-            "(level: slide)."
+            f"{cohort.report.source}: the covariate {spec.column} differs between slides of one patient; leave it out, or predict slides, "
+            "`level=slide`."
         )
 
 
