@@ -1,7 +1,6 @@
 """A Dask scheduler and its workers as processes that can be killed, stopped and started again."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -25,8 +24,8 @@ class DaskProcesses:
         self._folder, self._log = folder, (folder / "log").open("ab")
         self._env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **settings}
         self.address = f"tcp://127.0.0.1:{self.port}"
-        self.scheduler = self._start_scheduler()
-        self._nannies = [self._start("worker", self.address, "--nthreads", "1") for _ in range(workers)]
+        self._count = workers
+        self._begin()
 
     def workers(self) -> list[psutil.Process]:
         """Processes that do the work, and what they have started."""
@@ -37,21 +36,33 @@ class DaskProcesses:
         found = [child for nanny in self._nannies for child in _children(nanny.pid, recursive=False)]
         return [child for child in found if "multiprocessing.spawn" in " ".join(child.cmdline())]
 
-    def restart_scheduler(self) -> None:
-        self.scheduler.send_signal(signal.SIGKILL)
+    def kill_scheduler(self) -> None:
+        """Its workers end some time after it, when nobody answers them."""
+        self.scheduler.kill()
         self.scheduler.wait()
-        self.scheduler = self._start_scheduler()
+
+    def start_again(self) -> None:
+        """Start everything anew at the same address."""
+        self._end_all()
+        self._begin()
 
     def end(self) -> None:
         """End all of them."""
-        for process in self.workers():
-            _kill(process)
+        self._end_all()
+        self._log.close()
+
+    def _begin(self) -> None:
+        self.scheduler = self._start_scheduler()
+        self._nannies = [self._start("worker", self.address, "--nthreads", "1") for _ in range(self._count)]
+
+    def _end_all(self) -> None:
+        workers = self.workers()
         for process in (*self._nannies, self.scheduler):
             process.kill()
             process.wait()
-        for process in self.workers():
-            _kill(process)
-        self._log.close()
+        for worker in workers:
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()
 
     def _start_scheduler(self) -> "subprocess.Popen[bytes]":
         process = self._start("scheduler", "--port", str(self.port), "--host", "127.0.0.1", "--no-dashboard")
@@ -70,11 +81,6 @@ def _children(pid: int, recursive: bool = True) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=recursive)
     except psutil.NoSuchProcess:
         return []
-
-
-def _kill(process: psutil.Process) -> None:
-    with suppress(psutil.NoSuchProcess):
-        process.kill()
 
 
 def _answers(port: int) -> bool:

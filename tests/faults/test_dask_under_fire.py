@@ -66,9 +66,10 @@ def test_the_scheduler_is_killed_and_started_again(lab, dask, tally):
         command = lab.start(*EMBED, "--cluster", dask.address)
         until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
         time.sleep(chance.uniform(0, 1))
-        dask.restart_scheduler()
+        dask.kill_scheduler()
         if command.wait(0, 2) == 2:
             assert "The Dask scheduler at" in command.text, command.text
+        dask.start_again()
         lab.run(*EMBED, "--cluster", dask.address)
         assert lab.digest("out.npz") == alone
         (lab.folder / "out.npz").unlink()

@@ -14,6 +14,7 @@ import pytest
 from phantoms import GLASS, glass, tissue_slide, write_pyramid
 from PIL import Image
 
+from panther.errors import InputError
 from panther.job_folder import read_summary
 from panther.slides import Job, PatchStep, TissueSettings, TissueStep, list_slides, read_coords, run_job
 from panther.slides.job import JobReport
@@ -224,3 +225,27 @@ def test_later_steps_go_on_from_the_report_of_the_earlier_ones(slides: Path, tmp
     assert by_name == {row["slide"]: row for row in whole.rows}
     assert second.worked == whole.worked
     assert second.remaining(refs) == list(refs)
+
+
+class DoneElsewhere:
+    """A step that another process has done by the time that this one, which was stopped, fails at it."""
+
+    name = "late"
+
+    def done(self, files):
+        return (files.job.folder / files.slide.name).exists()
+
+    def run(self, files):
+        (files.job.folder / files.slide.name).touch()
+        raise InputError("the rows are gone.")
+
+    def about(self, files):
+        return {"patches": 3}
+
+
+def test_a_slide_that_another_process_has_done_meanwhile_has_not_failed(tmp_path):
+    write_pyramid(tmp_path / "s.tif", glass(300, 400), 0.5)
+    (tmp_path / "job").mkdir()
+    report = run_job(list_slides([tmp_path / "s.tif"]).refs, [DoneElsewhere()], Job(tmp_path / "job"))
+    assert not report.failures
+    assert report.patches == 3
