@@ -244,6 +244,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_was_killed_even_where_they_loop_in_a_library(tmp_path, monkeypatch):
     monkeypatch.setenv("PANTHER_READ_LIMIT", "2")
     (tmp_path / "parent.py").write_text(PARENT)

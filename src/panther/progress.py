@@ -117,8 +117,13 @@ class WorkRecord:
     def at_work(self) -> Iterator[None]:
         """Be seen while the work goes on, which has not come to its end."""
         self._end().unlink(missing_ok=True)
-        with lock(self.folder / AT_WORK / f"{host_name()}-{os.getpid()}.lock"):
-            yield
+        try:
+            with lock(self.folder / AT_WORK / f"{host_name()}-{os.getpid()}.lock"):
+                yield
+        except InputError:
+            if not self.plans() and not any(one.alive for one in self.workers()[0]):
+                remove_record(self.folder)  # refused before anything began
+            raise
 
     def finish(self) -> None:
         """Say that this shard has come to its end; after the last one nothing is left to be seen, and the record is removed."""

@@ -32,6 +32,7 @@ def prototypes(cohort, run):
     return path
 
 
+@pytest.mark.slow
 def test_auto_finds_the_five_tissues_and_says_why(cohort, run, tmp_path):
     out, err = run(
         "prototypes",
@@ -120,7 +121,7 @@ def test_rare_lists_patches_with_their_places(cohort, prototypes, run, tmp_path)
         (("compare-prototypes", "PROTOTYPES", "missing"), "missing"),
         (("shift", "nothing.h5ad"), "cannot be read"),
         (("shift", "TABLE"), "not an embeddings file"),
-        (("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "mean"), "no method 'mean'"),
+        (("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "median"), "no method 'median'"),
         (
             ("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "ot", "--set", "steps=2"),
             "no setting 'steps'",

@@ -100,6 +100,7 @@ def test_a_scheduler_that_does_not_answer_or_has_no_workers_is_told_in_a_sentenc
         pass
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_away_is_told_in_a_sentence(tmp_path):
     from panther.clusters.local import local_cluster
 

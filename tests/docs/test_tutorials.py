@@ -21,9 +21,8 @@ def script(page: str) -> str:
     return "\n".join(parts)
 
 
-@pytest.mark.parametrize(  # each takes minutes: CI runs one, `make slow` all
-    "page", [pytest.param(p, id=p.stem, marks=() if p.stem == "survival" else pytest.mark.slow) for p in TUTORIALS]
-)
+@pytest.mark.slow  # each takes minutes
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_runs_as_it_is_written(page, tmp_path):
     text = page.read_text()
     assert BLOCK.search(text), f"{page.name} has nothing to run"

@@ -197,6 +197,7 @@ def coordinates(trained: Trained, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_resolution_of_the_images_can_be_corrected(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

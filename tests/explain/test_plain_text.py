@@ -28,6 +28,9 @@ from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.agreement import match_tumour
 from panther.explain.geometry import blank_view, grid
 from panther.explain.scene import MapSettings
+from panther.explain.similar import picture
+from panther.explain.similar.make import Hit
+from panther.explain.similar.reasons import Compared, Reasons
 from panther.explain.slide_map import SlideMap
 from panther.types import PatchSpec
 
@@ -89,6 +92,11 @@ def survival() -> list[dict[str, Any]]:
     return [kaplan_meier.described(kaplan_meier.PrototypeSurvival(0, groups, 1.0, 0.3, 0.3), NAMES)]
 
 
+def hit() -> Hit:
+    compared = tuple(Compared(c, BROKEN, 0.5, 0.5, 0.0) for c in (0, 1))
+    return Hit(1, BROKEN, 0.1, "a", Reasons(compared, BROKEN))
+
+
 LABELS, CLASSES = np.array([0, 1]), (BROKEN, "b $")
 FIGURES: dict[str, Callable[[], Any]] = {
     "draw.draw_map": lambda: draw.draw_map(slide_map()),
@@ -108,6 +116,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
     ),
     "concordance.draw.draw_tumour": lambda: agreed.draw_tumour(tumour_map(), MapSettings(), BROKEN),
     "kaplan_meier.draw_curves": lambda: kaplan_meier.draw_curves(survival()),
+    "similar.picture.draw_alike": lambda: picture.draw_alike(slide_map(), slide_map(), hit()),
 }
 
 

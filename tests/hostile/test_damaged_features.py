@@ -89,6 +89,7 @@ def test_a_slide_that_the_table_names_is_never_passed_over(lab, command):
     assert_goes_on(run_here(WITH_TABLE[command], lab), [LOST, "s07"])
 
 
+@pytest.mark.slow
 def test_coordinates_that_nobody_named_are_passed_over_and_said_with_v(lab):
     coordinates_only(lab / "feats" / "s05_patches.h5")
     done = run_apart((*ON_FEATURES["embed"], "-v"), lab)
@@ -132,7 +133,7 @@ ACTS = {"crashes": "os.kill(os.getpid(), signal.SIGSEGV)", "never ends": "ctypes
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(name, marks=() if name in ("inspect", "embed") else pytest.mark.slow) for name in ON_FEATURES],
+    [pytest.param(name, marks=() if name == "embed" else pytest.mark.slow) for name in ON_FEATURES],
 )
 def test_a_file_that_crashes_or_blocks_the_library_is_named_and_the_rest_goes_on(lab, command, act):
     (lab / "site").mkdir()

@@ -39,7 +39,7 @@ def test_a_slide_whose_name_is_no_text_fails_alone(lab):
 
 
 @pytest.mark.parametrize(
-    "command", [pytest.param(name, marks=() if name in ("embed", "run") else pytest.mark.slow) for name in WITH_TABLE]
+    "command", [pytest.param(name, marks=() if name == "embed" else pytest.mark.slow) for name in WITH_TABLE]
 )
 def test_commands_work_in_an_ascii_locale(lab, command):
     """Slides, labels and tables with letters that ASCII does not have."""

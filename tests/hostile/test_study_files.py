@@ -90,7 +90,9 @@ def test_a_damaged_file_of_the_cache_is_named_and_made_anew(lab, kind, how):
     assert run_here(RUN, lab).err == ""
 
 
-@pytest.mark.parametrize("how", ["empty", "cut", "other"])
+@pytest.mark.parametrize(
+    "how", ["cut", pytest.param("empty", marks=pytest.mark.slow), pytest.param("other", marks=pytest.mark.slow)]
+)
 def test_a_damaged_checkpoint_is_no_reason_to_stop(lab, how):
     changes = {"heads": ["linear"], "training": {"epochs": 2}}
     (lab / "study.yaml").write_text(yaml.safe_dump({**STUDY, **changes}))

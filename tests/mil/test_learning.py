@@ -37,7 +37,7 @@ def test_a_few_bags_with_random_labels_are_learnt_by_heart(name):
     assert (logits(model, bags).argmax(-1) == labels).all()
 
 
-@pytest.mark.parametrize("name", ["abmil", "transmil", "dsmil"])
+@pytest.mark.parametrize("name", ["abmil", pytest.param("transmil", marks=pytest.mark.slow), "dsmil"])
 def test_a_needle_in_a_haystack_is_found(name):
     bags, labels = needle_bags(200, DIM, seed=0)
     model = train(small_model(name, DIM, 2, bags), source(bags, {"label": labels}), CLASSES, 12)

@@ -49,7 +49,10 @@ def real_patients(shared_tiles) -> list[Bag]:
     return [Bag(f"p{i}", x[torch.as_tensor(patient == i)]) for i in range(PATIENTS)]
 
 
-@pytest.mark.parametrize("tissues", [4, 7, 11])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("tissues", [4, pytest.param(7, marks=SLOW), pytest.param(11, marks=SLOW)])
 def test_the_true_number_of_well_separated_tissues_is_found(tissues):
     choice = compare_numbers(cohort(tissues), (2, 20), FAST)
     assert abs(choice.recommended - tissues) <= 1
@@ -61,6 +64,7 @@ def test_the_true_number_of_well_separated_tissues_is_found(tissues):
     assert found.come_back >= 0.9 * choice.recommended
 
 
+@pytest.mark.slow
 def test_on_real_tissue_what_comes_back_counts_and_not_a_likelihood_that_rises(real_patients):
     choice = compare_numbers(real_patients, (2, 16), KMeansSettings(restarts=3))
     by_number = {c.n_prototypes: c for c in choice.candidates}
@@ -81,6 +85,7 @@ def test_a_likelihood_that_still_rises_is_said_and_not_called_an_optimum():
     assert any("not an optimum" in remark and "C = 6" in remark for remark in choice.remarks)
 
 
+@pytest.mark.slow
 def test_features_without_any_groups_support_no_number():
     rng = np.random.default_rng(0)
     noise = [Bag(f"s{i}", torch.from_numpy(rng.normal(size=(100, 24))).float()) for i in range(12)]
@@ -97,6 +102,7 @@ def test_prototypes_that_come_back_to_the_end_of_the_range_are_not_called_the_mo
     assert any("look further (`range=2:12`)" in remark for remark in choice.remarks)
 
 
+@pytest.mark.slow
 def test_gains_are_told_beside_their_spread():
     choice = compare_numbers(cohort(4), (2, 8), FAST)
     by_number = {c.n_prototypes: c for c in choice.candidates}
@@ -128,6 +134,7 @@ def test_the_same_seed_gives_the_same_choice():
     assert compare_numbers(bags, (2, 6), FAST) == compare_numbers(bags, (2, 6), FAST)
 
 
+@pytest.mark.slow
 def test_one_slide_is_halved_by_patches_and_that_is_said():
     choice = compare_numbers(cohort(4, slides=1, n=3000), (2, 9), FAST)
     assert abs(choice.recommended - 4) <= 1
@@ -147,6 +154,7 @@ def test_an_empty_range_or_too_few_patches_are_refused():
         compare_numbers(cohort(3, slides=2, n=20), (4, 16), FAST)
 
 
+@pytest.mark.slow
 def test_the_front_door_takes_a_table_and_says_what_was_left_out():
     bags = cohort(4)
     names = [bag.sample for bag in bags]

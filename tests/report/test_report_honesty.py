@@ -234,7 +234,7 @@ def test_the_fold_of_the_prototypes_is_the_one_that_was_read(classes):
 def test_every_tab_has_a_panel_with_its_name(classes, atlas):
     text = build_page(gather(Request(classes, {"atlas": atlas})))
     panels = re.findall(r'<section id="panel-([a-z-]+)"', text)
-    names = "summary cohort splits results curves prototypes mixtures diagnostics reproduce"
+    names = "summary cohort splits results curves how-sure prototypes mixtures diagnostics reproduce"
     assert panels == names.split()
     assert re.findall(r'role="tab" id="tab-([a-z-]+)"', text) == panels
 

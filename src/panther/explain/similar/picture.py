@@ -35,7 +35,7 @@ class Pictures:
     notes: list[str] = field(default_factory=list)
 
 
-def draw_hits(
+def picture_hits(
     found: SimilarSlides,
     features: BagsLike,
     prototypes: Prototypes | Path | str,

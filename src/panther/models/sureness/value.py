@@ -93,8 +93,10 @@ class Sureness:
         }
 
 
-def load_sureness(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], again: str) -> Sureness:
-    """Sureness from a file's values; numbers that cannot be are refused by the name of the file."""
+def load_sureness(
+    path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], samples: int, again: str
+) -> Sureness:
+    """Sureness of a model of so many training samples from a file's values; numbers that cannot be are refused by the name of the file."""
     rest, reach = (settings.get(name) for name in ("rest", "reach"))
     promise = None if settings.get("promise") is None else _promise(path, settings["promise"], again)
     if reach is not None:
@@ -103,7 +105,7 @@ def load_sureness(path: Path, settings: Mapping[str, Any], tensors: Mapping[str,
     if tensors:
         _check(path, "rest", rest, again, above=0)
         width, k = len(tensors["mean"]), len(tensors["variance"])
-        shapes = {"mean": (width,), "basis": (width, k), "variance": (k,), "distances": (None,)}
+        shapes = {"mean": (width,), "basis": (width, k), "variance": (k,), "distances": (samples,)}
         for name, shape in shapes.items():
             check_tensor(path, f"the training embeddings' {name}", tensors[name], shape, again)
         mean, basis, variance, distances = (tensors[name].numpy() for name in TENSORS)
