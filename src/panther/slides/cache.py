@@ -103,9 +103,10 @@ class SlideCache:
     def _held(self) -> int:
         """Bytes of the copies that are there; whoever removes one meanwhile makes it less."""
         total = 0
-        for path in self._own.glob("*/**/*"):
-            with suppress(OSError):
-                total += path.stat().st_size if path.is_file() else 0
+        for place, _, names in os.walk(self._own):  # passes over folders that have just gone, where a glob would fail
+            for name in names:
+                with suppress(OSError):
+                    total += (Path(place) / name).stat().st_size if name != OWNER else 0
         return total
 
     def _note(self, sentence: str) -> None:
