@@ -51,6 +51,7 @@ def test_auto_finds_the_five_tissues_and_says_why(cohort, run, tmp_path):
     assert "What more buys: C = 12" in err
 
 
+@pytest.mark.slow
 def test_choose_c_prints_a_table_json_and_a_picture(cohort, run, tmp_path):
     out, _ = run("choose-c", cohort / "features", "--range", "3:8", "--sample", 3000, "--plot", tmp_path / "c.png")
     assert "->  5" in out

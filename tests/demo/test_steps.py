@@ -134,6 +134,7 @@ def test_a_missing_package_is_one_sentence(monkeypatch):
         check_packages()
 
 
+@pytest.mark.slow
 def test_a_step_is_the_command_itself_in_a_process_of_its_own(tmp_path):
     program = "from panther_demo.steps import *; print(*(launch(command('x', [], *words)) for words in (['--version'], ['inspect', 'nowhere'])))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=120)

@@ -157,6 +157,7 @@ def test_the_report_holds_every_part(demo, names):
     assert "Synthetic demo cohort" in page
 
 
+@pytest.mark.slow
 def test_the_notebook_of_figure_3_runs_on_what_the_demo_wrote(demo, tmp_path):
     cells = json.loads((NOTEBOOKS / "figure3.ipynb").read_text())["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")

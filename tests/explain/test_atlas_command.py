@@ -232,6 +232,7 @@ def test_a_slide_with_a_row_in_every_part_has_the_value_of_the_part_asked_for(ru
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")  # matplotlib's own font has no Chinese
+@pytest.mark.slow
 def test_every_column_has_a_picture_of_its_own(run: Runner) -> None:
     table = pd.read_csv("c.csv", dtype=str)
     columns = ["性别", "部位", "a b", "a_b", "A b", "T/N"]

@@ -129,6 +129,7 @@ def test_slides_of_one_patient_stay_in_one_half():
     assert any("6 patients are few" in remark for remark in choice.remarks)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_choice():
     bags = cohort(4, slides=6)
     assert compare_numbers(bags, (2, 6), FAST) == compare_numbers(bags, (2, 6), FAST)

@@ -71,6 +71,7 @@ def test_a_request_to_the_network_would_be_seen(report):
     assert any("Content Security Policy" in line for line in console)
 
 
+@pytest.mark.slow
 def test_printing_shows_all_tabs(report):
     pdf = report.with_suffix(".pdf")
     assert browse(report, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")[1] == []

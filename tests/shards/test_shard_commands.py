@@ -69,6 +69,7 @@ def test_other_features_begin_anew(cohort, monkeypatch, panther):
     assert Path("out.h5ad").read_bytes() == Path("alone.h5ad").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_study(cohort, monkeypatch, panther):
     monkeypatch.chdir(cohort)
     study = "name: s\ntable: cohort.csv\nfeatures: {own: features}\ntask: {label: subtype}\nheads: [probe]\n"

@@ -51,7 +51,8 @@ def test_both_signals_are_the_usual_way_to_end_it(how):
     assert signal.getsignal(how) is before
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_address_comes_through_a_pipe_at_once_and_a_signal_ends_everything(cohort_folder, how):
     command = [sys.executable, "-m", "panther", "view", str(cohort_folder), "-j", "1"]
     environment = {**os.environ, "PANTHER_LOG_EVERY": "0", "COLUMNS": "40"}

@@ -133,7 +133,7 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
     baseline = tensors.get("baseline.mean")  # earlier files have none
     weights = _under("network.", tensors)
     sure = load_sureness(
-        path, about.get("sure") or {}, _under("cloud.", tensors), len(about["about"]["samples"]), AGAIN
+        path, about.get("sure") or {}, _under("cloud.", tensors), len(about["about"].get("samples", ())), AGAIN
     )
     if method.name in networks:
         prototypes = _prototypes(path, "prototypes", tensors, about)
