@@ -20,8 +20,8 @@ import _harness as harness
 from panther.alike.retrieval import retrieval
 from panther.alike.search import WAYS, searchable
 from panther.statistics import Apart
+from panther.storage.embedding_files.opened import Embeddings, open_embeddings
 from panther.storage.embeddings import EmbeddingTable, write_embeddings
-from panther.storage.vectors.opened import Embeddings, open_embeddings
 from panther.types import Prototypes
 
 SLIDES, C, D, K = 100_000, 8, 124, 10  # C (1 + 2 D) = 1,992 numbers

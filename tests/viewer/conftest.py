@@ -12,7 +12,7 @@ from panther.viewer.security import Guard
 from panther.viewer.serve import Viewer
 from panther.viewer.server import make_app
 from panther.viewer.workbench import Workbench
-from viewer.small_cohort import write_cohort
+from viewer.small_cohort import SECRET, write_cohort
 from viewer.small_study import write_study
 
 
@@ -32,6 +32,15 @@ def class_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cohort_folder(written_cohort: Path, tmp_path: Path) -> Path:
     """A copy of one's own."""
     return Path(shutil.copytree(written_cohort, tmp_path / "cohort"))
+
+
+@pytest.fixture
+def outside(cohort_folder: Path) -> Path:
+    """A folder that was not opened, with a file that nobody may read."""
+    folder = cohort_folder.parent / "outside"
+    folder.mkdir()
+    (folder / "secret.txt").write_bytes(SECRET)
+    return folder
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from panther.storage.embeddings import write_embeddings
 
 SLIDES = 6
 WITH_IMAGE = 3
+SECRET = b"nobody may read this"  # beside the cohort
 
 
 def write_cohort(folder: Path) -> Path:

@@ -12,8 +12,8 @@ from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Classes
 from panther.errors import InputError
 from panther.storage.clinical import ClinicalTable, Columns, read_clinical
+from panther.storage.embedding_files.opened import Embeddings
 from panther.storage.names import without_suffix
-from panther.storage.vectors.opened import Embeddings
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from panther.cohort.spec import TaskSpec, checked
 from panther.errors import InputError
 from panther.limits import check_whole
 from panther.storage.clinical import USUAL, Columns
-from panther.storage.vectors.opened import Embeddings
+from panther.storage.embedding_files.opened import Embeddings
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ from panther.alike.distances import as_mixture, as_proportions, variance_floor
 from panther.alike.measures import Euclidean, Hellinger, MixtureDistance
 from panther.errors import InputError, suggestion
 from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
+from panther.storage.embedding_files.opened import OPENERS, Embeddings, mixture_components, open_embeddings
 from panther.storage.embeddings import EmbeddingTable, column_name
 from panther.storage.slide_vectors import read_slide_vectors
-from panther.storage.vectors.opened import OPENERS, Embeddings, mixture_components, open_embeddings
 from panther.types import Rows
 
 AT_ONCE = 256  # queries that are searched in one pass

@@ -11,9 +11,9 @@ import numpy as np
 from panther.errors import InputError
 from panther.statistics import Apart
 from panther.storage.clinical import PATIENT_COLUMNS, SITE_COLUMNS, TCGA, USUAL, Columns, read_clinical
+from panther.storage.embedding_files.opened import Embeddings
 from panther.storage.names import without_suffix
 from panther.storage.tables import MISSING
-from panther.storage.vectors.opened import Embeddings
 
 if TYPE_CHECKING:
     import pandas as pd

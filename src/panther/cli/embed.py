@@ -106,8 +106,8 @@ def _named(output: Path, format: str | None) -> Path:
 def _check_mixtures(output: Path, prototypes: Any, method: str, options: dict[str, Any]) -> None:
     """Refuse, before the work, to write as mixtures what are none."""
     from panther.aggregators import build
+    from panther.storage.embedding_files.mixtures import count_components
     from panther.storage.embeddings import MIXTURES
-    from panther.storage.vectors.mixtures import count_components
 
     if output.name.endswith(MIXTURES) and prototypes is None:
         raise InputError(f"{output}: mixtures stand on prototypes; give their file with -p.")

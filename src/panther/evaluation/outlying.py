@@ -21,11 +21,8 @@ COMPONENTS = 16  # at most
 PER_COMPONENT = 4  # training samples that a direction needs
 FOLDS = 10
 EXACT = 300  # rows up to which eigenvectors are computed as such
-SPARE, COLD, WARM = (
-    8,
-    12,
-    3,
-)  # further directions and steps of the multiplied subspace: from nothing, and from everybody's
+# of the multiplied subspace: further directions, and steps from nothing and from everybody's directions
+SPARE, COLD, WARM = 8, 12, 3
 RARELY = 0.05  # share of samples like the training's that are called unusual
 FLOOR = 1e-12  # of variances: scaled embeddings are of the order of 1
 

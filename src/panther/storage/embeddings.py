@@ -121,7 +121,7 @@ def writer_of(path: Path) -> Callable[["EmbeddingTable", Path], None]:
     """Writer by the name of the file: `x.mixtures.npz` holds mixtures as plain arrays, `x.npz` embeddings."""
     if not path.name.endswith(MIXTURES):
         return WRITERS[path.suffix]
-    from panther.storage.vectors.mixtures import write_mixtures  # which reads what is written here
+    from panther.storage.embedding_files.mixtures import write_mixtures  # which reads what is written here
 
     return write_mixtures
 

@@ -11,7 +11,7 @@ from panther.alike.search import Searchable, searchable
 from panther.alike.summary import Queries, summarise
 from panther.alike.whose import groups
 from panther.cohort.targets import Classes
-from panther.storage.vectors.opened import Embeddings
+from panther.storage.embedding_files.opened import Embeddings
 from panther.study.cache import load_embeddings
 from panther.study.population import Population
 from panther.study.tables import RETRIEVAL

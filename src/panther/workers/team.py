@@ -29,6 +29,4 @@ class Team(Executor):
     """Processes behind the interface of `concurrent.futures`; ``submit`` also takes a `SentOnce`."""
 
     workers: int  # how many there are; more or fewer may come to be
-    hand_out: (
-        float  # seconds that the one process that hands out tasks is busy with each (measured by benchmarks/scale.py)
-    )
+    hand_out: float  # seconds of the process that hands out tasks for each of them; benchmarks/scale.py measures it

@@ -20,7 +20,7 @@ from panther.limits import check_whole
 from panther.statistics import Apart
 from panther.storage.bags import BagLike
 from panther.storage.clinical import TCGA, USUAL, Columns
-from panther.storage.vectors.opened import Embeddings
+from panther.storage.embedding_files.opened import Embeddings
 from panther.types import Prototypes
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from panther.alike.distances import as_proportions
 from panther.alike.search import Searchable
 from panther.errors import InputError, suggestion
 from panther.storage.bags import as_bag
+from panther.storage.embedding_files.opened import Embeddings
 from panther.storage.prototypes import as_prototypes
-from panther.storage.vectors.opened import Embeddings
 from panther.types import Prototypes
 
 OWN = ("prototypes", "kernel", "method")  # of an embedding's settings: not the method's

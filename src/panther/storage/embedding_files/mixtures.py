@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panther.errors import InputError
-from panther.storage.vectors.opened import mixture_components
+from panther.storage.embedding_files.opened import mixture_components
 
 if TYPE_CHECKING:
     from panther.storage.embeddings import EmbeddingTable
