@@ -46,6 +46,7 @@ class Bag:
     format: str = "memory"  # name of the reader
     path: Path | None = None
     any_resolution: bool = False  # the user puts other resolutions beside this one; patch sizes are not compared
+    lengths: tuple[int, ...] = ()  # patches of each slide, in the order of the rows, where it is several slides
 
     def __len__(self) -> int:
         return int(self.features.shape[0])

@@ -157,3 +157,4 @@ def test_slides_of_a_patient_are_one_bag_from_files_or_memory(tmp_path, way):
     (patient,) = grouped.refs
     assert patient.sample == "P1"
     np.testing.assert_array_equal(patient.open().features[:].numpy(), np.concatenate([arrays["a"], arrays["c"]]))
+    assert patient.open().lengths == (len(arrays["a"]), len(arrays["c"]))
