@@ -17,7 +17,8 @@ def parameters(case: str, c: int, generator: torch.Generator) -> Logits:
     if case == "soft":
         bias[..., 1] = -torch.inf  # a component without weight
     quadratic = -torch.rand(*own, d, c, generator=generator) if case in ("quadratic", "own parameters") else None
-    return Logits(linear, bias, quadratic, temperature=3.0 if case == "tempered" else 1.0, hard=case == "hard")
+    common = -torch.rand(d, generator=generator) if case in ("common", "half", "hard") else None
+    return Logits(linear, bias, quadratic, 3.0 if case == "tempered" else 1.0, hard=case == "hard", common=common)
 
 
 def main(case: str) -> None:
@@ -30,8 +31,9 @@ def main(case: str) -> None:
     assign = parameters(case, 1 if case == "one prototype" else 5, generator)
     for squares in (True, False) if assign.quadratic is None else (True,):
         bags, origin = Ragged(rows, lengths), torch.full((d,), 2.0)
-        got = gpu.accumulate_ragged(bags, assign, origin, squares=squares, keep_assignment=True)
-        exact = accumulate_bags_in_torch(bags, assign, origin, squares=squares, keep_assignment=True)
+        keep = {"keep_assignment": True, "keep_scores": True}
+        got = gpu.accumulate_ragged(bags, assign, origin, squares=squares, **keep)
+        exact = accumulate_bags_in_torch(bags, assign, origin, squares=squares, **keep)
         if case == "nan":  # found by whoever looks at the sums, and in its own bag alone
             assert torch.isnan(got.statistics.total[2]).any()
             assert torch.isfinite(got.statistics.total[:2]).all()
@@ -39,9 +41,9 @@ def main(case: str) -> None:
         for name, a, b in zip(got.statistics._fields, got.statistics, exact.statistics, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
         torch.testing.assert_close(got.assignment, exact.assignment, rtol=1e-4, atol=1e-6)
-        alone = gpu.accumulate_ragged(
-            Ragged(rows[151:], (300,)), _last(assign), origin, squares=squares, keep_assignment=False
-        )
+        torch.testing.assert_close(got.scores, exact.scores, rtol=1e-5, atol=1e-4)
+        keep = {"keep_assignment": False, "keep_scores": False}
+        alone = gpu.accumulate_ragged(Ragged(rows[151:], (300,)), _last(assign), origin, squares=squares, **keep)
         for a, b in zip(got.statistics, alone.statistics, strict=True):
             assert torch.equal(a[-1], b[0]), "a bag alone gives other bytes than in a batch"
 
@@ -53,6 +55,6 @@ def _last(assign: Logits) -> Logits:
     return Logits(assign.linear[-1:], assign.bias[-1:], assign.quadratic[-1:])
 
 
-for case in ("soft", "hard", "quadratic", "tempered", "own parameters", "half", "one prototype", "nan"):
+for case in ("soft", "hard", "quadratic", "tempered", "own parameters", "half", "one prototype", "common", "nan"):
     print(case, flush=True)
     main(case)

@@ -26,14 +26,15 @@ TYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 def both(x, assign, origin, **how):
     """Statistics and assignment of either kernel."""
-    how = {"squares": True, "keep_assignment": True, **how}
+    how = {"squares": True, "keep_assignment": True, "keep_scores": True, **how}
     assert suits(x, assign, origin)
     found, reference = accumulate(x, assign, origin, **how), accumulate_in_torch(x, assign, origin, None, **how)
-    return [*found.statistics, found.assignment], [*reference.statistics, reference.assignment]
+    return [*found.statistics, *found[1:]], [*reference.statistics, *reference[1:]]
 
 
-def logits(d, c, dtype, *, quadratic=False, scale=1.0, **how):
+def logits(d, c, dtype, *, quadratic=False, common=False, scale=1.0, **how):
     linear, bias = torch.randn(d, c, dtype=dtype) * scale / d**0.5, torch.randn(1, c, dtype=dtype)
+    how["common"] = -torch.rand(d, dtype=dtype) if common else None
     return Logits(linear, bias, -torch.rand(d, c, dtype=dtype) / d if quadratic else None, **how)
 
 
@@ -46,6 +47,7 @@ def logits(d, c, dtype, *, quadratic=False, scale=1.0, **how):
     dtype=st.sampled_from([torch.float32, torch.float64]),
     hard=st.booleans(),
     quadratic=st.booleans(),
+    common=st.booleans(),
     squares=st.booleans(),
     temperature=st.sampled_from([1.0, 4.0, 0.3]),
     scale=st.sampled_from([0.1, 1.0, 30.0, 3000.0]),
@@ -53,11 +55,12 @@ def logits(d, c, dtype, *, quadratic=False, scale=1.0, **how):
 )
 @settings(max_examples=250, deadline=None)
 def test_any_shape_and_type_gives_what_torch_gives(
-    n, d, c, stored, dtype, hard, quadratic, squares, temperature, scale, seed
+    n, d, c, stored, dtype, hard, quadratic, common, squares, temperature, scale, seed
 ):
     torch.manual_seed(seed)
     x = torch.randn(n, d).to(stored)
-    assign = logits(d, c, dtype, quadratic=quadratic and squares, scale=scale, temperature=temperature, hard=hard)
+    how = {"scale": scale, "temperature": temperature, "hard": hard}
+    assign = logits(d, c, dtype, quadratic=quadratic and squares, common=common, **how)
     found, reference = both(x, assign, torch.randn(d, dtype=dtype), squares=squares)
     accuracy = {torch.float32: 1e-5 * max(1.0, scale / temperature), torch.float64: 1e-9}[
         dtype
@@ -80,6 +83,7 @@ def test_sums_are_closer_to_float64_than_torch_s_own():
         None,
         squares=True,
         keep_assignment=False,
+        keep_scores=False,
     ).statistics
     for a, b in zip(accumulate(x, assign, origin).statistics, exact, strict=True):
         assert float(((a - b).abs() / b.abs().max()).max()) <= 1e-6
@@ -133,7 +137,7 @@ class Unaligned:
 @pytest.mark.parametrize("where", ["one number", "one row", "a prototype", "its bias"])
 def test_what_is_not_finite_spreads_as_in_torch(hard, worst, where):
     torch.manual_seed(0)
-    x, assign = torch.randn(300, 20), logits(20, 5, torch.float32, hard=hard, scale=5.0)
+    x, assign = torch.randn(300, 20), logits(20, 5, torch.float32, hard=hard, scale=5.0, common=True)
     if where == "one number":
         x[100, 3] = worst
     elif where == "one row":
@@ -188,11 +192,12 @@ def test_the_number_of_threads_does_not_change_a_byte(hard):
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            found.append(accumulate(x, assign, origin, keep_assignment=True))
+            found.append(accumulate(x, assign, origin, keep_assignment=True, keep_scores=True))
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:
         assert torch.equal(found[0].assignment, other.assignment)
+        assert torch.equal(found[0].scores, other.scores)
         assert all(torch.equal(a, b) for a, b in zip(found[0].statistics, other.statistics, strict=True))
 
 

@@ -48,7 +48,7 @@ def test_bytes_depend_neither_on_the_run_nor_on_the_bags_beside():
 @torch.no_grad()
 def test_hard_assignment_counts_every_patch_once():
     x, h = mixture_bag(5000, 40, 9, separation=0.2)
-    sums, a = accumulate(x.cuda(), nearest(h.cuda()), torch.zeros(40).cuda(), keep_assignment=True)
+    sums, a, _ = accumulate(x.cuda(), nearest(h.cuda()), torch.zeros(40).cuda(), keep_assignment=True)
     assert float(sums.mass.sum()) == 5000
     assert torch.equal(a.cpu().argmax(-1), torch.cdist(x, h).argmin(-1))
 

@@ -37,13 +37,15 @@ def test_bags_one_after_the_other_give_what_each_gives_alone(settings):
     bags = [mixture_bag(n, 5, 3, seed=n)[0] for n in (4, 30, 11)]
     h = mixture_bag(1, 5, 3)[1]
     batch = Ragged(torch.cat(bags), (4, 30, 11))
-    together = fit_mixture(batch, h, torch.ones(5), settings, keep_assignment=True)
-    alone = [fit_mixture(bag, h, torch.ones(5), settings, keep_assignment=True) for bag in bags]
+    keep = {"keep_assignment": True, "keep_scores": True}
+    together = fit_mixture(batch, h, torch.ones(5), settings, **keep)
+    alone = [fit_mixture(bag, h, torch.ones(5), settings, **keep) for bag in bags]
     for i, fit in enumerate(alone):
         for a, b in zip(together.mixture, fit.mixture, strict=True):
             assert torch.equal(a[i], b)
         assert torch.equal(together.log_likelihood[i], fit.log_likelihood)
     assert torch.equal(together.assignment, torch.cat([fit.assignment for fit in alone]))
+    assert torch.equal(together.scores, torch.cat([fit.scores for fit in alone]))
 
 
 def test_a_bag_of_a_batch_that_float32_cannot_sum_is_repeated_and_the_others_are_as_they_were():
@@ -62,21 +64,23 @@ def test_an_empty_bag_in_a_batch_is_refused():
         accumulate(Ragged(torch.ones(3, 4), (3, 0)), nearest(torch.zeros(2, 4)), torch.zeros(4))
 
 
+@pytest.mark.parametrize("keep_scores", [False, True])
 @pytest.mark.parametrize("steps", [1, 4])
-def test_replaying_the_small_work_changes_nothing(steps):
+def test_replaying_the_small_work_changes_nothing(steps, keep_scores):
     """On a GPU by CUDA graphs; here the same functions are called."""
     from panther.mixture import _fit_replayed
 
     x, h = mixture_bag(300, 40, 3, separation=0.2)
     settings = EMSettings(steps=steps, tau=0.5)
-    replayed = _fit_replayed(x, h, torch.ones(40), settings, keep_assignment=True)
-    plain = fit_mixture(x, h, torch.ones(40), settings, keep_assignment=True)
+    keep = {"keep_assignment": True, "keep_scores": keep_scores}
+    replayed = _fit_replayed(x, h, torch.ones(40), settings, **keep)
+    plain = fit_mixture(x, h, torch.ones(40), settings, **keep)
     for a, b in zip((*replayed.mixture, *replayed[1:]), (*plain.mixture, *plain[1:]), strict=True):
-        assert torch.equal(a, b)
+        assert (a is None and b is None and not keep_scores) or torch.equal(a, b)
 
 
 def test_a_bag_that_needs_float64_is_left_to_the_step_by_step_way():
     from panther.mixture import _fit_replayed
 
     x, h = mixture_bag(40, 6, 3, separation=200.0)
-    assert _fit_replayed(x, h, torch.ones(6), EMSettings(), keep_assignment=False) is None
+    assert _fit_replayed(x, h, torch.ones(6), EMSettings(), keep_assignment=False, keep_scores=False) is None

@@ -96,6 +96,33 @@ def test_padding_may_hold_anything():
             assert not together.assignment[i, len(bag) :].any()
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_the_score_of_a_patch_is_its_log_density_under_the_mixture_that_em_starts_from(steps, dtype):
+    from panther.mixture import EMSettings
+
+    x, h = mixture_bag(700, 20, 4, separation=1.0)
+    x, variance = x.to(dtype), torch.rand(20) + 0.5
+    fitted = fit_mixture(x, h, variance, EMSettings(steps=steps, temperature=2.0), keep_scores=True)
+    parts = torch.distributions.Normal(h.double(), variance.double().sqrt()).log_prob(x.double()[:, None]).sum(-1)
+    exact = parts.logsumexp(-1) - torch.tensor(4.0, dtype=torch.float64).log()
+    torch.testing.assert_close(fitted.scores.double(), exact, rtol=1e-5, atol=1e-4)
+    assert float(fitted.log_likelihood[0]) == pytest.approx(float(exact.sum()), rel=1e-6)
+    without = fit_mixture(x, h, variance, EMSettings(steps=steps, temperature=2.0))
+    assert without.scores is None
+    assert all(torch.equal(a, b) for a, b in zip(fitted.mixture, without.mixture, strict=True))
+
+
+def test_scores_of_padding_count_nothing():
+    x, h = mixture_bag(30, 5, 3)
+    batch, mask = torch.full((1, 40, 5), torch.nan), torch.arange(40)[None] < 30
+    batch[0, :30] = x
+    together = fit_mixture(batch, h, torch.ones(5), mask=mask, keep_scores=True)
+    alone = fit_mixture(x, h, torch.ones(5), keep_scores=True)
+    torch.testing.assert_close(together.scores[0, :30], alone.scores, rtol=1e-5, atol=1e-5)
+    assert not together.scores[0, 30:].any()
+
+
 def test_posteriors_too_small_to_matter_are_exactly_zero():
     x, h = mixture_bag(300, 40, 5, separation=1.2)
     q = fit_mixture(x, h, torch.ones(40), keep_assignment=True).assignment

@@ -78,6 +78,7 @@ class MixtureFit(NamedTuple):
     mass: Tensor  # (C,), expected number of patches per component, without the prior
     log_likelihood: Tensor  # (steps,), of the parameters that entered each step
     assignment: Tensor | None  # (N, C), the posterior that made the parameters
+    scores: Tensor | None = None  # (N,), log p of each patch under the mixture that EM starts from
 
 
 def fit_mixture(
@@ -88,6 +89,7 @@ def fit_mixture(
     *,
     mask: Tensor | None = None,
     keep_assignment: bool = False,
+    keep_scores: bool = False,
 ) -> MixtureFit:
     r"""Fit a mixture to a bag, starting from the prototypes: :math:`\pi=1/C,\ \mu_c=h_c,\ \Sigma=V`.
 
@@ -105,29 +107,36 @@ def fit_mixture(
     Float32 sums lose digits of the variance when components lie many standard deviations apart; such a slide is
     noticed and its step repeated in float64, so that accuracy does not depend on the data.
     """
+    keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
     if _replayable(x, prototypes, variance, mask):
-        fit = _fit_replayed(x, prototypes, variance, settings, keep_assignment=keep_assignment)
+        fit = _fit_replayed(x, prototypes, variance, settings, **keep)
         if fit is not None:
             return fit
     dtype = precision = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
     origin, centres, start = _start(prototypes, variance, dtype)
     mixture = _uniform(centres, start)
-    log_likelihood = []
+    log_likelihood, scores = [], None
     for step in range(settings.steps):
         before = mixture if step == 0 else _floored(mixture, start)
-        keep = keep_assignment and step == settings.steps - 1
+        first, last = step == 0, step == settings.steps - 1
         while True:
-            assign = posterior(before, settings.temperature, precision)
-            sums, assignment = accumulate(x, assign, origin.to(precision), mask=mask, keep_assignment=keep)
+            assign = posterior(before, settings.temperature, precision, whole_score=keep_scores and first)
+            sums, assignment, each = accumulate(
+                *(x, assign, origin.to(precision)),
+                mask=mask,
+                keep_assignment=keep_assignment and last,
+                keep_scores=keep_scores and first,
+            )
             mixture = _constrained(maximise(sums, centres, start, settings.tau), sums.mass + settings.tau, settings)
             if precision == torch.float64 or not bool(_ill_conditioned(sums.mass, mixture)):
                 break
             if isinstance(x, Ragged):  # most bags of the batch need no repetition
-                return _one_by_one(x, prototypes, variance, settings, keep_assignment=keep_assignment)
+                return _one_by_one(x, prototypes, variance, settings, **keep)
             precision = torch.float64
-        log_likelihood.append(_log_likelihood(sums, before))
-    assignment = None if assignment is None else assignment.to(dtype)
-    return MixtureFit(_finished(mixture, origin, dtype), sums.mass, torch.stack(log_likelihood, -1), assignment)
+        scores = each if first else scores
+        log_likelihood.append(_log_likelihood(sums, before, assign))
+    kept = (None if t is None else t.to(dtype) for t in (assignment, scores))
+    return MixtureFit(_finished(mixture, origin, dtype), sums.mass, torch.stack(log_likelihood, -1), *kept)
 
 
 def _replayable(x: Rows | Ragged, prototypes: Tensor, variance: Tensor, mask: Tensor | None) -> bool:
@@ -139,16 +148,26 @@ def _replayable(x: Rows | Ragged, prototypes: Tensor, variance: Tensor, mask: Te
 
 
 def _fit_replayed(
-    x: Rows | Ragged, prototypes: Tensor, variance: Tensor, settings: EMSettings, *, keep_assignment: bool
+    x: Rows | Ragged,
+    prototypes: Tensor,
+    variance: Tensor,
+    settings: EMSettings,
+    *,
+    keep_assignment: bool,
+    keep_scores: bool,
 ) -> MixtureFit | None:
     """The same mathematics, what is small of a step replayed as one CUDA graph; None where a step wants to be repeated in float64."""
     dtype = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
 
     def begin(prototypes: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
         origin, centres, start = _start(prototypes, variance, dtype)
-        assign = posterior(_uniform(centres, start), settings.temperature, dtype)
+        assign = posterior(_uniform(centres, start), settings.temperature, dtype, whole_score=True)
         doubtful = torch.zeros((), dtype=torch.bool, device=centres.device)
-        return origin.to(dtype), assign.linear, assign.bias, origin, centres, start.clone(), doubtful
+        assert assign.common is not None
+        return (
+            *(origin.to(dtype), assign.linear, assign.bias, assign.common),
+            *(origin, centres, start.clone(), doubtful),
+        )
 
     def advance(
         mass: Tensor, total: Tensor, square: Tensor, score: Tensor,
@@ -157,26 +176,31 @@ def _fit_replayed(
         found = Statistics(mass, total, square, score, mass)
         mixture = _constrained(maximise(found, centres, start, settings.tau), mass + settings.tau, settings)
         doubtful |= _ill_conditioned(mass, mixture)
-        evidence = score.clone() if step else _log_likelihood(found, _uniform(centres, start))
+        evidence = score.clone() if step else _log_likelihood(found, _uniform(centres, start), assign)
         if last:
             return evidence, *_finished(mixture, origin, dtype)
-        assign = posterior(_floored(mixture, start), settings.temperature, dtype)
-        assert assign.quadratic is not None
-        return evidence, assign.linear, assign.bias, assign.quadratic
+        entered = posterior(_floored(mixture, start), settings.temperature, dtype)
+        assert entered.quadratic is not None
+        return evidence, entered.linear, entered.bias, entered.quadratic
 
     variance = variance.to(prototypes.device)
     rounded, *entering = replay(begin, (prototypes, variance), ("begin", settings, dtype))
-    entering, fixed = entering[:2], entering[2:]
-    log_likelihood = []
+    entering, fixed = entering[:3], entering[3:]
+    log_likelihood, scores = [], None
     for step in range(settings.steps):
-        last = step == settings.steps - 1
-        assign = Logits(entering[0], entering[1], entering[2] if step else None, settings.temperature)
-        sums, assignment = accumulate(x, assign, rounded, keep_assignment=keep_assignment and last)
-        evidence, *entering = replay(advance, sums[:4], ("advance", step == 0, last, settings, dtype), fixed)
+        first, last = step == 0, step == settings.steps - 1
+        common = entering[2] if first and keep_scores else None
+        assign = Logits(entering[0], entering[1], None if first else entering[2], settings.temperature, common=common)
+        keep: dict[str, Any] = {"keep_assignment": keep_assignment and last, "keep_scores": keep_scores and first}
+        sums, assignment, each = accumulate(x, assign, rounded, **keep)
+        scores = each if first else scores
+        key = "advance", first, last, keep_scores, settings, dtype
+        evidence, *entering = replay(advance, sums[:4], key, fixed)
         log_likelihood.append(evidence.clone())
     if bool(fixed[-1]):
         return None
-    return MixtureFit(Mixture(*(t.clone() for t in entering)), sums.mass, torch.stack(log_likelihood, -1), assignment)
+    mixture = Mixture(*(t.clone() for t in entering))
+    return MixtureFit(mixture, sums.mass, torch.stack(log_likelihood, -1), assignment, scores)
 
 
 def _start(prototypes: Tensor, variance: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,19 +223,25 @@ def _floored(mixture: Mixture, start: Tensor) -> Mixture:
     return mixture._replace(variances=torch.maximum(mixture.variances, FLOOR * start.detach().mean()))
 
 
-def _one_by_one(x: Ragged, *start: Any, keep_assignment: bool) -> MixtureFit:
-    fits = [fit_mixture(bag, *start, keep_assignment=keep_assignment) for bag in x.bags()]
+def _one_by_one(x: Ragged, *start: Any, **keep: Any) -> MixtureFit:
+    fits = [fit_mixture(bag, *start, **keep) for bag in x.bags()]
     mixture = Mixture(*map(torch.stack, zip(*(fit.mixture for fit in fits), strict=True)))
     kept = [fit.assignment for fit in fits if fit.assignment is not None]
+    scores = [fit.scores for fit in fits if fit.scores is not None]
     masses, evidence = (torch.stack(t) for t in zip(*((fit.mass, fit.log_likelihood) for fit in fits), strict=True))
-    return MixtureFit(mixture, masses, evidence, torch.cat(kept) if kept else None)
+    return MixtureFit(
+        mixture, masses, evidence, torch.cat(kept) if kept else None, torch.cat(scores) if scores else None
+    )
 
 
-def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = torch.float32) -> Logits:
+def posterior(
+    mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = torch.float32, *, whole_score: bool = False
+) -> Logits:
     r"""E-step: :math:`q_{nc} \propto (\pi_c N(z_n; \mu_c, \Sigma_c))^{1/T}` (paper eq. 3), score :math:`\log p(z_n)`.
 
     Where the components share one variance (the first step) the term :math:`z^2/\Sigma` is the same for all; it is left
-    out of posterior and score and added back in :func:`_log_likelihood`, which saves a matrix product.
+    out of posterior and score and added back in :func:`_log_likelihood`, which saves a matrix product. With ``whole_score`` the score
+    of every patch has it, for those who ask for each.
     """
     weights, means, variances = mixture
     shared = variances.shape[-2] == 1
@@ -220,8 +250,8 @@ def posterior(mixture: Mixture, temperature: float = 1.0, dtype: torch.dtype = t
     bias = (log_weights - 0.5 * constant).unsqueeze(-2).to(dtype)  # (..., 1, C)
     linear = (means / variances).transpose(-1, -2).to(dtype)  # (..., d, C)
     quadratic = None if shared else (-0.5 / variances).transpose(-1, -2).to(dtype)
-
-    return Logits(linear, bias, quadratic, temperature)
+    common = (-0.5 / variances).squeeze(-2).to(dtype) if shared and whole_score else None
+    return Logits(linear, bias, quadratic, temperature, common=common)
 
 
 def maximise(sums: Statistics, centres: Tensor, variance: Tensor, tau: float) -> Mixture:
@@ -276,8 +306,8 @@ def effective_number(weights: Tensor) -> Tensor:
     return torch.special.entr(weights).sum(-1).exp()
 
 
-def _log_likelihood(sums: Statistics, mixture: Mixture) -> Tensor:
-    if mixture.variances.shape[-2] > 1:
+def _log_likelihood(sums: Statistics, mixture: Mixture, assign: Logits) -> Tensor:
+    if assign.quadratic is not None or assign.common is not None:
         return sums.score
     # posteriors sum to one, so the sum over components is the plain sum of z^2 that posterior() left out
     return sums.score - 0.5 * (sums.square.sum(-2) / mixture.variances.squeeze(-2)).sum(-1)

@@ -48,7 +48,7 @@ class ProtoCounts(Aggregator):
         """Count."""
         centroids = self.get_buffer("centroids").to(compute_dtype(x.dtype))
         origin = centroids.mean(0)
-        sums, assignment = accumulate(
+        sums, assignment, _ = accumulate(
             x, nearest(centroids - origin), origin, mask=mask, squares=False, keep_assignment=with_assignment
         )
         counts = SCALE[self.scale](sums.mass).to(origin.dtype)

@@ -28,7 +28,9 @@ class DeepSets(Aggregator):
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Return the mean."""
         origin = self.get_buffer("origin").to(compute_dtype(x.dtype))
-        sums, assignment = accumulate(x, everything, origin, mask=mask, squares=False, keep_assignment=with_assignment)
+        sums, assignment, _ = accumulate(
+            x, everything, origin, mask=mask, squares=False, keep_assignment=with_assignment
+        )
         mean = (sums.total / sums.mass.unsqueeze(-1) + origin).to(origin.dtype)  # (..., 1, d)
         return SlideEmbedding(mean.squeeze(-2), None, assignment)
 

@@ -39,7 +39,7 @@ class H2T(Aggregator):
         """Average the patches of each prototype."""
         centroids = self.projection(self.get_buffer("centroids").to(compute_dtype(x.dtype)))
         origin = centroids.mean(0)
-        sums, assignment = accumulate(
+        sums, assignment, _ = accumulate(
             self.projection.view(x),
             nearest(centroids - origin),
             origin,

@@ -147,7 +147,7 @@ class OT(Aggregator):
         epsilon = (self.epsilon * unit).clamp_min(torch.finfo(torch.float64).tiny)
         transport = sinkhorn(cost / epsilon[..., None, None], real, self.iterations, self.tolerance)
         assign = rows_of(centroids - origin, transport, epsilon)
-        sums, assignment = accumulate(x, assign, origin, mask=mask, squares=False, keep_assignment=with_assignment)
+        sums, assignment, _ = accumulate(x, assign, origin, mask=mask, squares=False, keep_assignment=with_assignment)
         means = (
             sums.total * len(centroids) / count[..., None, None]
             + origin * sums.mass.unsqueeze(-1) * len(centroids) / count[..., None, None]

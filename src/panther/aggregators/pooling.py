@@ -133,7 +133,7 @@ def _moments(
     """Mean and variance (..., d) over the patches, summed in float64 about one of them, which keeps digits where means are large."""
     check_patches(x, mask)
     origin = _a_patch(x, mask).to(compute_dtype(x.dtype))
-    sums, assignment = accumulate(x, everything, origin, mask=mask, squares=squares, keep_assignment=keep_assignment)
+    sums, assignment, _ = accumulate(x, everything, origin, mask=mask, squares=squares, keep_assignment=keep_assignment)
     shift = (sums.total / sums.mass.unsqueeze(-1)).squeeze(-2)  # (..., d)
     variance = (sums.square / sums.mass.unsqueeze(-1)).squeeze(-2) - shift.square()
     return (shift + origin).to(origin.dtype), variance.clamp_min(0).to(origin.dtype), assignment

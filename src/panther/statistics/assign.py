@@ -19,8 +19,8 @@ class Logits:
 
     .. math:: \ell_n = z_n L + z_n^2 Q + b,\quad a_n = \mathrm{softmax}(\ell_n / T),\quad \text{score}_n = \log \sum_c \exp \ell_{nc}
 
-    and with ``hard`` the one-hot vector of the largest (the first of equals), whose value is the score. Calling it is the reference
-    that every kernel is compared with.
+    and with ``hard`` the one-hot vector of the largest (the first of equals), whose value is the score. What is the same for all prototypes,
+    :math:`z_n^2 k`, is left out of :math:`\ell` and belongs to the score alone. Calling it is the reference that every kernel is compared with.
     """
 
     linear: Tensor  # (..., d, C)
@@ -28,6 +28,7 @@ class Logits:
     quadratic: Tensor | None = None  # (..., d, C)
     temperature: float = 1.0
     hard: bool = False
+    common: Tensor | None = None  # (d,), k
 
     def __call__(self, z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
         """Assignment and score of a centred block and its squares."""
@@ -37,11 +38,15 @@ class Logits:
             joint = joint + z2 @ self.quadratic
         if self.hard:
             score, index = joint.max(-1)
-            return torch.nn.functional.one_hot(index, joint.shape[-1]).to(z), score
+            return torch.nn.functional.one_hot(index, joint.shape[-1]).to(z), self._whole(score, z, z2)
         q, evidence = _softmax(joint)
         if self.temperature != 1.0:
             q, _ = _softmax(joint / self.temperature)
-        return q, evidence
+        return q, self._whole(evidence, z, z2)
+
+    def _whole(self, score: Tensor, z: Tensor, z2: Tensor | None) -> Tensor:
+        """Score with what all prototypes have in common."""
+        return score if self.common is None else score + (z * z if z2 is None else z2) @ self.common
 
 
 def nearest(centroids: Tensor) -> Logits:

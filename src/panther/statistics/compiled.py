@@ -18,7 +18,7 @@ from panther.types import Ragged, Rows
 from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
-INTERFACE = 2  # of compiled_kernel.c: a library of another number is not used
+INTERFACE = 3  # of compiled_kernel.c: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
 COLUMNS = 16  # of a tile
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
@@ -37,7 +37,7 @@ class _Parameters(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("dim", "prototypes", "panels", "mode", "squares")),
         *((name, ctypes.c_double) for name in ("temperature", "negligible")),
-        *((name, ctypes.c_void_p) for name in ("origin", "linear", "quadratic", "bias")),
+        *((name, ctypes.c_void_p) for name in ("origin", "linear", "quadratic", "bias", "common")),
     ]
 
 
@@ -46,6 +46,7 @@ class _Slice(ctypes.Structure):
         ("x", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("rows", "stride", "kind")),
         ("assignment", ctypes.c_void_p),
+        ("scores", ctypes.c_void_p),
     ]
 
 
@@ -84,7 +85,7 @@ def load_library() -> Library | str:
 
 def suits(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
     """Whether this kernel can do it: one bag, on the CPU, in float32 or float64."""
-    factors = [t for t in (assign.linear, assign.bias, assign.quadratic) if t is not None]
+    factors = [t for t in (assign.linear, assign.bias, assign.quadratic, assign.common) if t is not None]
     return (
         len(x.shape) == 2
         and origin.dtype in NAMES
@@ -94,15 +95,24 @@ def suits(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
 
 
 def accumulate_compiled(
-    library: Library, x: Rows, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
+    library: Library,
+    x: Rows,
+    assign: Logits,
+    origin: Tensor,
+    *,
+    squares: bool,
+    keep_assignment: bool,
+    keep_scores: bool,
 ) -> Accumulated:
     """One pass in C, threads over slices, sums merged in the order of the rows. See :func:`panther.statistics.accumulate`."""
     patches, count = int(x.shape[0]), assign.linear.shape[-1]
     kept = torch.empty(patches, count, dtype=origin.dtype) if keep_assignment else None
+    scores = torch.empty(patches, dtype=origin.dtype) if keep_scores else None
     walk = _Walk(library, assign, origin, HARD if assign.hard else SOFT, squares)
-    walk.over(x, kept)
+    walk.over(x, kept, scores)
     mass, score = walk.small.split([count, 1])
-    return Accumulated(Statistics(mass, walk.total, walk.square, score[0], mass.new_tensor(float(patches))), kept)
+    sums = Statistics(mass, walk.total, walk.square, score[0], mass.new_tensor(float(patches)))
+    return Accumulated(sums, kept, scores)
 
 
 def distances_compiled(library: Library, x: Rows, linear: Logits, origin: Tensor) -> Tensor:
@@ -125,6 +135,7 @@ class _Walk:
             self._panels(assign.linear, panels),
             None if assign.quadratic is None else self._panels(assign.quadratic, panels),
             torch.nn.functional.pad(assign.bias.reshape(-1), (0, panels * self._lanes - count), value=-torch.inf),
+            None if assign.common is None else torch.nn.functional.pad(assign.common, (0, -dim % COLUMNS)),
         ]
         addresses = (None if t is None else t.data_ptr() for t in self._held)
         self._parameters = _Parameters(dim, count, panels, mode, squares, assign.temperature, NEGLIGIBLE, *addresses)
@@ -139,7 +150,7 @@ class _Walk:
         wide = torch.nn.functional.pad(factors, (0, panels * self._lanes - count, 0, -dim % COLUMNS))
         return wide.view(len(wide), panels, self._lanes).transpose(0, 1).contiguous()
 
-    def over(self, x: Rows, out: Tensor | None) -> None:
+    def over(self, x: Rows, out: Tensor | None, scores: Tensor | None = None) -> None:
         """Compute slice by slice, on as many threads as are allowed; slices are read one after the other."""
         source = _numbered(x, self._origin)
         first = next(source)
@@ -155,7 +166,7 @@ class _Walk:
                             item = next(source, None)
                     if item is None:
                         return
-                    self._one(*item, out, *memory)
+                    self._one(*item, (out, scores), *memory)
                     item = None
             except BaseException as error:
                 with self._turn:
@@ -178,15 +189,17 @@ class _Walk:
         raw = torch.empty(scratch, dtype=torch.uint8), torch.empty(parts, dtype=torch.uint8)
         return *raw, torch.empty_like(self.small)
 
-    def _one(self, number: int, start: int, block: Tensor, out: Tensor | None, *memory: Tensor) -> None:
+    def _one(
+        self, number: int, start: int, block: Tensor, kept: tuple[Tensor | None, Tensor | None], *memory: Tensor
+    ) -> None:
         scratch, parts, small = memory
         if block.dtype not in KINDS:
             block = block.to(self._origin.dtype)
         if block.stride(1) != 1 and block.shape[1] > 1:
             block = block.contiguous()
         rows, dtype, p = len(block), self._origin.dtype, ctypes.byref(self._parameters)
-        address = None if out is None else out[start:].data_ptr()
-        piece = _Slice(block.data_ptr(), rows, block.stride(0) * block.element_size(), KINDS[block.dtype], address)
+        addresses = (None if t is None else t[start:].data_ptr() for t in kept)
+        piece = _Slice(block.data_ptr(), rows, block.stride(0) * block.element_size(), KINDS[block.dtype], *addresses)
         self._library.function("walk", dtype)(p, ctypes.byref(piece), *_pointers(scratch, parts, small, small[-1:]))
         if self._parameters.mode == DISTANCES:
             return

@@ -63,12 +63,14 @@ typedef struct {
     const REAL *linear;    /* (panels, tiles * COLUMNS, LANES), filled up with zeros */
     const REAL *quadratic; /* the same; NULL without */
     const REAL *bias;      /* (panels * LANES) */
+    const REAL *common;    /* (tiles * COLUMNS), filled up with zeros: of the squares, for the score alone; NULL without */
 } Parameters;
 
 typedef struct {
     const char *x;
     int64_t rows, stride, kind; /* stride in bytes */
     REAL *assignment;           /* (rows, prototypes) or NULL; with DISTANCES the distances */
+    REAL *scores;               /* (rows) or NULL */
 } Slice;
 
 /* ---- memory of one thread ---------------------------------------------------------------------------------------------------------- */
@@ -329,32 +331,56 @@ INLINE REAL largest(const REAL *l, int64_t width) {
     return any ? (REAL)NAN : top;
 }
 
-/* Logits to the assignment, in place. Returns the sum of the rows' scores; marks the odd rows, which hold what is not finite. */
-static double assign(const Parameters *p, int64_t rows, const Memory *m, char *odd) {
+/* Squares of the rows, weighed by what all prototypes have in common (rows); zeros where there is nothing. Four rows at a time, or each
+   addition would wait for the last one. */
+static void commons(const Parameters *p, int64_t rows, const Memory *m, REAL *out) {
+    memset(out, 0, MOST_ROWS * sizeof(REAL));
+    for (int64_t row = 0; p->common && row < rows; row += 4) {
+        vec sum[4] = {{0}};
+        const REAL *z = m->z + row * COLUMNS, *k = p->common;
+        for (int64_t t = 0; t < m->tiles; t++, z += m->apart, k += COLUMNS)
+            for (int j = 0; j < COLUMNS; j += LANES)
+                for (int r = 0; r < 4; r++) {
+                    vec x = load(z + r * COLUMNS + j);
+                    sum[r] += x * x * load(k + j);
+                }
+        for (int r = 0; r < 4; r++)
+            for (int i = 0; i < LANES; i++) out[row + r] += sum[r][i];
+    }
+}
+
+/* Logits to the assignment, in place. Returns the sum of the rows' scores, and each where `scores` is given; marks the odd rows, which
+   hold what is not finite. */
+static double assign(const Parameters *p, int64_t rows, const Memory *m, char *odd, REAL *scores) {
     int64_t width = m->width;
     REAL negligible = (REAL)p->negligible, temperature = (REAL)p->temperature, cut = (REAL)(log(p->negligible) - 1);
+    REAL common[MOST_ROWS];
     double score = 0, totals = 1; /* their product: one logarithm for many rows */
+    commons(p, rows, m, common);
     for (int64_t r = 0; r < rows; r++) {
         REAL *a = m->a + r * width, top = largest(a, width);
+        double own = top, logarithm = 0;
         odd[r] = !(top - top == 0);
         if (odd[r]) {
-            score += unusual(p, a);
+            own = unusual(p, a);
         } else if (p->mode == HARD) {
             int64_t best = 0;
             while (a[best] != top) best++;
             memset(a, 0, width * sizeof(REAL));
             a[best] = 1;
-            score += top;
         } else {
             REAL total = exponentials(a, m->packed, width, top, 1, cut);
             totals *= total;
-            score += top;
+            if (scores) logarithm = log(total);
             if (temperature != 1) total = exponentials(a, m->packed, width, top, temperature, cut);
             for (int64_t c = 0; c < width; c += LANES) {
                 vec q = load(m->packed + c) / total;
                 store(a + c, pick(q > negligible, q, (vec){0}));
             }
         }
+        own += common[r];
+        score += own;
+        if (scores) scores[r] = (REAL)(own + logarithm);
         if (r % 16 == 15) {
             score += log(totals);
             totals = 1;
@@ -500,7 +526,7 @@ static void write_distances(const Parameters *p, int64_t rows, const Memory *m) 
 }
 
 /* Changes with the arguments of these functions; compiled.py knows the same number. */
-int EXPORT(interface)(void) { return 2; }
+int EXPORT(interface)(void) { return 3; }
 
 /* Whether this processor has the instructions that this copy was compiled for. */
 int EXPORT(usable)(void) {
@@ -533,7 +559,7 @@ void EXPORT(walk)(const Parameters *p, const Slice *x, REAL *scratch, REAL *part
             if (p->mode == DISTANCES) {
                 write_distances(p, rows, &m);
             } else {
-                *score += assign(p, rows, &m, odd);
+                *score += assign(p, rows, &m, odd, x->scores ? x->scores + start : 0);
                 if (p->squares)
                     add(1, p, &m, rows, odd, mass, parts);
                 else

@@ -1,6 +1,6 @@
 """Launching the Triton kernels: bags one after the other in one tensor, without padding."""
 
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import torch
@@ -41,41 +41,40 @@ def suits(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
 
 
 def accumulate_on_gpu(
-    x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
+    x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool, keep_scores: bool
 ) -> Accumulated:
     """See :func:`panther.statistics.accumulate`. Bags of a batch give the same bytes together and alone."""
     with torch.cuda.device(origin.device):  # Triton launches where the current device is
-        return _accumulate(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
+        return _accumulate(x, assign, origin, squares=squares, keep_assignment=keep_assignment, keep_scores=keep_scores)
 
 
 def _accumulate(
-    x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
+    x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool, keep_scores: bool
 ) -> Accumulated:
+    how = {"squares": squares, "keep_assignment": keep_assignment, "keep_scores": keep_scores}
     if isinstance(x, Ragged):
-        return accumulate_ragged(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
+        return accumulate_ragged(x, assign, origin, **how)
     if isinstance(x, Tensor) and x.dim() == 3:
         ragged = Ragged(x.flatten(0, 1), (int(x.shape[1]),) * int(x.shape[0]))
-        found = accumulate_ragged(ragged, assign, origin, squares=squares, keep_assignment=keep_assignment)
-        return found._replace(
-            assignment=None if found.assignment is None else found.assignment.unflatten(0, x.shape[:2])
-        )
-    sums: Statistics | None = None
-    kept = []
-    for block, _ in blocks(x, None, origin):
-        bag = Ragged(block, (len(block),))
-        found = accumulate_ragged(bag, assign, origin, squares=squares, keep_assignment=keep_assignment)
-        part = Statistics(*(t.squeeze(0) for t in found.statistics))
-        sums = part if sums is None else sums.merge(part)
-        if found.assignment is not None:
-            kept.append(found.assignment)
-    assert sums is not None
-    return Accumulated(sums, torch.cat(kept) if kept else None)
+        sums, *kept = accumulate_ragged(ragged, assign, origin, **how)
+        return Accumulated(sums, *(None if t is None else t.unflatten(0, x.shape[:2]) for t in kept))
+    found = [
+        accumulate_ragged(Ragged(block, (len(block),)), assign, origin, **how) for block, _ in blocks(x, None, origin)
+    ]
+    parts = (Statistics(*(t.squeeze(0) for t in part.statistics)) for part in found)
+    assignments = [part.assignment for part in found if part.assignment is not None]
+    scores = [part.scores for part in found if part.scores is not None]
+    return Accumulated(
+        reduce(Statistics.merge, parts),
+        torch.cat(assignments) if assignments else None,
+        torch.cat(scores) if scores else None,
+    )
 
 
 def accumulate_ragged(
-    x: Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool
+    x: Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool, keep_scores: bool
 ) -> Accumulated:
-    """Statistics with a leading dimension for the bags; the assignment of all rows (rows, C)."""
+    """Statistics with a leading dimension for the bags; the assignment (rows, C) and the scores (rows,) of all rows."""
     from panther.statistics import triton_kernel as kernel
 
     rows, origin = x.rows.to(origin.device).contiguous(), origin.contiguous()
@@ -87,10 +86,11 @@ def accumulate_ragged(
     new: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
     assignment = torch.empty(n, c + 1, **new)  # and the score
     kernel.assign[(len(chunks), CHUNK // ASSIGN["ROWS"])](
-        *(rows, origin, linear, bias, quadratic, chunks, assignment),
+        *(rows, origin, linear, bias, quadratic, assign.common, chunks, assignment),
         *(d, c, c if len(bias) > 1 else 0, 1 / assign.temperature),
         PADDED=padded,
         QUADRATIC=quadratic is not None,
+        COMMON=assign.common is not None,
         HARD=assign.hard,
         TEMPERED=assign.temperature != 1.0,
         NEGLIGIBLE=NEGLIGIBLE,
@@ -108,7 +108,11 @@ def accumulate_ragged(
     square = square.view(bags, c, d) if squares else torch.zeros_like(total)
     mass, score = sums[:, -c - 1 : -1], sums[:, -1]
     statistics = Statistics(mass, total, square, score, _counts(x.lengths, rows.device))
-    return Accumulated(statistics, assignment[:, :c].contiguous() if keep_assignment else None)
+    return Accumulated(
+        statistics,
+        assignment[:, :c].contiguous() if keep_assignment else None,
+        assignment[:, c].contiguous() if keep_scores else None,
+    )
 
 
 def _by_prototype(parameters: Tensor | None) -> Tensor | None:

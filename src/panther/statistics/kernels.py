@@ -53,6 +53,7 @@ def accumulate(
     mask: Tensor | None = None,
     squares: bool = True,
     keep_assignment: bool = False,
+    keep_scores: bool = False,
 ) -> Accumulated:
     """Walk ``x`` once and add up the statistics of its assignment, about ``origin`` and in float64.
 
@@ -67,15 +68,18 @@ def accumulate(
         E[x^2] - mu^2 loses all digits in float32 when |mean| >> std; near the origin it does not.
     mask : Tensor, optional
         (B, N), True for a real patch.
+    keep_assignment, keep_scores : bool, default=False
+        Whether to return what each patch was assigned to, and its score; the only results that grow with the bag.
     """
     check_patches(x, mask)
+    keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
     if isinstance(assign, Logits) and mask is None and not needs_gradient(x, assign, origin):
         fast = _fast_kernel(x, assign, origin)
         if fast is not None:
-            return fast(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
+            return fast(x, assign, origin, squares=squares, **keep)
     if isinstance(x, Ragged):
-        return accumulate_bags_in_torch(x, assign, origin, squares=squares, keep_assignment=keep_assignment)
-    return accumulate_in_torch(x, assign, origin, mask, squares=squares, keep_assignment=keep_assignment)
+        return accumulate_bags_in_torch(x, assign, origin, squares=squares, **keep)
+    return accumulate_in_torch(x, assign, origin, mask, squares=squares, **keep)
 
 
 def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[..., Accumulated] | None:
@@ -91,5 +95,5 @@ def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[.
 def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
     """Whether gradients must flow through this, which only torch can do."""
     rows = x.rows if isinstance(x, Ragged) else x
-    tensors = (rows, origin, assign.linear, assign.bias, assign.quadratic)
+    tensors = (rows, origin, assign.linear, assign.bias, assign.quadratic, assign.common)
     return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors)

@@ -20,7 +20,8 @@ class Statistics(NamedTuple):
 
 
 class Accumulated(NamedTuple):
-    """Statistics of a whole bag and, when asked for, the assignment that made them."""
+    """Statistics of a whole bag and, when asked for, the assignment that made them and the score of every patch."""
 
     statistics: Statistics
     assignment: Tensor | None  # (..., N, C)
+    scores: Tensor | None = None  # (..., N); their sum is that of the statistics

@@ -12,11 +12,19 @@ from panther.types import Ragged, Rows
 
 
 def accumulate_in_torch(
-    x: Rows, assign: Assign, origin: Tensor, mask: Tensor | None, *, squares: bool, keep_assignment: bool
+    x: Rows,
+    assign: Assign,
+    origin: Tensor,
+    mask: Tensor | None,
+    *,
+    squares: bool,
+    keep_assignment: bool,
+    keep_scores: bool,
 ) -> Accumulated:
     """Block by block: centre, square, assign, two matrix products. See :func:`panther.statistics.accumulate`."""
     sums: Statistics | None = None
     kept: list[Tensor] = []
+    scores: list[Tensor] = []
     work = Workspace(reuse=not torch.is_grad_enabled())
     for block, real in blocks(x, mask, origin):
         z = work.centred(block, origin, real)  # (..., n, d)
@@ -28,21 +36,25 @@ def accumulate_in_torch(
         sums = part if sums is None else sums.merge(part)
         if keep_assignment:
             kept.append(a)
+        if keep_scores:
+            scores.append(score)
     assert sums is not None
-    return Accumulated(sums, torch.cat(kept, dim=-2) if keep_assignment else None)
+    return Accumulated(sums, torch.cat(kept, dim=-2) if kept else None, torch.cat(scores, dim=-1) if scores else None)
 
 
 def accumulate_bags_in_torch(
-    x: Ragged, assign: Assign, origin: Tensor, *, squares: bool, keep_assignment: bool
+    x: Ragged, assign: Assign, origin: Tensor, *, squares: bool, keep_assignment: bool, keep_scores: bool
 ) -> Accumulated:
     """The same for every bag of a batch by itself."""
+    keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
     found = [
-        accumulate_in_torch(rows, _of_bag(assign, bag), origin, None, squares=squares, keep_assignment=keep_assignment)
+        accumulate_in_torch(rows, _of_bag(assign, bag), origin, None, squares=squares, **keep)
         for bag, rows in enumerate(x.bags())
     ]
     sums = Statistics(*map(torch.stack, zip(*(one.statistics for one in found), strict=True)))
     kept = [one.assignment for one in found if one.assignment is not None]
-    return Accumulated(sums, torch.cat(kept) if kept else None)
+    scores = [one.scores for one in found if one.scores is not None]
+    return Accumulated(sums, torch.cat(kept) if kept else None, torch.cat(scores) if scores else None)
 
 
 def _of_bag(assign: Assign, bag: int) -> Assign:

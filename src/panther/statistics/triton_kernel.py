@@ -16,6 +16,7 @@ def assign(
     linear,
     bias,
     quadratic,
+    common,
     chunks,
     assignment,
     d,
@@ -26,6 +27,7 @@ def assign(
     PIECE: tl.constexpr,
     PADDED: tl.constexpr,
     QUADRATIC: tl.constexpr,
+    COMMON: tl.constexpr,
     HARD: tl.constexpr,
     TEMPERED: tl.constexpr,
     NEGLIGIBLE: tl.constexpr,
@@ -40,6 +42,7 @@ def assign(
         real = rows < last
         own = c < C
         logits = tl.zeros((ROWS, PADDED), tl.float32)
+        shared = tl.zeros((ROWS,), tl.float32)
         parameters = bag * bag_stride * d
         for start in range(0, d, PIECE):
             k = start + tl.arange(0, PIECE)
@@ -57,6 +60,8 @@ def assign(
             if QUADRATIC:
                 q2 = tl.load(quadratic + where, mask=both, other=0.0)
                 logits = tl.dot(z * z, tl.trans(q2), logits, input_precision="tf32x3")
+            if COMMON:
+                shared += tl.sum(z * z * tl.load(common + k, mask=inside, other=0.0)[None, :], 1)
         logits += tl.load(bias + bag * bag_stride + c, mask=own, other=float("-inf"))[None, :]
         top = tl.max(logits, 1)
         if HARD:
@@ -75,7 +80,7 @@ def assign(
         a = tl.where(real[:, None], a, 0.0)
         row = assignment + rows * (C + 1)  # the score stands beside the assignment
         tl.store(row[:, None] + c[None, :], a, mask=real[:, None] & own[None, :])
-        tl.store(row + C, score, mask=real)
+        tl.store(row + C, score + shared, mask=real)
 
 
 @triton.jit
