@@ -28,7 +28,7 @@ def pairs_against(groups: Mapping[Group, Members], reference: str) -> list[Pair]
     pairs = []
     for key, members in groups.items():
         against = _reference_of(key, groups, reference)
-        if against is not None and against != key and (sides := _aligned(members, groups[against]))[0]:
+        if against is not None and against != key and (sides := aligned(members, groups[against]))[0]:
             pairs.append(Pair(key, against, sides))
     return pairs
 
@@ -44,7 +44,7 @@ def _reference_of(key: Group, groups: Iterable[Group], method: str) -> Group | N
     return max(same, key=lambda g: tuple(g[i] == key[i] for i in (0, 2, 3, 4)), default=None)
 
 
-def _aligned(first: Members, second: Members) -> tuple[Members, Members]:
+def aligned(first: Members, second: Members) -> tuple[Members, Members]:
     """Folds and seeds that both have, in one order, and of these the samples that both have."""
     a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
     pairs = [_of_both(a[k], b[k]) for k in a if k in b]

@@ -12,10 +12,12 @@ from panther.evaluation.intervals import Interval, Resampled, intervals, resampl
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.execution import HERE, Work, map_all
 from panther.study.added.gains import gain_pairs, gains
-from panther.study.comparisons import compared, mean_over, pairs_against
+from panther.study.comparisons import Pair, compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations, subgroups
 from panther.study.results import Results
 from panther.study.retrieval import judge_retrieval
+from panther.study.spatial.judge import shuffle_pairs, shuffle_table
+from panther.study.spatial.plan import reads_places
 from panther.study.sureness.judge import judge_sureness
 from panther.study.training import StudyRun
 
@@ -30,8 +32,9 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     groups: dict[Group, Members] = {}
     for one in tested:
         groups[one.group()] = (*groups.get(one.group(), ()), one)
-    pairs, beside = pairs_against(groups, study.reference_row), gain_pairs(groups)
-    sides = dict.fromkeys([*groups.values(), *(side for pair in (*pairs, *beside) for side in pair.sides)])  # each once
+    pairs, beside, shuffled = pairs_against(groups, study.reference_row), gain_pairs(groups), _shuffled(run, groups)
+    every = (*pairs, *beside, *shuffled)
+    sides = dict.fromkeys([*groups.values(), *(side for pair in every for side in pair.sides)])  # each once
     function = partial(_resampled, number=max(study.bootstrap, 1))
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
     limits = {key: intervals(resampled[members]) for key, members in groups.items()} if study.bootstrap else {}
@@ -39,7 +42,15 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     added = pd.DataFrame(gains(beside, resampled))
     sureness = judge_sureness(found, run.population, study.bootstrap, work)
     summary, predictions = _summary(metrics, limits, groups), _predictions(tested)
-    return Results(metrics, predictions, summary, comparisons, run, added, sureness, judge_retrieval(run))
+    unmoved = [row.title for row in study.rows if not reads_places(row, study.rows)] if study.shuffles else []
+    survives = shuffle_table(groups, shuffled, unmoved, resampled)
+    return Results(metrics, predictions, summary, comparisons, run, added, sureness, judge_retrieval(run), survives)
+
+
+def _shuffled(run: StudyRun, groups: dict[Group, Members]) -> list[Pair]:
+    """Rows as they are and on shuffled tissue."""
+    found = [one for trained in run.shuffled for one in evaluations(trained, run.population, {})]
+    return shuffle_pairs(groups, found)
 
 
 def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:

@@ -79,6 +79,9 @@ class Study(BaseModel):
     retrieval: bool | list[Annotated[int, Field(ge=1, le=1000, strict=True)]] = (
         False  # whether, or at which k, neighbours are judged
     )
+    shuffle: bool | Annotated[int, Field(ge=1, le=100, strict=True)] = (
+        False  # whether, or how often, everything is done on shuffled tissue too
+    )
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
@@ -143,6 +146,11 @@ class Study(BaseModel):
         if isinstance(self.retrieval, bool):
             return AT if self.retrieval else ()
         return tuple(sorted(set(self.retrieval)))
+
+    @property
+    def shuffles(self) -> int:
+        """How often tissue is shuffled for the shuffle test."""
+        return int(self.shuffle)
 
     def _check_judgement(self) -> None:
         """Metrics that judge this task, and a reference that is compared."""

@@ -96,7 +96,7 @@ class BlockSource:
 class EmbeddingJob(StudyJob):
     """Embed everybody on what the method stands on; jobs of one encoder are done together (see :mod:`panther.study.stages`)."""
 
-    encoder: str
+    encoder: str  # whose bags are walked over; of shuffled ones with a note
     bags: tuple[Openable, ...]
     block: BlockSource
     path: Path  # .npy; the names of its rows are in the .json beside it

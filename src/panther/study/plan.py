@@ -67,6 +67,8 @@ class Plan:
     population: Population
     features: Mapping[str, Mapping[str, Features]]  # encoder -> name of the bag
     folder: Path
+    original: "Plan | None" = None  # of a plan on shuffled bags: the one on the tissue as it is
+    note: str = ""  # what tells its jobs from those of the original, in words
 
     def jobs(self, cell: Cell, fold: int) -> CellJobs:
         """Prototypes, embeddings and model of one cell in one fold, as far as it needs them."""
@@ -94,6 +96,8 @@ class Plan:
         return CellJobs(self._model(cell, fold, parts, prototypes, matrix, sources), tuple(before))
 
     def _prototypes(self, cell: Cell, train: Sequence[str]) -> PrototypeJob:
+        if self.original is not None:
+            return self.original._prototypes(cell, train)
         settings = self._kmeans(cell)
         key = cache_key("prototypes", asdict(settings), self._contents(cell.encoder, train))
         bags = tuple(self.population.bags[cell.encoder][name] for name in train)
@@ -114,7 +118,8 @@ class Plan:
         inputs = "features" if stands_on is None else stands_on.path.name
         key = cache_key("embeddings", inputs, made.method.key(), self._contents(cell.encoder, names))
         bags = tuple(self.population.bags[cell.encoder][name] for name in names)
-        return _Part(EmbeddingJob(cell.encoder, bags, made, self.folder / "cache" / f"embeddings-{key}.npy"), source)
+        walk, path = f"{cell.encoder}{self.note}", self.folder / "cache" / f"embeddings-{key}.npy"
+        return _Part(EmbeddingJob(walk, bags, made, path), source)
 
     def _unmade(self, row: Named, cell: Cell, train: Sequence[str]) -> tuple[Named, GivenRows]:
         """Vectors that are there already: given ones, or covariates as the training rows say that they are read."""
@@ -151,6 +156,7 @@ class Plan:
             self._contents(cell.encoder, names),
         )
         known = self.features.get(cell.encoder, {})
+        kept = "models" if self.original is None else "cache"  # nobody predicts with a model of shuffled tissue
         return ModelJob(
             recipe,
             parts,
@@ -159,9 +165,9 @@ class Plan:
             blocks,
             {name: self.population.bags[cell.encoder][name] for name in names},
             in_common([known[name].spec for name in parts.ids["train"] if name in known]),
-            self.folder / "models" / f"{cell.method.name}-{cell.head.name}-{key}.safetensors",
+            self.folder / kept / f"{cell.method.name}-{cell.head.name}-{key}.safetensors",
             self.folder / "cache" / f"model-{key}.npz",
-            f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}",
+            f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}{self.note}",
         )
 
     def _recipe(self, cell: Cell) -> TrainingRecipe:

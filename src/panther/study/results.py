@@ -12,7 +12,8 @@ from panther.errors import InputError, suggestion
 from panther.models.model import Model
 from panther.models.model_file import load_model
 from panther.study.record import write_record
-from panther.study.tables import RETRIEVAL, SURENESS, markdown, write_tables
+from panther.study.spatial.words import shuffle_sentences
+from panther.study.tables import RETRIEVAL, SHUFFLE, SURENESS, markdown, write_tables
 from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
@@ -40,6 +41,8 @@ class Results:
         Of classes and values: tables `calibration`, `reliability`, `prediction_sets` and `decision_curves`.
     retrieval : mapping
         Where the study asks for it: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
+    shuffle : DataFrame
+        Where the study asks for it: how much of each score survives when patches lie at each other's places.
     """
 
     metrics: pd.DataFrame
@@ -50,6 +53,7 @@ class Results:
     gains: pd.DataFrame = field(default_factory=pd.DataFrame)
     sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     retrieval: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    shuffle: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def model(self, fold: int = 0, **cell: Any) -> Model:
         """Model that was trained and tested in ``fold``, the same file as `train` writes.
@@ -65,8 +69,9 @@ class Results:
         return load_model(self._chosen(fold, cell).model)
 
     def table(self) -> str:
-        """The summary as Markdown: methods down, tests across."""
-        return markdown(self.summary, self.run.study.shown)
+        """The summary as Markdown: methods down, tests across; where tissue was shuffled too, what that cost."""
+        said = [f"- {sentence}\n" for sentence in shuffle_sentences(self.shuffle, self.run.study.shown)]
+        return markdown(self.summary, self.run.study.shown) + "".join(said)
 
     def write(self, folder: Path | str) -> list[Path]:
         """Write the tables (CSV, Parquet, Markdown, LaTeX) and the record that `panther report` reads; returns the files."""
@@ -76,8 +81,10 @@ class Results:
                 shutil.copytree(self.run.folder / part, folder / part, dirs_exist_ok=True)
         tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
         tables |= {} if self.gains.empty else {"gains": self.gains}
+        tables |= {} if self.shuffle.empty else {SHUFFLE: self.shuffle}
         tables |= {**self.sureness, **self.retrieval}
-        for path in [folder / f"{name}{suffix}" for name in (*SURENESS, *RETRIEVAL) for suffix in (".csv", ".parquet")]:
+        asked_for = (*SURENESS, *RETRIEVAL, SHUFFLE)
+        for path in [folder / f"{name}{suffix}" for name in asked_for for suffix in (".csv", ".parquet")]:
             path.unlink(missing_ok=True)  # of an earlier task
         return [*write_tables(tables, folder, self.run.study.shown), *write_record(self.run, folder)]
 

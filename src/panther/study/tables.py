@@ -15,6 +15,7 @@ from panther.study.parts import NOT_NAMED
 
 SURENESS = ("calibration", "reliability", "prediction_sets", "decision_curves")  # of classes and values
 RETRIEVAL = ("retrieval", "retrieval_comparisons")  # where the study asks for it
+SHUFFLE = "shuffle"  # likewise
 WRITTEN = (
     "metrics.*",
     "predictions.*",
@@ -23,7 +24,7 @@ WRITTEN = (
     "gains.*",
     "table.md",
     "table.tex",
-    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL)),
+    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL, SHUFFLE)),
 )
 FACTORS = {
     "encoder": "encoder",

@@ -1,5 +1,6 @@
 """Train everything a study asks for: plan the jobs, run those whose results are missing, in parallel."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from panther.study.parts import Given
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
 from panther.study.progress import begin_stages, study_record
+from panther.study.spatial.plan import reads_places, shuffled_plan
 from panther.study.stages import STAGES, run_stage
 from panther.types import Openable
 
@@ -34,6 +36,7 @@ class Trained:
     model: Path
     prototypes: Path | None = None
     embeddings: Path | None = None
+    shuffle: int = 0  # which shuffle of the tissue; 0: as it is
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class StudyRun:
     patches: dict[str, dict[str, int]]  # encoder -> slide or patient -> how many
     folder: Path
     notes: tuple[str, ...] = ()  # of this run only: what it found damaged in its cache
+    shuffled: tuple[Trained, ...] = ()  # the same on shuffled tissue, of rows that read where patches lie
 
 
 def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
@@ -60,15 +64,18 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
         }
     )
     plan = Plan(readable, population, features, folder)
+    plans = [plan, *(shuffled_plan(plan, repeat) for repeat in range(1, study.shuffles + 1))]
     stages: dict[str, dict[Path, StudyJob]] = {stage: {} for stage in STAGES}
     trained = []
-    for cell in readable.cells():
+    for shuffle, cell in itertools.product(range(len(plans)), readable.cells()):
+        if shuffle and not reads_places(cell.method, readable.rows):
+            continue
         for fold in range(len(population.splits)):
-            jobs = plan.jobs(cell, fold)
+            jobs = plans[shuffle].jobs(cell, fold)
             model = jobs.model
             for stage, job in (*jobs.before, ("models", model)):
                 stages[stage].setdefault(job.path, job)
-            trained.append(Trained(cell, fold, model.path, model.model, model.prototypes, model.embeddings))
+            trained.append(Trained(cell, fold, model.path, model.model, model.prototypes, model.embeddings, shuffle))
     outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
     damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
     broken: set[Path] = set()
@@ -77,10 +84,11 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     for stage, todo in stages.items():
         broken |= run_stage(stage, list(todo.values()), broken, failures, work, record)
     usable = [t for t in trained if t.predictions not in broken]
-    if not usable:
+    if not any(t.shuffle == 0 for t in usable):
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
     patches = {encoder: {name: bag.patches for name, bag in known.items()} for encoder, known in features.items()}
-    return StudyRun(study, population, usable, failures, patches, folder, tuple(damaged))
+    as_it_is, shuffled = ([t for t in usable if bool(t.shuffle) == other] for other in (False, True))
+    return StudyRun(study, population, as_it_is, failures, patches, folder, tuple(damaged), tuple(shuffled))
 
 
 def _gathered(

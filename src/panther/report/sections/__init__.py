@@ -13,6 +13,7 @@ from panther.report.sections.pictures import maps
 from panther.report.sections.prototypes import agreement, prototypes
 from panther.report.sections.results import results
 from panther.report.sections.retrieval import retrieval
+from panther.report.sections.shuffle import shuffle
 from panther.report.sections.summary import summary
 from panther.report.sections.sureness import sureness
 
@@ -25,6 +26,7 @@ SECTIONS: dict[str, Section] = {
     "Curves": curves,
     "How sure": sureness,
     "Retrieval": retrieval,
+    "Shuffle test": shuffle,
     "Prototypes": prototypes,
     "Mixtures": mixtures,
     "Maps": maps,
