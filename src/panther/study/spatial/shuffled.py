@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from panther.content import hash_of
-from panther.types import Bag, Concatenated, Openable, Rows
+from panther.types import Bag, Openable, Rows
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,18 @@ class Shuffled:
         return self.ref.files
 
     def open(self) -> Bag:
-        """Patches at shuffled places; a slide is in memory, as stored, once it is read."""
+        """Patches at shuffled places; in memory, as stored, once they are read."""
         bag = self.ref.open()
-        if not isinstance(bag.features, Concatenated):
-            return replace(bag, features=self._shuffled(bag.features, 0))
-        slides = tuple(self._shuffled(rows, number) for number, rows in enumerate(bag.features.parts))
-        return replace(bag, features=replace(bag.features, parts=slides))
-
-    def _shuffled(self, rows: Rows, slide: int) -> "ShuffledRows":
-        return ShuffledRows(rows, int(hash_of(["shuffle", self.sample, slide, self.repeat]), 16))
+        seed = int(hash_of(["shuffle", self.sample, self.repeat]), 16)
+        return replace(bag, features=ShuffledRows(bag.features, bag.lengths or (len(bag),), seed))
 
 
 @dataclass(frozen=True)
 class ShuffledRows:
-    """Rows (N, d) in an order that the seed alone decides."""
+    """Rows (N, d), those of each slide in an order that the seed alone decides."""
 
     rows: Rows
+    lengths: tuple[int, ...]  # patches of each slide
     seed: int
 
     @property
@@ -65,7 +61,8 @@ class ShuffledRows:
     @cached_property
     def _in_memory(self) -> Tensor:
         # any slice of shuffled rows lies all over the file: it is read once, from first to last
-        order = np.random.default_rng(self.seed).permutation(self.shape[0])
+        rng, ends = np.random.default_rng(self.seed), np.cumsum(self.lengths)
+        order = np.concatenate([end - n + rng.permutation(n) for n, end in zip(self.lengths, ends, strict=True)])
         return self.rows[0 : self.shape[0]][torch.from_numpy(order)]
 
     def __getitem__(self, rows: slice) -> Tensor:

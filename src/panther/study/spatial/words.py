@@ -9,7 +9,7 @@ from panther.errors import listed
 from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
 from panther.study.tables import part_name, row_names, varying_factors
 
-EXACTLY = "exactly all of it survives: it does not read where patches lie"
+EXACTLY = "exactly all of it survives, because where patches lie is not read"
 
 
 def in_words(row: pd.Series) -> str:

@@ -1,0 +1,188 @@
+"""The shuffle test: what is shuffled and what is not, who is trained again, and what the table, the folder and the report say."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import panther
+from panther.aggregators import aggregators
+from panther.errors import InputError
+from panther.mil import build, networks
+from panther.models.named import Named
+from panther.study.cache import load_predictions
+from panther.study.file import parse_study
+from panther.study.results import Results
+from panther.study.spatial.plan import reads_places
+from panther.study.spatial.shuffled import Shuffled
+from panther.study.spatial.words import EXACTLY, in_words
+from panther.types import Bag
+
+TRANSMIL = {"name": "transmil", "hidden": 16, "heads": 2, "landmarks": 8, "label": "order"}
+
+
+def side_by_side_or_mixed(rng: np.random.Generator, mixed: bool, side: int = 6) -> Bag:
+    """As many patches of both kinds, mixed or apart: nothing but their places tells one slide from the other."""
+    kind = np.repeat([2.0, -2.0], side * side // 2)
+    x = rng.normal(size=(side * side, 4)) + np.outer(rng.permutation(kind) if mixed else kind, np.eye(4)[0])
+    rows, columns = np.divmod(np.arange(side * side), side)
+    coords = torch.from_numpy(256 * np.stack([columns, rows], 1))
+    return Bag("slide", torch.from_numpy(x.astype("f4")), lambda: coords)
+
+
+@pytest.fixture
+def bag() -> Bag:
+    return side_by_side_or_mixed(np.random.default_rng(0), mixed=False)
+
+
+def test_features_change_their_places_and_nothing_else_changes(bag: Bag) -> None:
+    shuffled = Shuffled(bag, 1).open()
+    assert np.array_equal(shuffled.coords, bag.coords)
+    assert not torch.equal(shuffled.features[:], bag.features)
+    assert sorted(map(tuple, shuffled.features[:].tolist())) == sorted(map(tuple, bag.features.tolist()))
+    assert torch.equal(shuffled.features[5:9], shuffled.features[:][5:9])
+    assert (shuffled.features.shape, shuffled.features.dtype) == (bag.features.shape, bag.features.dtype)
+
+
+def test_a_shuffle_is_the_same_in_every_process_and_another_one_is_another(bag: Bag) -> None:
+    first = Shuffled(bag, 1).open().features[:]
+    bag_without_places = Bag("slide", bag.features)  # what is read in another process
+    again = pickle.loads(pickle.dumps(Shuffled(bag_without_places, 1))).open().features[:]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, Shuffled(bag, 2).open().features[:])
+    assert not torch.equal(first, Shuffled(Bag("other", bag.features), 1).open().features[:])
+
+
+def test_the_slides_of_a_patient_keep_their_patches() -> None:
+    x = torch.arange(30.0)[:, None]
+    shuffled = Shuffled(Bag("patient", x, lengths=(10, 5, 15)), 1).open()
+    parts = shuffled.features[:].split([10, 5, 15])
+    assert [sorted(part[:, 0].tolist()) for part in parts] == [part[:, 0].tolist() for part in x.split([10, 5, 15])]
+    assert not torch.equal(shuffled.features[:], x)
+
+
+@pytest.mark.parametrize("name", [name for name in aggregators.names() if not reads_places(Named(name=name), [])])
+def test_methods_that_are_not_trained_again_give_the_same_numbers(name: str, bag: Bag) -> None:
+    needed = aggregators.entry(name).metadata.needs_prototypes
+    prototypes = panther.Prototypes(2 * torch.eye(4)[:2] * torch.tensor([[1.0], [-1.0]])) if needed else None
+    one, other = (panther.embed(b, prototypes, name).vector for b in (bag, Shuffled(bag, 1).open()))
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", networks.names())
+def test_networks_that_are_not_trained_again_give_the_same_numbers_and_the_others_do_not(name: str, bag: Bag) -> None:
+    info = networks.entry(name).metadata
+    prototypes = panther.Prototypes(torch.eye(4)[:2]) if info.needs_prototypes else None
+    network = build(name, 4, 2, prototypes, info.variants[0]).eval()
+    with torch.no_grad():
+        one, other = (network(b.features[:]).vector for b in (bag, Shuffled(bag, 1).open()))
+    assert torch.allclose(one, other, rtol=1e-4, atol=1e-5) is not reads_places(Named(name=name), [])
+
+
+def test_a_row_reads_places_where_one_of_its_parts_does() -> None:
+    spatial = Named(name="panther", options={"blocks": ["space"]}, label="spatial")
+    rows = [spatial, Named(name="mean"), Named(name="given", options={"name": "titan"}, label="titan")]
+    assert [reads_places(row, rows) for row in rows] == [True, False, False]
+    assert reads_places(Named(name="concat", options={"of": ["mean", "spatial"]}), rows)
+    assert not reads_places(Named(name="concat", options={"of": ["mean", "titan", "covariates"]}), rows)
+    assert not reads_places(Named(name="pca"), rows)
+
+
+def study(**changes: object) -> dict[str, object]:
+    rng = np.random.default_rng(1)
+    names = [f"S{n:02}" for n in range(16)]
+    bags = {name: side_by_side_or_mixed(rng, n // 2 % 2 == 0) for n, name in enumerate(names)}
+    patients, kinds = [f"P{n // 2}" for n in range(16)], ["mixed", "mixed", "apart", "apart"] * 4
+    table = pd.DataFrame({"slide_id": names, "case_id": patients, "kind": kinds})
+    content = {"name": "places", "table": table, "features": bags, "task": {"label": "kind"}, "heads": ["probe"]}
+    content |= {"methods": ["panther", TRANSMIL], "n_prototypes": [2], "splits": {"k": 2}, "bootstrap": 20}
+    return {**content, "mil_training": {"epochs": 1}, "shuffle": 2, **changes}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return panther.run_study(study(), tmp_path_factory.mktemp("shuffle"))
+
+
+def test_the_table_has_both_scores_and_says_exactly_where_nothing_can_be_lost(results: Results) -> None:
+    summary = results.summary.set_index(["method", "metric"])["mean"]
+    for _, row in results.shuffle.iterrows():
+        assert row["score"] == pytest.approx(summary[row["method"], row["metric"]])
+        assert row["difference"] == pytest.approx(row["score"] - row["shuffled"])
+    unmoved = results.shuffle[results.shuffle["method"] == "panther"]
+    assert (unmoved["score"] == unmoved["shuffled"]).all()
+    assert set(unmoved["words"]) == {EXACTLY}
+    moved = results.shuffle[results.shuffle["method"] == "order"]
+    assert set(moved["shuffles"]) == {2}
+    assert (moved["ci_low"] <= moved["difference"]).all()
+    assert (moved["difference"] <= moved["ci_high"]).all()
+
+
+def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tissue(results: Results) -> None:
+    population = results.run.population
+    label = dict(zip(population.ids, population.target.labels, strict=True))
+    right, seen = [], set()
+    for trained in results.run.shuffled:
+        assert trained.cell.method.title == "order"
+        _, parts = load_predictions(trained.predictions)
+        truth = np.array([label[str(name)] for name in parts["test"]["ids"]])
+        said = parts["test"]["probabilities"].argmax(1)
+        seen.add(parts["test"]["probabilities"].tobytes())
+        right.append(np.mean([(said[truth == k] == k).mean() for k in (0, 1)]))
+    assert len(right) == len(seen) == 4  # folds x shuffles
+    found = results.shuffle.set_index(["method", "metric"])["shuffled"]
+    assert found["order", "balanced_accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_only_what_reads_places_is_made_again_and_no_model_of_shuffled_tissue_is_offered(
+    results: Results,
+) -> None:
+    cache, models = (sorted((results.run.folder / name).iterdir()) for name in ("cache", "models"))
+    assert sum(path.name.startswith("prototypes-") for path in cache) == 2  # one per fold
+    assert sum(path.name.startswith("embeddings-") and path.suffix == ".npy" for path in cache) == 2
+    assert len(models) == 4  # two methods, two folds
+    assert len(results.run.trained) == 4
+
+
+def test_the_folder_the_printed_table_and_the_report_have_it(results: Results) -> None:
+    assert len(pd.read_csv(results.run.folder / "shuffle.csv")) == len(results.shuffle)
+    assert f"Shuffled tissue, PANTHER + probe: {EXACTLY}." in results.table()
+    page = panther.make_report(results.run.folder).html
+    section = page.split('id="panel-shuffle-test"')[1].split("</section>")[0]
+    assert "exactly 0" in section
+    assert "mean of 2 shuffles" in section
+
+
+def test_a_study_that_no_longer_asks_for_it_has_no_table_and_no_tab(results: Results, tmp_path: Path) -> None:
+    results.write(tmp_path / "run")
+    plain = panther.run_study(study(shuffle=False), tmp_path / "run")
+    assert plain.shuffle.empty
+    assert not (tmp_path / "run" / "shuffle.csv").exists()
+    assert "Shuffle test" not in panther.make_report(tmp_path / "run").html
+
+
+@pytest.mark.parametrize(
+    ("metric", "numbers", "said"),
+    [
+        ("auroc", (0.9, 0.6, 0.3, 0.2, 0.4), "it loses 0.300 (95 % interval 0.200 to 0.400), from 0.900 to 0.600"),
+        ("auroc", (0.9, 0.89, 0.01, -0.02, 0.04), "no loss is shown: 0.010 (95 % interval -0.020 to 0.040)"),
+        ("auroc", (0.6, 0.7, -0.1, -0.2, -0.05), "it is better by 0.100 without their places"),
+        ("mae", (1.0, 3.0, -2.0, -2.5, -1.5), "it loses 2.000 (95 % interval 1.500 to 2.500), from 1.000 to 3.000"),
+        ("auroc", (0.9, 0.6, 0.3, np.nan, np.nan), "there is no interval"),
+    ],
+)
+def test_what_is_lost_is_said_in_words(metric: str, numbers: tuple[float, ...], said: str) -> None:
+    names = ("score", "shuffled", "difference", "ci_low", "ci_high")
+    row = pd.Series({"metric": metric, "shuffles": 1, **dict(zip(names, numbers, strict=True))})
+    assert said in in_words(row)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1000, "often", 1.5])
+def test_a_number_of_shuffles_that_is_none_is_refused(wrong: object) -> None:
+    plain = {"name": "x", "table": "t.csv", "features": {"e": "f"}, "task": {"label": "kind"}}
+    with pytest.raises(InputError, match="shuffle"):
+        parse_study({**plain, "shuffle": wrong})
+    assert parse_study({**plain, "shuffle": True}).shuffles == 1
