@@ -1,25 +1,45 @@
-"""Neighbouring patches: hand-made grids, brute force, and what must not matter."""
+"""Neighbouring patches: hand-made grids, brute force, labelled pictures, and what must not matter."""
 
 import itertools
 
 import numpy as np
 import pytest
+import torch
+from scipy import ndimage
 
 from panther.errors import InputError
-from panther.statistics.neighbours import PRIOR, enrichment, neighbour_pairs, neighbourhood, touching
+from panther.places import Places
+from panther.statistics import neighbours
+from panther.statistics.neighbours import PRIOR, Neighbourhood, neighbourhood, side_by_side
+
+STEP = 256
 
 
-def grid(rows: int, columns: int, step: int = 256, offset: tuple[int, int] = (1000, 333)) -> np.ndarray:
+def grid(rows: int, columns: int, step: int = STEP, offset: tuple[int, int] = (1000, 333)) -> np.ndarray:
     return np.array([(offset[0] + x * step, offset[1] + y * step) for y in range(rows) for x in range(columns)])
 
 
-def brute_pairs(coords: np.ndarray, step: float) -> set[tuple[int, int]]:
+def at(coords: np.ndarray, step: float = STEP, lengths: tuple[int, ...] | None = None) -> Places:
+    return Places(np.asarray(coords, float), step, lengths or (len(coords),))
+
+
+def brute_pairs(coords: np.ndarray, step: float = STEP) -> set[tuple[int, int]]:
     near = lambda a, b: sorted(np.abs(a - b) / step) == pytest.approx([0, 1], abs=0.05)  # noqa: E731
     return {(i, j) for i, j in itertools.combinations(range(len(coords)), 2) if near(coords[i], coords[j])}
 
 
-def as_set(pairs: tuple[np.ndarray, np.ndarray]) -> set[tuple[int, int]]:
-    return {(min(a, b), max(a, b)) for a, b in zip(*(side.tolist() for side in pairs), strict=True)}
+def pairs_of(coords: np.ndarray, step: float = STEP) -> set[tuple[int, int]]:
+    """Pairs of patches, each at a place of its own."""
+    beside = side_by_side(coords, step)
+    patch = np.argsort(beside.place)
+    found = {(p, e) for p, row in enumerate(beside.ahead) for e in row.tolist() if e < len(beside.ahead)}
+    assert len(found) == beside.pairs
+    return {(min(patch[[a, b]]), max(patch[[a, b]])) for a, b in found}
+
+
+def assert_same(one: Neighbourhood, other: Neighbourhood) -> None:
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
 @pytest.fixture
@@ -29,82 +49,181 @@ def tissue() -> np.ndarray:
     return rng.permutation(coords[rng.random(len(coords)) < 0.7])
 
 
+@pytest.fixture
+def q(tissue: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(1).dirichlet(np.ones(4) * 0.5, len(tissue))
+
+
 def test_pairs_are_those_of_a_loop_also_with_gaps(tissue: np.ndarray) -> None:
-    assert as_set(neighbour_pairs(tissue, 256)) == brute_pairs(tissue, 256)
+    assert pairs_of(tissue) == brute_pairs(tissue)
 
 
 def test_outlines_with_grids_of_their_own_touch_within_themselves(tissue: np.ndarray) -> None:
-    both = np.concatenate([tissue, tissue + [50_077, 31]])
-    expected = brute_pairs(tissue, 256)
-    n = len(tissue)
-    assert as_set(neighbour_pairs(both, 256)) == expected | {(a + n, b + n) for a, b in expected}
+    for off in ([50_077, 31], [50_000 + 128, 128], [9 * 256 + 4096, 255]):
+        both, n = np.concatenate([tissue, tissue + np.array(off)]), len(tissue)
+        expected = brute_pairs(tissue)
+        assert pairs_of(both) == expected | {(a + n, b + n) for a, b in expected}
 
 
-def test_slides_of_a_patient_do_not_touch(tissue: np.ndarray) -> None:
-    n, expected = len(tissue), brute_pairs(tissue, 256)
-    found = as_set(neighbour_pairs(np.concatenate([tissue, tissue]), 256, [n, n]))
-    assert found == expected | {(a + n, b + n) for a, b in expected}
+def test_rounded_steps_and_shaking_coordinates_are_one_grid(tissue: np.ndarray) -> None:
+    micrometres = np.round((tissue - 1000) / STEP * 113.7, 1)
+    assert pairs_of(micrometres, 113.7) == brute_pairs(tissue)
+    shaken = tissue + np.random.default_rng(2).integers(-20, 21, tissue.shape)
+    assert pairs_of(shaken) == brute_pairs(tissue)
 
 
 def test_a_row_does_not_run_on_into_the_next() -> None:
-    assert as_set(neighbour_pairs(np.array([[512, 0], [0, 256]]), 256)) == set()
+    assert pairs_of(np.array([[512, 0], [0, 256]])) == set()
 
 
-def test_few_patches_and_a_wrong_step() -> None:
-    assert as_set(neighbour_pairs(np.zeros((1, 2)), 256)) == set()
-    assert as_set(neighbour_pairs(np.zeros((0, 2)), 256)) == set()
-    with pytest.raises(InputError, match="not the distance of two patches"):
-        neighbour_pairs(np.zeros((2, 2)), 0)
+def test_distant_pieces_are_found_without_a_table_of_all_cells(tissue: np.ndarray) -> None:
+    far = tissue + np.array([4_000_000 * STEP, 3_000_000 * STEP])
+    assert pairs_of(np.concatenate([tissue, far])) == brute_pairs(tissue) | {
+        (a + len(tissue), b + len(tissue)) for a, b in brute_pairs(tissue)
+    }
 
 
-def test_touches_are_those_of_a_loop(tissue: np.ndarray) -> None:
-    q = np.random.default_rng(1).dirichlet(np.ones(4), len(tissue))
-    expected = np.zeros((4, 4))
-    for n, m in brute_pairs(tissue, 256):
-        expected += np.outer(q[n], q[m]) + np.outer(q[m], q[n])
-    first, second = neighbour_pairs(tissue, 256)
-    np.testing.assert_allclose(touching(q, first, second), expected)
-    assert touching(q, first, second).sum() == pytest.approx(2 * len(first))
+def test_few_patches_and_what_is_no_step() -> None:
+    assert pairs_of(np.zeros((1, 2))) == set()
+    assert side_by_side(np.zeros((0, 2)), STEP).pairs == 0
+    for step in (0, -1, np.nan, np.inf):
+        with pytest.raises(InputError, match="not the distance of two patches"):
+            side_by_side(np.zeros((2, 2)), step)
+    with pytest.raises(InputError, match="more than a slide has"):
+        side_by_side(np.array([[0, 0], [1e12, 0]]), 1)
+    with pytest.raises(InputError, match="3 patches but coordinates of 2"):
+        neighbourhood(np.eye(3), at(np.zeros((2, 2))))
+
+
+def brute_force(q: np.ndarray, coords: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Touches by a loop over pairs, and their mean over shuffled slides by a loop over all pairs of patches."""
+    count, pairs = len(q), brute_pairs(coords)
+    touches, expected = np.zeros((2, q.shape[1], q.shape[1]))
+    for n, m in pairs:
+        touches += np.outer(q[n], q[m]) + np.outer(q[m], q[n])
+    for n, m in itertools.permutations(range(count), 2):
+        expected += np.outer(q[n], q[m]) * 2 * len(pairs) / (count * (count - 1))
+    return touches, expected
+
+
+def test_touches_are_those_of_a_loop(tissue: np.ndarray, q: np.ndarray) -> None:
+    found = neighbourhood(q, at(tissue))
+    touches, expected = brute_force(q, tissue)
+    np.testing.assert_allclose(found.touches, touches)
+    np.testing.assert_allclose(found.expected, expected)
+    np.testing.assert_allclose(found.enrichment(), np.log((touches + PRIOR) / (expected + PRIOR)))
+    np.testing.assert_allclose(found.mass, q.sum(0))
+    assert float(found.touches.sum()) == pytest.approx(2 * len(brute_pairs(tissue)))
+    assert float(found.expected.sum()) == pytest.approx(2 * len(brute_pairs(tissue)))
+
+
+def test_shuffled_slides_touch_as_expected_on_average(tissue: np.ndarray, q: np.ndarray) -> None:
+    rng = np.random.default_rng(3)
+    drawn = [neighbourhood(q[rng.permutation(len(q))], at(tissue)) for _ in range(400)]
+    touches = np.stack([np.asarray(one.touches) for one in drawn])
+    error = touches.std(0) / np.sqrt(len(drawn))
+    assert (np.abs(touches.mean(0) - np.asarray(drawn[0].expected)) < 4 * error).all()
+
+
+def test_hard_labels_are_counted_as_in_a_picture() -> None:
+    picture = np.random.default_rng(4).integers(0, 4, (13, 17))
+    found = neighbourhood(np.eye(4)[picture.ravel()], at(grid(13, 17)))
+    counted = np.zeros((4, 4))
+    for left, right in ((picture[:, :-1], picture[:, 1:]), (picture[:-1], picture[1:])):
+        np.add.at(counted, (left.ravel(), right.ravel()), 1)
+    np.testing.assert_array_equal(found.touches, counted + counted.T)
+    np.testing.assert_array_equal(found.regions, [ndimage.label(picture == c)[1] for c in range(4)])
+    np.testing.assert_array_equal(found.likeliest, np.bincount(picture.ravel()))
 
 
 def test_a_chessboard_and_two_halves_by_hand() -> None:
-    coords = grid(4, 4)
     chess = np.eye(2)[[(x + y) % 2 for y in range(4) for x in range(4)]]
     halves = np.eye(2)[[int(x >= 2) for _ in range(4) for x in range(4)]]
-    pairs = neighbour_pairs(coords, 256)
-    assert len(pairs[0]) == 24
-    mixed, apart = neighbourhood(chess, *pairs), neighbourhood(halves, *pairs)
-    np.testing.assert_allclose(mixed.enrichment, np.log([[10 / 22, 34 / 22], [34 / 22, 10 / 22]]))
-    np.testing.assert_allclose(apart.enrichment, np.log([[30 / 22, 14 / 22], [14 / 22, 30 / 22]]))
-    np.testing.assert_allclose(mixed.regions, np.log([9, 9]))
-    np.testing.assert_allclose(apart.regions, np.log([2, 2]))
-    np.testing.assert_allclose(apart.size, np.log([18 / 11, 18 / 11]))
-    np.testing.assert_allclose(mixed.border, 24 / (4 * 18))
-    np.testing.assert_allclose(apart.border, 4 / (4 * 18))
+    mixed, apart = neighbourhood(chess, at(grid(4, 4))), neighbourhood(halves, at(grid(4, 4)))
+    np.testing.assert_array_equal(mixed.touches, [[0, 24], [24, 0]])
+    np.testing.assert_array_equal(apart.touches, [[20, 4], [4, 20]])
+    # two of 16 patches are alike in 7 of 15 cases
+    np.testing.assert_allclose(mixed.expected, 48 * np.array([[7, 8], [8, 7]]) / 30)
+    np.testing.assert_allclose(apart.enrichment()[0, 1], np.log((4 + PRIOR) / (12.8 + PRIOR)))
+    np.testing.assert_array_equal(mixed.regions, [8, 8])
+    np.testing.assert_array_equal(apart.regions, [1, 1])
+    np.testing.assert_allclose(apart.region_number(), np.log1p(1000 / 1016))
+    np.testing.assert_allclose(apart.region_size(), np.log(18 / 11))
+    np.testing.assert_allclose(mixed.border(), 24 / (4 * 18))
+    np.testing.assert_allclose(apart.border(), 4 / (4 * 18))
+
+
+def test_slides_of_a_patient_add_up_and_do_not_touch(tissue: np.ndarray, q: np.ndarray) -> None:
+    n = 20
+    both = neighbourhood(q, at(tissue, lengths=(n, len(q) - n)))
+    alone = neighbourhood(q[:n], at(tissue[:n])), neighbourhood(q[n:], at(tissue[n:]))
+    assert_same(both, alone[0].merge(alone[1]))
+    one = neighbourhood(q, at(tissue))
+    twice = neighbourhood(np.concatenate([q, q]), at(np.concatenate([tissue, tissue]), lengths=(len(q), len(q))))
+    assert_same(twice, one.merge(one))
+
+
+def test_order_position_and_size_of_the_grid_do_not_matter(tissue: np.ndarray, q: np.ndarray) -> None:
+    order = np.random.default_rng(5).permutation(len(tissue))
+    one = neighbourhood(q, at(tissue))
+    assert_same(one, neighbourhood(q[order], at(tissue[order])))
+    assert_same(one, neighbourhood(q, at(tissue + np.array([2**40, -(2**30)]))))
+    assert_same(one, neighbourhood(q, at(tissue / STEP, 1.0)))
+    assert_same(one, neighbourhood(q, at(tissue[:, ::-1])))  # rows for columns
+
+
+def test_blocks_of_places_add_up(monkeypatch: pytest.MonkeyPatch, tissue: np.ndarray, q: np.ndarray) -> None:
+    one = neighbourhood(q, at(tissue))
+    monkeypatch.setattr(neighbours, "BLOCK", 7)
+    assert_same(one, neighbourhood(q, at(tissue)))
+    monkeypatch.setattr(neighbours, "DENSE", 0)
+    assert_same(one, neighbourhood(q, at(tissue)))
+
+
+def test_patches_that_are_there_twice_count_once_whatever_their_order(tissue: np.ndarray, q: np.ndarray) -> None:
+    one = neighbourhood(q, at(tissue))
+    assert_same(one, neighbourhood(np.concatenate([q, q]), at(np.concatenate([tissue, tissue]))))
+    other = np.roll(q, 1, 1)
+    mixed = neighbourhood(np.concatenate([q, other]), at(np.concatenate([tissue, tissue])))
+    assert_same(mixed, neighbourhood((q + other) / 2, at(tissue)))
+    assert_same(mixed, neighbourhood(np.concatenate([other, q]), at(np.concatenate([tissue, tissue]))))
 
 
 def test_patches_at_random_are_neither_near_nor_far() -> None:
     rng = np.random.default_rng(2)
-    coords = grid(100, 100)
-    q = np.eye(3)[rng.choice(3, len(coords), p=[0.6, 0.3, 0.1])]
-    found = neighbourhood(q, *neighbour_pairs(coords, 256))
-    assert np.abs(found.enrichment).max() < 0.1
+    q = np.eye(3)[rng.choice(3, 10_000, p=[0.6, 0.3, 0.1])]
+    assert float(neighbourhood(q, at(grid(100, 100))).enrichment().abs().max()) < 0.1
 
 
-def test_nothing_depends_on_the_order_of_patches(tissue: np.ndarray) -> None:
-    rng = np.random.default_rng(3)
-    q = rng.dirichlet(np.ones(3) * 0.3, len(tissue))
-    order = rng.permutation(len(tissue))
-    one = neighbourhood(q, *neighbour_pairs(tissue, 256))
-    other = neighbourhood(q[order], *neighbour_pairs(tissue[order], 256))
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-12)
+def test_what_is_absent_and_lonely_patches_say_nothing() -> None:
+    lonely = np.array([[0, 0], [9000, 0], [0, 9000], [9000, 9000]])
+    found = neighbourhood(np.eye(3)[[0, 1, 0, 1]], at(lonely))
+    np.testing.assert_array_equal(found.enrichment(), 0)
+    np.testing.assert_array_equal(found.border(), 0)
+    assert found.region_number()[2] == found.region_size()[2] == 0
+    one = neighbourhood(np.eye(3)[:1], at(lonely[:1]))
+    assert all(bool(torch.isfinite(numbers).all()) for numbers in (one.enrichment(), one.region_size(), one.border()))
 
 
-def test_an_absent_prototype_and_lonely_patches_say_nothing() -> None:
-    q = np.eye(3)[[0, 1, 0, 1]]
-    pairs = neighbour_pairs(np.array([[0, 0], [9000, 0], [0, 9000], [9000, 9000]]), 256)
-    found = neighbourhood(q, *pairs)
-    np.testing.assert_array_equal(found.enrichment, 0)
-    assert found.regions[2] == 0
-    assert enrichment(np.zeros((3, 3)), np.zeros(3), 0)[0, 0] == pytest.approx(np.log(PRIOR / PRIOR))
+def test_everything_of_one_prototype_is_no_news() -> None:
+    found = neighbourhood(np.eye(2)[np.zeros(63, int)], at(grid(9, 7)))
+    np.testing.assert_allclose(found.enrichment(), 0, atol=1e-12)
+    np.testing.assert_array_equal(found.regions, [1, 0])
+    np.testing.assert_array_equal(found.border(), 0)
+
+
+def test_float16_and_float32_posteriors_and_gradients(tissue: np.ndarray, q: np.ndarray) -> None:
+    exact = neighbourhood(q, at(tissue)).enrichment()
+    for dtype, near in ((torch.float32, 1e-6), (torch.float16, 2e-3)):
+        found = neighbourhood(torch.tensor(q, dtype=dtype), at(tissue)).enrichment()
+        torch.testing.assert_close(found, exact, rtol=0, atol=near)
+    rows = torch.tensor(q, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda r: neighbourhood(r, at(tissue)).enrichment(), rows)
+    assert torch.autograd.gradcheck(lambda r: neighbourhood(r, at(tissue)).border(), rows)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_counts_the_same(tissue: np.ndarray, q: np.ndarray) -> None:
+    found = neighbourhood(torch.tensor(q).cuda(), at(tissue))
+    assert found.touches.is_cuda
+    assert_same(Neighbourhood(*(t.cpu() for t in found)), neighbourhood(q, at(tissue)))

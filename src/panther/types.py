@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from panther.content import hash_rows
+from panther.content import hash_of, hash_rows
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.patch_spec import PatchSpec as PatchSpec
+from panther.places import Places as Places
+from panther.places import joined_places, places_of
 
 
 class Rows(Protocol):
@@ -46,7 +48,7 @@ class Bag:
     format: str = "memory"  # name of the reader
     path: Path | None = None
     any_resolution: bool = False  # the user puts other resolutions beside this one; patch sizes are not compared
-    lengths: tuple[int, ...] = ()  # patches of each slide, in the order of the rows, where it is several slides
+    slides: tuple["Bag", ...] = ()  # of a patient: whose patches these are, one slide after the other
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -60,6 +62,21 @@ class Bag:
     def coords(self) -> np.ndarray | None:
         """Upper left corners of the patches (N, 2), read when first asked for; None where the file has none."""
         return None if self.places is None else self.places().numpy()
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Patches of each slide, in the order of the rows, where it is several slides."""
+        return tuple(n for slide in self.slides for n in slide.lengths or (len(slide),))
+
+    def layout(self) -> Places | None:
+        """Where the patches lie, for what reads their neighbourhood; None where a file has no coordinates."""
+        if self.slides:
+            parts = [slide.layout() for slide in self.slides]
+            known = [part for part in parts if part is not None]
+            return joined_places(known) if len(known) == len(parts) else None
+        if self.coords is None:
+            return None
+        return places_of(self.coords, self.spec, self.source)
 
     @property
     def sample(self) -> str:
@@ -88,6 +105,13 @@ class Bag:
     def fingerprint(self) -> str:
         """Hash of the shape, the type and every number; all features are read for it."""
         return hash_rows(self.features)
+
+    def places_fingerprint(self) -> str:
+        """Hash of where the patches lie, for what depends on it."""
+        own = [(bag.coords, bag.spec) for bag in self.slides or (self,)]
+        return hash_of(
+            [(str(spec), coords is not None) for coords, spec in own], *(c.tobytes() for c, _ in own if c is not None)
+        )
 
 
 def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
@@ -301,6 +325,7 @@ class Aggregator(nn.Module):
     """Turns a bag into a slide embedding. Settings live here; the mathematics is in free functions."""
 
     out_dim: int
+    needs_places: bool = False  # whether `forward` also takes `places=`, where the patches lie
 
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Embed ``x``: (N, d), lazily read or in memory, or (B, N, d) with a mask (B, N) that is True for a real patch."""
@@ -309,3 +334,7 @@ class Aggregator(nn.Module):
     def columns(self) -> list[tuple[int, str, int]]:
         """What each number of the vector is: (prototype, statistic, dimension), -1 where it does not apply."""
         raise NotImplementedError
+
+    def parts(self) -> list[int]:
+        """How many numbers belong together, from left to right: what is scaled by itself, as representations side by side are."""
+        return [self.out_dim]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from mixture_bags import mixture_bag
@@ -11,7 +12,7 @@ from panther.aggregators import aggregators
 from panther.aggregators import build as build_aggregator
 from panther.mil import build as build_network
 from panther.mil import networks
-from panther.types import Aggregator, Prototypes
+from panther.types import Aggregator, Places, Prototypes
 
 D, C, OUTPUTS = 6, 4, 3
 
@@ -24,6 +25,21 @@ def a_bag() -> torch.Tensor:
 def some_prototypes() -> Prototypes:
     """The tissues' centres."""
     return Prototypes(mixture_bag(1, D, C, separation=1.0)[1], within_variance=torch.full((D,), 0.8))
+
+
+def call(module: Aggregator, x: torch.Tensor, mask: torch.Tensor | None = None, **more: Any) -> Any:
+    """Call a module; one that reads where patches lie is told: a patch keeps its place wherever its row stands."""
+    if getattr(module, "needs_places", False):
+        bags = [x] if x.dim() == 2 else [x[b] if mask is None else x[b][mask[b]] for b in range(len(x))]
+        places = [_places(bag) for bag in bags]
+        more["places"] = places[0] if x.dim() == 2 else places
+    return module(x, mask, **more)
+
+
+def _places(rows: torch.Tensor) -> Places:
+    """Rows of `a_bag` (or what float16 made of them) in nine columns."""
+    number = torch.cdist(rows.detach().float(), a_bag()).argmin(1).numpy()
+    return Places(256.0 * np.stack([number % 9, number // 9], 1), 256.0, (len(number),))
 
 
 @dataclass(frozen=True)

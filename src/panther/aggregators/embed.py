@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from panther.aggregators._base import build
+from panther.aggregators.blocks.space import NO_PLACES
 from panther.errors import InputError, not_finite
 from panther.feature_space import Basis, space_of
 from panther.statistics import first_bad_row
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.prototypes import as_prototypes
-from panther.types import Openable, Prototypes, SlideEmbedding
+from panther.types import Bag, Openable, Prototypes, SlideEmbedding
 
 
 def embed(
@@ -62,11 +63,21 @@ def embed_sample(
     bag = prototypes.prepared(sample.open())
     if len(bag) == 0:
         raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
-    with torch.no_grad():
-        embedding = module(bag.features, with_assignment=with_assignment)
+    embedding = run_on(bag, module, with_assignment=with_assignment)
     if not bool(torch.isfinite(embedding.vector).all()):
         bad = first_bad_row(bag.features)
         if bad is None:
             raise InputError(f"{bag.source}: features are too large to square in float32; rescale them.")
         raise not_finite(bag.source, bad)
     return embedding
+
+
+def run_on(bag: Bag, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False) -> SlideEmbedding:
+    """Call a module on a prepared bag, with the places of its patches where it reads them."""
+    more = {}
+    if getattr(module, "needs_places", False):
+        more["places"] = bag.layout()
+        if more["places"] is None:
+            raise InputError(f"{bag.source}: {NO_PLACES}")
+    with torch.no_grad():
+        return module(bag.features, with_assignment=with_assignment, **more)

@@ -30,7 +30,7 @@ from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
 from panther.storage.row_log import Block, RowLog
-from panther.types import Aggregator, Openable, Rows, SlideEmbedding
+from panther.types import Aggregator, Bag, Openable, Places, Rows, SlideEmbedding
 from panther.version import __version__
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
@@ -116,7 +116,7 @@ def _embed_one(
         return None
     stamp = stamp_of(ref.files)
     bag = ref.open()
-    if done is not None and bag.fingerprint() == done.content:  # touched, but the same
+    if done is not None and _content(bag, bag.fingerprint(), embedders) == done.content:  # touched, but the same
         return None
     features = HashedRows(bag.features)  # hashed as they are read
     place = torch.device(device).type
@@ -124,7 +124,7 @@ def _embed_one(
     held = fits and (len(embedders) > 1 or place == "cuda")
     bag = replace(bag, features=_in_memory(features, device) if held else features)
     vectors, each, errors = [], [], []
-    share = _SharedFits()
+    share = _SharedFits(embedders)
     for embedder in embedders:
         try:
             embedding = embed_sample(bag, embedder.prototypes, share(embedder, device))
@@ -136,26 +136,58 @@ def _embed_one(
             errors.append(error)
     if len(errors) == len(embedders):
         raise errors[0]
-    about = {"fingerprint": features.digest(), "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
+    content = _content(bag, features.digest(), embedders)
+    about = {"fingerprint": content, "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
     return np.concatenate(vectors), {**about, "kernel": kernel_name(device), "each": each}
+
+
+def _content(bag: Bag, features: str, embedders: Sequence[Embedder]) -> str:
+    """Hash of what a row depends on: the features and, where a method reads them, the places of the patches."""
+    return hash_of([features, bag.places_fingerprint()]) if any(e.module.needs_places for e in embedders) else features
 
 
 class _SharedFits:
     """Mixtures of one bag, each fitted once: readouts of the same mixture differ in what they keep of it."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[int, EMSettings], MixtureFit] = {}
+    def __init__(self, embedders: Sequence[Embedder]) -> None:
+        self._found: dict[_Fit, MixtureFit] = {}
+        modules = [(e.prototypes, e.module) for e in embedders if isinstance(e.module, PantherAggregator)]
+        # what one of them reads of the single patches must be kept, whoever comes first
+        self._kept = {(id(basis), module.settings) for basis, module in modules if len(module.blocks)}
 
     def __call__(self, embedder: Embedder, device: str) -> Callable[..., SlideEmbedding]:
         """The embedder's module, or what does the same with a mixture that another embedder has fitted."""
         module = embedder.module.to(device)
-        return partial(self._read, module, id(embedder.prototypes)) if isinstance(module, PantherAggregator) else module
+        if not isinstance(module, PantherAggregator):
+            return module
+        return _Shared(self, module, (id(embedder.prototypes), module.settings))
 
-    def _read(self, module: PantherAggregator, prototypes: int, x: Rows, *, with_assignment: bool) -> SlideEmbedding:
-        key = prototypes, module.settings
+    def fit(self, key: "_Fit", module: PantherAggregator, x: Rows) -> MixtureFit:
+        """The mixture, fitted when first asked for."""
         if key not in self._found:
-            self._found[key] = module.fit(x, with_assignment=with_assignment)
-        return module.read(self._found[key])
+            self._found[key] = module.fit(x, with_assignment=key in self._kept)
+        return self._found[key]
+
+
+_Fit = tuple[int, EMSettings]  # which prototypes, and how
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """PANTHER on mixtures that it shares."""
+
+    fits: _SharedFits
+    module: PantherAggregator
+    key: _Fit
+
+    @property
+    def needs_places(self) -> bool:
+        """As of the module."""
+        return self.module.needs_places
+
+    def __call__(self, x: Rows, *, with_assignment: bool, places: Places | None = None) -> SlideEmbedding:
+        """Read the mixture out."""
+        return self.module.read(self.fits.fit(self.key, self.module, x), x, places=places)
 
 
 def _in_memory(rows: Rows, device: str) -> Tensor:

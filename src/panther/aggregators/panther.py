@@ -1,6 +1,6 @@
 """PANTHER: the parameters of a Gaussian mixture fitted per slide are the slide's embedding (paper eq. 5)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators._base import aggregators
+from panther.aggregators.blocks import EmbeddingBlock, build_blocks
 from panther.errors import InputError, suggestion
 from panther.mixture import PRESETS, EMSettings, MixtureFit, effective_number, fit_mixture
-from panther.types import Aggregator, Mixture, Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Mixture, Places, Prototypes, Ragged, Rows, SlideEmbedding
 
 
 def read_all(mixture: Mixture) -> Tensor:
@@ -59,8 +60,8 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
     duplication_invariant=lambda module: module.settings.tau == 0,
     differentiable=True,
     trainable=True,
-    tokens=lambda options: options.get("readout", "all") == "all",
-    options=("preset", "readout", "steps", "tau", "variance", "temperature", "covariance", "weights"),
+    tokens=lambda options: options.get("readout", "all") == "all" and not options.get("blocks"),
+    options=("preset", "readout", "blocks", "steps", "tau", "variance", "temperature", "covariance", "weights"),
     variants=(
         {},
         {"preset": "published-code"},
@@ -70,6 +71,7 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
         {"readout": "bottom", "temperature": 4.0},
         {"covariance": "tied", "steps": 2},
         {"covariance": "spherical", "weights": "uniform"},
+        {"blocks": ["space"]},
     ),
 )
 class PantherAggregator(Aggregator):
@@ -83,6 +85,8 @@ class PantherAggregator(Aggregator):
         `paper`, `published-code` or `calibrated`; single settings override it.
     readout : str
         `all`, `wa`, `top` or `bottom`.
+    blocks : list of str
+        What follows the mixture's numbers (:mod:`panther.aggregators.blocks`), e.g. `["space"]`; nothing by default.
     trainable : bool
         Whether the centroids are parameters for end-to-end training; gradients reach the inputs either way.
     """
@@ -92,6 +96,7 @@ class PantherAggregator(Aggregator):
         prototypes: Prototypes,
         preset: str = "paper",
         readout: str = "all",
+        blocks: Sequence[str] | str = (),
         trainable: bool = False,
         **overrides: Any,
     ) -> None:
@@ -105,40 +110,101 @@ class PantherAggregator(Aggregator):
         self.centroids = nn.Parameter(prototypes.centroids.clone(), requires_grad=trainable)
         self.register_buffer("variance", _starting_variance(prototypes, self.settings))
         count, dim = prototypes.centroids.shape
-        self.out_dim = {"all": count * (1 + 2 * dim), "wa": 2 * dim}.get(readout, 1 + 2 * dim)
+        self.blocks = nn.ModuleList(build_blocks(blocks, prototypes, self.settings))
+        self.needs_places = any(block.needs_places for block in self._blocks)
+        own = {"all": count * (1 + 2 * dim), "wa": 2 * dim}.get(readout, 1 + 2 * dim)
+        self._parts = [own, *(len(block.columns()) for block in self._blocks)]
+        self.out_dim = sum(self._parts)
 
-    def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
-        """Fit the mixture and read it out; the assignment is the posterior that made the parameters."""
-        return self.read(self.fit(x, mask, with_assignment=with_assignment))
+    def forward(
+        self,
+        x: Rows,
+        mask: Tensor | None = None,
+        *,
+        with_assignment: bool = False,
+        places: Places | Sequence[Places] | None = None,
+    ) -> SlideEmbedding:
+        """Fit the mixture and read it out; the assignment is the posterior that made the parameters.
+
+        Of a batch, ``places`` are those of each bag.
+        """
+        found = self.read(self.fit(x, mask, with_assignment=with_assignment), x, mask, places=places)
+        return found if with_assignment else replace(found, assignment=None)
 
     def fit(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> MixtureFit:
         """Fit the mixture, which does not depend on the readout."""
+        keep = with_assignment or len(self.blocks) > 0
         return fit_mixture(
-            x, self.centroids, self.get_buffer("variance"), self.settings, mask=mask, keep_assignment=with_assignment
+            x, self.centroids, self.get_buffer("variance"), self.settings, mask=mask, keep_assignment=keep
         )
 
-    def read(self, fit: MixtureFit) -> SlideEmbedding:
-        """Read a fitted mixture out."""
+    def read(
+        self,
+        fit: MixtureFit,
+        x: Rows,
+        mask: Tensor | None = None,
+        *,
+        places: Places | Sequence[Places] | None = None,
+    ) -> SlideEmbedding:
+        """Read a fitted mixture out, and the blocks that follow it."""
+        vector = READOUT[self.readout](fit.mixture)
+        if self._blocks:
+            rest = [torch.cat([block(*one) for block in self._blocks]) for one in _bags(fit, x, mask, places)]
+            vector = torch.cat([vector, torch.stack(rest) if vector.dim() > 1 else rest[0]], -1)
         return SlideEmbedding(
-            READOUT[self.readout](fit.mixture),
-            tokens(fit.mixture) if self.readout == "all" else None,
+            vector,
+            tokens(fit.mixture) if self.readout == "all" and not self._blocks else None,
             fit.assignment,
             {
                 "mass": fit.mass,
                 "weights": fit.mixture.weights,
                 "log_likelihood": fit.log_likelihood,
                 "effective_prototypes": effective_number(fit.mixture.weights),
+                **({"inferred_step": places.inferred} if self.needs_places and isinstance(places, Places) else {}),
             },
         )
 
+    def parts(self) -> list[int]:
+        """The readout, then each block."""
+        return self._parts
+
+    @property
+    def _blocks(self) -> list[EmbeddingBlock]:
+        return list(self.blocks)  # type: ignore[arg-type]
+
     def columns(self) -> list[tuple[int, str, int]]:
         """Prototype (-1: not of one prototype), statistic and dimension of each number."""
+        return [*self._own_columns(), *(column for block in self._blocks for column in block.columns())]
+
+    def _own_columns(self) -> list[tuple[int, str, int]]:
         count, dim = self.centroids.shape
         moments = [(statistic, j) for statistic in ("mean", "variance") for j in range(dim)]
         if self.readout == "wa":
             return [(-1, statistic, j) for statistic, j in moments]
         owners = range(count) if self.readout == "all" else [-1]
         return [(c, statistic, j) for c in owners for statistic, j in [("weight", -1), *moments]]
+
+
+def _bags(
+    fit: MixtureFit, x: Rows, mask: Tensor | None, places: Places | Sequence[Places] | None
+) -> Iterator[tuple[MixtureFit, Rows, Places | None]]:
+    """Fit, rows and places of each bag of a batch by itself, or of the one bag there is."""
+    if fit.mass.dim() == 1:
+        yield fit, x, places if isinstance(places, Places) else None
+        return
+    count = len(fit.mass)
+    where = places if isinstance(places, (list, tuple)) else [None] * count
+    if len(where) != count:
+        raise InputError(f"There are {count} bags but places of {len(where)}; give those of each bag.")
+    assert fit.assignment is not None
+    for bag in range(count):
+        if isinstance(x, Ragged):
+            rows, kept = x.bags()[bag], fit.assignment.split(x.lengths)[bag]
+        else:
+            real = slice(None) if mask is None else mask[bag]
+            rows, kept = x[bag][real], fit.assignment[bag][real]  # type: ignore[index]
+        mixture = Mixture(*(t[bag] for t in fit.mixture))
+        yield fit._replace(mixture=mixture, mass=fit.mass[bag], log_likelihood=fit.log_likelihood[bag], assignment=kept), rows, where[bag]
 
 
 def _starting_variance(prototypes: Prototypes, settings: EMSettings) -> Tensor:

@@ -10,7 +10,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._parsers import parse_settings
+from panther.cli._parsers import parse_names, parse_settings
 from panther.errors import InputError
 
 
@@ -34,6 +34,9 @@ def embed(
     ] = "panther",
     preset: opt.PresetOption = None,
     readout: Annotated[str | None, typer.Option(help="panther: all (default), wa, top or bottom.")] = None,
+    blocks: Annotated[
+        str | None, typer.Option(help="panther: what follows the mixture's numbers, e.g. space (needs coordinates).")
+    ] = None,
     setting: opt.SetOption = None,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
@@ -65,6 +68,8 @@ def embed(
     output = _named(output, format)
     check_embedding_path(output)
     options = parse_settings(setting, preset=preset, readout=readout)
+    if blocks is not None:
+        options["blocks"] = parse_names(blocks)
     said = common.reading(encoder_name, mixed)
     named = common.columns(slide_column, patient_column, site_column)
     by_patient = level is opt.Level.patient
@@ -152,6 +157,12 @@ def _notes(embedded: Any, error: float, working: Path, failures: dict[str, str])
         notes.append(
             f"{absent} of {len(embedded.samples)} samples lack at least one prototype (less than one patch): its mean and variance there "
             "say little; see the column absent_prototypes."
+        )
+    inferred = sum(1 for value in embedded.observations.get("inferred_step", []) if value)
+    if inferred:
+        notes.append(
+            f"The files of {inferred} of {len(embedded.samples)} samples do not tell how far apart patches lie; the commonest distance of "
+            "their coordinates was taken."
         )
     if error:
         notes.append(f"float16 storage changed no number by more than {error:.2g} of its column's largest.")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from panther.aggregators.embed import run_on
 from panther.errors import InputError, not_finite
 from panther.statistics import first_bad_row
 from panther.types import Aggregator, Bag
@@ -24,8 +25,7 @@ def assign(bag: Bag, module: Aggregator) -> Assigned:
     prototype's methods (H2T, ProtoCounts) give ones and zeros.
     """
     check_patches(bag)
-    with torch.no_grad():
-        embedding = module(bag.features, with_assignment=True)
+    embedding = run_on(bag, module, with_assignment=True)
     rows = embedding.assignment
     # only methods with prototypes have a per-prototype view or masses
     if rows is None or "mass" not in embedding.aux:

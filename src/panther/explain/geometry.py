@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.grid_step import shown_step, stated_side, stated_step
 from panther.types import PatchSpec
 
-TOLERANCE = 2.0  # level-0 pixels: tools round a step with overlap in different ways
 BLOCK = 1 << 22  # pixels painted at a time
 
 
@@ -70,11 +70,10 @@ def grid(coords: Tensor | np.ndarray, spec: PatchSpec, mpp: float | None = None)
     if not np.isfinite(points).all():
         raise InputError("The coordinates hold NaN or infinite numbers; extract the patches again.")
     in_um = spec.coords_unit == "um"
-    side = _side_um(spec) if in_um else spec.size_level0
-    step = None if side is None else _step(spec, side)
+    side, step = stated_side(spec), stated_step(spec)
     if in_um and mpp is not None:
         points, side, step = points / mpp, _over(side, mpp), _over(step, mpp)
-    pitch = _pitch(points, step)
+    pitch = shown_step(points, step)
     # a corner plus half of what is shared on both sides; nothing where patches do not overlap
     shift = 0.0 if side is None else max(0.0, (side - pitch) / 2)
     index = np.round((points - points.min(0)) / pitch) if in_um else np.floor((points - points.min(0)) / pitch)
@@ -129,46 +128,5 @@ def level0_mpp(spec: PatchSpec) -> float | None:
     return spec.mpp * spec.size / spec.size_level0
 
 
-def _side_um(spec: PatchSpec) -> float | None:
-    return spec.mpp * spec.size if spec.mpp and spec.size else None
-
-
 def _over(value: float | None, mpp: float) -> float | None:
     return None if value is None else value / mpp
-
-
-def _step(spec: PatchSpec, side: float) -> float:
-    if not spec.overlap or not spec.size:
-        return float(side)
-    step = side - spec.overlap * side / spec.size
-    return max(step, 1e-9) if spec.coords_unit == "um" else float(max(1, side - math.floor(side - step + 0.5)))
-
-
-def _pitch(points: np.ndarray, step: float | None) -> float:
-    """Step of the grid: the one the file tells, corrected by what neighbours show; without it, the commonest distance."""
-    gaps = _row_gaps(points)
-    if step is not None:
-        close = gaps[np.abs(gaps - step) <= TOLERANCE]
-        return _commonest(close) if len(close) and not (close == step).any() else float(step)
-    if not len(gaps):
-        raise InputError(
-            "The file does not tell the patches' size and no two patches lie in one row, so it cannot be inferred; "
-            "extract the patches again with `panther slides`."
-        )
-    return _commonest(gaps)
-
-
-def _row_gaps(points: np.ndarray) -> np.ndarray:
-    """Distances of neighbours within the same row or the same column."""
-    parts = []
-    for along, across in ((0, 1), (1, 0)):
-        ordered = points[np.lexsort((points[:, along], points[:, across]))]
-        same = ordered[1:, across] == ordered[:-1, across]
-        parts.append((ordered[1:, along] - ordered[:-1, along])[same])
-    gaps = np.concatenate(parts)
-    return gaps[gaps > 0]
-
-
-def _commonest(values: np.ndarray) -> float:
-    found, counts = np.unique(values, return_counts=True)
-    return float(found[counts.argmax()])

@@ -201,12 +201,13 @@ def _check_dim(path: Path, about: Mapping[str, Any], prototypes: Prototypes | No
 def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor | None) -> None:
     """Refuse parts that were not made for each other."""
     parts = scaler.parts if isinstance(scaler, JointScaler) else (scaler,)
-    if len(parts) != len(blocks):
+    owners = [(block, len(columns)) for block in blocks for columns in block.parts()]
+    if len(parts) != len(owners):
         raise InputError(
-            f"{path}: the file is damaged (it has {len(parts)} scalings for {len(blocks)} representations); {AGAIN}."
+            f"{path}: the file is damaged (it has {len(parts)} scalings for {len(owners)} representations); {AGAIN}."
         )
-    widths = [len(block.columns()) for block in blocks]
-    for block, part, width in zip(blocks, parts, widths, strict=True):
+    widths = [width for _, width in owners]
+    for (block, width), part in zip(owners, parts, strict=True):
         for name, tensor in part.state().items():
             check_tensor(path, f"the scaling's {name}", tensor, _shape(name, block, part, width), AGAIN)
     check_tensor(path, "the mean embedding", baseline, (sum(widths),), AGAIN)

@@ -20,11 +20,16 @@ class Named(Strict):
         """What tables call it: the label, or the name with its settings."""
         if self.label:
             return self.label
-        return self.name + (f" ({', '.join(f'{k} {v}' for k, v in self.options.items())})" if self.options else "")
+        settings = ", ".join(f"{name} {_shown(value)}" for name, value in self.options.items())
+        return self.name + (f" ({settings})" if settings else "")
 
     def key(self) -> str:
         """Text that is the same for the same name and settings."""
         return json.dumps([self.name, self.options], sort_keys=True)
+
+
+def _shown(value: Any) -> str:
+    return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def as_named(value: Any) -> Any:

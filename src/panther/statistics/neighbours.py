@@ -1,133 +1,183 @@
 r"""Which patches lie side by side, and what their neighbourhood says about prototypes. Coordinates and posteriors in, numbers out.
 
-With posteriors q (N, C) and the M pairs of neighbours n ~ m, each counted from both sides,
+With posteriors q (N, C) and the M pairs of neighbours n ~ m of a slide, each counted from both sides,
 
-.. math:: A_{ce} = \sum_{n \sim m} (q_{nc} q_{me} + q_{ne} q_{mc}), \qquad e_{ce} = \log \frac{A_{ce} + k}{2 M \pi_c \pi_e + k}
+.. math:: A_{ce} = \sum_{n \sim m} (q_{nc} q_{me} + q_{ne} q_{mc}), \qquad
+          E_{ce} = \frac{2 M}{N (N - 1)} \sum_{n \ne m} q_{nc} q_{me}, \qquad e_{ce} = \log \frac{A_{ce} + k}{E_{ce} + k}
 
-is how much oftener (> 0) or rarer (< 0) two prototypes touch than patches laid out at random would; k pairs of prior keep it at 0 where there is
-hardly anything to count.
+is how much oftener (> 0) or rarer (< 0) two prototypes touch than they do, on average, when the slide's patches are shuffled over its places;
+k pairs of prior keep it at 0 where there is hardly anything to count. Sums of slides add up.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from panther.errors import InputError
+from panther.places import Places
 
 PRIOR = 10.0  # pairs, and patches, that are taken for granted
-ON_GRID = 0.02  # of a step: coordinates are rounded to pixels
-REACH = 1.25  # steps; off a grid: more than 1, less than the diagonal
+PER = 1000.0  # patches that regions are counted per
+LARGEST_SIDE = 1 << 24  # steps: no slide has more patches side by side
+FRACTIONS = 64  # of a step, that offsets of grids are told apart by
+DENSE = 16  # cells per patch, up to which a table of all cells is quicker than sorting
+BLOCK = 1 << 16  # places at a time
+
+
+class Beside(NamedTuple):
+    """Places of one slide. Patches within half a step of each other lie at the same place: they overlap, or are there twice."""
+
+    place: np.ndarray  # (N,), number of each patch's place, row by row
+    ahead: np.ndarray  # (P, 2), place to the right and below; P where there is none
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs M that share a side."""
+        return int((self.ahead < len(self.ahead)).sum())
 
 
 class Neighbourhood(NamedTuple):
-    """What space says about C prototypes."""
+    """What space says about C prototypes; numbers of slides add up."""
 
-    enrichment: np.ndarray  # (C, C), symmetric
-    regions: np.ndarray  # (C,), log of the number of connected regions, plus the prior's
-    size: np.ndarray  # (C,), log of their mean number of patches
-    border: np.ndarray  # (C,), share of a patch's sides that touch another prototype
+    touches: Tensor  # (C, C), how often they touch, each pair from both sides: the sum is 2 M
+    expected: Tensor  # (C, C), the same if the slide's patches were shuffled
+    mass: Tensor  # (C,), expected number of places
+    likeliest: Tensor  # (C,), places whose likeliest prototype it is
+    regions: Tensor  # (C,), connected regions of these
+
+    def merge(self, other: "Neighbourhood") -> "Neighbourhood":
+        """Neighbourhood of two slides together: nothing touches across them."""
+        return Neighbourhood(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def enrichment(self) -> Tensor:
+        """Log of observed over expected touches (C, C), both with the prior's."""
+        return torch.log((self.touches + PRIOR) / (self.expected + PRIOR))
+
+    def region_number(self) -> Tensor:
+        """Log of 1 + the number of regions per thousand patches (C,), shrunk where there are fewer."""
+        return torch.log1p(PER * self.regions / (self.mass.sum() + PER))
+
+    def region_size(self) -> Tensor:
+        """Log of the mean number of patches in a region (C,), 0 where there is none."""
+        return torch.log((self.likeliest + PRIOR) / (self.regions + PRIOR))
+
+    def border(self) -> Tensor:
+        """Share of a patch's four sides that touch another prototype (C,), 0 where there is none."""
+        return (self.touches.sum(1) - self.touches.diagonal()) / (4.0 * (self.mass + PRIOR))
 
 
-def neighbour_pairs(
-    coords: np.ndarray, step: float, lengths: Sequence[int] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of patches (M,), (M,) that share a side, each pair once.
+def neighbourhood(q: Tensor | np.ndarray, places: Places) -> Neighbourhood:
+    """Neighbourhood of posteriors (N, C), slide by slide; regions count each place to its likeliest prototype."""
+    rows = torch.as_tensor(q)
+    if len(rows) != len(places.coords) or len(rows) == 0:
+        raise InputError(
+            f"There are {len(rows)} patches but coordinates of {len(places.coords)}; give one pair for each."
+        )
+    found: Neighbourhood | None = None
+    for own, corners in zip(rows.split(places.lengths), places.slides(), strict=True):
+        if len(own):
+            one = _of_one_slide(own, side_by_side(corners, places.step))
+            found = one if found is None else found.merge(one)
+    assert found is not None
+    return found
 
-    Parameters
-    ----------
-    coords : array (N, 2)
-        Corners of the patches.
-    step : float
-        Distance of neighbours, in the same unit.
-    lengths : sequence of int, optional
-        Patches of each slide, where several follow each other: nothing touches across slides.
+
+def side_by_side(coords: np.ndarray, step: float) -> Beside:
+    """Places of patches with upper left corners (N, 2), and which of them share a side.
+
+    Corners are rounded to a grid of that step, laid so that most of them lie on it: pieces of tissue may have grids of their own.
     """
-    if not step > 0:
-        raise InputError(f"`step={step}` is not the distance of two patches; it is a positive number of pixels.")
-    ends = np.cumsum([len(coords)] if lengths is None else list(lengths))
-    pairs = [
-        _of_one_slide(coords[end - n : end], step, end - n)
-        for n, end in zip(np.diff(ends, prepend=0), ends, strict=True)
-    ]
-    first, second = zip(*pairs, strict=True)
-    return np.concatenate(first), np.concatenate(second)
+    if not 0 < step < np.inf:
+        raise InputError(f"A step of {step} is not the distance of two patches; it is a positive number of pixels.")
+    column, row = (_cells(axis, step) for axis in np.asarray(coords, np.float64).reshape(-1, 2).T)
+    width = int(column.max(initial=0)) + 2  # a column more, so that no row runs on into the next
+    number = row * width + column
+    if int(number.max(initial=0)) <= DENSE * len(number) + BLOCK:
+        return _by_table(number, width)
+    taken, place = np.unique(number, return_inverse=True)
+    return Beside(place.reshape(-1), np.stack([_where(taken, taken + 1), _where(taken, taken + width)], 1))
 
 
-def neighbourhood(q: np.ndarray, first: np.ndarray, second: np.ndarray) -> Neighbourhood:
-    """Statistics of posteriors (N, C) over pairs of neighbours; regions and borders count each patch to its likeliest prototype."""
-    pi = q.mean(0, dtype=np.float64)
-    label = q.argmax(1)
-    counts = np.bincount(label, minlength=q.shape[1]).astype(np.float64)
-    regions = _regions(label, first, second, q.shape[1])
+def _cells(corners: np.ndarray, step: float) -> np.ndarray:
+    """Column (or row) of each corner (N,), from 0."""
+    if not len(corners):
+        return np.zeros(0, np.int64)
+    relative = (corners - corners.min()) / step
+    if not relative.max() < LARGEST_SIDE:
+        raise InputError(
+            f"The coordinates span {relative.max():.3g} steps of {step:g}, more than a slide has; "
+            "they are of another unit than the size of the patches: extract the patches again."
+        )
+    rest = np.floor((relative - np.floor(relative)) * FRACTIONS + 0.5).astype(np.int64) % FRACTIONS
+    offset = np.bincount(rest).argmax() / FRACTIONS
+    # halves round up, always: those of one grid must all go the same way
+    cells = np.floor(relative - offset + 0.5).astype(np.int64)
+    return np.asarray(cells - cells.min())
+
+
+def _by_table(number: np.ndarray, width: int) -> Beside:
+    taken = np.zeros(int(number.max(initial=0)) + width + 1, bool)
+    taken[number] = True
+    names = np.cumsum(taken, dtype=np.int64) - 1
+    cells = np.flatnonzero(taken)
+    ahead = [np.where(taken[cells + jump], names[cells + jump], len(cells)) for jump in (1, width)]
+    return Beside(names[number], np.stack(ahead, 1))
+
+
+def _where(taken: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    at = np.minimum(np.searchsorted(taken, wanted), len(taken) - 1)
+    return np.where(taken[at] == wanted, at, len(taken))
+
+
+def _of_one_slide(q: Tensor, beside: Beside) -> Neighbourhood:
+    rows = _by_place(q, beside)  # (P, C)
+    count, pairs = len(rows), beside.pairs
+    padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
+    ahead = torch.from_numpy(beside.ahead).to(rows.device).T.contiguous()
+    half, gram = torch.zeros(2, rows.shape[1], rows.shape[1], dtype=torch.float64, device=rows.device)
+    for start in range(0, count, BLOCK):
+        own, where = rows[start : start + BLOCK], ahead[:, start : start + BLOCK]
+        near = padded.index_select(0, where[0]) + padded.index_select(0, where[1])
+        half = half + (own.T @ near).double()
+        gram = gram + (own.T @ own).double()
+    mass = rows.sum(0, dtype=torch.float64)
+    apart = torch.outer(mass, mass) - gram  # sum over ordered pairs of different places
+    label = rows.detach().cpu().numpy().argmax(1)
+    likeliest = np.bincount(label, minlength=rows.shape[1])
+    regions = _regions(label, beside.ahead, rows.shape[1])
     return Neighbourhood(
-        enrichment(touching(q, first, second), pi, len(first)),
-        np.log(regions + 1.0),
-        np.log((counts + PRIOR) / (regions + PRIOR)),
-        _border(label, first, second, counts),
+        half + half.T,
+        apart * (2.0 * pairs / max(count * (count - 1), 1)),
+        mass,
+        *(torch.from_numpy(n).to(mass) for n in (likeliest, regions)),
     )
 
 
-def touching(q: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """How often prototypes touch (C, C), each pair from both sides; the sum is 2 M."""
-    half = q[first].astype(np.float64).T @ q[second]
-    return np.asarray(half + half.T)
+def _by_place(q: Tensor, beside: Beside) -> Tensor:
+    """Posteriors of the places (P, C), the mean where several patches lie."""
+    q = q if q.dtype in (torch.float32, torch.float64) else q.float()
+    count = len(beside.ahead)
+    if count == len(q) and bool((beside.place == np.arange(count)).all()):
+        return q  # files mostly go row by row
+    place = torch.from_numpy(beside.place).to(q.device)
+    rows = q.new_zeros(count, q.shape[1]).index_add(0, place, q)
+    if count == len(q):
+        return rows
+    return rows / torch.bincount(place, minlength=count).to(rows).unsqueeze(1)
 
 
-def enrichment(touches: np.ndarray, pi: np.ndarray, pairs: int) -> np.ndarray:
-    """Log of observed over expected touches (C, C), both with the prior's."""
-    return np.asarray(np.log((touches + PRIOR) / (2.0 * pairs * np.outer(pi, pi) + PRIOR)))
-
-
-def _of_one_slide(coords: np.ndarray, step: float, offset: int) -> tuple[np.ndarray, np.ndarray]:
-    if len(coords) < 2:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    relative = (coords - coords.min(0)) / step
-    cells = np.rint(relative).astype(np.int64)
-    if np.abs(relative - cells).max() <= ON_GRID:
-        first, second = _on_grid(cells)
-    else:
-        first, second = _anywhere(relative)
-    return first + offset, second + offset
-
-
-def _on_grid(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Right and lower neighbours, found by the number of the cell."""
-    width = int(cells[:, 0].max()) + 2  # a column more, so that no row runs on into the next
-    number = cells[:, 1] * width + cells[:, 0]
-    order = np.argsort(number, kind="stable")
-    ordered = number[order]
-    found = []
-    for ahead in (1, width):
-        place = np.minimum(np.searchsorted(ordered, ordered + ahead), len(ordered) - 1)
-        there = ordered[place] == ordered + ahead
-        found.append((order[there], order[place[there]]))
-    return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
-
-
-def _anywhere(relative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Patches within reach: outlines of tissue may have a grid of their own each."""
-    from scipy.spatial import cKDTree
-
-    pairs = cKDTree(relative).query_pairs(REACH, output_type="ndarray")
-    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
-
-
-def _regions(label: np.ndarray, first: np.ndarray, second: np.ndarray, count: int) -> np.ndarray:
+def _regions(label: np.ndarray, ahead: np.ndarray, count: int) -> np.ndarray:
     """Number of connected regions of each prototype (C,)."""
-    from scipy.sparse import coo_array
+    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    same = label[first] == label[second]
-    ones = np.ones(int(same.sum()), np.int8)
-    graph = coo_array((ones, (first[same], second[same])), shape=(len(label), len(label)))
+    same = np.append(label, -1)[ahead] == label[:, None]  # (P, 2)
+    start = np.append(0, np.cumsum(same.sum(1))).astype(np.int32)
+    near = ahead[same].astype(np.int32)
+    graph = csr_array((np.ones(len(near)), near, start), shape=(len(label), len(label)))
     number, member = connected_components(graph, directed=False)
     owner = np.empty(number, np.int64)
     owner[member] = label
-    return np.bincount(owner, minlength=count).astype(np.float64)
-
-
-def _border(label: np.ndarray, first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    other = label[first] != label[second]
-    ends = np.concatenate([label[first[other]], label[second[other]]])
-    return np.asarray(np.bincount(ends, minlength=len(counts)) / (4.0 * (counts + PRIOR)))
+    return np.bincount(owner, minlength=count)

@@ -265,8 +265,7 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
         check_resolution(bag, first.spec, f"{first.source}, a slide of the same sample, has")
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)
     rows, spec = Concatenated(tuple(bag.features for bag in bags)), in_common([bag.spec for bag in bags])
-    lengths = tuple(n for bag in bags for n in bag.lengths or (len(bag),))
-    return Bag(sample, rows, None, spec, encoder, first.format, any_resolution=first.any_resolution, lengths=lengths)
+    return Bag(sample, rows, None, spec, encoder, first.format, any_resolution=first.any_resolution, slides=tuple(bags))
 
 
 def files_below(

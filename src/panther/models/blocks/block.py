@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from panther.aggregators import aggregators, build
 from panther.cohort.covariates import COVARIATES
@@ -27,10 +28,16 @@ class Block:
 
     def columns(self) -> Columns:
         """Prototype, statistic and dimension of each number."""
+        return [column for part in self.parts() for column in part]
+
+    def parts(self) -> list[Columns]:
+        """Columns of what is scaled by itself, from left to right: all of them, or the method's own and those of each of its optional blocks."""
         if self.method.name in UNMADE:
-            return [(-1, UNMADE[self.method.name], j) for j in range(self.basis.dim)]
+            return [[(-1, UNMADE[self.method.name], j) for j in range(self.basis.dim)]]
         made = made_by(self.method)
-        return build(made.name, self.basis, made.options).columns()
+        module = build(made.name, self.basis, made.options)
+        columns, ends = module.columns(), list(accumulate(module.parts()))
+        return [columns[end - width : end] for width, end in zip(module.parts(), ends, strict=True)]
 
 
 def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:

@@ -66,11 +66,11 @@ AnyScaler = Scaler | JointScaler
 
 def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) -> AnyScaler:
     """Scaling of training rows (n, D), which are these blocks side by side."""
-    columns = [block.columns() for block in blocks]
-    ends = np.cumsum([len(own) for own in columns]).tolist()
+    columns = [(block.method, own) for block in blocks for own in block.parts()]
+    ends = np.cumsum([len(own) for _, own in columns]).tolist()
     parts = [
-        _fit_part(scaling, block.method, x[:, end - len(own) : end], own)
-        for block, own, end in zip(blocks, columns, ends, strict=True)
+        _fit_part(scaling, method, x[:, end - len(own) : end], own)
+        for (method, own), end in zip(columns, ends, strict=True)
     ]
     if len(parts) == 1:
         return parts[0]

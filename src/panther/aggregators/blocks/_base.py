@@ -1,0 +1,20 @@
+"""What an optional block of PANTHER's embedding is."""
+
+from torch import Tensor, nn
+
+from panther.mixture import MixtureFit
+from panther.types import Places, Rows
+
+
+class EmbeddingBlock(nn.Module):
+    """Numbers that follow the mixture's, read from the fit of one bag."""
+
+    needs_places: bool = False  # whether it reads where patches lie
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """Prototype, statistic and dimension of each number, -1 where it does not apply."""
+        raise NotImplementedError
+
+    def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
+        """Read numbers (D,) of a bag (N, d), whose fit has kept its assignment."""
+        raise NotImplementedError

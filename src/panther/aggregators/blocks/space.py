@@ -1,0 +1,41 @@
+"""The block `space`: which prototypes touch, and how each lies in regions. A mixture forgets where its patches lie."""
+
+import torch
+from torch import Tensor
+
+from panther.aggregators.blocks._base import EmbeddingBlock
+from panther.errors import InputError
+from panther.mixture import EMSettings, MixtureFit
+from panther.statistics.neighbours import neighbourhood
+from panther.types import Places, Prototypes, Rows
+
+OF_PROTOTYPES = ("regions", "size", "border")
+
+
+class SpaceBlock(EmbeddingBlock):
+    """C (C + 1) / 2 enrichments of touching prototypes; then regions, their size and the border of each prototype."""
+
+    needs_places = True
+
+    def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
+        super().__init__()
+        self.count = len(prototypes)
+
+    def columns(self) -> list[tuple[int, str, int]]:
+        """`touch` of prototype c and, as its dimension, prototype e; then `regions`, `size` and `border` of each."""
+        touch = [(c, "touch", e) for c in range(self.count) for e in range(c, self.count)]
+        return [*touch, *((c, statistic, -1) for statistic in OF_PROTOTYPES for c in range(self.count))]
+
+    def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
+        """Read (C (C + 1) / 2 + 3 C,) of the posteriors."""
+        if places is None:
+            raise InputError(NO_PLACES)
+        assert fit.assignment is not None
+        found = neighbourhood(fit.assignment, places)
+        above = torch.triu_indices(self.count, self.count, device=found.touches.device)
+        touch = found.enrichment()[above[0], above[1]]
+        own = (found.region_number(), found.region_size(), found.border())
+        return torch.cat([touch, *own]).to(fit.mixture.means.dtype)
+
+
+NO_PLACES = "the block `space` reads where patches lie, but there are no coordinates; extract the features with theirs, or leave it out of `blocks=`."
