@@ -151,9 +151,10 @@ class _SharedFits:
 
     def __init__(self, embedders: Sequence[Embedder]) -> None:
         self._found: dict[_Fit, MixtureFit] = {}
-        modules = [(e.prototypes, e.module) for e in embedders if isinstance(e.module, PantherAggregator)]
+        mine = [(id(e.prototypes), e.module) for e in embedders if isinstance(e.module, PantherAggregator)]
         # what one of them reads of the single patches must be kept, whoever comes first
-        self._kept = {(id(basis), module.settings) for basis, module in modules if len(module.blocks)}
+        self._assigned = {(basis, module.settings) for basis, module in mine if len(module.blocks)}
+        self._scored = {(basis, module.settings) for basis, module in mine if module.needs_scores}
 
     def __call__(self, embedder: Embedder, device: str) -> Callable[..., SlideEmbedding]:
         """The embedder's module, or what does the same with a mixture that another embedder has fitted."""
@@ -165,7 +166,7 @@ class _SharedFits:
     def fit(self, key: "_Fit", module: PantherAggregator, x: Rows) -> MixtureFit:
         """The mixture, fitted when first asked for."""
         if key not in self._found:
-            self._found[key] = module.fit(x, with_assignment=key in self._kept)
+            self._found[key] = module.fit(x, with_assignment=key in self._assigned, with_scores=key in self._scored)
         return self._found[key]
 
 

@@ -112,6 +112,7 @@ class PantherAggregator(Aggregator):
         count, dim = prototypes.centroids.shape
         self.blocks = nn.ModuleList(build_blocks(blocks, prototypes, self.settings))
         self.needs_places = any(block.needs_places for block in self._blocks)
+        self.needs_scores = any(block.needs_scores for block in self._blocks)
         own = {"all": count * (1 + 2 * dim), "wa": 2 * dim}.get(readout, 1 + 2 * dim)
         self._parts = [own, *(len(block.columns()) for block in self._blocks)]
         self.out_dim = sum(self._parts)
@@ -131,11 +132,18 @@ class PantherAggregator(Aggregator):
         found = self.read(self.fit(x, mask, with_assignment=with_assignment), x, mask, places=places)
         return found if with_assignment else replace(found, assignment=None)
 
-    def fit(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> MixtureFit:
+    def fit(
+        self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False, with_scores: bool = False
+    ) -> MixtureFit:
         """Fit the mixture, which does not depend on the readout."""
-        keep = with_assignment or len(self.blocks) > 0
         return fit_mixture(
-            x, self.centroids, self.get_buffer("variance"), self.settings, mask=mask, keep_assignment=keep
+            x,
+            self.centroids,
+            self.get_buffer("variance"),
+            self.settings,
+            mask=mask,
+            keep_assignment=with_assignment or len(self.blocks) > 0,
+            keep_scores=with_scores or self.needs_scores,
         )
 
     def read(
@@ -196,15 +204,16 @@ def _bags(
     where = places if isinstance(places, (list, tuple)) else [None] * count
     if len(where) != count:
         raise InputError(f"There are {count} bags but places of {len(where)}; give those of each bag.")
-    assert fit.assignment is not None
     for bag in range(count):
+        mixture = Mixture(*(t[bag] for t in fit.mixture))
         if isinstance(x, Ragged):
-            rows, kept = x.bags()[bag], fit.assignment.split(x.lengths)[bag]
+            rows = x.bags()[bag]
+            kept = [None if t is None else t.split(x.lengths)[bag] for t in (fit.assignment, fit.scores)]
         else:
             real = slice(None) if mask is None else mask[bag]
-            rows, kept = x[bag][real], fit.assignment[bag][real]  # type: ignore[index]
-        mixture = Mixture(*(t[bag] for t in fit.mixture))
-        yield fit._replace(mixture=mixture, mass=fit.mass[bag], log_likelihood=fit.log_likelihood[bag], assignment=kept), rows, where[bag]
+            rows = x[bag][real]  # type: ignore[index]
+            kept = [None if t is None else t[bag][real] for t in (fit.assignment, fit.scores)]
+        yield MixtureFit(mixture, fit.mass[bag], fit.log_likelihood[bag], *kept), rows, where[bag]
 
 
 def _starting_variance(prototypes: Prototypes, settings: EMSettings) -> Tensor:

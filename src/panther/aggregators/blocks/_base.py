@@ -10,11 +10,12 @@ class EmbeddingBlock(nn.Module):
     """Numbers that follow the mixture's, read from the fit of one bag."""
 
     needs_places: bool = False  # whether it reads where patches lie
+    needs_scores: bool = False  # whether it reads the patches' scores, log p under the mixture that EM starts from
 
     def columns(self) -> list[tuple[int, str, int]]:
         """Prototype, statistic and dimension of each number, -1 where it does not apply."""
         raise NotImplementedError
 
     def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
-        """Read numbers (D,) of a bag (N, d), whose fit has kept its assignment."""
+        """Read numbers (D,) of a bag (N, d), whose fit has kept its assignment, and its scores where they are needed."""
         raise NotImplementedError
