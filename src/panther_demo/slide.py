@@ -48,6 +48,11 @@ def draw(plan: DrawnSlide) -> tuple[np.ndarray, Layout]:
     """Picture (h, w, 3) and where each tissue is."""
     rng = np.random.default_rng(plan.seed)
     layout = make_layout(rng, np.array(plan.shares), plan.shape)
+    return painted(layout, plan, rng), layout
+
+
+def painted(layout: Layout, plan: DrawnSlide, rng: np.random.Generator) -> np.ndarray:
+    """Picture (h, w, 3) of tissues that lie where the layout says."""
     h, e = np.zeros(layout.shape, np.float32), np.zeros(layout.shape, np.float32)
     for number, name in enumerate(tissues.names()):
         if plan.shares[number] > 0:
@@ -58,7 +63,7 @@ def draw(plan: DrawnSlide) -> tuple[np.ndarray, Layout]:
     if plan.fold:
         _fold(h, e, layout, rng)
     picture = transmitted(h, e, plan.stain, rng)
-    return (_inked(picture, rng) if plan.pen else picture), layout
+    return _inked(picture, rng) if plan.pen else picture
 
 
 def write_slide(plan: DrawnSlide, slides: Path, truth: Path) -> np.ndarray:
@@ -70,10 +75,15 @@ def write_slide(plan: DrawnSlide, slides: Path, truth: Path) -> np.ndarray:
     if mask.is_file() and _says(file, plan.description):
         return Layout(np.asarray(Image.open(mask))).shares(len(plan.shares))
     picture, layout = draw(plan)
-    with atomic_write(mask) as temporary:
-        Image.fromarray(layout.labels).save(temporary, format="png")
-    _write_pyramid(file, picture, plan.description)  # last: where it is, its truth is too
+    write_drawn(plan, picture, layout, slides, truth)
     return layout.shares(len(plan.shares))
+
+
+def write_drawn(plan: DrawnSlide, picture: np.ndarray, layout: Layout, slides: Path, truth: Path) -> None:
+    """Write a picture and its truth."""
+    with atomic_write(truth / f"{plan.name}.png") as temporary:
+        Image.fromarray(layout.labels).save(temporary, format="png")
+    _write_pyramid(slides / f"{plan.name}.tif", picture, plan.description)  # last: where it is, its truth is too
 
 
 def _add(h: np.ndarray, e: np.ndarray, layout: Layout, label: int, name: str, rng: np.random.Generator) -> None:

@@ -21,12 +21,20 @@ class Stain:
     noise: float  # of the camera, in grey levels
 
 
-def site_stain(rng: np.random.Generator) -> Stain:
-    """Stain of a laboratory: hues differ by a few degrees, concentrations by some ten per cent, lamps by a few grey levels."""
+def usual_stain() -> Stain:
+    """Stain that no laboratory's is shifted from."""
+    return Stain(_unit(HAEMATOXYLIN), _unit(EOSIN), (1.0, 1.0), np.full(3, 243.0), 1.7)
+
+
+def site_stain(rng: np.random.Generator, spread: float = 1.0) -> Stain:
+    """Stain of a laboratory: hues differ by a few degrees, concentrations by some ten per cent, lamps by a few grey levels.
+
+    A ``spread`` of 2.5 is a strong shift: hues that one sees at a glance, concentrations up to 1.7 times as high.
+    """
     return Stain(
-        _unit(HAEMATOXYLIN + rng.normal(0, 0.04, 3)),
-        _unit(EOSIN + rng.normal(0, 0.04, 3)),
-        (float(np.exp(rng.uniform(-0.2, 0.2))), float(np.exp(rng.uniform(-0.22, 0.22)))),
+        _unit(HAEMATOXYLIN + rng.normal(0, 0.04, 3) * spread),
+        _unit(EOSIN + rng.normal(0, 0.04, 3) * spread),
+        (float(np.exp(rng.uniform(-0.2, 0.2) * spread)), float(np.exp(rng.uniform(-0.22, 0.22) * spread))),
         np.clip(rng.normal(243, 3) + rng.normal(0, 1, 3), 234, 250),
         float(rng.uniform(1.2, 2.2)),
     )
@@ -65,6 +73,14 @@ def transmitted(haematoxylin: np.ndarray, eosin: np.ndarray, stain: Stain, rng: 
             light += grain
             out[rows, :, k] = np.clip(light, 0, 255, out=light)
     return out
+
+
+def concentrations(picture: np.ndarray, stain: Stain) -> tuple[np.ndarray, np.ndarray]:
+    """Haematoxylin and eosin (h, w) of a picture: what `transmitted` of the same stain would show it from, as nearly as two stains can."""
+    density = -np.log10(np.maximum(picture, 1) / stain.white)  # (h, w, 3)
+    vectors = np.stack([stain.haematoxylin * stain.strength[0], stain.eosin * stain.strength[1]])
+    found = np.maximum(density @ np.linalg.pinv(vectors), 0).astype(np.float32)
+    return found[..., 0], found[..., 1]
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:
