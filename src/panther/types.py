@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from panther.alignment import Alignment
 from panther.content import hash_of, hash_rows
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
@@ -279,6 +280,7 @@ class Prototypes:
     parents: str = ""  # hash over the training bags' contents
     version: str = ""  # of the package that wrote it
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
+    alignment: Alignment | None = None  # how slides or sites are moved onto the training slides, before the projection
 
     def __len__(self) -> int:
         return int(self.centroids.shape[0])
@@ -298,6 +300,7 @@ class Prototypes:
         digest = hashlib.blake2b(str(self.projection.normalise).encode(), digest_size=16)
         for tensor in (self.centroids, self.within_variance, self.projection.mean, self.projection.basis):
             digest.update(b"-" if tensor is None else tensor.detach().cpu().float().contiguous().numpy().tobytes())
+        digest.update(b"" if self.alignment is None else self.alignment.digest())
         return digest.hexdigest()
 
     def check(self, bag: Bag) -> None:
@@ -316,9 +319,10 @@ class Prototypes:
         check_resolution(bag, self.spec, "the prototypes were fitted on")
 
     def prepared(self, bag: Bag) -> Bag:
-        """Bag checked and seen through the projection."""
+        """Bag checked, aligned and seen through the projection."""
         self.check(bag)
-        return replace(bag, features=self.projection.view(bag.features))
+        features = bag.features if self.alignment is None else self.alignment.view(bag)
+        return replace(bag, features=self.projection.view(features))
 
 
 class Aggregator(nn.Module):

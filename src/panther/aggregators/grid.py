@@ -30,7 +30,7 @@ from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
 from panther.storage.row_log import Block, RowLog
-from panther.types import Aggregator, Bag, Openable, Places, Rows, SlideEmbedding
+from panther.types import Aggregator, Bag, Openable, Places, Prototypes, Rows, SlideEmbedding
 from panther.version import __version__
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
@@ -73,7 +73,7 @@ def embed_grid(
     """
     names = [bag.sample for bag in listing.refs]
     widths = [embedder.module.out_dim for embedder in embedders]
-    key = hash_of([__version__, [embedder.settings for embedder in embedders], names])
+    key = hash_of([__version__, [embedder.settings for embedder in embedders], names], *map(_sites, embedders))
     log = RowLog(partial_folder, key, sum(widths))
     try:
         lost, skipped = _walk(listing.refs, embedders, log, work)
@@ -90,6 +90,12 @@ def embed_grid(
             yield _table(embedders[number], number, rows, vectors, {**listing.problems, **failures})
     finally:
         log.close()
+
+
+def _sites(embedder: Embedder) -> bytes:
+    """Hash of the sites that rows stand on, also of those that the prototypes learned of later."""
+    alignment = embedder.prototypes.alignment if isinstance(embedder.prototypes, Prototypes) else None
+    return b"" if alignment is None else alignment.digest(added=True)
 
 
 def _walk(

@@ -45,6 +45,7 @@ VALUES: dict[str, Values] = {
     "device": ("auto", "cpu", "cuda", "mps"),
     "split": ("train", "val", "test"),
     "share": ("proportional", "equal"),
+    "centre": ("slide", "site"),
     "precision": ("auto", "float32", "bfloat16", "float16"),
 }
 OF_COMMAND: dict[tuple[str, str], Values] = {

@@ -22,11 +22,12 @@ from panther.models.sureness.value import load_sureness
 from panther.models.tasks import load_task
 from panther.patch_spec import spec_from
 from panther.storage.metadata import Kinds, check_tensor, parse_about
-from panther.storage.prototypes import check_projection
+from panther.storage.prototypes import alignment_tensors, check_projection, read_alignment
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
-FORMAT = 3  # 2: the scaling may read a mixture in its Fisher metric; 3: several representations side by side
+# 2: the scaling may read a mixture in its Fisher metric; 3: several representations side by side; 4: slides may be aligned first
+FORMAT = 4
 _KEY = "panther_model"
 AGAIN = "train the model again"
 FIELDS: Kinds = {
@@ -36,6 +37,7 @@ FIELDS: Kinds = {
     "normalise": (bool,),
     "patch_spec": (dict, type(None)),
     "sure": (dict, type(None)),
+    "alignment": (dict, type(None)),
 }
 
 
@@ -52,7 +54,7 @@ def save_model(model: Model, path: Path) -> None:
         tensors["baseline.mean"] = model.baseline
     tensors |= {f"cloud.{name}": tensor for name, tensor in model.sure.tensors().items()}
     about = {
-        "format": FORMAT if model.blocks else 2,  # nothing else has changed since
+        "format": _format(model),
         "method": model.method.model_dump(),
         "head": model.head.model_dump(),
         "task": model.task.settings(),
@@ -63,11 +65,21 @@ def save_model(model: Model, path: Path) -> None:
         "about": dict(model.about),
         "sure": model.sure.settings(),
     }
+    if p is not None and p.alignment is not None:
+        about["alignment"] = p.alignment.settings()
     if model.blocks:
         about["blocks"] = [_block_about(block) for block in model.blocks]
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
     write_tensors(path, tensors, _KEY, about)
+
+
+def _format(model: Model) -> int:
+    """The oldest format that says all of it."""
+    bases = [model.prototypes, *(block.basis for block in model.blocks)]
+    if any(isinstance(basis, Prototypes) and basis.alignment is not None for basis in bases):
+        return FORMAT
+    return 3 if model.blocks else 2
 
 
 def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
@@ -78,12 +90,15 @@ def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
     return {
         f"{prefix}.centroids": basis.centroids,
         **{f"{prefix}.{name}": tensor for name, tensor in optional.items() if tensor is not None},
+        **alignment_tensors(f"{prefix}.alignment", basis.alignment),
     }
 
 
 def _block_about(block: Block) -> dict[str, Any]:
     basis = block.basis
+    alignment = basis.alignment if isinstance(basis, Prototypes) else None
     return {
+        **({} if alignment is None else {"alignment": alignment.settings()}),
         "method": block.method.model_dump(),
         "dim": basis.dim_in,
         "encoder": basis.encoder,
@@ -242,7 +257,10 @@ def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: M
     projection = Projection(about["normalise"], mean, basis)
     check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
     spec = spec_from(about.get("patch_spec"))
-    return Prototypes(centroids, variance, None, projection, about["encoder"], spec=spec)
+    alignment = read_alignment(
+        path, f"{prefix}.alignment", about.get("alignment"), tensors, projection, centroids, AGAIN
+    )
+    return Prototypes(centroids, variance, None, projection, about["encoder"], spec=spec, alignment=alignment)
 
 
 def _head(head: Named, columns: Columns, n_outputs: int) -> nn.Module:

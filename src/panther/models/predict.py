@@ -18,7 +18,7 @@ from panther.mil import BagSource, LoadSettings
 from panther.models.model import Model, check_bag
 from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
-from panther.models.represent import NewSamples, given_names, reads_patches, represent
+from panther.models.represent import NewSamples, given_names, reads_patches, represent, with_new_sites
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.sureness.learn import mean_features
 from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
@@ -151,11 +151,12 @@ def predict_slides(
     refs, unit, more = in_units(chosen.refs, wanted, chosen.table)
     vectors = {name: in_units(listing.refs, unit, chosen.table)[0] for name, listing in (given or {}).items()}
     clinic = None if chosen.table is None else rows_per_sample(chosen.table, unit)
+    model, told = with_new_sites(model, refs, chosen.table, work)
     names, predictions, failures = predict_bags(model, refs, vectors, clinic, work=work)
     scores = None if cohort is None else score(model, names, predictions, cohort)
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
-    notes = [*chosen.notes, *more, *notes, *(scores.notes if scores else ())]
+    notes = [*chosen.notes, *told, *more, *notes, *(scores.notes if scores else ())]
     table = _table(model, names, predictions, sure_columns(model, names, predictions, refs, work), cohort)
     notes += _about_sureness(model, table)
     return Predictions(table, unit, scores, notes, {**chosen.problems, **failures})

@@ -1,7 +1,7 @@
 """New samples as the rows that a model's head reads: embedded, given, or several side by side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ from panther.execution import HERE, Work
 from panther.models.blocks import GIVEN, UNMADE, Block
 from panther.models.blocks.reduction import made_by
 from panther.models.model import Model
-from panther.types import Openable
+from panther.prototypes.align.new_sites import AddedSites, with_sites_of
+from panther.storage.clinical import ClinicalTable
+from panther.types import Openable, Prototypes
 
 
 def given_names(model: Model) -> list[str]:
@@ -63,6 +65,26 @@ def represent(model: Model, new: NewSamples, work: Work = HERE) -> tuple[list[st
         raise InputError(f"None of the samples has all that the model reads ({listed(titles)}).")
     pieces = [table.vectors[[rows[name] for name in samples]] for table, rows in zip(tables, where, strict=True)]
     return samples, np.concatenate(pieces, 1), failures
+
+
+def with_new_sites(
+    model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
+) -> tuple[Model, list[str]]:
+    """The model, knowing the sites of these bags where its prototypes ask for sites and a table names them; and what to say about it."""
+    known: dict[int, AddedSites] = {}
+
+    def grown(prototypes: Prototypes) -> Prototypes:
+        if id(prototypes) not in known:
+            known[id(prototypes)] = with_sites_of(prototypes, bags, table, work)
+        return known[id(prototypes)].prototypes
+
+    blocks = tuple(
+        replace(block, basis=grown(block.basis)) if isinstance(block.basis, Prototypes) else block
+        for block in model.blocks
+    )
+    prototypes = None if model.prototypes is None else grown(model.prototypes)
+    notes = dict.fromkeys(note for added in known.values() for note in added.notes)
+    return replace(model, blocks=blocks, prototypes=prototypes), list(notes)
 
 
 def _rows_of(block: Block, new: NewSamples, work: Work) -> _Rows:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from panther.aggregators import embed_cohort
+from panther.alignment import KINDS
 from panther.cohort.covariates import CovariateSpec, as_covariate
 from panther.cohort.load import make_cohort
 from panther.cohort.spec import Level, TaskSpec, checked
@@ -31,6 +32,7 @@ from panther.models.presets import USUAL_LOSS, preset, usual_preset
 from panther.models.probes import PROBES
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
+from panther.prototypes.align.new_sites import with_sites_of
 from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.clinical import USUAL, Columns, read_clinical, without_features
@@ -147,13 +149,18 @@ def train(
     listing = as_bags(features)
     if output is not None:
         check_output(Path(output), listing.refs, *(path for path in (table, prototypes) if isinstance(path, Path)))
-    cohort = make_cohort(read_clinical(table, split, columns), task, [ref.sample for ref in listing.refs])
+    read = read_clinical(table, split, columns)
+    cohort = make_cohort(read, task, [ref.sample for ref in listing.refs])
     clinic, notes = None, []
     if covariates:
         clinic = Clinic(cohort, [as_covariate(one) for one in covariates])
         notes = clinic.check(recipe)
+    bags = cohort.join_bags(listing)
+    if given is not None:
+        given, told = with_sites_of(given, bags, read, work)
+        notes = [*notes, *told]
     model, failures = train_model(
-        cohort.join_bags(listing),
+        bags,
         cohort.target,
         recipe,
         given,
@@ -202,6 +209,11 @@ def _given_prototypes(
     given = prototypes if isinstance(prototypes, Prototypes) else load_prototypes(Path(prototypes))
     if not recipe.needs_prototypes:
         raise InputError(f"{recipe.method.name} has no use for prototypes; leave out {source}.")
+    if recipe.supervised and given.alignment is not None:
+        raise InputError(
+            f"{source}: slides were aligned first ({KINDS[given.alignment.kind]}), but {recipe.method.name} reads features as they are; "
+            "fit prototypes for it without."
+        )
     if count not in (None, len(given)):
         raise InputError(
             f"{source}: holds {len(given)} prototypes, but `n_prototypes=` asks for {count}; give one of the two."

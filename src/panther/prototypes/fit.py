@@ -2,15 +2,18 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from panther.content import hash_contents
 from panther.errors import InputError, value_of
 from panther.execution import HERE, Work
+from panther.prototypes.align.fit import AlignedBags, align_fits
+from panther.prototypes.align.origins import Origins, origins_of
 from panther.prototypes.draw import Draw, check_enough, draw_patches, plan_draw
 from panther.prototypes.kmeans import kmeans_many
 from panther.prototypes.passes import pass_over
@@ -64,7 +67,8 @@ def fit_prototypes(
     work : Work
         How work is run.
     **settings
-        Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `passes`, `normalise`, `pca`.
+        Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `passes`, `normalise`, `pca`,
+        `centre` ("slide" or "site"), `harmonise` and `protect`; by site they need a table.
 
     Returns
     -------
@@ -82,22 +86,25 @@ def fit_prototypes(
     """
     how = kmeans_settings(settings, n_prototypes=n_prototypes, seed=seed)
     chosen = select_slides(features, table, split, columns=columns)
-    found = fit_bags(chosen.refs, how, work=work)
+    origins = origins_of(chosen.table, how.protect) if how.needs_sites else None
+    found = fit_bags(chosen.refs, how, origins=origins, work=work)
     failures = {**chosen.problems, **found.failures}
     if failures:
         warnings.warn(f"Left out: {' '.join(failures.values())}", stacklevel=2)
     return found.prototypes
 
 
-def fit_bags(bags: Sequence[Openable], settings: KMeansSettings, *, work: Work = HERE) -> PrototypeFit:
+def fit_bags(
+    bags: Sequence[Openable], settings: KMeansSettings, *, origins: Origins | None = None, work: Work = HERE
+) -> PrototypeFit:
     """Fit prototypes on the bags of training slides or patients; one that fails is left out and listed."""
-    (fitted,) = fit_many([(bags, settings)], work=work)
+    (fitted,) = fit_many([(bags, settings)], origins=origins, work=work)
     return value_of(fitted)
 
 
 @torch.no_grad()
 def fit_many(
-    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, work: Work = HERE
+    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, origins: Origins | None = None, work: Work = HERE
 ) -> list[PrototypeFit | InputError]:
     """Many fits (folds, seeds, numbers of prototypes) from the same walks over their bags.
 
@@ -109,6 +116,8 @@ def fit_many(
     ----------
     fits : sequence of (bags, settings)
         The training bags of each fit, and how it is done. Bags that are equal are one bag.
+    origins : Origins, optional
+        Sites of the samples, for fits that align them by site; each learns from its own training bags alone.
     work : Work
         How work is run.
 
@@ -120,15 +129,33 @@ def fit_many(
     found: dict[int, PrototypeFit | InputError] = {}
     planned: dict[Draw, list[_Plan]] = {}
     scans = scan_cohorts([bags for bags, _ in fits], work)
+    aligned = align_fits(fits, scans, origins, work)
     for number, ((bags, settings), scan) in enumerate(zip(fits, scans, strict=True)):
         try:
-            usable = value_of(scan)
+            usable, moved = value_of(scan), value_of(aligned[number])
+            bags = bags if moved is None else moved.bags
             planned.setdefault(plan_draw(bags, usable, settings), []).append(_Plan(number, settings, usable))
         except InputError as error:
             found[number] = error
     for group in _groups(planned):
         found |= _fit_group(group, work)
-    return [found[number] for number in range(len(fits))]
+    return [_with_alignment(found[number], aligned[number]) for number in range(len(fits))]
+
+
+def _with_alignment(
+    fitted: PrototypeFit | InputError, aligned: AlignedBags | InputError | None
+) -> PrototypeFit | InputError:
+    """What was fitted on aligned bags, with how they were aligned; its parents are the features as they were."""
+    if isinstance(fitted, InputError) or not isinstance(aligned, AlignedBags):
+        return fitted
+    found = fitted.prototypes
+    own = replace(
+        found,
+        alignment=aligned.alignment,
+        diagnostics={**found.diagnostics, "alignment": dict(aligned.about)},
+        parents=hash_contents({name: aligned.contents[name] for name in found.slides}),
+    )
+    return replace(fitted, prototypes=own)
 
 
 class _Plan(NamedTuple):

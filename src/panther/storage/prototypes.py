@@ -1,5 +1,6 @@
 """The prototype file: one .safetensors with centroids, settings and provenance; also the published layouts."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.alignment import Alignment
 from panther.errors import InputError
 from panther.patch_spec import spec_from
 from panther.storage.metadata import Kinds, check_tensor, parse_about
@@ -14,7 +16,7 @@ from panther.storage.pickles import load_arrays
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
-FORMAT = 1  # raised when a reader of the old format would misread the new one
+FORMAT = 2  # 2: slides may be aligned first; raised when a reader of the old format would misread the new one
 _KEY = "panther_prototypes"
 AGAIN = "fit the prototypes again"
 FIELDS: Kinds = {
@@ -27,6 +29,7 @@ FIELDS: Kinds = {
     "diagnostics": (dict,),
     "parents": (str,),
     "patch_spec": (dict, type(None)),
+    "alignment": (dict, type(None)),
 }
 
 
@@ -46,9 +49,10 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
         "occupancy": prototypes.occupancy,
         "projection_mean": prototypes.projection.mean,
         "projection_basis": prototypes.projection.basis,
+        **alignment_tensors("alignment", prototypes.alignment),
     }
     about = {
-        "format": FORMAT,
+        "format": FORMAT if prototypes.alignment else 1,  # nothing else has changed since
         "version": prototypes.version,
         "encoder": prototypes.encoder,
         "dim": prototypes.dim,
@@ -59,6 +63,8 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
         "parents": prototypes.parents,
         "patch_spec": prototypes.spec.known(),
     }
+    if prototypes.alignment is not None:
+        about["alignment"] = prototypes.alignment.settings()
     write_tensors(Path(path), {name: tensor for name, tensor in tensors.items() if tensor is not None}, _KEY, about)
 
 
@@ -134,8 +140,37 @@ def _load_ours(path: Path) -> Prototypes:
         projection,
         slides=tuple(about["slides"]),
         spec=spec_from(about.get("patch_spec")),  # earlier files have none
+        alignment=read_alignment(path, "alignment", about.get("alignment"), tensors, projection, centroids),
         **keep,
     )
+
+
+def alignment_tensors(prefix: str, alignment: Alignment | None) -> dict[str, Tensor]:
+    """Tensors of an alignment as files name them."""
+    return {} if alignment is None else {f"{prefix}.{name}": tensor for name, tensor in alignment.tensors().items()}
+
+
+def read_alignment(
+    path: Path,
+    prefix: str,
+    about: Any,
+    tensors: Mapping[str, Tensor],
+    projection: Projection,
+    centroids: Tensor,
+    again: str = AGAIN,
+) -> Alignment | None:
+    """Alignment of a file, checked; None where slides are taken as they are."""
+    if about is None:
+        return None
+    own = {name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}
+    try:
+        found = Alignment.from_state(about, own)
+        dim = centroids.shape[1] if projection.basis is None else projection.basis.shape[0]
+        if len(found.mean) != dim:
+            raise ValueError(f"{len(found.mean)} dimensions for features of {dim}")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InputError(f"{path}: the file is damaged (its alignment of sites: {error}); {again}.") from error
+    return found
 
 
 def check_projection(path: Path, centroids: Tensor, mean: Tensor | None, basis: Tensor | None) -> None:

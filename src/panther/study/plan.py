@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from panther.models.named import Named
 from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
+from panther.prototypes.align.origins import Origins, encode
 from panther.study.file import Cell, Study
 from panther.study.jobs import (
     BlockSource,
@@ -33,6 +35,7 @@ from panther.study.parts import NOT_NAMED
 from panther.study.population import Population, subset
 from panther.study.rows import is_given, is_of_patches, parts_of
 from panther.study.rows.given import GivenRows, Key
+from panther.types import Openable
 
 
 class Features(NamedTuple):
@@ -99,10 +102,31 @@ class Plan:
         if self.original is not None:
             return self.original._prototypes(cell, train)
         settings = self._kmeans(cell)
-        key = cache_key("prototypes", asdict(settings), self._contents(cell.encoder, train))
-        bags = tuple(self.population.bags[cell.encoder][name] for name in train)
-        path = self.folder / "cache" / f"prototypes-{key}.safetensors"
-        return PrototypeJob(cell.encoder, bags, settings, path)
+        bags = self.population.bags[cell.encoder]
+        inputs = [asdict(settings), self._contents(cell.encoder, train)]
+        everyone: tuple[Openable, ...] = ()
+        origins = None
+        if settings.needs_sites:
+            origins, names = self._origins, list(self.features[cell.encoder])
+            everyone = tuple(bags[name] for name in names)
+            inputs += [self._contents(cell.encoder, names), origins.key()]
+        path = self.folder / "cache" / f"prototypes-{cache_key('prototypes', *inputs)}.safetensors"
+        return PrototypeJob(cell.encoder, tuple(bags[name] for name in train), settings, path, everyone, origins)
+
+    @cached_property
+    def _origins(self) -> Origins:
+        """Where everybody is from, also by the names of their slides; and the columns that harmonising must leave."""
+        population, protect = self.population, self._protected
+        sites = {name: site for name, site in zip(population.ids, population.sites, strict=True) if site is not None}
+        for bags in population.bags.values():
+            of_slides = {file.stem: sites[name] for name, bag in bags.items() if name in sites for file in bag.files}
+            sites = {**of_slides, **sites}
+        rows = encode(population.table, protect, "The table of the study")
+        return Origins(sites, dict(zip(population.table.index, rows, strict=True)) if protect else {})
+
+    @property
+    def _protected(self) -> tuple[str, ...]:
+        return KMeansSettings(**self.study.prototypes).protect
 
     def _part(self, row: Named, cell: Cell, prototypes: PrototypeJob | None, train: Sequence[str]) -> _Part:
         """Matrix of one representation."""
@@ -178,7 +202,10 @@ class Plan:
 
     def _kmeans(self, cell: Cell) -> KMeansSettings:
         count = max(cell.n_prototypes, 1)  # 0: the method has none
-        return KMeansSettings(**{"seed": cell.seed, **self.study.prototypes, "n_prototypes": count})
+        settings = KMeansSettings(**{"seed": cell.seed, **self.study.prototypes, "n_prototypes": count})
+        if cell.method.name in networks:  # they read features as they are
+            return replace(settings, centre=None, harmonise=False, protect=())
+        return settings
 
     def _training(self, cell: Cell) -> TrainSettings:
         supervised = cell.method.name in networks

@@ -15,6 +15,7 @@ from panther.errors import InputError
 from panther.execution import SharedWalk, Work, map_slides
 from panther.progress import WorkRecord
 from panther.prototypes import fit_many
+from panther.prototypes.align import add_sites
 from panther.storage.bags import Listing
 from panther.storage.files import read_json, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -45,12 +46,16 @@ def run_stage(
 def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:
     """All K-means of an encoder from the same walks over its bags."""
     missing = [job for job in jobs if not job.done]
-    fitted = fit_many([(job.bags, job.settings) for job in missing], work=work) if missing else []
+    origins = next((job.origins for job in missing if job.origins is not None), None)
+    fitted = fit_many([(job.bags, job.settings) for job in missing], origins=origins, work=work) if missing else []
     for job, fit in zip(missing, fitted, strict=True):
         if isinstance(fit, InputError):
             yield job, str(fit)
         else:
-            save_prototypes(fit.prototypes, job.path)
+            known = fit.prototypes
+            if job.origins is not None:  # sites that are tested on and not learned from
+                known = add_sites(known, job.everyone, job.origins, work=work).prototypes
+            save_prototypes(known, job.path)
 
 
 def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:

@@ -1,0 +1,210 @@
+"""Slides moved onto the training slides before prototypes see them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import panther
+from panther.errors import InputError
+from panther.prototypes import KMeansSettings, fit_bags, fit_many
+from panther.prototypes.align import Origins, add_sites, origins_of
+from panther.storage.bags import as_bags, concatenate
+from panther.storage.clinical import read_clinical
+from panther.types import Bag
+
+D = 6
+TISSUES = np.random.default_rng(9).normal(size=(3, D)) * 4
+
+
+def slide(name, seed, shift=0.0, scale=1.0, n=150, dtype=np.float32):
+    """Three tissues in proportions of the slide's own, seen through the stain of a site."""
+    rng = np.random.default_rng(seed)
+    x = TISSUES[rng.choice(3, n, p=rng.dirichlet([8, 8, 8]))] + rng.normal(size=(n, D)) * 0.3
+    return Bag(name, torch.as_tensor((x * scale + shift).astype(dtype)))
+
+
+STAIN = {"A": (0.0, 1.0), "B": (np.linspace(-9, 9, D), 1.0), "new": (np.linspace(12, -12, D), 1.4)}
+
+
+def cohort(site, count, seed=0, **how):
+    shift, scale = STAIN[site]
+    return [slide(f"{site}{i}", [seed, ord(site[0]), i], shift, scale, **how) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def train():
+    return cohort("A", 6) + cohort("B", 6)
+
+
+ORIGINS = Origins({f"{site}{i}": site for site in STAIN for i in range(6)})
+SETTINGS = KMeansSettings(3, passes=1, restarts=3)
+
+
+def shares(prototypes, bags):
+    return np.stack([panther.embed(bag, prototypes).aux["weights"].numpy() for bag in bags])
+
+
+def true_shares(bags, site):
+    shift, scale = STAIN[site]
+    nearest = [((bag.features.numpy() - shift) / scale)[:, None] - TISSUES for bag in bags]
+    return np.stack([np.bincount((x**2).sum(-1).argmin(1), minlength=3) / len(x) for x in nearest])
+
+
+@pytest.mark.parametrize("how", [{"centre": "slide"}, {"centre": "site"}, {"harmonise": True}])
+def test_the_stain_of_a_site_no_longer_decides_the_prototype(train, how):
+    plain = fit_bags(train, SETTINGS).prototypes
+    aligned = fit_bags(train, replace(SETTINGS, **how), origins=ORIGINS).prototypes
+    sites = [bag.slide_id[0] for bag in train]
+    spread = {
+        name: max(float(np.ptp([s[[x == site for x in sites]].mean(0)[c] for site in "AB"])) for c in range(3))
+        for name, s in {"plain": shares(plain, train), "aligned": shares(aligned, train)}.items()
+    }
+    assert spread["aligned"] < 0.2 < 0.6 < spread["plain"]
+
+
+@pytest.mark.parametrize("how", [{"centre": "site"}, {"harmonise": True}])
+def test_a_site_that_comes_later_is_estimated_from_its_own_slides(train, how):
+    fitted = fit_bags(train, replace(SETTINGS, **how), origins=ORIGINS).prototypes
+    new = cohort("new", 6)
+    with pytest.raises(InputError, match=r"site of new0 is not known.*panther add-sites"):
+        panther.embed(new[0], fitted)
+    grown, notes = add_sites(fitted, new, ORIGINS)
+    assert "Site new is not among the training sites" in notes[0]
+    assert fitted.content_hash() == grown.content_hash()  # embeddings of both stand on the same prototypes
+    assert len(fitted.alignment.sites) == 2
+    found, wanted = shares(grown, new), true_shares(new, "new")
+    order = [int(np.linalg.norm(TISSUES - c, axis=1).argmin()) for c in grown.centroids.numpy()]
+    if "harmonise" in how:
+        assert sorted(order) == [0, 1, 2]
+        np.testing.assert_allclose(found, wanted[:, order], atol=0.15)
+
+
+def test_location_and_scale_are_those_of_the_formula(train):
+    fitted = fit_bags(train, replace(SETTINGS, harmonise=True), origins=ORIGINS).prototypes
+    a = fitted.alignment
+    row = a.sites.index("B")
+    x = train[8].features.double().numpy()
+    mean, shift, log_scale = (t.double().numpy() for t in (a.mean, a.shift[row], a.log_scale[row]))
+    wanted = mean + (x - mean - shift) * np.exp(-log_scale / 2)
+    np.testing.assert_allclose(fitted.prepared(train[8]).features[0:150].numpy(), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(fitted.prepared(train[8]).features[7:21:2].numpy(), wanted[7:21:2], rtol=1e-5, atol=1e-5)
+
+
+def test_slides_of_a_patient_are_centred_one_by_one(train):
+    fitted = fit_bags(train, replace(SETTINGS, centre="slide")).prototypes
+    patient = concatenate("P", [train[0], train[7], train[2]])
+    one = fitted.prepared(patient).features
+    wanted = torch.cat([fitted.prepared(bag).features[0:150] for bag in (train[0], train[7], train[2])])
+    torch.testing.assert_close(one[0:450], wanted)
+    torch.testing.assert_close(torch.cat([one[i : i + 77] for i in range(0, 450, 77)]), wanted)
+    torch.testing.assert_close(wanted[150:300].mean(0), fitted.alignment.mean, atol=1e-5, rtol=1e-5)
+
+
+def test_centring_by_slide_undoes_any_shift_exactly(train):
+    fitted = fit_bags(train, replace(SETTINGS, centre="slide")).prototypes
+    far = replace(train[0], features=train[0].features + 100)
+    torch.testing.assert_close(
+        panther.embed(far, fitted).vector, panther.embed(train[0], fitted).vector, atol=2e-3, rtol=1e-3
+    )
+
+
+def test_half_precision_features_are_aligned_as_they_are(train):
+    half = [replace(bag, features=bag.features.half()) for bag in train]
+    fitted = fit_bags(half, replace(SETTINGS, harmonise=True), origins=ORIGINS).prototypes
+    assert fitted.prepared(half[0]).features[0:3].dtype == torch.float32
+    assert np.isfinite(panther.embed(half[0], fitted).vector.numpy()).all()
+
+
+@pytest.mark.parametrize("how", [{"centre": "slide"}, {"centre": "site"}, {"harmonise": True, "pca": 4}])
+def test_a_file_keeps_the_alignment(tmp_path, train, how):
+    fitted = fit_bags(train, replace(SETTINGS, **how), origins=ORIGINS).prototypes
+    grown = add_sites(fitted, cohort("new", 2), ORIGINS).prototypes
+    panther.save_prototypes(grown, tmp_path / "p.safetensors")
+    again = panther.load_prototypes(tmp_path / "p.safetensors")
+    assert again.content_hash() == fitted.content_hash()
+    assert again.alignment.digest(added=True) == grown.alignment.digest(added=True)
+    bag = cohort("new", 1)[0]
+    torch.testing.assert_close(panther.embed(bag, again).vector, panther.embed(bag, grown).vector, rtol=0, atol=0)
+
+
+def test_a_fold_is_aligned_by_its_training_slides_alone(train):
+    """Fits side by side give what each gives alone, and another test slide changes nothing."""
+    folds = [train[:4] + train[6:10], train[2:6] + train[8:]]
+    settings = replace(SETTINGS, harmonise=True)
+    together = fit_many([(fold, settings) for fold in folds], origins=ORIGINS)
+    for fold, fitted in zip(folds, together, strict=True):
+        alone = fit_bags(fold, settings, origins=ORIGINS).prototypes
+        assert fitted.prototypes.content_hash() == alone.content_hash()
+        assert fitted.prototypes.parents == alone.parents
+        assert set(alone.slides) == {bag.slide_id for bag in fold}
+    assert together[0].prototypes.content_hash() != together[1].prototypes.content_hash()
+
+
+def test_parents_are_the_features_as_they_were(train):
+    plain, aligned = (
+        fit_bags(train, settings, origins=ORIGINS).prototypes
+        for settings in (SETTINGS, replace(SETTINGS, centre="site"))
+    )
+    assert plain.parents == aligned.parents
+
+
+def test_a_slide_with_a_nan_is_left_out_and_moves_nobody(train):
+    bad = slide("A5", 3)
+    bad.features[4, 2] = float("nan")
+    settings = replace(SETTINGS, centre="site")
+    with_bad = fit_bags([*train[:5], bad, *train[6:]], settings, origins=ORIGINS)
+    without = fit_bags([*train[:5], *train[6:]], settings, origins=ORIGINS)
+    assert "A5" in with_bad.failures
+    torch.testing.assert_close(with_bad.prototypes.alignment.shift, without.prototypes.alignment.shift)
+
+
+def table(**columns):
+    return pd.DataFrame({"slide_id": ["s1", "s2", "s3"], "case_id": ["p1", "p1", "p2"], **columns})
+
+
+def test_sites_are_known_by_slide_and_by_patient():
+    origins = origins_of(
+        read_clinical(table(site_id=["x", "x", "y"], age=["60", "61", "70"], sex=["f", "f", "m"])), ("age", "sex")
+    )
+    assert origins.sites == {"s1": "x", "s2": "x", "s3": "y", "p1": "x", "p2": "y"}
+    assert origins.matrix(["s3", "s1"]).tolist() == [[70, 1], [60, 0]]
+
+
+def test_a_patient_of_two_sites_has_none_of_them():
+    origins = origins_of(read_clinical(table(site_id=["x", "z", "y"])))
+    assert origins.sites == {"s1": "x", "s2": "z", "s3": "y", "p2": "y"}
+    with pytest.raises(InputError, match=r"p1: its site is not known"):
+        origins.site_of("p1")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"centre": "hospital"}, r"centred by 'slide' or 'site', not 'hospital'"),
+        ({"centre": "site", "harmonise": True}, r"not both"),
+        ({"protect": ("label",)}, r"give `harmonise=True` with `protect=`"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        KMeansSettings(**given)
+
+
+def test_sites_need_a_table(train):
+    with pytest.raises(InputError, match=r"a table that names their sites is needed"):
+        panther.fit_prototypes(train, 3, centre="site")
+    with pytest.raises(InputError, match=r"no slide has a site"):
+        origins_of(read_clinical(table()))
+    with pytest.raises(InputError, match=r"rows have no age, e.g. s2"):
+        origins_of(read_clinical(table(site_id=["x", "x", "y"], age=["60", "", "70"])), ("age",))
+    with pytest.raises(InputError, match=r"no column 'agee' to protect; did you mean"):
+        origins_of(read_clinical(table(site_id=["x", "x", "y"], age=["60", "1", "70"])), ("agee",))
+
+
+def test_a_slide_whose_site_is_named_otherwise_now_is_refused(train):
+    fitted = fit_bags(train, replace(SETTINGS, centre="site"), origins=ORIGINS).prototypes
+    with pytest.raises(InputError, match=r"A0: the table says site 'B', but the prototypes know it as of 'A'"):
+        add_sites(fitted, as_bags(train[:1]).refs, Origins({"A0": "B"}))
