@@ -1,6 +1,6 @@
 """Settings of the prototypes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ class KMeansSettings:
     memory_gb: float = 4.0  # cap on what the sample may take, or the samples of fits that walk together
     centre: Literal["slide", "site"] | None = None  # whose mean is taken from the patches first
     harmonise: bool = False  # location and scale of every site, shrunk, instead
-    protect: tuple[str, ...] = ()  # columns of the table that harmonising must not take for the site
+    protect: Sequence[str] = ()  # columns of the table that harmonising must not take for the site
 
     def __post_init__(self) -> None:
         check_whole("The number of prototypes", self.n_prototypes, 1, 100_000)
@@ -61,7 +61,7 @@ class KMeansSettings:
         return self.aligned_by in ("site", "harmonise")
 
     def _check_alignment(self) -> None:
-        columns = (self.protect,) if isinstance(self.protect, str) else tuple(self.protect)
+        columns = (self.protect,) if isinstance(self.protect, str) else tuple(self.protect or ())
         object.__setattr__(self, "protect", columns)  # a study file gives a list
         if self.centre not in (None, "slide", "site"):
             raise InputError(

@@ -125,7 +125,7 @@ class Plan:
         return Origins(sites, dict(zip(population.table.index, rows, strict=True)) if protect else {})
 
     @property
-    def _protected(self) -> tuple[str, ...]:
+    def _protected(self) -> Sequence[str]:
         return KMeansSettings(**self.study.prototypes).protect
 
     def _part(self, row: Named, cell: Cell, prototypes: PrototypeJob | None, train: Sequence[str]) -> _Part:
