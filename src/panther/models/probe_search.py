@@ -54,7 +54,7 @@ class Search:
 
 
 class Solve(Protocol):
-    """Fit weightings z (W, n, r) on some rows with a penalty, from a neighbour's solution where there is one."""
+    """Fit weightings z (W, n, r) of samples, which are these rows of all, with a penalty, from a neighbour's solution where there is one."""
 
     def __call__(
         self, z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None
@@ -254,20 +254,24 @@ def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[d
     if len(search.strengths) == 1:
         return scores
     parts = inner_folds(model.strata, search.folds, search.groups, search.seed)
+    every = np.arange(len(model.strata))
+    trains = [np.setdiff1d(every, test) for test in parts]
+    folds = [z[:, train] for train in trains]
     starts: list[Coefficients | None] = [None] * len(parts)
     going = np.arange(len(z))
     for strength in sorted(map(float, search.strengths), reverse=True):
         losses = np.empty((len(parts), len(going)))
-        for number, test in enumerate(parts):
-            train = np.setdiff1d(np.arange(len(model.strata)), test)
-            starts[number] = found = model.solve(z[going], train, strength, starts[number])
-            losses[number] = model.loss(found, z[going], train, test)
+        for number, (train, test) in enumerate(zip(trains, parts, strict=True)):
+            starts[number] = found = model.solve(folds[number], train, strength, starts[number])
+            losses[number] = model.loss(found, z, train, test)
         for own, column in zip(going, losses.T, strict=True):
             scores[own][strength] = model.score(np.nansum(column)) if not np.isnan(column).all() else np.inf
         worse = np.array([_only_worse(list(scores[own].values())) for own in going])
-        going, starts = going[~worse], [one and one.take(~worse) for one in starts]
-        if not len(going):
+        if worse.all():
             break
+        if worse.any():
+            going, starts = going[~worse], [one and one.take(~worse) for one in starts]
+            z, folds = z[~worse], [fold[~worse] for fold in folds]
     return scores
 
 

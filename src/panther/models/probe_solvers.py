@@ -32,6 +32,7 @@ class Coefficients(NamedTuple):
 
 
 Value = Callable[[np.ndarray], np.ndarray]  # parameters (W, P) -> (W,)
+Product = Callable[[np.ndarray], np.ndarray]  # H x, (W, P) -> (W, P)
 NewtonStep = Callable[
     [np.ndarray], tuple[np.ndarray, np.ndarray]
 ]  # parameters -> gradient and H^-1 gradient, (W, P) each
@@ -62,6 +63,36 @@ def minimise(value: Value, newton_step: NewtonStep, start: np.ndarray) -> np.nda
         if not unfinished.any():
             break
     return x
+
+
+def conjugate_gradients(product: Product, diagonal: np.ndarray, right: np.ndarray, tolerance: np.ndarray) -> np.ndarray:
+    """Solutions (W, P) of W positive definite systems, of which only products and the diagonal (W, P) are needed.
+
+    Each ends when its residual is below ``tolerance`` (W,) of the right side, both measured by the diagonal. Rows come along their principal
+    axes, where the diagonal is nearly the matrix: a handful of products, whatever the penalty.
+    """
+    x, residual = np.zeros_like(right), right
+    direction = scaled = residual / diagonal
+    size = (residual * scaled).sum(1)
+    goal = tolerance**2 * size
+    for _ in range(10 * right.shape[1]):
+        going = size > goal
+        if not going.any():
+            break
+        moved = product(direction)
+        length = np.divide(size, (direction * moved).sum(1), out=np.zeros_like(size), where=going)[:, None]
+        x, residual = x + length * direction, residual - length * moved
+        scaled = residual / diagonal
+        now = (residual * scaled).sum(1)
+        direction = scaled + np.divide(now, size, out=np.zeros_like(size), where=going)[:, None] * direction
+        size = np.where(going, now, size)
+    return x
+
+
+def _nearly_newton(product: Product, diagonal: np.ndarray, gradient: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Newton step, the more exact the nearer the minimum: the error falls faster than in proportion, and far away no effort is lost."""
+    left = (gradient**2 / diagonal).sum(1) / np.maximum(1.0, np.abs(value))  # about what the loss has still to fall
+    return conjugate_gradients(product, diagonal, gradient, np.clip(np.sqrt(left), 1e-12, 0.1))
 
 
 def solve_positive(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -96,41 +127,38 @@ def _as_one(start: Coefficients, present: np.ndarray) -> np.ndarray:
 
 
 def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np.ndarray | None) -> np.ndarray:
-    r"""Coefficients and intercept (W, r + 1).
-
-    With fewer samples than coordinates the step is found among the samples: :math:`\beta = Z^T a` and
-
-    .. math:: (\lambda + W K) a = \zeta - b w,\quad \textstyle\sum a = 0,\quad K = Z Z^T,\ w = p (1 - p),\ \zeta = w \eta - (p - y)
-
-    where :math:`(\lambda + W K)^{-1} = (1 - W^{1/2} (\lambda + W^{1/2} K W^{1/2})^{-1} W^{1/2} K) / \lambda` stays exact where w is nearly 0.
-    """
+    """Coefficients and intercept (W, r + 1)."""
     sign, y = np.where(positive, -1.0, 1.0), positive.astype(np.float64)
     rows = np.concatenate([z, np.ones((*z.shape[:2], 1))], 2)  # (W, n, r + 1)
+    squares = rows**2
     penalty = np.append(np.full(z.shape[2], strength), 0.0)
-    gram = z @ z.transpose(0, 2, 1) if z.shape[2] >= z.shape[1] else None
 
     def value(x: np.ndarray) -> np.ndarray:
-        eta = (rows @ x[:, :, None])[:, :, 0]
-        return np.asarray(np.logaddexp(0, sign * eta).sum(1) + 0.5 * (penalty * x**2).sum(1))
+        return np.asarray(np.logaddexp(0, sign * _times(rows, x)).sum(1) + 0.5 * (penalty * x**2).sum(1))
 
     def newton_step(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        eta = (rows @ x[:, :, None])[:, :, 0]
-        p = 0.5 * (1 + np.tanh(0.5 * eta))
-        weight, slope = p * (1 - p), p - y
-        gradient = (slope[:, None] @ rows)[:, 0] + penalty * x
-        if gram is None:
-            hessian = (rows * weight[:, :, None]).transpose(0, 2, 1) @ rows + np.diag(penalty)
-            return gradient, solve_positive(hessian, gradient[:, :, None])[:, :, 0]
-        both = np.stack([weight * eta - slope, weight], 2)  # (W, n, 2)
-        root = np.sqrt(weight)[:, :, None]
-        inner = root * gram * root.transpose(0, 2, 1)
-        inner[:, np.arange(len(y)), np.arange(len(y))] += strength
-        a, per_bias = np.moveaxis(both - root * solve_positive(inner, root * (gram @ both)), 2, 0)
-        bias = a.sum(1) / per_bias.sum(1)
-        beta = ((a - bias[:, None] * per_bias)[:, None] @ z)[:, 0] / strength
-        return gradient, x - np.concatenate([beta, bias[:, None]], 1)
+        p = 0.5 * (1 + np.tanh(0.5 * _times(rows, x)))
+        weight = p * (1 - p)
+        gradient = _sums(p - y, rows) + penalty * x
+        # a sure model has no curvature left in its unpenalised intercept
+        diagonal = np.maximum(_sums(weight, squares) + penalty, 1e-300)
+
+        def product(direction: np.ndarray) -> np.ndarray:
+            return _sums(weight * _times(rows, direction), rows) + penalty * direction
+
+        return gradient, _nearly_newton(product, diagonal, gradient, value(x))
 
     return minimise(value, newton_step, np.zeros((len(z), rows.shape[2])) if start is None else start)
+
+
+def _times(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Scores (W, n) of rows (W, n, P) for parameters (W, P)."""
+    return np.asarray((rows @ x[:, :, None])[:, :, 0])
+
+
+def _sums(weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Weighted sums (W, P) of rows (W, n, P)."""
+    return np.asarray((weight[:, None] @ rows)[:, 0])
 
 
 def _many_classes(
@@ -158,14 +186,21 @@ def ridge_cox(
     order = np.argsort(-time, kind="stable")  # risk sets are prefixes
     z, time, event = z[:, order], time[order], event[order]
 
+    squares = z**2
+
     def value(x: np.ndarray) -> np.ndarray:
-        return cox_loss((z @ x[:, :, None])[:, :, 0], time, event)[0] + 0.5 * strength * (x**2).sum(1)
+        return cox_loss(_times(z, x), time, event)[0] + 0.5 * strength * (x**2).sum(1)
 
     def newton_step(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        eta = (z @ x[:, :, None])[:, :, 0]
-        gradient = (cox_loss(eta, time, event)[1][:, None] @ z)[:, 0] + strength * x
-        hessian = _cox_hessian(z, eta, time, event) + strength * np.eye(z.shape[2])
-        return gradient, solve_positive(hessian, gradient[:, :, None])[:, :, 0]
+        eta = _times(z, x)
+        gradient = _sums(cox_loss(eta, time, event)[1], z) + strength * x
+        curvature = CoxCurvature.of(eta, time, event)
+
+        def product(direction: np.ndarray) -> np.ndarray:
+            return _sums(curvature.times(_times(z, direction)), z) + strength * direction
+
+        diagonal = _sums(curvature.hazard, squares) + strength
+        return gradient, _nearly_newton(product, diagonal, gradient, value(x))
 
     return minimise(value, newton_step, np.zeros((len(z), z.shape[2])) if start is None else start)
 
@@ -182,18 +217,29 @@ def cox_loss(log_risk: np.ndarray, time: np.ndarray, event: np.ndarray) -> tuple
     return value, gradient
 
 
-def _cox_hessian(z: np.ndarray, eta: np.ndarray, time: np.ndarray, event: np.ndarray) -> np.ndarray:
-    r"""Sum over event times of d times the covariance of z in the risk set (W, r, r); patients in decreasing time.
+class CoxCurvature(NamedTuple):
+    r"""Second derivative of the Cox loss by the log-risks, as sums along the risk sets; patients in decreasing time.
 
-    .. math:: Z^T \mathrm{diag}(e^\eta H) Z - \sum_k d_k \bar z_k \bar z_k^T
+    .. math:: A = \mathrm{diag}(e^\eta H) - \sum_k \frac{d_k}{S_k^2} w_k w_k^T,\quad w_k = e^\eta \text{ within risk set } k, \text{ else } 0
     """
-    weight, ends, group, deaths = _risk_sets(eta, time, event.astype(np.float64))
-    at_risk = np.cumsum(weight, 1)[:, ends]
-    seen = deaths > 0
-    means = np.cumsum(weight[:, :, None] * z, 1)[:, ends[seen]] / at_risk[:, seen, None]  # (W, G, r), of each risk set
-    spread = np.sqrt(weight * _hazard(deaths / at_risk)[:, group])[:, :, None] * z
-    middle = np.sqrt(deaths[seen])[:, None] * means
-    return np.asarray(spread.transpose(0, 2, 1) @ spread - middle.transpose(0, 2, 1) @ middle)
+
+    weight: np.ndarray  # (W, n), e^eta
+    hazard: np.ndarray  # (W, n), e^eta H
+    share: np.ndarray  # (W, G), d / S^2 of each group of equal times
+    ends: np.ndarray  # (G,), last patient of each group
+    group: np.ndarray  # (n,)
+
+    @classmethod
+    def of(cls, eta: np.ndarray, time: np.ndarray, event: np.ndarray) -> "CoxCurvature":
+        """At log-risks (W, n)."""
+        weight, ends, group, deaths = _risk_sets(eta, time, event.astype(np.float64))
+        at_risk = np.cumsum(weight, 1)[:, ends]
+        return cls(weight, weight * _hazard(deaths / at_risk)[:, group], deaths / at_risk**2, ends, group)
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        """A x, (W, n)."""
+        within = self.share * np.cumsum(self.weight * x, 1)[:, self.ends]
+        return np.asarray(self.hazard * x - self.weight * _hazard(within)[:, self.group])
 
 
 def _risk_sets(

@@ -32,7 +32,7 @@ def fit_logistic(x: np.ndarray, labels: np.ndarray, n_classes: int, **search: An
         raise InputError("All training samples have one class; a classifier needs at least two.")
 
     def solve(z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None) -> Coefficients:
-        return logistic(z[:, rows], labels[rows], n_classes, strength, start)
+        return logistic(z, labels[rows], n_classes, strength, start)
 
     # a class with one sample cannot be in both parts: it is scored, at a loss, where it was not seen
     def loss(model: Coefficients, z: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
@@ -57,7 +57,7 @@ def fit_cox(x: np.ndarray, time: np.ndarray, event: np.ndarray, **search: Any) -
     def solve(z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None) -> Coefficients:
         if not event[rows].any():
             return Coefficients(np.full((len(z), z.shape[2], 1), np.nan), np.zeros((len(z), 1)))
-        beta = ridge_cox(z[:, rows], time[rows], event[rows], strength, None if start is None else start.beta[:, :, 0])
+        beta = ridge_cox(z, time[rows], event[rows], strength, None if start is None else start.beta[:, :, 0])
         return Coefficients(beta[:, :, None], np.zeros((len(z), 1)))
 
     def loss(model: Coefficients, z: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ def fit_ridge(x: np.ndarray, values: np.ndarray, **search: Any) -> Probe:
         raise InputError("All training samples have the same value, so there is nothing to fit.")
 
     def solve(z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None) -> Coefficients:
-        return ridge(z[:, rows], values[rows], strength)
+        return ridge(z, values[rows], strength)
 
     def loss(model: Coefficients, z: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
         return np.asarray(((model.logits(z[:, test])[:, :, 0] - values[test]) ** 2).sum(1))
@@ -97,7 +97,7 @@ def fit_cumulative(x: np.ndarray, labels: np.ndarray, n_classes: int, **search: 
     """
 
     def solve(z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None) -> Coefficients:
-        return cumulative(z[:, rows], labels[rows], n_classes, strength)
+        return cumulative(z, labels[rows], n_classes, strength)
 
     def loss(model: Coefficients, z: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
         return -grade_likelihood(model.logits(z[:, test]), labels[test]).sum(1)

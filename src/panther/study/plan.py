@@ -132,7 +132,7 @@ class Plan:
         """Matrix of one representation."""
         if not is_of_patches(row):
             row, rows = self._unmade(row, cell, train)
-            path = self.folder / "cache" / f"given-{cache_key('given', rows.contents())}.npy"
+            path = self.folder / "cache" / f"given-{cache_key('given', rows.contents)}.npy"
             return _Part(GivenJob(row.title, rows, path), BlockSource(row, space=FeatureSpace(rows.vectors.shape[1])))
         stands_on = prototypes if needs_prototypes(row) else None
         names = list(self.features[cell.encoder])
@@ -225,7 +225,7 @@ class Plan:
         own = [
             {name: one.content for name, one in self.features[cell.encoder].items()}
             if is_of_patches(row)
-            else self._unmade(row, cell, names)[1].contents()
+            else self._unmade(row, cell, names)[1].contents
             for row in rows
         ]
         there = [name for name in names if all(name in known for known in own)]

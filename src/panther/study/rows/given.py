@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,9 +22,10 @@ class GivenRows:
     names: tuple[str, ...]  # of samples
     vectors: np.ndarray  # (n, d) float32
 
+    @cached_property
     def contents(self) -> dict[str, str]:
         """Hash of each vector."""
-        return {name: hash_of(row.tobytes()) for name, row in zip(self.names, self.vectors, strict=True)}
+        return {name: hash_of("vector", row.tobytes()) for name, row in zip(self.names, self.vectors, strict=True)}
 
     def joined(self, other: "GivenRows", title: str) -> "GivenRows":
         """With the rows of another cohort."""
