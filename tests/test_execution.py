@@ -222,6 +222,36 @@ def test_workers_that_cannot_even_begin_are_told_in_a_sentence():
         list(map_slides(threads, range(3), pool))
 
 
+class _ServerKilledAt:
+    """A context whose fork server is killed while it starts some of the workers."""
+
+    def __init__(self, *starts: int) -> None:
+        self.inner, self.starts, self.number = process_context(), starts, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def Process(self, *args, **kwargs):  # noqa: N802 (the name that multiprocessing has for it)
+        self.number += 1
+        if self.number in self.starts:
+            raise EOFError("unexpected EOF")  # as multiprocessing.forkserver.read_signed says
+        return self.inner.Process(*args, **kwargs)
+
+
+@pytest.mark.parametrize("starts", [(1,), (2, 3)])
+def test_a_fork_server_that_was_killed_while_it_started_a_worker_holds_nobody_up(starts):
+    with GuardedPool(2, _ServerKilledAt(*starts)) as pool:
+        assert len({r.value for r in map_slides(str, range(5), pool)}) == 5
+
+
+def test_a_mistake_of_what_looks_after_workers_leaves_nobody_waiting(monkeypatch):
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    pool = GuardedPool(1, process_context())
+    monkeypatch.setattr(pool, "_look_after", lambda *_: 1 / 0)
+    with pytest.raises(InputError, match=r"cannot be started|has failed"):
+        list(map_slides(threads, range(3), pool))
+
+
 PARENT = """
 import ctypes, os, signal, time
 from pathlib import Path

@@ -126,7 +126,7 @@ class GuardedPool(Team):
         self._closing = False
         self._stillborn = 0  # workers that died before they were ready, one after the other
         self._wake_in, self._wake_out = multiprocessing.Pipe(duplex=False)
-        self._thread = threading.Thread(target=self._serve, name="workers", daemon=True)
+        self._thread = threading.Thread(target=self._serve_or_break, name="workers", daemon=True)
         self._thread.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
@@ -157,6 +157,19 @@ class GuardedPool(Team):
     def _wake(self) -> None:
         with suppress(OSError):
             self._wake_out.send_bytes(b"")
+
+    def _serve_or_break(self) -> None:
+        """Serve; a mistake in here must not leave anybody waiting for ever."""
+        try:
+            self._serve()
+        except BaseException:
+            self._closing = True
+            self._break()
+            for worker in self._team:
+                if worker.task is not None:
+                    _give_up(worker.task, BrokenExecutor("what looks after the worker processes has failed"))
+                worker.process.kill()
+            raise
 
     def _serve(self) -> None:
         """Hand out tasks and collect results, in a thread of its own; nothing else touches the workers."""
@@ -206,12 +219,20 @@ class GuardedPool(Team):
                     worker.connection.send_bytes(FUNCTION + task.function.payload)
                 worker.connection.send_bytes(task.payload)
         for _ in range(needed):
-            try:
-                self._team.append(self._start())
-            except OSError:  # no memory or no handles left for one more; those that are at work go on
-                if not self._team:
-                    self._break()
-                break
+            worker = self._start_if_possible()
+            if worker is not None:
+                self._team.append(worker)
+            elif not self._team:  # else those that are at work go on
+                self._break()
+
+    def _start_if_possible(self) -> _Worker | None:
+        """One more worker; None where there is no memory and are no handles for it."""
+        for _ in range(ATTEMPTS):
+            with suppress(
+                OSError, EOFError
+            ):  # EOFError: the fork server was killed at that moment; another one is started
+                return self._start()
+        return None
 
     def _start(self) -> _Worker:
         here, there = self.context.Pipe()
