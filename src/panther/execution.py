@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -53,6 +53,11 @@ class Work:
     executor: Executor | None = None  # None: this process
     device: str = "cpu"
     track: Track = untracked
+
+    def on_cpu(self) -> "Work":
+        """The same for work that a GPU is not for."""
+        executor = self.executor.for_work(gpu=False) if isinstance(self.executor, Team) else self.executor
+        return replace(self, device="cpu", executor=executor)
 
 
 DASK_LOST = "KilledWorker"  # Dask's error where every worker that had the task died

@@ -17,6 +17,9 @@ def run(
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
     shard: opt.ShardOption = None,
+    device: Annotated[
+        str, typer.Option(help="Where networks are trained: auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
+    ] = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
@@ -33,7 +36,7 @@ def run(
             *(p for cohort in study.external.values() for p in cohort.features.values()),
         ]
         refs = [ref for place in places if isinstance(place, Path) for ref in list_bags(place).refs]
-    with common.open_work(workers or cores(), refs, cluster, shard=shard, output=folder) as work:
+    with common.open_work(workers or cores(), refs, cluster, device, shard, folder) as work:
         results = run_study(study_file, folder, work=work)
     run = results.run
     summary = results.summary.astype(object).where(results.summary.notna(), None)

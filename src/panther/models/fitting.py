@@ -266,6 +266,7 @@ def _about(recipe: TrainingRecipe, parts: Parts) -> dict[str, Any]:
         "samples": sorted(contents),
         "fingerprint": hash_contents(contents),
         "loss": recipe.loss.model_dump(),
-        "training": {k: v for k, v in vars(recipe.training).items() if k != "device"},
+        # a network of a GPU is not to the last digit that of a CPU, and says so
+        "training": {k: v for k, v in vars(recipe.training).items() if (k, v) != ("device", "cpu")},
         "task": None if recipe.task is None else recipe.task.model_dump(exclude_none=True),
     }

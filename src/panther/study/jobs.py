@@ -4,7 +4,7 @@ the hash of all of them, so a killed study goes on where it was and nothing stal
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -212,10 +212,13 @@ class ModelJob(StudyJob):
         """The model, and its predictions."""
         return {"models": self.model, "predictions": self.path}
 
-    def run(self) -> None:
+    def run(self, device: str = "cpu") -> None:
         """Write the model, then its predictions and the learning curve where there is one."""
         checkpoint = sound_checkpoint(self.path.with_suffix(".ckpt"))
-        fitted = fit_model(self.recipe, self.parts, self._data(), checkpoint=checkpoint)
+        training = self.recipe.training
+        if training.device == "cpu":  # the study says nothing else
+            training = replace(training, device=device)
+        fitted = fit_model(replace(self.recipe, training=training), self.parts, self._data(), checkpoint=checkpoint)
         save_model(fitted.model, self.model)
         write_predictions(fitted, self.path)
         checkpoint.unlink(missing_ok=True)
@@ -238,7 +241,7 @@ def write_predictions(fitted: FittedModel, path: Path) -> None:
     write_arrays(path, arrays)
 
 
-def run_job(job: "ModelJob | GivenJob | JoinedJob") -> None:
-    """Run a job, unless another process has made its files meanwhile."""
+def run_job(job: "ModelJob | GivenJob | JoinedJob", device: str = "cpu") -> None:
+    """Run a job, unless another process has made its files meanwhile; models are trained on a device."""
     if not job.done:
-        job.run()
+        job.run(device) if isinstance(job, ModelJob) else job.run()

@@ -4,8 +4,7 @@ for a large grid as for a small one.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +98,20 @@ def _of_one_walk(jobs: Sequence[EmbeddingJob], members: Path) -> list[EmbeddingJ
 
 
 def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
-    """Each by itself, side by side."""
+    """Each by itself, side by side; where there is a GPU, it is for the networks."""
     missing = [job for job in jobs if not job.done]
-    for result in work.track(map_slides(run_job, missing, work.executor), "models", len(missing)):
+    if work.device == "cpu":
+        yield from _trained(missing, work)
+        return
+    yield from _trained([job for job in missing if job.recipe.supervised], work)
+    yield from _trained([job for job in missing if not job.recipe.supervised], work.on_cpu())
+
+
+def _trained(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
+    function = partial(run_job, device=work.device)
+    for result in work.track(map_slides(function, jobs, work.executor), "models", len(jobs)):
         if result.reason is not None:
-            yield missing[result.index], result.reason
+            yield jobs[result.index], result.reason
 
 
 def _here(jobs: Sequence[GivenJob | JoinedJob], work: Work) -> Iterator[Failure]:
@@ -118,7 +126,7 @@ def _here(jobs: Sequence[GivenJob | JoinedJob], work: Work) -> Iterator[Failure]
 def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Callable[..., Iterator[Failure]]:
     def each(jobs: Sequence[Any], work: Work) -> Iterator[Failure]:
         # on the CPU: a study's numbers are the same wherever it runs
-        work = replace(work, device="cpu")
+        work = work.on_cpu()
         groups = [[job for job in jobs if job.encoder == one] for one in dict.fromkeys(job.encoder for job in jobs)]
         calls = [lambda group=group: list(run(group, work)) for group in groups]
         # workers have something to do while one encoder's K-means waits for its slowest bag

@@ -219,9 +219,9 @@ class GuardedPool(Team):
                     worker.connection.send_bytes(FUNCTION + task.function.payload)
                 worker.connection.send_bytes(task.payload)
         for _ in range(needed):
-            worker = self._start_if_possible()
-            if worker is not None:
-                self._team.append(worker)
+            one = self._start_if_possible()
+            if one is not None:
+                self._team.append(one)
             elif not self._team:  # else those that are at work go on
                 self._break()
 

@@ -30,3 +30,7 @@ class Team(Executor):
 
     workers: int  # how many there are; more or fewer may come to be
     hand_out: float  # seconds of the process that hands out tasks for each of them; benchmarks/scale.py measures it
+
+    def for_work(self, *, gpu: bool, in_worker: bool = False) -> "Team":
+        """The team for work on a GPU, or on none; on one machine all are alike."""
+        return self
