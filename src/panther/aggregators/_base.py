@@ -25,6 +25,9 @@ class MethodInfo:
     variants: tuple[Mapping[str, Any], ...]  # settings that the suite runs over
     trainable: bool = False  # whether the prototypes can be trained end to end
     needs_prototypes: bool = True  # else it stands on nothing but the features
+    reads_places: Callable[[Mapping[str, Any]], bool] = lambda options: (
+        False
+    )  # settings -> whether it reads coordinates
 
 
 aggregators: Registry[Callable[..., Aggregator], MethodInfo] = Registry("method", MethodInfo)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators._base import aggregators
-from panther.aggregators.blocks import EmbeddingBlock, build_blocks
+from panther.aggregators.blocks import EmbeddingBlock, build_blocks, read_places
 from panther.errors import InputError, suggestion
 from panther.mixture import PRESETS, EMSettings, MixtureFit, effective_number, fit_mixture
 from panther.types import Aggregator, Mixture, Places, Prototypes, Ragged, Rows, SlideEmbedding
@@ -61,6 +61,7 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
     differentiable=True,
     trainable=True,
     tokens=lambda options: options.get("readout", "all") == "all" and not options.get("blocks"),
+    reads_places=read_places,
     options=("preset", "readout", "blocks", "steps", "tau", "variance", "temperature", "covariance", "weights"),
     variants=(
         {},

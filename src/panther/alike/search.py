@@ -101,7 +101,7 @@ def _on_mixture(embeddings: Embeddings) -> Searchable:
     if not components:
         raise InputError(
             f"{embeddings.source}: its rows are not whole mixtures; embed with the method panther and all that it reads out "
-            "(readout all), or use `on=cosine`."
+            "(readout all, no blocks), or use `on=cosine`."
         )
     floor = variance_floor(embeddings.rows, components)
     return Searchable(

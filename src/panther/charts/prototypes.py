@@ -13,7 +13,7 @@ from panther.prototypes.recommend import NEARLY_ALL, Choice
 MOST_GROUPS = 6  # drawn; more cannot be told apart, the tables have them all
 STRONG = 3.0  # log2 at which the colours of contacts end: eight times as often as by chance
 NUMBERS_UP_TO = 12  # prototypes, for numbers inside the cells to be read
-SHADES = (1.0, 0.55, 0.25, 0.12)  # of a prototype's colour, one per statistic
+SHADES = (1.0, 0.55, 0.25, 0.12, 0.75, 0.4)  # of a prototype's colour, one per statistic
 Limits = tuple[Sequence[float], Sequence[float]]  # low, high
 
 

@@ -77,6 +77,8 @@ def _lines(found: "Attribution", output: Path) -> list[str]:
     """For each output the prototypes that count most."""
     import numpy as np
 
+    from panther.explain.attribution.charts import mean_contributions, pair_title
+    from panther.explain.attribution.pairs import largest_pairs
     from panther.explain.names import label
 
     size = np.abs(found.by_prototype()).mean(0)  # (K, C)
@@ -85,6 +87,10 @@ def _lines(found: "Attribution", output: Path) -> list[str]:
     for name, row in list(zip(found.outputs, size, strict=True))[:10]:
         top = ", ".join(f"{label(int(c), found.names)} {row[c]:.3g}" for c in np.argsort(-row, kind="stable")[:3])
         lines.append(f"  {name}: mean size of the contribution {top}")
+        own = [one for one in mean_contributions(found) if one["output"] == name]
+        if pairs := largest_pairs(own, 3):
+            said = ", ".join(f"{pair_title(one, found.names)} {one['mean_absolute']:.3g}" for one in pairs)
+            lines.append(f"    of pairs that touch: {said}")
     return lines
 
 

@@ -149,7 +149,7 @@ class Structured(nn.Module):
         if len(shape) < 2:
             raise InputError(
                 f"A structured head needs one token per prototype, (C, t), but the embedding is {' x '.join(map(str, shape))} numbers; "
-                "use the readout `all` of panther (or h2t, ot), or another head."
+                "use the readout `all` of panther without blocks (or h2t, ot), or another head."
             )
         n_prototypes, token = shape[:2]
         rest = shape[2] if len(shape) == 3 else 0

@@ -12,7 +12,7 @@ from panther.errors import InputError
 from panther.feature_space import Basis, FeatureSpace
 from panther.mil import build_model, networks, revision
 from panther.models.blocks import Block, columns_of, needs_prototypes
-from panther.models.blocks.joint_scaling import AnyScaler, JointScaler, scaler_from_state
+from panther.models.blocks.joint_scaling import AnyScaler, scaler_from_state, scaler_parts
 from panther.models.fisher import Columns
 from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.model import Model, embedding_model
@@ -215,7 +215,7 @@ def _check_dim(path: Path, about: Mapping[str, Any], prototypes: Prototypes | No
 
 def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor | None) -> None:
     """Refuse parts that were not made for each other."""
-    parts = scaler.parts if isinstance(scaler, JointScaler) else (scaler,)
+    parts = scaler_parts(scaler)
     owners = [(block, len(columns)) for block in blocks for columns in block.parts()]
     if len(parts) != len(owners):
         raise InputError(

@@ -12,7 +12,7 @@ from panther.cohort.covariates import COVARIATES, fit_covariates
 from panther.content import hash_of
 from panther.feature_space import FeatureSpace
 from panther.mil import networks
-from panther.models.blocks import needs_prototypes
+from panther.models.blocks import needs_prototypes, reads_coordinates
 from panther.models.blocks.reduction import made_by
 from panther.models.fitting import Parts, TrainingRecipe
 from panther.models.named import Named
@@ -46,6 +46,7 @@ class Features(NamedTuple):
     spec: PatchSpec
     dim: int
     encoder: str | None
+    where: str = ""  # hash of the patches' coordinates, where a row of the study reads them
 
 
 class CellJobs(NamedTuple):
@@ -140,7 +141,8 @@ class Plan:
         source = BlockSource(row, None if stands_on is None else stands_on.path, space)
         made = replace(source, method=made_by(row))
         inputs = "features" if stands_on is None else stands_on.path.name
-        key = cache_key("embeddings", inputs, made.method.key(), self._contents(cell.encoder, names))
+        contents = self._contents(cell.encoder, names, places=reads_coordinates(row))
+        key = cache_key("embeddings", inputs, made.method.key(), contents)
         bags = tuple(self.population.bags[cell.encoder][name] for name in names)
         walk, path = f"{cell.encoder}{self.note}", self.folder / "cache" / f"embeddings-{key}.npy"
         return _Part(EmbeddingJob(walk, bags, made, path), source)
@@ -212,9 +214,11 @@ class Plan:
         base = preset(usual_preset(self.study.kind, network=supervised)).train
         return replace(base, **{"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
 
-    def _contents(self, encoder: str, names: Sequence[str]) -> str:
+    def _contents(self, encoder: str, names: Sequence[str], *, places: bool = False) -> str:
         known = self.features.get(encoder, {})
-        return cache_key([(name, known[name].content) for name in sorted(names) if name in known])
+        there = [name for name in sorted(names) if name in known]
+        also = [known[name].where for name in there] if places else []
+        return cache_key([(name, known[name].content) for name in there], *also)
 
     def _given_key(self, row: Named, cell: Cell) -> Key:
         name = row.options["name"]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from panther.aggregators import aggregators
 from panther.alike.scores import score
 from panther.alike.search import Searchable, searchable
 from panther.alike.summary import Queries, summarise
@@ -115,7 +116,7 @@ def _title(key: tuple[object, ...], several: Mapping[str, bool]) -> str:
 def _opened(trained: Trained, matrix: np.ndarray, samples: Sequence[str]) -> Embeddings:
     """Embeddings of the cache; PANTHER's whole mixtures are known as such."""
     method = trained.cell.method
-    whole = method.name == "panther" and method.options.get("readout", "all") == "all"
+    whole = method.name == "panther" and aggregators.entry("panther").metadata.tokens(method.options)
     count = trained.cell.n_prototypes if whole else 0
     rows = torch.from_numpy(np.array(matrix))
     weights = rows.double().numpy().reshape(len(samples), count, -1)[..., 0] if count else None

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from panther.errors import InputError
-from panther.execution import HERE, Work
+from panther.execution import HERE, Work, stream
+from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
 from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged
@@ -16,6 +17,7 @@ from panther.study.parts import Given
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
 from panther.study.progress import begin_stages, study_record
+from panther.study.rows import parts_of
 from panther.study.spatial.plan import reads_places, shuffled_plan
 from panther.study.stages import STAGES, run_stage
 from panther.types import Openable
@@ -98,7 +100,8 @@ def _gathered(
     failures: dict[str, str] = {}
     while True:
         population = gather(study, without=failures)
-        found = {encoder: _scan(encoder, bags, store, work) for encoder, bags in population.bags.items()}
+        placed = any(reads_coordinates(part) for row in study.rows for part in parts_of(row, study.rows))
+        found = {encoder: _scan(encoder, bags, store, work, placed) for encoder, bags in population.bags.items()}
         lost = {encoder: reasons for encoder, (features, reasons) in found.items() if not features}
         if len(lost) == len(found) > 0 and not population.given:
             raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
@@ -126,7 +129,7 @@ def _first(reasons: Mapping[str, str]) -> str:
 
 
 def _scan(
-    encoder: str, bags: Mapping[str, Openable], store: FingerprintStore, work: Work
+    encoder: str, bags: Mapping[str, Openable], store: FingerprintStore, work: Work, placed: bool
 ) -> tuple[dict[str, Features], dict[str, str]]:
     """Size and content of every bag, read only where its files have changed, and a sentence for each that cannot be used."""
     try:
@@ -138,12 +141,24 @@ def _scan(
     empty = {name: f"{name}: zero patches; it is left out." for name, info in infos.items() if info.patches == 0}
     named = {f"{encoder}: {name}": bags[name] for name in infos if name not in empty}
     contents, unreadable = fingerprint_all(named, store, work)
+    where = _places(named, work) if placed else {}
     features = {
-        ref.sample: Features(info.patches, contents[name], info.spec, info.dim, info.encoder)
+        ref.sample: Features(info.patches, contents[name], info.spec, info.dim, info.encoder, where.get(name, ""))
         for name, ref in named.items()
         if name in contents and (info := infos[ref.sample])
     }
     return features, {**failed, **empty, **unreadable}
+
+
+def _places(named: Mapping[str, Openable], work: Work) -> dict[str, str]:
+    """Hash of where the patches of each lie; whoever cannot tell fails where it is embedded."""
+    names, without = list(named), dict[str, str]()
+    found = stream(_places_of, list(named.values()), "looking where patches lie", work, without)
+    return {names[index]: value for index, value in found}
+
+
+def _places_of(ref: Openable) -> str:
+    return ref.open().places_fingerprint()
 
 
 def _readable(population: Population, features: Mapping[str, Mapping[str, Features]]) -> Population:

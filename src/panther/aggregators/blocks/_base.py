@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from panther.mixture import MixtureFit
-from panther.types import Places, Rows
+from panther.mixture import EMSettings, MixtureFit
+from panther.types import Places, Prototypes, Rows
 
 
 class EmbeddingBlock(nn.Module):
@@ -11,6 +11,9 @@ class EmbeddingBlock(nn.Module):
 
     needs_places: bool = False  # whether it reads where patches lie
     needs_scores: bool = False  # whether it reads the patches' scores, log p under the mixture that EM starts from
+
+    def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
+        super().__init__()
 
     def columns(self) -> list[tuple[int, str, int]]:
         """Prototype, statistic and dimension of each number, -1 where it does not apply."""

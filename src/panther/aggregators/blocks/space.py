@@ -18,7 +18,7 @@ class SpaceBlock(EmbeddingBlock):
     needs_places = True
 
     def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
-        super().__init__()
+        super().__init__(prototypes, settings)
         self.count = len(prototypes)
 
     def columns(self) -> list[tuple[int, str, int]]:

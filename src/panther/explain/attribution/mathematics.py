@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.explain.attribution.pairs import statistic_of_pair
+
 Function = Callable[[Tensor], Tensor]  # (B, D) -> (B, K)
 
 NUMBERS = 1 << 22  # of an embedding evaluated at a time, 32 MB
@@ -19,7 +21,7 @@ STATISTICS = {"weight": "pi", "mean": "mu", "variance": "Sigma"}  # as the paper
 
 
 class Players(NamedTuple):
-    """Who shares in a prediction: one player per prototype and statistic."""
+    """Who shares in a prediction: one player per prototype and statistic, and per pair of prototypes that touch."""
 
     names: tuple[tuple[int, str], ...]  # (prototype, statistic), P of them
     member: Tensor  # (D,), the player that owns each number
@@ -30,7 +32,10 @@ class Players(NamedTuple):
 
 def players(columns: Sequence[tuple[int, str, int]]) -> Players:
     """Players of an embedding whose numbers are (prototype, statistic, dimension), in the embedding's order."""
-    owners = [(prototype, STATISTICS.get(statistic, statistic)) for prototype, statistic, _ in columns]
+    owners = [
+        (prototype, statistic_of_pair(j) if statistic == "touch" else STATISTICS.get(statistic, statistic))
+        for prototype, statistic, j in columns
+    ]
     names = tuple(dict.fromkeys(owners))
     where = {name: p for p, name in enumerate(names)}
     return Players(names, torch.tensor([where[owner] for owner in owners]))

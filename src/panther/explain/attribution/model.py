@@ -10,13 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from panther.aggregators import build, embed_cohort
+from panther.aggregators import embed_cohort
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.explain.attribution import mathematics as maths
+from panther.explain.attribution.pairs import ownership
 from panther.explain.attribution.view import HeadView, view_of
 from panther.explain.names import Naming
 from panther.limits import check_choice
+from panther.models.blocks import Block
+from panther.models.blocks.joint_scaling import scaler_parts
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
 from panther.models.model import Model
@@ -64,12 +67,11 @@ class Attribution:
     @property
     def n_prototypes(self) -> int:
         """Their number."""
-        return 1 + max(prototype for prototype, _ in self.players)
+        return ownership(self.players).shape[1]
 
     def by_prototype(self) -> np.ndarray:
-        """Contributions (n, K, C), a prototype's statistics together."""
-        own = np.array([prototype for prototype, _ in self.players])[:, None] == np.arange(self.n_prototypes)  # (P, C)
-        return self.contributions @ own
+        """Contributions (n, K, C), a prototype's statistics together, and half of what it shares with one that it touches."""
+        return self.contributions @ ownership(self.players)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def check_attributable(model: Model) -> None:
             f"The model is the network {name!r}, which has no embedding by prototypes to attribute to; "
             "draw its attention with `panther map --model`, or train panther with a head."
         )
-    if any(prototype < 0 for prototype, _, _ in build(name, model.prototypes, model.method.options).columns()):
+    own, *_ = Block(model.method, model.prototypes).parts()
+    if any(prototype < 0 for prototype, _, _ in own):
         readout = model.method.options.get("readout")
         raise InputError(
             f"The embedding of {name!r}{f' with the readout {readout!r}' if readout else ''} has no part for each prototype, so a prediction "
@@ -135,7 +138,7 @@ def attribute_bags(
     """Attribution of every bag; those that cannot be embedded are its failures."""
     check_attributable(model)
     assert model.prototypes is not None
-    assert isinstance(model.scaler, Scaler)
+    assert model.scaler is not None
     outputs = OUTPUTS[model.task.name](model.task)
     kind = _kind(model, outputs, settings.kind)
     table = embed_cohort(bags, model.prototypes, model.method.name, model.method.options, work=work)
@@ -192,13 +195,20 @@ def _kind(model: Model, outputs: ExplainedOutputs, asked: str | None) -> str:
 def _slope(model: Model, outputs: ExplainedOutputs) -> Tensor | None:
     """Weights (K, E) of what is explained on what players own, where both head and output are linear."""
     inner = model.network.network if isinstance(model.network, Flat) else None
-    if not isinstance(inner, nn.Linear) or not isinstance(model.scaler, Scaler) or not outputs.linear:
+    if not isinstance(inner, nn.Linear) or model.scaler is None or not outputs.linear:
         return None
-    weight = inner.weight.detach().double() / model.scaler.scale.double()  # (n, D')
-    if model.scaler.usual is not None:  # a slide's mean is the sum of what its prototypes add to it
-        count, dim = model.scaler.usual.means.shape
-        weight = torch.cat([weight[:, :-dim], weight[:, -dim:].repeat(1, count)], 1)
-    return outputs.of(weight.T).T
+    parts = scaler_parts(model.scaler)
+    weights = inner.weight.detach().double().split([len(part.shift) for part in parts], 1)  # (n, D') of each
+    return outputs.of(torch.cat([_weight(own, part) for own, part in zip(weights, parts, strict=True)], 1).T).T
+
+
+def _weight(weight: Tensor, scaler: Scaler) -> Tensor:
+    """Weights of a head (n, D') on what players own of one part, (n, E)."""
+    weight = weight / scaler.scale.double()
+    if scaler.usual is None:
+        return weight
+    count, dim = scaler.usual.means.shape  # a slide's mean is the sum of what its prototypes add to it
+    return torch.cat([weight[:, :-dim], weight[:, -dim:].repeat(1, count)], 1)
 
 
 def _function(network: nn.Module, view: HeadView, outputs: ExplainedOutputs) -> maths.Function:

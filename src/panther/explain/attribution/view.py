@@ -4,11 +4,13 @@ Of these the slide's mean belongs to all prototypes at once; it is the sum of wh
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from panther.models.blocks.joint_scaling import AnyScaler, scaler_parts
 from panther.models.fisher import fisher_columns, fisher_coordinates, split
 from panther.models.scaling import Scaler
 
@@ -25,8 +27,26 @@ class HeadView(NamedTuple):
     scaled: Callable[[Tensor], Tensor]  # (B, E) -> what the head sees (B, D')
 
 
-def view_of(scaler: Scaler, columns: Columns, mean: Tensor) -> HeadView:
+def view_of(scaler: AnyScaler, columns: Columns, mean: Tensor) -> HeadView:
     """What a head reads of embeddings under this scaling; ``mean`` (D,) is the mean training embedding."""
+    parts = scaler_parts(scaler)
+    ends = list(accumulate(part.dim_in for part in parts))
+    own = [
+        _view_of_part(part, columns[end - part.dim_in : end], mean[end - part.dim_in : end])
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    if len(own) == 1:
+        return own[0]
+    whole, owned = [part.dim_in for part in parts], [len(view.columns) for view in own]
+    return HeadView(
+        [column for view in own for column in view.columns],
+        torch.cat([view.baseline for view in own]),
+        lambda x: torch.cat([view.expand(piece) for view, piece in zip(own, x.split(whole, 1), strict=True)], 1),
+        lambda x: torch.cat([view.scaled(piece) for view, piece in zip(own, x.split(owned, 1), strict=True)], 1),
+    )
+
+
+def _view_of_part(scaler: Scaler, columns: Columns, mean: Tensor) -> HeadView:
     exact = scaler.double()
     usual = exact.usual
     if usual is None:

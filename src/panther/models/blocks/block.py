@@ -45,6 +45,12 @@ def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:
     return [column for block in blocks for column in block.columns()]
 
 
+def reads_coordinates(method: Named) -> bool:
+    """Whether a method reads the coordinates of patches."""
+    made = made_by(method)
+    return made.name in aggregators and aggregators.entry(made.name).metadata.reads_places(made.options)
+
+
 def needs_prototypes(method: Named) -> bool:
     """Whether a method stands on prototypes."""
     registry = networks if method.name in networks else aggregators

@@ -64,6 +64,11 @@ def _block_name(number: int, statistic: str, weigh: bool) -> str:
 AnyScaler = Scaler | JointScaler
 
 
+def scaler_parts(scaler: AnyScaler) -> tuple[Scaler, ...]:
+    """Scalings of what stands side by side, from left to right; one where there is nothing beside."""
+    return scaler.parts if isinstance(scaler, JointScaler) else (scaler,)
+
+
 def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) -> AnyScaler:
     """Scaling of training rows (n, D), which are these blocks side by side."""
     columns = [(block.method, own) for block in blocks for own in block.parts()]

@@ -21,7 +21,7 @@ def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
     found = mixture_components([column_name(*column) for column in columns])
     if not found:
         raise InputError(
-            "Only whole mixtures are written as {prob, mean, cov}; embed with `method=panther` and all that it reads out (readout all)."
+            "Only whole mixtures are written as {prob, mean, cov}; embed with `method=panther` and all that it reads out (readout all, no blocks)."
         )
     return found
 

@@ -147,9 +147,12 @@ def _text(value: Any) -> str:
 
 
 def _scalar(value: Any) -> Any:
-    """Setting as it was before `_storable` of storage.embeddings: JSON text of lists and None stays text."""
+    """Setting as it was before `_storable` of storage.embeddings, which makes JSON text of lists."""
     found = value[()]
-    return _text(found) if isinstance(found, bytes) else found.item() if hasattr(found, "item") else found
+    if not isinstance(found, bytes):
+        return found.item() if hasattr(found, "item") else found
+    text = _text(found)
+    return json.loads(text) if text.startswith("[") else text
 
 
 OPENERS: dict[str, Callable[[Path], tuple[Rows, list[str], dict[str, Any]]]] = {".h5ad": _open_h5ad, ".npz": _open_npz}

@@ -25,9 +25,8 @@ def _reads_places(part: Named) -> bool:
     if part.name in networks:
         return not networks.entry(part.name).metadata.permutation_invariant
     method = made_by(part)
-    if "space" in (method.options.get("blocks") or ()):
-        return True
-    return aggregators.entry(method.name).metadata.permutation_invariant is not True
+    about = aggregators.entry(method.name).metadata
+    return about.reads_places(method.options) or about.permutation_invariant is not True
 
 
 def shuffled_plan(plan: Plan, repeat: int) -> Plan:
