@@ -115,7 +115,7 @@ class PantherAggregator(Aggregator):
         self.needs_places = any(block.needs_places for block in self._blocks)
         self.needs_scores = any(block.needs_scores for block in self._blocks)
         own = {"all": count * (1 + 2 * dim), "wa": 2 * dim}.get(readout, 1 + 2 * dim)
-        self._parts = [own, *(len(block.columns()) for block in self._blocks)]
+        self._parts = [own, *(width for block in self._blocks for width in block.parts())]
         self.out_dim = sum(self._parts)
 
     def forward(
@@ -174,7 +174,7 @@ class PantherAggregator(Aggregator):
         )
 
     def parts(self) -> list[int]:
-        """The readout, then each block."""
+        """The readout, then what each block is made of."""
         return self._parts
 
     @property

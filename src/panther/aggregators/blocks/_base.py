@@ -19,6 +19,10 @@ class EmbeddingBlock(nn.Module):
         """Prototype, statistic and dimension of each number, -1 where it does not apply."""
         raise NotImplementedError
 
+    def parts(self) -> list[int]:
+        """How many of the numbers are scaled together, from left to right; all of them, where the block does not say otherwise."""
+        return [len(self.columns())]
+
     def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
         """Read numbers (D,) of a bag (N, d), whose fit has kept its assignment, and its scores where they are needed."""
         raise NotImplementedError

@@ -26,6 +26,11 @@ class SpaceBlock(EmbeddingBlock):
         touch = [(c, "touch", e) for c in range(self.count) for e in range(c, self.count)]
         return [*touch, *((c, statistic, -1) for statistic in OF_PROTOTYPES for c in range(self.count))]
 
+    def parts(self) -> list[int]:
+        """Touches by themselves: beside regions, whose number hangs on how crisp posteriors are, they would count a quarter."""
+        touch = self.count * (self.count + 1) // 2
+        return [touch, len(OF_PROTOTYPES) * self.count]
+
     def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
         """Read (C (C + 1) / 2 + 3 C,) of the posteriors."""
         if places is None:
