@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mixture_bags import mixture_bag
+from panther import Panther
 from panther.aggregators import build, embed_cohort, panther
 from panther.aggregators.embed import embed
 from panther.aggregators.grid import Embedder, embed_grid
@@ -148,6 +149,15 @@ def test_one_fit_serves_the_mixture_and_its_blocks_whoever_comes_first(monkeypat
         alone = [embed(a_bag(), PROTOTYPES, **e.options).vector.numpy() for e in embedders]
         for table, vector in zip(tables, alone, strict=True):
             np.testing.assert_array_equal(np.asarray(table.vectors)[0], vector)
+
+
+def test_the_estimator_reads_blocks_of_bags_with_coordinates() -> None:
+    found = Panther.from_prototypes(PROTOTYPES, blocks=("space",))
+    row = found.transform([a_bag()])[0]
+    np.testing.assert_array_equal(row, embed(a_bag(), PROTOTYPES, blocks=["space"]).vector.numpy())
+    assert found.get_feature_names_out()[C * (1 + 2 * D) + 1] == "C0:touch:1"
+    with pytest.raises(InputError, match="there are no coordinates"):
+        found.transform([a_bag().features])
 
 
 def test_patches_that_were_moved_are_embedded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,8 @@ class Panther(TransformerMixin, BaseEstimator):
         Whether mixture weights are estimated, or 1/C.
     readout : {"all", "wa", "top", "bottom"}, default="all"
         What is kept of the mixture: everything, the weighted average, or the component of the largest or smallest weight.
+    blocks : sequence of str, default=()
+        What follows the mixture's numbers, e.g. `("space",)`, for which bags need coordinates.
     n_init : int, default=5
         Starts of K-means on a sample of the patches; the best goes on.
     max_iter : int, default=3
@@ -107,6 +109,7 @@ class Panther(TransformerMixin, BaseEstimator):
         covariance: str | None = None,
         weights: str | None = None,
         readout: str = "all",
+        blocks: Sequence[str] = (),
         n_init: int = 5,
         max_iter: int = 3,
         n_sample_patches: int = 20_000,
@@ -124,6 +127,7 @@ class Panther(TransformerMixin, BaseEstimator):
         self.covariance = covariance
         self.weights = weights
         self.readout = readout
+        self.blocks = blocks
         self.n_init = n_init
         self.max_iter = max_iter
         self.n_sample_patches = n_sample_patches
@@ -141,7 +145,7 @@ class Panther(TransformerMixin, BaseEstimator):
         prototypes : Prototypes or path
             Prototypes, or the file that holds them.
         **parameters
-            Parameters of `transform`: preset and EM settings, readout, n_jobs.
+            Parameters of `transform`: preset and EM settings, readout, blocks, n_jobs.
 
         Returns
         -------
@@ -251,7 +255,8 @@ class Panther(TransformerMixin, BaseEstimator):
 
     def _module(self) -> Aggregator:
         given = {name: getattr(self, name) for name in EM_SETTINGS if getattr(self, name) is not None}
-        return build("panther", self.prototypes_, {"preset": self.preset, "readout": self.readout, **given})
+        read = {"preset": self.preset, "readout": self.readout, "blocks": self.blocks}
+        return build("panther", self.prototypes_, {**read, **given})
 
     def __sklearn_tags__(self) -> Tags:
         """Bags, not rows; float32 whatever comes."""
