@@ -1,10 +1,13 @@
-"""Charts of where patches lie: what scores owe to it."""
+"""Charts of where patches lie: what scores owe to it, and what borders what."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from panther.charts.chart import Axis, Chart, Line, Points, Reference, RowNotes
-from panther.charts.style import BLUE, FAINT, ORANGE
+import numpy as np
+
+from panther.charts.chart import Axis, Chart, Heat, Line, Points, Reference, RowNotes
+from panther.charts.prototypes import NUMBERS_UP_TO
+from panther.charts.style import BLUE, FAINT, ORANGE, short
 
 
 class Survival(NamedTuple):
@@ -47,3 +50,15 @@ def shuffled_scores(rows: Sequence[Survival], metric: str, chance: float | None 
         references=[] if chance is None else [Reference(chance, "chance")],
         row_notes=RowNotes([row.note for row in rows], "lost"),
     )
+
+
+def borders(names: Sequence[str], values: np.ndarray) -> Chart:
+    """What each prototype (rows) borders on: shares (C, C) of its touches with others."""
+    count = len(names)
+    numbers = [["" if np.isnan(v) else f"{v:.0%}" for v in row] for row in values]
+    text = numbers if count <= NUMBERS_UP_TO else None
+    side = max(260, 46 * count)
+    size = (side + 110 + 8 * max(len(short(name)) for name in names), side + 80)
+    heat = Heat(values, (0, 1), "share of the border", text=text, percent=True)
+    x = Axis(names=[name.split(" ")[0] for name in names])
+    return Chart([heat], x, Axis(names=names), "What each borders on (rows add up to 100 %)", size)

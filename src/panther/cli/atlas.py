@@ -84,6 +84,7 @@ def _report(found: "Atlas", output: Path, seconds: float, as_json: bool) -> None
         f"{count} prototypes over {slides} slide{'s' if slides > 1 else ''} in {seconds:.1f} s -> {output} ({len(found.files)} files)",
         *_shares(found),
         *_differences(found),
+        *(f"  {sentence}" for sentence in found.neighbours_in_words()),
         f"Look at {output / 'overview.png'}, then name what you see in {output / 'names.yaml'}.",
     ]
     result: Mapping[str, Any] = {

@@ -2,13 +2,16 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._parsers import parse_settings
+
+if TYPE_CHECKING:
+    from panther.explain.maps import MappedSlide
 
 
 def map_slides(
@@ -51,7 +54,7 @@ def map_slides(
     mixed: opt.MixedOption = False,
     formats: Annotated[
         str | None,
-        typer.Option("--format", help="Any of png,svg,tiff,geojson; png,geojson where there are prototypes."),
+        typer.Option("--format", help="Any of png,svg,tiff,geojson,csv; png,geojson,csv where there are prototypes."),
     ] = None,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
@@ -98,10 +101,16 @@ def map_slides(
     files = sum(len(one.files) for one in found.slides)
     lines = [
         f"{len(found)} slide{'s' if len(found) > 1 else ''} mapped in {seconds:.1f} s -> {output} ({files} files)",
-        *(f"  {one.slide}: {one.patches:,} patches, {one.summary}" for one in found.slides[:20]),
+        *(line for one in found.slides[:20] for line in _told(one)),
     ]
     result = {"output": str(output), "seconds": seconds, "slides": [one.to_dict() for one in found.slides]}
     common.report(result, lines, found.failures, as_json=as_json, notes=found.notes)
+
+
+def _told(one: "MappedSlide") -> list[str]:
+    """A slide's largest prototypes, and what lies beside what."""
+    beside = [f"    {sentence}" for sentence in one.numbers.get("neighbours", ())]
+    return [f"  {one.slide}: {one.patches:,} patches, {one.summary}", *beside]
 
 
 def _images_and_features(

@@ -18,17 +18,20 @@ from panther.explain.pyramid import write_pyramid
 from panther.explain.regions import regions, write_regions
 from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, overlay_pixels
+from panther.explain.touching.table import COLUMNS, neighbour_rows
 from panther.models.model import Model
 from panther.models.model_file import as_model
 from panther.storage.atomic import atomic_write
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes
+from panther.storage.tables import write_spreadsheet
 from panther.types import Bag, Prototypes
 
 PICTURES = ("png", "svg")
-FORMATS = (*PICTURES, "tiff", "geojson")
-WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif")  # patterns
+FORMATS = (*PICTURES, "tiff", "geojson", "csv")
+USUAL = ("png", "geojson", "csv")  # of prototypes
+WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif", "*.neighbours.csv")  # patterns
 
 Make = Callable[..., SlideMap]  # (bag, image=, contours=) -> its map; sent to workers, so it pickles
 
@@ -114,7 +117,7 @@ def make_map(
     attention : {"rank", "linear"}, optional
         Networks: colours by the rank of the attention within the slide (default), or in proportion to it.
     formats : sequence of str, optional
-        Any of png, svg, tiff, geojson; by default png and, for prototypes, geojson.
+        Any of png, svg, tiff, geojson, csv; by default png and, for prototypes, geojson and csv.
     settings : MapSettings, optional
         Method, resolutions and look of the maps.
     work : Work
@@ -132,7 +135,7 @@ def make_map(
     >>> bag = panther.Bag("a", torch.randn(16, 8), lambda: corners, panther.PatchSpec(size_level0=256))
     >>> maps = panther.make_map(bag, panther.Prototypes(torch.randn(3, 8)))
     >>> maps["a"].labels.shape, list(maps["a"].figures())
-    ((16,), ['map', 'side_by_side'])
+    ((16,), ['map', 'side_by_side', 'neighbours'])
     """
     settings = settings or MapSettings()
     shown, settings = _shown(prototypes, model, settings)
@@ -142,7 +145,7 @@ def make_map(
         make: Make = partial(map_attention, model=shown, settings=settings, scale=_checked_scale(attention))
     else:
         _refuse({"attention": attention}, "belongs to networks, but prototypes are mapped")
-        kinds, chosen = _checked_formats(formats or ("png", "geojson")), _chosen(prototype, len(shown))
+        kinds, chosen = _checked_formats(formats or USUAL), _chosen(prototype, len(shown))
         settings = settings.named(names, len(shown))
         build(settings.method, shown, settings.options)  # refuses a setting that is not there before the work
         make = partial(map_slide, prototypes=shown, settings=settings)
@@ -189,12 +192,13 @@ def map_slide(
 
 
 def write_map(
-    found: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = ("png", "geojson")
+    found: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = USUAL
 ) -> list[Path]:
     """Write a slide's pictures and regions; ``prototypes`` are those with heatmaps (None: the one of the largest pi, beside the map).
 
-    `SLIDE.NAME.png` of every figure (of prototypes: map, side_by_side, and heatmap.C3 or heatmaps where they are asked for),
-    `SLIDE.overlay.png` (transparent, pixel for pixel the thumbnail), `SLIDE.overlay.tif` (a pyramid) and `SLIDE.geojson`.
+    `SLIDE.NAME.png` of every figure (of prototypes: map, side_by_side, neighbours, and heatmap.C3 or heatmaps where they are asked for),
+    `SLIDE.overlay.png` (transparent, pixel for pixel the thumbnail), `SLIDE.overlay.tif` (a pyramid), `SLIDE.geojson` and
+    `SLIDE.neighbours.csv`, which prototypes lie beside which.
     """
     written: list[Path] = []
     kinds = [kind for kind in PICTURES if kind in formats]
@@ -214,6 +218,9 @@ def write_map(
         write_regions(
             written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp, found.prototype_colours
         )
+    if "csv" in formats:
+        written.append(folder / f"{found.slide}.neighbours.csv")
+        write_spreadsheet(written[-1], COLUMNS, neighbour_rows(found.touching))
     return written
 
 
@@ -278,8 +285,9 @@ def _checked_formats(formats: Sequence[str], *, network: bool = False) -> tuple[
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise InputError(f"`formats={','.join(formats)}`: known are {', '.join(FORMATS)}.")
-    if network and "geojson" in formats:
-        raise InputError("`formats=geojson`: attention has no regions; use png, svg or tiff.")
+    needless = [name for name in ("geojson", "csv") if network and name in formats]
+    if needless:
+        raise InputError(f"`formats={needless[0]}`: attention has no regions; use png, svg or tiff.")
     return tuple(formats)
 
 

@@ -11,6 +11,7 @@ from panther.explain.geometry import Grid, View, raster
 from panther.explain.names import Naming, colours, label
 from panther.explain.paint import HEAT_RELIEF, Paint, painted, relief
 from panther.explain.palette import rgb_values
+from panther.explain.touching import Touching, neighbour_sentences, touching
 from panther.slides.polygons import Polygon
 
 
@@ -52,6 +53,11 @@ class SlideMap:
         """Patch under each pixel, (h, w); -1 where there is none."""
         return raster(self.grid, self.view)
 
+    @cached_property
+    def touching(self) -> Touching:
+        """Which prototypes lie beside which."""
+        return touching(self.assignment, self.grid)
+
     @property
     def prototypes(self) -> int:
         """Their number C."""
@@ -72,7 +78,7 @@ class SlideMap:
         return self if view is self.view else replace(self, view=view)
 
     def figures(self, prototypes: Sequence[int] | None = None) -> dict[str, Any]:
-        """Matplotlib figures by name: map, side_by_side, and the heatmaps of ``prototypes`` where they are given."""
+        """Matplotlib figures by name: map, side_by_side, neighbours, and the heatmaps of ``prototypes`` where they are given."""
         return {name: draw() for name, draw in self.drawings(prototypes).items()}
 
     def drawings(self, prototypes: Sequence[int] | None = None) -> dict[str, Callable[[], Any]]:
@@ -84,6 +90,7 @@ class SlideMap:
         found: dict[str, Callable[[], Any]] = {
             "map": partial(draw.draw_map, self),
             "side_by_side": partial(draw.draw_side_by_side, self, main),
+            "neighbours": self._draw_neighbours,
         }
         if single:
             found[f"heatmap.C{main}"] = partial(draw.draw_heatmap, self, main)
@@ -91,10 +98,17 @@ class SlideMap:
             found["heatmaps"] = partial(draw.draw_heatmaps, self, prototypes)
         return found
 
+    def _draw_neighbours(self) -> Any:
+        from panther.explain.touching.draw import draw_neighbours
+
+        return draw_neighbours(self.touching, [self.title(c) for c in range(self.prototypes)])
+
     def numbers(self) -> dict[str, Any]:
-        """Plain values: the prototypes' weights, largest first."""
+        """Plain values: the prototypes' weights, largest first, and which of them lie side by side, in sentences."""
         order = np.argsort(-self.weights, kind="stable").tolist()
-        return {"weights": {self.title(c): float(self.weights[c]) for c in order}}
+        titles = [self.title(c) for c in range(self.prototypes)]
+        weights = {titles[c]: float(self.weights[c]) for c in order}
+        return {"weights": weights, "neighbours": neighbour_sentences(self.touching, titles)}
 
     @property
     def summary(self) -> str:

@@ -12,7 +12,6 @@ from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.execution import HERE, Work, stream
 from panther.explain.atlas.exemplars import CHOOSE, Exemplar, Place, by_slide, read_patches
-from panther.explain.atlas.neighbours import Contacts, no_contacts
 from panther.explain.atlas.shares import (
     Factor,
     GroupShare,
@@ -26,6 +25,7 @@ from panther.explain.atlas.shares import (
 from panther.explain.atlas.worker import EVEN, AtlasJob, AtlasSettings, SlideFacts, describe_slide
 from panther.explain.jobs import none_of
 from panther.explain.names import colours, label
+from panther.explain.touching import Touching, neighbour_sentences, no_touching
 from panther.types import Prototypes
 
 FEW_SLIDES = 10  # below it correlations over slides are mostly chance
@@ -43,7 +43,7 @@ class Atlas:
     groups: tuple[GroupShare, ...]
     tests: tuple[ShareTest, ...]
     cooccurrence: np.ndarray  # (C, C), NaN where it is not defined
-    contacts: Contacts
+    touching: Touching
     exemplars: tuple[Exemplar, ...]  # by prototype and kind, the first ones first
     settings: AtlasSettings
     prototypes_hash: str
@@ -71,6 +71,10 @@ class Atlas:
     def colours(self) -> list[str]:
         """Colour of each prototype, #RRGGBB: the one that people gave it or its group, else the palette's."""
         return colours(self.settings.maps.namings, self.prototypes)
+
+    def neighbours_in_words(self) -> list[str]:
+        """Which prototypes touch clearly more or less often than chance, over all slides."""
+        return neighbour_sentences(self.touching, [self.title(c) for c in range(self.prototypes)])
 
     def chosen(self, prototype: int, kind: str) -> list[int]:
         """Indices of a prototype's exemplars of one kind."""
@@ -109,8 +113,8 @@ class Pool:
         self.patients: list[str] = []
         self.weights: list[np.ndarray] = []
         self.members: list[np.ndarray] = []
-        self.contacts = no_contacts(count)
-        self.unplaced: dict[str, str] = {}  # slide -> why it has no contacts
+        self.touching = no_touching(count)
+        self.unplaced: dict[str, str] = {}  # slide -> why it has no neighbours
         self.best: dict[tuple[int, str], list[Exemplar]] = {
             (c, kind): [] for c in range(count) for kind in settings.kinds
         }
@@ -121,10 +125,10 @@ class Pool:
         self.patients.append(facts.patient)
         self.weights.append(facts.weights)
         self.members.append(facts.members)
-        if facts.contacts is None:
+        if facts.touching is None:
             self.unplaced[facts.slide] = facts.reason
         else:
-            self.contacts = self.contacts.merge(facts.contacts)
+            self.touching = self.touching.merge(facts.touching)
         fresh: dict[tuple[int, str], list[Exemplar]] = {}
         for one in facts.exemplars:
             fresh.setdefault((one.prototype, one.kind), []).append(one)
@@ -160,7 +164,7 @@ def summed_up(
         groups=tuple(groups),
         tests=tuple(tests),
         cooccurrence=co_occurrence(weights, members.sum(1)),
-        contacts=pool.contacts,
+        touching=pool.touching,
         exemplars=tuple(one for best in pool.best.values() for one in best),
         settings=settings,
         prototypes_hash=prototypes.content_hash(),

@@ -19,6 +19,7 @@ from panther.explain.atlas.charts import group_charts, relation_charts
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.names import Naming, read_names
 from panther.explain.names_file import entry
+from panther.explain.touching.table import COLUMNS, neighbour_rows
 from panther.storage.atomic import atomic_write
 from panther.storage.files import write_json, write_text
 from panther.storage.prototypes import save_prototypes
@@ -78,7 +79,8 @@ def to_dict(atlas: Atlas) -> dict[str, Any]:
         "tests": [_plain(asdict(one)) for one in atlas.tests],
         "correction": "Holm, over the prototypes of a column",
         "cooccurrence": _matrix(atlas.cooccurrence),
-        "neighbours": _matrix(atlas.contacts.log_ratio()),
+        "neighbours": _matrix(atlas.touching.log_ratio()),
+        "neighbours_in_words": atlas.neighbours_in_words(),
         "exemplars": _exemplars(atlas),
         "notes": list(atlas.notes),
         "failures": dict(atlas.failures),
@@ -189,7 +191,7 @@ def _write_tables(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[P
             ("prototype", *columns),
             [[c, *row] for c, row in zip(columns, content["cooccurrence"], strict=True)],
         ),
-        "neighbours": (("prototype", "neighbour", "contacts", "expected", "log2_ratio"), _contact_rows(atlas, content)),
+        "neighbours": (COLUMNS, neighbour_rows(atlas.touching)),
     }
     headers = {"prototypes": _prototype(atlas, 0), "groups": GROUPS, "tests": TESTS, "exemplars": EXEMPLARS}
     for name, header in headers.items():
@@ -202,15 +204,6 @@ def _write_tables(atlas: Atlas, content: dict[str, Any], folder: Path) -> list[P
 GROUPS = ("column", "value", "prototype", "n", "mean", "low", "high")
 TESTS = ("column", "prototype", "test", "statistic", "p", "p_corrected")
 EXEMPLARS = ("prototype", "kind", "slide", "patient", "row", "x", "y", "distance", "picture")
-
-
-def _contact_rows(atlas: Atlas, content: dict[str, Any]) -> list[list[Any]]:
-    observed, expected = atlas.contacts
-    return [
-        [f"C{a}", f"C{b}", int(observed[a, b]), float(expected[a, b]), content["neighbours"][a][b]]
-        for a in range(atlas.prototypes)
-        for b in range(a, atlas.prototypes)
-    ]
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

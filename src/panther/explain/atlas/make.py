@@ -69,7 +69,7 @@ def make_atlas(
     Returns
     -------
     Atlas
-        Shares, tests between groups, co-occurrence, contacts and exemplars. A slide that fails is left out and listed in ``failures``;
+        Shares, tests between groups, co-occurrence, neighbours and exemplars. A slide that fails is left out and listed in ``failures``;
         an image that cannot be read costs only its pictures.
 
     Examples

@@ -12,9 +12,9 @@ from panther.aggregators import build
 from panther.errors import InputError
 from panther.explain.assign import assign
 from panther.explain.atlas.exemplars import KINDS, Exemplar, Kind, Place, candidates, random_ranks
-from panther.explain.atlas.neighbours import Contacts, contacts
 from panther.explain.geometry import Grid, grid
 from panther.explain.scene import MapSettings
+from panther.explain.touching import Touching, touching
 from panther.explain.typical import prototype_distances
 from panther.types import Bag, Openable, Prototypes
 
@@ -54,7 +54,7 @@ class SlideFacts:
     weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
     members: np.ndarray  # (C,), patches whose largest share it is
     exemplars: tuple[Exemplar, ...]  # candidates of all kinds
-    contacts: Contacts | None = None  # None: no coordinates, or no grid
+    touching: Touching | None = None  # None: no coordinates, or no grid
     reason: str = ""  # why there are none
 
     @property
@@ -64,11 +64,12 @@ class SlideFacts:
 
 
 def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
-    """Share, members, contacts and candidates of one slide."""
+    """Share, members, neighbours and candidates of one slide."""
     bag = prototypes.prepared(job.ref.open())
     module = build(settings.maps.method, prototypes, settings.maps.options)
     assigned = assign(bag, module)
-    labels = assigned.assignment.argmax(1).numpy()
+    posteriors = assigned.assignment.float().numpy()
+    labels = posteriors.argmax(1)
     count = len(prototypes)
     members = np.bincount(labels, minlength=count)
     shares = members / len(bag) if settings.maps.method in EVEN else assigned.weights.numpy()
@@ -79,7 +80,7 @@ def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSetting
         shares,
         members,
         tuple(_exemplars(job, bag, labels, prototypes, settings, placed)),
-        None if placed is None else contacts(placed, labels, count),
+        None if placed is None else touching(posteriors, placed),
         reason,
     )
 
