@@ -1,6 +1,6 @@
-"""Shares, tests, co-occurrence and contacts against independent computations."""
+"""Shares, tests and co-occurrence against independent computations."""
 
-from itertools import chain, combinations, permutations
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from scipy import stats
 
 from panther.errors import InputError
 from panther.evaluation.correction import holm
-from panther.explain.atlas.neighbours import contacts, expected_contacts, no_contacts
 from panther.explain.atlas.shares import (
     Factor,
     co_occurrence,
@@ -18,66 +17,6 @@ from panther.explain.atlas.shares import (
     patient_means,
     share_tests,
 )
-from panther.explain.geometry import Grid, grid
-from panther.types import PatchSpec
-
-
-def counted(cells: np.ndarray, layer: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """Contacts, one pair of patches after the other."""
-    out = np.zeros((count, count))
-    for i, j in combinations(range(len(cells)), 2):
-        if layer[i] == layer[j] and np.abs(cells[i] - cells[j]).sum() == 1:
-            a, b = labels[i], labels[j]
-            out[a, b] += 1
-            out[b, a] += a != b
-    return out
-
-
-def some_grid(seed: int) -> tuple[Grid, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    places = np.argwhere(rng.random((2, 9, 7)) < 0.7)  # two grids with holes
-    labels = rng.integers(4, size=len(places))
-    order = rng.permutation(len(places))
-    return Grid(places[order, 1:], places[order, 0], np.zeros((2, 2)), 1.0), labels
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_contacts_are_those_counted_pair_by_pair(seed: int) -> None:
-    found, labels = some_grid(seed)
-    observed, expected = contacts(found, labels, 5)
-    np.testing.assert_array_equal(observed, counted(found.cells, found.layer, labels, 5))
-    assert np.triu(expected).sum() == pytest.approx(np.triu(observed).sum())  # shuffling makes and breaks none
-    assert (expected[4] == 0).all()
-
-
-def test_expected_contacts_are_the_mean_over_all_permutations() -> None:
-    cells = np.array([[0, 0], [1, 0], [2, 0], [0, 1], [2, 1], [2, 2], [5, 5]])
-    labels = np.array([0, 0, 0, 1, 1, 2, 2])
-    found = Grid(cells, np.zeros(7, int), np.zeros((1, 2)), 1.0)
-    every = [counted(cells, found.layer, labels[list(order)], 3) for order in permutations(range(7))]
-    np.testing.assert_allclose(contacts(found, labels, 3).expected, np.mean(every, 0), atol=1e-12)
-
-
-def test_stripes_touch_themselves_and_a_chessboard_does_not() -> None:
-    coords = np.argwhere(np.ones((12, 12))) * 256
-    spec = PatchSpec(size_level0=256, size=256)
-    placed = grid(coords, spec)
-    chess = contacts(placed, (coords // 256).sum(1) % 2, 2).log_ratio()
-    halves = contacts(placed, (coords[:, 0] >= 1536).astype(int), 2).log_ratio()
-    assert chess[0, 1] == pytest.approx(1, abs=0.02)  # all contacts, where half of them are expected
-    assert chess[0, 0] < -6
-    assert halves[0, 1] < -2
-    assert 0.8 < halves[0, 0] < 1
-
-
-def test_a_patch_that_is_there_twice_counts_once_and_contacts_of_slides_add_up() -> None:
-    coords = np.array([[0, 0], [256, 0], [256, 0]])
-    one = contacts(grid(coords, PatchSpec(size_level0=256)), np.array([0, 1, 1]), 2)
-    assert one.observed.tolist() == [[0, 1], [1, 0]]
-    both = no_contacts(2).merge(one).merge(one)
-    assert both.observed[0, 1] == 2
-    assert np.isnan(no_contacts(2).log_ratio()).all()
-    assert (expected_contacts(np.array([1, 0]), 0.0) == 0).all()  # one patch has no neighbours
 
 
 def test_holm_is_the_closed_test_of_bonferroni() -> None:

@@ -52,7 +52,7 @@ def test_a_map_of_values_equals_the_map_of_files(slide: Path) -> None:
     np.testing.assert_array_equal(here["s"].assignment, there["s"].assignment)
     assert here["s"].title(1) == "C1 nest"
     figures = here["s"].figures([0, 1])
-    assert list(figures) == ["map", "side_by_side", "heatmaps"]
+    assert list(figures) == ["map", "side_by_side", "neighbours", "heatmaps"]
     assert all(isinstance(figure, matplotlib.figure.Figure) for figure in figures.values())
     assert sorted(slide.iterdir()) == before  # nothing was written
 
@@ -64,7 +64,12 @@ def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_by
     found = panther.make_map([bag], prototypes, output=tmp_path / "a", formats=["png"])
     with open_work(2) as work:
         panther.make_map(slide / "s.h5", prototypes, output=tmp_path / "b", formats=["png"], work=work)
-    assert [file.name for file in found.slides[0].files] == ["s.map.png", "s.side_by_side.png", "s.overlay.png"]
+    assert [file.name for file in found.slides[0].files] == [
+        "s.map.png",
+        "s.side_by_side.png",
+        "s.neighbours.png",
+        "s.overlay.png",
+    ]
     for file in found.slides[0].files:
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
     with pytest.raises(KeyError, match="written to files"):

@@ -50,13 +50,13 @@ def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder: Path)
     ring = np.array([[100, 100], [1000, 100], [1000, 1000]])
     write_contours(folder / "c.geojson", Tissue((Polygon(ring),)), {})
     arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--names", "n.yaml", "--contours", "c.geojson")
-    arguments = (*arguments, "--max-side", 300, "--format", "png,svg,tiff,geojson", "--prototype", "C1")
+    arguments = (*arguments, "--max-side", 300, "--format", "png,svg,tiff,geojson,csv", "--prototype", "C1")
     invoke(*arguments, "-o", "a")
     invoke(*arguments, "-o", "b")
     first = written(folder / "a")
     assert list(first) == [
-        "s.geojson", "s.heatmap.C1.png", "s.heatmap.C1.svg", "s.map.png", "s.map.svg", "s.overlay.png", "s.overlay.tif",
-        "s.side_by_side.png", "s.side_by_side.svg",
+        "s.geojson", "s.heatmap.C1.png", "s.heatmap.C1.svg", "s.map.png", "s.map.svg", "s.neighbours.csv", "s.neighbours.png",
+        "s.neighbours.svg", "s.overlay.png", "s.overlay.tif", "s.side_by_side.png", "s.side_by_side.svg",
     ]  # fmt: skip
     assert first == written(folder / "b")
     with Image.open(folder / "a" / "s.overlay.png") as overlay:

@@ -18,7 +18,6 @@ from panther.explain import attention, draw, kaplan_meier
 from panther.explain.atlas import sheets
 from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.exemplars import Exemplar
-from panther.explain.atlas.neighbours import Contacts
 from panther.explain.atlas.shares import GroupShare, ShareTest
 from panther.explain.atlas.worker import AtlasSettings
 from panther.explain.attribution import draw as attributed
@@ -74,7 +73,7 @@ def atlas() -> Atlas:
         groups=tuple(groups),
         tests=tuple(tests),
         cooccurrence=np.eye(2),
-        contacts=Contacts(np.ones((2, 2)), np.ones((2, 2))),
+        touching=slide_map().touching,
         exemplars=(Exemplar(0, "nearest", BROKEN, "a", 0, 0.1, 0.1),),
         settings=AtlasSettings(MapSettings(names=NAMES)),
         prototypes_hash="",
@@ -103,6 +102,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "draw.draw_heatmap": lambda: draw.draw_heatmap(slide_map(), 0),
     "draw.draw_heatmaps": lambda: draw.draw_heatmaps(slide_map()),
     "draw.draw_side_by_side": lambda: draw.draw_side_by_side(slide_map(), 0),
+    "touching.draw.draw_neighbours": lambda: slide_map().figures()["neighbours"],
     "attention.draw_attention": lambda: attention.draw_attention(attention_map()),
     "attention.draw_attention_beside": lambda: attention.draw_attention_beside(attention_map()),
     "attribution.charts.draw_cohort": lambda: draw_cohort(attribution()),

@@ -12,6 +12,7 @@ from panther.errors import InputError
 from panther.explain.assign import Assigned, assign
 from panther.explain.geometry import Grid, level0_mpp
 from panther.explain.scene import MapSettings, locate
+from panther.explain.touching import Touching, touching
 from panther.slides import Slide, open_slide
 from panther.types import Bag, Prototypes
 from panther.viewer.contents import SlideEntry
@@ -53,6 +54,11 @@ class PatchMap:
         """Prototype of the largest share, (N,); the first of equal ones."""
         assert self.assignment is not None
         return self.assignment.argmax(1)
+
+    @cached_property
+    def touching(self) -> Touching | None:
+        """Which prototypes lie beside which; None where patches have no place, or no prototype."""
+        return None if self.grid is None or self.assignment is None else touching(self.assignment, self.grid)
 
     @cached_property
     def cells(self) -> Cells:

@@ -144,3 +144,11 @@ def test_tiles_that_cannot_be_had_are_told_once_and_not_asked_for_in_a_storm(win
     assert 0 < len(asked) <= 6  # as many as were under way when the first one failed
     assert window.page.locator(".message span").all_inner_texts() == ["S2.tif: it is damaged."]
     window.complaints.clear()  # the browser's own, of the refusals
+
+
+def test_what_an_isolated_prototype_borders_on_is_listed(window):
+    window.page.click("[data-prototype='1']")
+    rows = window.page.locator(".borders tbody tr")
+    rows.first.wait_for()
+    assert "stroma" in rows.first.inner_text()
+    assert "×" in rows.first.inner_text()

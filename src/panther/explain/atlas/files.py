@@ -79,7 +79,7 @@ def to_dict(atlas: Atlas) -> dict[str, Any]:
         "tests": [_plain(asdict(one)) for one in atlas.tests],
         "correction": "Holm, over the prototypes of a column",
         "cooccurrence": _matrix(atlas.cooccurrence),
-        "neighbours": _matrix(atlas.touching.log_ratio()),
+        "neighbours": _matrix(atlas.touching.log_ratio().round(6)),
         "neighbours_in_words": atlas.neighbours_in_words(),
         "exemplars": _exemplars(atlas),
         "notes": list(atlas.notes),

@@ -9,6 +9,7 @@ from panther.explain.geometry import Grid
 from panther.places import Places
 from panther.statistics.neighbours import Neighbourhood, neighbourhood, side_by_side
 
+NOTHING = 1e-6  # touches: what posteriors leave of a prototype that nothing belongs to
 FEWEST = 1.0  # expected touches from which a slide says whether there are more or fewer
 
 
@@ -50,14 +51,14 @@ class Touching:
         The same number, but for the base of the logarithm, as `touch` in an embedding with the block `space`.
         """
         ratio = self.neighbourhood.enrichment().cpu().numpy() / np.log(2)
-        return np.where(self.expected > 0, ratio, np.nan)
+        return np.where(self.expected > NOTHING, ratio, np.nan)
 
     def border(self) -> np.ndarray:
         """Of the row's touches with other prototypes the column's part (C, C); NaN where it touches no other."""
         return _parts_of_others(self.touches)
 
     def border_by_chance(self) -> np.ndarray:
-        """The same if the slides' patches were shuffled (C, C): tissue that lies in pieces touches all other tissue seldom, its border does not care."""
+        """The same if the slides' patches were shuffled (C, C): tissue in pieces touches all other tissue seldom, its border does not care."""
         return _parts_of_others(self.expected)
 
 
@@ -84,7 +85,7 @@ def _parts_of_others(touches: np.ndarray) -> np.ndarray:
     others = touches - np.diag(np.diag(touches))
     total = others.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where((total > 0) & ~np.eye(len(others), dtype=bool), others / total, np.nan)
+        return np.where((total > NOTHING) & ~np.eye(len(others), dtype=bool), others / total, np.nan)
 
 
 def _surroundings(labels: np.ndarray, places: Places, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -34,4 +34,4 @@ def neighbour_rows(found: Touching) -> list[list[Any]]:
 
 
 def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return round(float(value), 6) if math.isfinite(value) else None

@@ -58,24 +58,33 @@ def _pairs(found: Touching) -> list[_Pair]:
 
 
 def _mixed(found: Touching, pair: _Pair, titles: Sequence[str]) -> str:
-    members = int(found.members[pair.of])
-    inside, beside = (matrix[pair.of, pair.with_] / members for matrix in (found.inside, found.beside))
-    other = titles[pair.with_]
+    members, other = int(found.members[pair.of]), titles[pair.with_]
+    inside, beside = (_percent(matrix[pair.of, pair.with_] / members) for matrix in (found.inside, found.beside))
     return (
-        f"{titles[pair.of]} touches {other} {pair.times:.1f} times as often as if patches lay at random"
-        f"{_on_slides(found, pair, more=True)}: {100 * inside:.0f} % of its patches lie inside {other} (most of their neighbours are), {100 * beside:.0f} % beside it."
+        f"{titles[pair.of]} touches {other} {pair.times:.1f} times as often as if patches lay at random{_on_slides(found, pair, more=True)}: "
+        f"{inside} of its patches lie inside {other} (most of their neighbours are), {beside} beside it."
     )
 
 
 def _along(pair: _Pair, titles: Sequence[str]) -> str:
-    return f"{titles[pair.of]} lies along {titles[pair.with_]}: {100 * pair.border:.0f} % of its border is with it, where {100 * pair.by_chance:.0f} % would be so by chance."
+    return (
+        f"{titles[pair.of]} lies along {titles[pair.with_]}: {_percent(pair.border)} of its border is with it, "
+        f"where {_percent(pair.by_chance)} would be so by chance."
+    )
 
 
 def _apart(found: Touching, pair: _Pair, titles: Sequence[str]) -> str:
-    return (
-        f"{titles[pair.of]} and {titles[pair.with_]} keep apart: they touch {1 / pair.times:.1f} times more seldom than if patches lay at random"
-        f"{_on_slides(found, pair, more=False)}, and {100 * pair.border:.0f} % instead of {100 * pair.by_chance:.0f} % of the border of {titles[pair.of]} is with it."
+    seldom = (
+        f"{1 / pair.times:.1f} times more seldom than if patches lay at random{_on_slides(found, pair, more=False)}"
     )
+    return (
+        f"{titles[pair.of]} and {titles[pair.with_]} keep apart: they touch {seldom}, and {_percent(pair.border)} instead of "
+        f"{_percent(pair.by_chance)} of the border of {titles[pair.of]} is with it."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _on_slides(found: Touching, pair: _Pair, *, more: bool) -> str:

@@ -1,7 +1,7 @@
 """Routes of the slide page: what there is to see of a slide, its tiles, and its patches for the pointer."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from flask import Blueprint, Response, request
 
 from panther.errors import InputError
 from panther.explain.atlas.exemplars import Place
+from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
 from panther.viewer.tiles.asked import Asked, number, read_asked, whole_number
 from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
@@ -37,6 +38,16 @@ def slide_routes(bench: Workbench) -> Blueprint:
             "weights": None if found.weights is None else [float(weight) for weight in found.weights],
             "notes": [*found.notes, *notes],
         }
+
+    @routes.get("/api/slides/<name>/neighbours")
+    def neighbours(name: str) -> dict[str, Any]:
+        chosen = asked_of(bench).set
+        found = bench.patches(name, chosen).touching
+        return (
+            {"sentences": [], "rows": []}
+            if found is None
+            else beside(found, [title for title, _ in bench.look(chosen)])
+        )
 
     @routes.get("/api/slides/<name>/canvas")
     def canvas(name: str) -> dict[str, Any]:
@@ -94,6 +105,27 @@ def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
         "zooms": Pyramid(canvas.width, canvas.height).zooms,
         "tile": TILE,
     }
+
+
+def beside(found: Touching, titles: Sequence[str]) -> dict[str, Any]:
+    """What lies beside what on a slide: in sentences, and for each prototype (rows) what each other one is to it."""
+    times, border, by_chance = 2.0 ** found.log_ratio(), found.border(), found.border_by_chance()
+    inside, close = (matrix / np.maximum(found.members, 1)[:, None] for matrix in (found.inside, found.beside))
+    numbers = {"times": times, "border": border, "by_chance": by_chance, "inside": inside, "beside": close}
+    count = len(times)
+    rows = [
+        [
+            {"prototype": b, **{name: _known(values[a, b]) for name, values in numbers.items()}}
+            for b in range(count)
+            if b != a
+        ]
+        for a in range(count)
+    ]
+    return {"sentences": neighbour_sentences(found, titles), "rows": rows}
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def asked_of(bench: Workbench) -> Asked:

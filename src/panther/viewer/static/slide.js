@@ -9,6 +9,7 @@ import { exportLinks } from "./export_links.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
 import { layerControls, named, OF_MODELS } from "./layer_controls.js";
 import { legend } from "./legend.js";
+import { neighbours } from "./neighbours.js";
 import { outlinePatch } from "./marks.js";
 import { baseTiles, overlays, readChoices, usualLayers, writeChoices } from "./overlays.js";
 import { patchPanel } from "./patch_panel.js";
@@ -83,8 +84,9 @@ class SlidePage {
     this.chooseSet = el("div", {});
     this.layers = el("section", { class: "layers" });
     this.legend = el("section", {});
+    this.besides = el("section", { class: "besides" });
     this.toPatch = el("button", { class: "small turn", onclick: () => this._turn(false) });
-    this.side = el("aside", { class: "side", "aria-label": "Layers and prototypes" }, this.toPatch, this.notes, this.chooseSet, this.layers, this.legend);
+    this.side = el("aside", { class: "side", "aria-label": "Layers and prototypes" }, this.toPatch, this.notes, this.chooseSet, this.layers, this.legend, this.besides);
     this.patchPlace = el("aside", { class: "patch", "aria-label": "Patch", "aria-live": "polite", hidden: true });
     this.page = el(
       "div",
@@ -162,6 +164,7 @@ class SlidePage {
     if (about.layers.length) this.choices.layers ??= usualLayers(about.layers); // else the next slide decides
     this.zoom.setSlide(about, baseTiles(about));
     this._arrive(state, true);
+    this._neighbours(about.name);
     this._remember(); // where the picture came first the view is settled already, and nobody will tell
   }
 
@@ -196,7 +199,7 @@ class SlidePage {
     this.about = this.places = this.key = null;
     this._select(null);
     this.zoom.clear();
-    for (const place of [this.notes, this.layers, this.legend, this.exports]) show(place);
+    for (const place of [this.notes, this.layers, this.legend, this.besides, this.exports]) show(place);
     this._say(text);
   }
 
@@ -241,8 +244,18 @@ class SlidePage {
     }
   }
 
+  /** What lies beside what is known a little later than the slide, which does not wait for it. */
+  async _neighbours(name) {
+    this.beside = null;
+    const found = await get(["slides", name, "neighbours"], { set: this.choices.set }, { signal: this.loading.signal }).catch(() => null); // the notes say why
+    if (this.about?.name !== name) return;
+    this.beside = found;
+    neighbours(this.besides, found, this.prototypes, this.choices.shown);
+  }
+
   _legend() {
     const { about, choices, sort, prototypes } = this;
+    neighbours(this.besides, this.beside, prototypes, choices.shown);
     if (!prototypes.length) return show(this.legend);
     legend(
       this.legend,
