@@ -14,6 +14,6 @@ def draw_neighbours(found: Touching, titles: Sequence[str]) -> Any:
     from panther.charts.spatial import borders
     from panther.charts.to_matplotlib import draw
 
-    there = np.flatnonzero(found.members > 0)
+    there = np.flatnonzero(found.members > 0).tolist()
     names, cells = [titles[c] for c in there], np.ix_(there, there)
     return draw([[contacts(names, found.log_ratio()[cells]), borders(names, found.border()[cells])]])
