@@ -12,7 +12,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from panther.charts import prototypes, results, sureness, survival
+from panther.charts import prototypes, results, spatial, sureness, survival
 from panther.charts.chart import Chart
 from panther.charts.style import save, tint
 from panther.charts.to_matplotlib import draw
@@ -46,6 +46,10 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "correlations": lambda: prototypes.correlations(NAMES, [0.3, np.nan], TESTS, BROKEN),
     "cooccurrence": lambda: prototypes.cooccurrence(NAMES, np.full((2, 2), np.nan)),
     "contacts": lambda: prototypes.contacts(NAMES, np.array([[9.0, -9], [np.nan, 1]])),
+    "borders": lambda: spatial.borders(NAMES, np.array([[np.nan, 1.0], [0.4, np.nan]])),
+    "shuffled_scores": lambda: spatial.shuffled_scores(
+        [spatial.Survival(BROKEN, 0.9, 0.5, "0.400"), spatial.Survival("b", 0.6, 0.6, "exactly 0")], "AUROC", 0.5
+    ),
     "contributions": lambda: prototypes.contributions(NAMES, {BROKEN: [1, 2], "mu": [2, 1]}, COLOURS),
     "contribution_swarm": lambda: prototypes.contribution_swarm(NAMES, NUMBERS - 0.5, COLOURS),
     "class_table": lambda: prototypes.class_table(
@@ -87,7 +91,7 @@ PLAIN = ("learning_curves",)  # holds nothing that people wrote
 def test_no_chart_is_missing_above() -> None:
     made = {
         name
-        for room in (prototypes, results, sureness, survival)
+        for room in (prototypes, results, spatial, sureness, survival)
         for name, value in vars(room).items()
         if inspect.isfunction(value) and value.__module__ == room.__name__ and not name.startswith("_")
         if inspect.signature(value).return_annotation is Chart

@@ -13,6 +13,7 @@ from panther.aggregators import aggregators
 from panther.errors import InputError
 from panther.mil import build, networks
 from panther.models.named import Named
+from panther.storage.bags import concatenate
 from panther.study.cache import load_predictions
 from panther.study.file import parse_study
 from panther.study.results import Results
@@ -21,6 +22,7 @@ from panther.study.spatial.shuffled import Shuffled
 from panther.study.spatial.words import EXACTLY, in_words
 from panther.types import Bag
 
+SPATIAL = {"name": "panther", "blocks": ["space"], "label": "with space"}
 TRANSMIL = {"name": "transmil", "hidden": 16, "heads": 2, "landmarks": 8, "label": "order"}
 
 
@@ -58,7 +60,8 @@ def test_a_shuffle_is_the_same_in_every_process_and_another_one_is_another(bag: 
 
 def test_the_slides_of_a_patient_keep_their_patches() -> None:
     x = torch.arange(30.0)[:, None]
-    shuffled = Shuffled(Bag("patient", x, lengths=(10, 5, 15)), 1).open()
+    patient = concatenate("patient", [Bag(str(n), part) for n, part in enumerate(x.split([10, 5, 15]))])
+    shuffled = Shuffled(patient, 1).open()
     parts = shuffled.features[:].split([10, 5, 15])
     assert [sorted(part[:, 0].tolist()) for part in parts] == [part[:, 0].tolist() for part in x.split([10, 5, 15])]
     assert not torch.equal(shuffled.features[:], x)
@@ -98,7 +101,7 @@ def study(**changes: object) -> dict[str, object]:
     patients, kinds = [f"P{n // 2}" for n in range(16)], ["mixed", "mixed", "apart", "apart"] * 4
     table = pd.DataFrame({"slide_id": names, "case_id": patients, "kind": kinds})
     content = {"name": "places", "table": table, "features": bags, "task": {"label": "kind"}, "heads": ["probe"]}
-    content |= {"methods": ["panther", TRANSMIL], "n_prototypes": [2], "splits": {"k": 2}, "bootstrap": 20}
+    content |= {"methods": ["panther", SPATIAL, TRANSMIL], "n_prototypes": [2], "splits": {"k": 2}, "bootstrap": 20}
     return {**content, "mil_training": {"epochs": 1}, "shuffle": 2, **changes}
 
 
@@ -121,12 +124,18 @@ def test_the_table_has_both_scores_and_says_exactly_where_nothing_can_be_lost(re
     assert (moved["difference"] <= moved["ci_high"]).all()
 
 
+def test_a_score_that_owes_all_to_places_loses_it(results: Results) -> None:
+    found = results.shuffle[results.shuffle["metric"] == "auroc"].set_index("method")
+    assert found.loc["with space", "score"] == 1
+    assert found.loc["with space", "shuffled"] < 0.9
+    assert found.loc["with space", "shuffles"] == 2
+
+
 def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tissue(results: Results) -> None:
     population = results.run.population
     label = dict(zip(population.ids, population.target.labels, strict=True))
     right, seen = [], set()
-    for trained in results.run.shuffled:
-        assert trained.cell.method.title == "order"
+    for trained in [one for one in results.run.shuffled if one.cell.method.title == "order"]:
         _, parts = load_predictions(trained.predictions)
         truth = np.array([label[str(name)] for name in parts["test"]["ids"]])
         said = parts["test"]["probabilities"].argmax(1)
@@ -142,9 +151,12 @@ def test_only_what_reads_places_is_made_again_and_no_model_of_shuffled_tissue_is
 ) -> None:
     cache, models = (sorted((results.run.folder / name).iterdir()) for name in ("cache", "models"))
     assert sum(path.name.startswith("prototypes-") for path in cache) == 2  # one per fold
-    assert sum(path.name.startswith("embeddings-") and path.suffix == ".npy" for path in cache) == 2
-    assert len(models) == 4  # two methods, two folds
-    assert len(results.run.trained) == 4
+    assert (
+        sum(path.name.startswith("embeddings-") and path.suffix == ".npy" for path in cache) == 8
+    )  # and of two shuffles
+    assert len(models) == 6  # three methods, two folds
+    assert len(results.run.trained) == 6
+    assert {one.cell.method.title for one in results.run.shuffled} == {"with space", "order"}
 
 
 def test_the_folder_the_printed_table_and_the_report_have_it(results: Results) -> None:

@@ -3,6 +3,7 @@ import { el, show } from "./dom.js";
 import { named, swatch } from "./layer_controls.js";
 import { percent } from "./legend.js";
 
+const NOTHING = "No two prototypes lie clearly together or apart on this slide.";
 const FEW = 0.005; // share of a border that is not worth a line
 
 /** Show the panel. `found`: what the server says or null, `prototypes`: [{id, name, colour}], `shown`: those that are isolated. */
@@ -10,12 +11,12 @@ export function neighbours(place, found, prototypes, shown) {
   const one = shown.length === 1 ? shown[0] : null;
   const lines = one === null ? [] : (found?.rows[one] ?? []).filter(({ border }) => border > FEW).sort((a, b) => b.border - a.border);
   const sentences = found?.sentences ?? [];
-  if (!lines.length && !sentences.length) return show(place);
+  if (!(found?.rows.length > 1)) return show(place);
   show(
     place,
     el("h2", {}, "Side by side"),
-    lines.length ? borders(one, lines, prototypes) : sentences.map((sentence) => el("p", { class: "told" }, sentence)),
-    !lines.length && prototypes.length > 1 && el("p", { class: "faint hint" }, "Isolate a prototype to see what it borders on."),
+    lines.length ? borders(one, lines, prototypes) : (sentences.length ? sentences : [NOTHING]).map((sentence) => el("p", { class: "told" }, sentence)),
+    !lines.length && el("p", { class: "faint hint" }, "Isolate a prototype to see what it borders on."),
   );
 }
 
