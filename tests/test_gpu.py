@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -10,7 +11,9 @@ import panther
 from mixture_bags import mixture_bag
 from panther.execution import Work
 from panther.mixture import PRESETS, EMSettings, fit_mixture
+from panther.prototypes.rare import rare_patches
 from panther.statistics import accumulate, nearest
+from panther.storage.bags import as_bags
 from panther.types import Ragged
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -104,3 +107,31 @@ def test_threads_may_share_a_gpu():
     with ThreadPoolExecutor(6) as threads:
         many = panther.embed_cohort(bags, prototypes, steps=3, work=Work(threads, "cuda"))
     np.testing.assert_array_equal(many.vectors, one.vectors)
+
+
+def test_numbers_of_prototypes_are_compared_and_rare_patches_found_on_a_gpu_too():
+    rng = np.random.default_rng(0)
+    tissues = rng.normal(size=(4, 1, 16)) * 3
+    bags = [(tissues + rng.normal(size=(4, 40, 16))).reshape(-1, 16).astype("float32") for _ in range(6)]
+    assert panther.choose_c(bags, 2, 8, work=Work(device="cuda")).recommended == 4
+    listing = as_bags(dict(zip("abcdef", bags, strict=True))).refs
+    prototypes = panther.Prototypes(torch.tensor(tissues[:, 0], dtype=torch.float32))
+    here, there = (rare_patches(listing, prototypes, 10, work=Work(device=device)) for device in ("cpu", "cuda"))
+    assert [(p.sample, p.row, p.nearest) for p in here.patches] == [(p.sample, p.row, p.nearest) for p in there.patches]
+
+
+def test_a_study_trains_its_networks_on_a_gpu_and_says_so(tmp_path):
+    rng = np.random.default_rng(0)
+    bags = {f"S{i}": rng.normal(i % 2, 1, (30, 8)).astype("float32") for i in range(12)}
+    table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    study = {
+        "name": "gpu",
+        "table": table,
+        "features": bags,
+        "task": {"label": "subtype"},
+        "methods": ["mean", "abmil"],
+    }
+    study |= {"heads": ["probe"], "mil_training": {"epochs": 3}, "splits": {"k": 2}, "bootstrap": 10}
+    results = panther.run_study(study, tmp_path, work=Work(device="cuda"))
+    assert results.model(fold=0, method="abmil").about["training"]["device"] == "cuda"
+    assert "device" not in results.model(fold=0, method="mean").about["training"]

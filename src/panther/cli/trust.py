@@ -27,6 +27,7 @@ def choose(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
+    device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy."""
@@ -47,7 +48,7 @@ def choose(
     if plot is not None:
         check_picture(plot, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
-    with common.open_work(workers, chosen.refs, cluster) as work:
+    with common.open_work(workers, chosen.refs, cluster, device) as work:
         choice = compare_numbers(
             chosen.refs,
             parse_range(numbers),
@@ -176,6 +177,7 @@ def rare(
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
     shard: opt.ShardOption = None,
+    device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """List the patches that are far from every prototype, with slide and coordinates, as CSV."""
@@ -193,7 +195,7 @@ def rare(
         columns=common.columns(slide_column, patient_column, site_column),
     )
     check_output(output, chosen.refs, prototypes, table)
-    with common.open_work(workers, chosen.refs, cluster, shard=shard, output=output) as work:
+    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         found = rare_patches(chosen.refs, load_prototypes(prototypes), count, work=work)
     write_spreadsheet(output, RarePatch._fields, found.patches)
     lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]

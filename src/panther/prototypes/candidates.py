@@ -60,7 +60,8 @@ class _Model:
     variance: float  # of every dimension
 
     def distances(self, x: Tensor) -> Tensor:
-        return squared_distances(x, self.centroids, self.origin).double()  # (N, C)
+        """(N, C); computed where the patches lie, told where everything small is."""
+        return squared_distances(x, self.centroids, self.origin).cpu().double()
 
     def labels(self, x: Tensor) -> Tensor:
         return self.distances(x).argmin(-1)
@@ -121,7 +122,7 @@ def _judge_halves(c: int, x: Tensor, rows: tuple[Tensor, Tensor], settings: KMea
         unseen,
         _explained(x, models, distances, rows),
         agreement(distances[0].argmin(-1), distances[1].argmin(-1), c),
-        float(match(*(model.centroids - centre for model in models)).cosine.mean()),
+        float(match(*((model.centroids - centre).cpu() for model in models)).cosine.mean()),
         _bic(c, x.shape[1], models, distances, rows),
     )
 
@@ -146,7 +147,7 @@ def _model(x: Tensor, centroids: Tensor) -> _Model:
     n_prototypes, origin = len(centroids), block_mean(x)
     least, labels = squared_distances(x, centroids, origin).double().min(-1)
     spread = float(least.sum()) / max((len(x) - n_prototypes) * x.shape[1], 1)
-    shares = torch.bincount(labels, minlength=n_prototypes).double() / len(x)
+    shares = torch.bincount(labels.cpu(), minlength=n_prototypes).double() / len(x)
     return _Model(centroids, origin, shares.log(), max(spread, 1e-12))
 
 

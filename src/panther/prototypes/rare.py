@@ -44,7 +44,7 @@ def rare_patches(
     """Return the ``count`` patches of a cohort that no prototype stands for; memory does not grow with the cohort."""
     farthest: list[RarePatch] = []
     failures: dict[str, str] = {}
-    function = partial(_farthest, prototypes=prototypes, count=count)
+    function = partial(_farthest, prototypes=prototypes, count=count, device=work.device)
     for _, found in stream(function, bags, "looking for rare patches", work, failures):
         farthest = heapq.nlargest(count, [*farthest, *found], key=lambda p: (p.distance, p.sample, p.row))
     if failures and len(failures) == len(bags):
@@ -53,10 +53,10 @@ def rare_patches(
 
 
 @torch.no_grad()
-def distance_to_nearest(bag: Bag, prototypes: Prototypes) -> tuple[Tensor, Tensor]:
+def distance_to_nearest(bag: Bag, prototypes: Prototypes, device: str = "cpu") -> tuple[Tensor, Tensor]:
     """Distance of every patch of a prepared bag to its nearest prototype (N,), and which that is (N,)."""
-    centroids = prototypes.centroids.to(compute_dtype(bag.features.dtype))
-    distance, nearest = squared_distances(bag.features, centroids, centroids.mean(0)).min(-1)
+    centroids = prototypes.centroids.to(device, compute_dtype(bag.features.dtype))
+    distance, nearest = squared_distances(bag.features, centroids, centroids.mean(0)).cpu().min(-1)
     if not bool(torch.isfinite(distance).all()):
         raise not_finite(bag.source, int((~torch.isfinite(distance)).nonzero()[0]))
     return distance.sqrt(), nearest
@@ -69,11 +69,11 @@ def share_beyond(ref: Openable, *, prototypes: Prototypes, reach: float) -> floa
 
 
 @torch.no_grad()
-def _farthest(ref: Openable, *, prototypes: Prototypes, count: int) -> list[RarePatch]:
+def _farthest(ref: Openable, *, prototypes: Prototypes, count: int, device: str) -> list[RarePatch]:
     bag = prototypes.prepared(ref.open())
     if len(bag) == 0:
         return []
-    distance, nearest = distance_to_nearest(bag, prototypes)
+    distance, nearest = distance_to_nearest(bag, prototypes, device)
     radius = 1.0 if prototypes.within_variance is None else float(prototypes.within_variance.sum().sqrt()) or 1.0
     values, rows = distance.div(radius).topk(min(count, len(bag)))
     places = [[None, None]] * len(bag) if bag.places is None else bag.places().tolist()
