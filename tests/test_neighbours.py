@@ -23,14 +23,15 @@ def at(coords: np.ndarray, step: float = STEP, lengths: tuple[int, ...] | None =
     return Places(np.asarray(coords, float), step, lengths or (len(coords),))
 
 
-def brute_pairs(coords: np.ndarray, step: float = STEP) -> set[tuple[int, int]]:
-    near = lambda a, b: sorted(np.abs(a - b) / step) == pytest.approx([0, 1], abs=0.05)  # noqa: E731
+def brute_pairs(coords: np.ndarray, step: float = STEP, corners: bool = False) -> set[tuple[int, int]]:
+    wanted = [[0, 1], [1, 1]] if corners else [[0, 1]]
+    near = lambda a, b: any(sorted(np.abs(a - b) / step) == pytest.approx(w, abs=0.05) for w in wanted)  # noqa: E731
     return {(i, j) for i, j in itertools.combinations(range(len(coords)), 2) if near(coords[i], coords[j])}
 
 
-def pairs_of(coords: np.ndarray, step: float = STEP) -> set[tuple[int, int]]:
+def pairs_of(coords: np.ndarray, step: float = STEP, corners: bool = False) -> set[tuple[int, int]]:
     """Pairs of patches, each at a place of its own."""
-    beside = side_by_side(coords, step)
+    beside = side_by_side(coords, step, corners=corners)
     patch = np.argsort(beside.place)
     found = {(p, e) for p, row in enumerate(beside.ahead) for e in row.tolist() if e < len(beside.ahead)}
     assert len(found) == beside.pairs
@@ -54,8 +55,14 @@ def q(tissue: np.ndarray) -> np.ndarray:
     return np.random.default_rng(1).dirichlet(np.ones(4) * 0.5, len(tissue))
 
 
-def test_pairs_are_those_of_a_loop_also_with_gaps(tissue: np.ndarray) -> None:
-    assert pairs_of(tissue) == brute_pairs(tissue)
+@pytest.mark.parametrize("corners", [False, True], ids=["sides", "corners"])
+def test_pairs_are_those_of_a_loop_also_with_gaps(
+    monkeypatch: pytest.MonkeyPatch, tissue: np.ndarray, corners: bool
+) -> None:
+    assert pairs_of(tissue, corners=corners) == brute_pairs(tissue, corners=corners)
+    monkeypatch.setattr(neighbours, "DENSE", 0)
+    monkeypatch.setattr(neighbours, "TABLE", 0)  # sorted, where there is no table of all cells
+    assert pairs_of(tissue, corners=corners) == brute_pairs(tissue, corners=corners)
 
 
 def test_outlines_with_grids_of_their_own_touch_within_themselves(tissue: np.ndarray) -> None:
@@ -73,7 +80,10 @@ def test_rounded_steps_and_shaking_coordinates_are_one_grid(tissue: np.ndarray) 
 
 
 def test_a_row_does_not_run_on_into_the_next() -> None:
-    assert pairs_of(np.array([[512, 0], [0, 256]])) == set()
+    for corners in (False, True):
+        assert pairs_of(np.array([[512, 0], [0, 256]]), corners=corners) == set()
+        assert pairs_of(np.array([[512, 256], [0, 256]]), corners=corners) == set()
+        assert pairs_of(np.array([[0, 0], [512, 0]]), corners=corners) == set()
 
 
 def test_distant_pieces_are_found_without_a_table_of_all_cells(tissue: np.ndarray) -> None:
@@ -95,9 +105,9 @@ def test_few_patches_and_what_is_no_step() -> None:
         neighbourhood(np.eye(3), at(np.zeros((2, 2))))
 
 
-def brute_force(q: np.ndarray, coords: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def brute_force(q: np.ndarray, coords: np.ndarray, corners: bool) -> tuple[np.ndarray, np.ndarray]:
     """Touches by a loop over pairs, and their mean over shuffled slides by a loop over all pairs of patches."""
-    count, pairs = len(q), brute_pairs(coords)
+    count, pairs = len(q), brute_pairs(coords, corners=corners)
     touches, expected = np.zeros((2, q.shape[1], q.shape[1]))
     for n, m in pairs:
         touches += np.outer(q[n], q[m]) + np.outer(q[m], q[n])
@@ -106,15 +116,15 @@ def brute_force(q: np.ndarray, coords: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return touches, expected
 
 
-def test_touches_are_those_of_a_loop(tissue: np.ndarray, q: np.ndarray) -> None:
-    found = neighbourhood(q, at(tissue))
-    touches, expected = brute_force(q, tissue)
+@pytest.mark.parametrize("corners", [False, True], ids=["sides", "corners"])
+def test_touches_are_those_of_a_loop(tissue: np.ndarray, q: np.ndarray, corners: bool) -> None:
+    found = neighbourhood(q, at(tissue), corners=corners)
+    touches, expected = brute_force(q, tissue, corners)
     np.testing.assert_allclose(found.touches, touches)
     np.testing.assert_allclose(found.expected, expected)
     np.testing.assert_allclose(found.enrichment(), np.log((touches + PRIOR) / (expected + PRIOR)))
     np.testing.assert_allclose(found.mass, q.sum(0))
-    assert float(found.touches.sum()) == pytest.approx(2 * len(brute_pairs(tissue)))
-    assert float(found.expected.sum()) == pytest.approx(2 * len(brute_pairs(tissue)))
+    assert float(found.touches.sum()) == pytest.approx(float(found.expected.sum()))
 
 
 def test_shuffled_slides_touch_as_expected_on_average(tissue: np.ndarray, q: np.ndarray) -> None:
@@ -134,6 +144,8 @@ def test_hard_labels_are_counted_as_in_a_picture() -> None:
     np.testing.assert_array_equal(found.touches, counted + counted.T)
     np.testing.assert_array_equal(found.regions, [ndimage.label(picture == c)[1] for c in range(4)])
     np.testing.assert_array_equal(found.likeliest, np.bincount(picture.ravel()))
+    joined = neighbourhood(np.eye(4)[picture.ravel()], at(grid(13, 17)), corners=True)
+    np.testing.assert_array_equal(joined.regions, [ndimage.label(picture == c, np.ones((3, 3)))[1] for c in range(4)])
 
 
 def test_a_chessboard_and_two_halves_by_hand() -> None:
@@ -149,8 +161,8 @@ def test_a_chessboard_and_two_halves_by_hand() -> None:
     np.testing.assert_array_equal(apart.regions, [1, 1])
     np.testing.assert_allclose(apart.region_number(), np.log1p(1000 / 1016))
     np.testing.assert_allclose(apart.region_size(), np.log(18 / 11))
-    np.testing.assert_allclose(mixed.border(), 24 / (4 * 18))
-    np.testing.assert_allclose(apart.border(), 4 / (4 * 18))
+    np.testing.assert_allclose(mixed.border(), 24 / 34)
+    np.testing.assert_allclose(apart.border(), 4 / 34)
 
 
 def test_slides_of_a_patient_add_up_and_do_not_touch(tissue: np.ndarray, q: np.ndarray) -> None:
@@ -177,6 +189,7 @@ def test_blocks_of_places_add_up(monkeypatch: pytest.MonkeyPatch, tissue: np.nda
     monkeypatch.setattr(neighbours, "BLOCK", 7)
     assert_same(one, neighbourhood(q, at(tissue)))
     monkeypatch.setattr(neighbours, "DENSE", 0)
+    monkeypatch.setattr(neighbours, "TABLE", 0)
     assert_same(one, neighbourhood(q, at(tissue)))
 
 

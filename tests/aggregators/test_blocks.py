@@ -59,7 +59,7 @@ def test_the_mixture_stays_what_it_was_and_every_number_has_a_name(readout: str)
 def test_the_numbers_are_those_of_the_posteriors() -> None:
     bag = a_bag()
     q = embed(bag, PROTOTYPES, with_assignment=True).assignment
-    found = neighbourhood(q, bag.layout())
+    found = neighbourhood(q, bag.layout(), corners=True)
     touch, rest = space_of(bag).double().split([C * (C + 1) // 2, 3 * C])
     torch.testing.assert_close(touch, found.enrichment()[tuple(torch.triu_indices(C, C))], rtol=1e-5, atol=1e-6)
     expected = torch.cat([found.region_number(), found.region_size(), found.border()])
@@ -100,7 +100,9 @@ def test_slides_of_a_patient_lie_side_by_side_and_never_touch() -> None:
     both = concatenate("p", [one, two])
     assert both.layout().lengths == both.lengths == (40, 30)
     q = embed(both, PROTOTYPES, with_assignment=True).assignment
-    expected = neighbourhood(q[:40], one.layout()).merge(neighbourhood(q[40:], two.layout()))
+    expected = neighbourhood(q[:40], one.layout(), corners=True).merge(
+        neighbourhood(q[40:], two.layout(), corners=True)
+    )
     torch.testing.assert_close(
         space_of(both)[: C * (C + 1) // 2].double(),
         expected.enrichment()[tuple(torch.triu_indices(C, C))],

@@ -9,6 +9,8 @@ is how much oftener (> 0) or rarer (< 0) two prototypes touch than they do, on a
 k pairs of prior keep it at 0 where there is hardly anything to count. Sums of slides add up.
 """
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -23,18 +25,19 @@ PER = 1000.0  # patches that regions are counted per
 LARGEST_SIDE = 1 << 24  # steps: no slide has more patches side by side
 FRACTIONS = 64  # of a step, that offsets of grids are told apart by
 DENSE = 16  # cells per patch, up to which a table of all cells is quicker than sorting
-BLOCK = 1 << 16  # places at a time
+BLOCK = 1 << 12  # places at a time: what is gathered of them stays in a core's cache
+TABLE = 1 << 16  # cells that a table may have in any case
 
 
 class Beside(NamedTuple):
     """Places of one slide. Patches within half a step of each other lie at the same place: they overlap, or are there twice."""
 
     place: np.ndarray  # (N,), number of each patch's place, row by row
-    ahead: np.ndarray  # (P, 2), place to the right and below; P where there is none
+    ahead: np.ndarray  # (P, 2), place to the right and below (P, 4: and on both sides of that); P where there is none
 
     @property
     def pairs(self) -> int:
-        """Number of pairs M that share a side."""
+        """Number of pairs M."""
         return int((self.ahead < len(self.ahead)).sum())
 
 
@@ -64,47 +67,52 @@ class Neighbourhood(NamedTuple):
         return torch.log((self.likeliest + PRIOR) / (self.regions + PRIOR))
 
     def border(self) -> Tensor:
-        """Share of a patch's four sides that touch another prototype (C,), 0 where there is none."""
-        return (self.touches.sum(1) - self.touches.diagonal()) / (4.0 * (self.mass + PRIOR))
+        """Share of its touches that are with another prototype (C,), 0 where there is none."""
+        every = self.touches.sum(1)
+        return (every - self.touches.diagonal()) / (every + PRIOR)
 
 
-def neighbourhood(q: Tensor | np.ndarray, places: Places) -> Neighbourhood:
-    """Neighbourhood of posteriors (N, C), slide by slide; regions count each place to its likeliest prototype."""
+def neighbourhood(q: Tensor | np.ndarray, places: Places, *, corners: bool = False) -> Neighbourhood:
+    """Neighbourhood of posteriors (N, C), slide by slide; regions count each place to its likeliest prototype.
+
+    With ``corners`` patches that share no more than a corner touch too: twice as many pairs, and so steadier numbers.
+    """
     rows = torch.as_tensor(q)
     if len(rows) != len(places.coords) or len(rows) == 0:
         raise InputError(
             f"There are {len(rows)} patches but coordinates of {len(places.coords)}; give one pair for each."
         )
     found: Neighbourhood | None = None
-    for own, corners in zip(rows.split(places.lengths), places.slides(), strict=True):
+    for own, where in zip(rows.split(places.lengths), places.slides(), strict=True):
         if len(own):
-            one = _of_one_slide(own, side_by_side(corners, places.step))
+            one = _of_one_slide(own, side_by_side(where, places.step, corners=corners))
             found = one if found is None else found.merge(one)
     assert found is not None
     return found
 
 
-def side_by_side(coords: np.ndarray, step: float) -> Beside:
-    """Places of patches with upper left corners (N, 2), and which of them share a side.
+def side_by_side(coords: np.ndarray, step: float, *, corners: bool = False) -> Beside:
+    """Places of patches at ``coords`` (N, 2), and which of them share a side, or with ``corners`` at least a corner.
 
-    Corners are rounded to a grid of that step, laid so that most of them lie on it: pieces of tissue may have grids of their own.
+    Coordinates are rounded to a grid of that step, laid so that most of them lie on it: pieces of tissue may have grids of their own.
     """
     if not 0 < step < np.inf:
         raise InputError(f"A step of {step} is not the distance of two patches; it is a positive number of pixels.")
     column, row = (_cells(axis, step) for axis in np.asarray(coords, np.float64).reshape(-1, 2).T)
     width = int(column.max(initial=0)) + 2  # a column more, so that no row runs on into the next
     number = row * width + column
-    if int(number.max(initial=0)) <= DENSE * len(number) + BLOCK:
-        return _by_table(number, width)
+    jumps = (1, width, width - 1, width + 1) if corners else (1, width)
+    if int(number.max(initial=0)) <= DENSE * len(number) + TABLE:
+        return _by_table(number, width, jumps)
     taken, place = np.unique(number, return_inverse=True)
-    return Beside(place.reshape(-1), np.stack([_where(taken, taken + 1), _where(taken, taken + width)], 1))
+    return Beside(place.reshape(-1), np.stack([_where(taken, taken + jump) for jump in jumps], 1))
 
 
-def _cells(corners: np.ndarray, step: float) -> np.ndarray:
-    """Column (or row) of each corner (N,), from 0."""
-    if not len(corners):
+def _cells(axis: np.ndarray, step: float) -> np.ndarray:
+    """Column (or row) of each patch (N,), from 0."""
+    if not len(axis):
         return np.zeros(0, np.int64)
-    relative = (corners - corners.min()) / step
+    relative = (axis - axis.min()) / step
     if not relative.max() < LARGEST_SIDE:
         raise InputError(
             f"The coordinates span {relative.max():.3g} steps of {step:g}, more than a slide has; "
@@ -117,12 +125,12 @@ def _cells(corners: np.ndarray, step: float) -> np.ndarray:
     return np.asarray(cells - cells.min())
 
 
-def _by_table(number: np.ndarray, width: int) -> Beside:
-    taken = np.zeros(int(number.max(initial=0)) + width + 1, bool)
+def _by_table(number: np.ndarray, width: int, jumps: Sequence[int]) -> Beside:
+    taken = np.zeros(int(number.max(initial=0)) + width + 2, bool)
     taken[number] = True
     names = np.cumsum(taken, dtype=np.int64) - 1
     cells = np.flatnonzero(taken)
-    ahead = [np.where(taken[cells + jump], names[cells + jump], len(cells)) for jump in (1, width)]
+    ahead = [np.where(taken[cells + jump], names[cells + jump], len(cells)) for jump in jumps]
     return Beside(names[number], np.stack(ahead, 1))
 
 
@@ -137,12 +145,13 @@ def _of_one_slide(q: Tensor, beside: Beside) -> Neighbourhood:
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
     ahead = torch.from_numpy(beside.ahead).to(rows.device).T.contiguous()
     half, gram = torch.zeros(2, rows.shape[1], rows.shape[1], dtype=torch.float64, device=rows.device)
+    mass = half[0]
     for start in range(0, count, BLOCK):
         own, where = rows[start : start + BLOCK], ahead[:, start : start + BLOCK]
-        near = padded.index_select(0, where[0]) + padded.index_select(0, where[1])
+        near = reduce(torch.add, (padded.index_select(0, way) for way in where))
         half = half + (own.T @ near).double()
         gram = gram + (own.T @ own).double()
-    mass = rows.sum(0, dtype=torch.float64)
+        mass = mass + own.sum(0, dtype=torch.float64)
     apart = torch.outer(mass, mass) - gram  # sum over ordered pairs of different places
     label = rows.detach().cpu().numpy().argmax(1)
     likeliest = np.bincount(label, minlength=rows.shape[1])
@@ -173,7 +182,7 @@ def _regions(label: np.ndarray, ahead: np.ndarray, count: int) -> np.ndarray:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    same = np.append(label, -1)[ahead] == label[:, None]  # (P, 2)
+    same = np.append(label, -1)[ahead] == label[:, None]  # (P, 2 or 4)
     start = np.append(0, np.cumsum(same.sum(1))).astype(np.int32)
     near = ahead[same].astype(np.int32)
     graph = csr_array((np.ones(len(near)), near, start), shape=(len(label), len(label)))

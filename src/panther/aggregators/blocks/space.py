@@ -36,7 +36,8 @@ class SpaceBlock(EmbeddingBlock):
         if places is None:
             raise InputError(NO_PLACES)
         assert fit.assignment is not None
-        found = neighbourhood(fit.assignment, places)
+        # corners too: of real tissue the sides alone are too few pairs to be sure of
+        found = neighbourhood(fit.assignment, places, corners=True)
         above = torch.triu_indices(self.count, self.count, device=found.touches.device)
         touch = found.enrichment()[above[0], above[1]]
         own = (found.region_number(), found.region_size(), found.border())
