@@ -59,10 +59,12 @@ def canonical(name: str) -> str:
     >>> canonical("uni_v1"), canonical("hf-hub:MahmoodLab/UNI"), canonical("mahmood-uni-1a2b3c4d")
     ('uni', 'uni', 'uni')
     """
+    name, plus, stain = name.partition("+")  # patches whose stains were normalised first give other features
     plain = name.strip().casefold().replace("_", "-")
     for prefix in _PREFIXES:
         plain = plain.removeprefix(prefix)
-    return _NAMES.get(plain) or _NAMES.get(_STAMP_HASH.sub("", plain)) or plain
+    known = _NAMES.get(plain) or _NAMES.get(_STAMP_HASH.sub("", plain)) or plain
+    return f"{known}{plus}{stain.strip().casefold()}"
 
 
 def same_encoder(one: str | None, other: str | None) -> bool:

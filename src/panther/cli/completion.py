@@ -46,6 +46,7 @@ VALUES: dict[str, Values] = {
     "split": ("train", "val", "test"),
     "share": ("proportional", "equal"),
     "centre": ("slide", "site"),
+    "stain": ("macenko",),
     "precision": ("auto", "float32", "bfloat16", "float16"),
 }
 OF_COMMAND: dict[tuple[str, str], Values] = {

@@ -56,6 +56,9 @@ def slides(
     ] = None,
     encoder: opt.EncoderOption = None,
     weights: opt.WeightsOption = None,
+    stain: Annotated[
+        str | None, typer.Option(help="Normalise the stains of every slide before encoding: macenko.")
+    ] = None,
     device: Annotated[
         str, typer.Option(help="Where to encode: auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.")
     ] = "auto",
@@ -93,7 +96,7 @@ def slides(
         features = None
         if STEPS[2] in names:
             device = device if there is None else device_on(there, device)
-            choice = _choice(encoder or "lite0", weights, device, precision, there)
+            choice = replace(_choice(encoder or "lite0", weights, device, precision, there), stain=stain)
             features = _features(lay.folder, choice, batch, workers if there is None else 0, dtype)
         workers = common.suitable_workers(workers, listing.refs)
         if dry_run:
@@ -104,6 +107,8 @@ def slides(
         done, notes = None, list[str]()
         if cache is not None and features is None:
             notes.append("--cache is for the step features, which was not asked for; nothing was copied.")
+        if stain is not None and features is None:
+            notes.append("--stain is for the step features, which was not asked for; nothing was normalised.")
         track: Callable[..., Any] = common.track
         record = _record(Job(job), listing, names, features, shard)
         with record.at_work():

@@ -1,5 +1,6 @@
 """From the patches of a slide, or tile images, to one bag: resumable, whole or not at all."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -106,8 +107,10 @@ def extract(
     return Bag(image.name, features, Held(torch.from_numpy(coords[kept])), known, encoder.about.name)
 
 
-def write_features(slide: "Slide", coords: Coords, pipeline: Pipeline, target: Path, key: str = "") -> Extracted:
-    """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``.
+def write_features(
+    slide: "Slide", coords: Coords, pipeline: Pipeline, target: Path, key: str = "", stain: str | None = None
+) -> Extracted:
+    """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``, their stains normalised where ``stain`` says how.
 
     A killed run goes on where it was, and the file has the same bytes as without the kill. The attributes of ``coords`` travel with the
     features, and ``key`` is kept with them: whoever asked knows them again.
@@ -116,12 +119,31 @@ def write_features(slide: "Slide", coords: Coords, pipeline: Pipeline, target: P
     if spec.level is None and spec.size and spec.size_level0:  # TRIDENT's files do not say
         spec = replace(spec, level=slide.best_level(spec.size_level0 / spec.size))
     source = SlidePatches(slide.path, slide.mpp_override, spec)
+    encoder = pipeline.encoder.public()
+    if stain is not None:
+        source, more = _normalised(source, places, stain)
+        encoder = {**encoder, "encoder": f"{encoder['encoder']}+{stain}", **more}
 
     def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
-        about = _attributes(pipeline.encoder.public(), slide.name, target, kept) | ({"key": key} if key else {})
+        about = _attributes(encoder, slide.name, target, kept) | ({"key": key} if key else {})
         write_bag(path, _kept_rows(rows, kept, about), (places[kept], coords.attributes))
 
     return _encode(pipeline, source, places, _print_of(slide.path), target, write)
+
+
+def _normalised(source: SlidePatches, places: np.ndarray, method: str) -> tuple[SlidePatches, dict[str, str]]:
+    """Patches with the reference's stains, and what the features say of it; as they are where their stains cannot be told."""
+    from panther.slides.stain import NotStained, fit_slide
+
+    reading = source.open()
+    try:
+        fitted = fit_slide(method, reading.read, places)
+    except NotStained as error:
+        return source, {"stain_note": f"{error}: they were encoded as they are"}
+    finally:
+        reading.close()
+    found = {"vectors": fitted.vectors, "strength": fitted.strength}
+    return replace(source, stain=fitted), {"stain": json.dumps(found)}
 
 
 def encode_tiles(folder: Path, pipeline: Pipeline, target: Path) -> tuple[Extracted, list[str]]:

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from panther.errors import InputError
 from panther.storage.bags import files_below
 from panther.types import PatchSpec
+
+if TYPE_CHECKING:
+    from panther.slides.stain import StainFit
 
 TILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
 
@@ -37,6 +40,7 @@ class SlidePatches:
     path: Path = field(repr=False)  # a copy elsewhere gives the same patches
     mpp: float | None  # override of the slide's resolution
     spec: PatchSpec
+    stain: "StainFit | None" = None  # its stains, which are put where the reference's are
 
     def open(self) -> "SlideReading":
         """Open the slide."""
@@ -51,7 +55,11 @@ class SlideReading:
         self._open()
 
     def read(self, item: Any) -> np.ndarray:
-        """Pixels (size, size, 3) of the patch at (x, y)."""
+        """Pixels (size, size, 3) of the patch at (x, y), with the reference's stains where those of the slide are known."""
+        pixels = self._read(item)
+        return pixels if self._source.stain is None else self._source.stain(pixels)
+
+    def _read(self, item: Any) -> np.ndarray:
         from panther.slides.overview import stand_ins
 
         x, y = int(item[0]), int(item[1])

@@ -21,6 +21,7 @@ from panther.encoders.extract import write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.errors import InputError
+from panther.slides.stain import check_method
 from panther.storage.trident import Coords, feature_attribute
 from panther.storage.working import partial_folder, remove_working_folder
 
@@ -39,6 +40,7 @@ class EncoderChoice:
     weights: Path | None = None
     devices: tuple[str, ...] = ("cpu",)  # slides are dealt to them
     precision: str = "auto"
+    stain: str | None = None  # how stains are normalised before
 
     def spread(self) -> "EncoderChoice":
         """The same on all GPUs that this process sees, where it is only said that one is used; not all processes begin with the first."""
@@ -49,7 +51,8 @@ class EncoderChoice:
     @property
     def folder(self) -> str:
         """Name of the folder of its features."""
-        return "features_" + re.sub(r"[^A-Za-z0-9_.-]+", "-", self.name)
+        name = self.name if self.stain is None else f"{self.name}+{self.stain}"
+        return "features_" + re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
 
 
 @dataclass
@@ -65,6 +68,8 @@ class FeatureStep:
 
     def __post_init__(self) -> None:
         self._facts = find_recipe(self.choice.name).about  # refuses an unknown name before the work
+        if self.choice.stain is not None:
+            check_method(self.choice.stain)
         self._guard = threading.Lock()
         self._waiting = queue.LifoQueue[Pipeline | str]()  # one that was used goes first: it has its encoder
         self._encoders: dict[str, Encoder] = {}
@@ -108,7 +113,8 @@ class FeatureStep:
             pipeline.on_progress = lambda patches: self.on_progress(slide.name, patches)
             pipeline.check(slide.read_from, slide.mpp)
             with slide.open() as image:
-                made = write_features(image, coords, pipeline, self.path(files), self._key(coords))
+                target, key = self.path(files), self._key(coords)
+                made = write_features(image, coords, pipeline, target, key, self.choice.stain)
         with self._guard:
             # by the clock: slides go side by side
             self.balance = replace(self.balance + made.balance, seconds=time.perf_counter() - self._begun)
@@ -124,6 +130,9 @@ class FeatureStep:
             notes.append("no patch has enough tissue")
         if masked:
             notes.append(f"{masked} of {len(coords.coords)} patches could not be decoded and were left out")
+        unstained = feature_attribute(self.path(files), "stain_note")
+        if unstained:
+            notes.append(str(unstained))
         made_for, mpp = self._facts.mpp, coords.spec.mpp
         if made_for and mpp and not 1 / FAR < mpp / made_for < FAR:
             notes.append(f"{self.choice.name} was made for {made_for:g} um/px and the patches have {mpp:g}")
@@ -191,4 +200,4 @@ class FeatureStep:
             raise InputError(f"{weights}: there is no such file of weights; check `weights=`.")
         parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
         settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
-        return hash_of([parts, settings], coords.content)
+        return hash_of([parts, settings, *([self.choice.stain] if self.choice.stain else [])], coords.content)
