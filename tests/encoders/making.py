@@ -58,3 +58,9 @@ def damage(path: Path, level: int, tile: int) -> None:
     with path.open("r+b") as handle:
         handle.seek(start)
         handle.write(bytes(length))
+
+
+def quarters(pixels):
+    n, side = len(pixels), pixels.shape[1] // 2
+    parts = pixels.reshape(n, 2, side, 2, side, 3).astype(np.float64).mean((2, 4))  # (n, 2, 2, 3)
+    return parts.transpose(0, 3, 1, 2).reshape(n, 12)

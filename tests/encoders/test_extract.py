@@ -14,7 +14,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from encoders.making import damage, make_pyramid, make_tiles, tiny
+from encoders.making import damage, make_pyramid, make_tiles, quarters, tiny
 from panther.encoders.extract import ExtractSettings, encode_tiles, write_features
 from panther.encoders.images import Preprocess
 from panther.encoders.pipeline import Pipeline
@@ -26,12 +26,6 @@ from panther.storage.trident import Coords
 from panther.storage.working import partial_folder
 
 HERE = ExtractSettings(batch=8, workers=1, dtype="float32")
-
-
-def quarters(pixels):
-    n, side = len(pixels), pixels.shape[1] // 2
-    parts = pixels.reshape(n, 2, side, 2, side, 3).astype(np.float64).mean((2, 4))  # (n, 2, 2, 3)
-    return parts.transpose(0, 3, 1, 2).reshape(n, 12)
 
 
 def run(folder, target, settings=HERE, encoder=None):
