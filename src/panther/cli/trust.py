@@ -143,23 +143,44 @@ def shift(
             "--patient-column", help="Column of the patient; where it is missing, samples count by themselves."
         ),
     ] = "case_id",
+    label: opt.LabelOption = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Other embeddings of the same slides, e.g. before --harmonise: what has changed is said."),
+    ] = None,
     permutations: Annotated[int, typer.Option(help="Permutations of the sites.")] = 999,
     seed: opt.SeedOption = 0,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Tell how well the site can be read off the prototype proportions, and which slides collapse."""
+    """Tell how well the site, and with --label the label, can be read off embeddings, and which slides collapse."""
+    from panther.evaluation.readable import read_site_and_label
     from panther.evaluation.shift import site_shift
+    from panther.evaluation.shift_changes import changes, patients_of
     from panther.storage.embeddings import read_weights
 
     samples, weights, columns = read_weights(embeddings, site, patient)
     found = site_shift(weights, columns[site], samples, columns.get(patient), permutations=permutations, seed=seed)
-    lines = [found.sentence, f"Sites: {', '.join(f'{name} ({n})' for name, n in found.sites.items())}"]
+    how = {"permutations": min(permutations, 199), "seed": seed}
+    names = {"site": site, "patient": patient, "label": label}
+    own = patients_of(embeddings, names, None if against is None else patients_of(against, names))
+    read = read_site_and_label(own.x, own.sites, own.labels, **how)
+    result = {**asdict(found), "alarm": found.alarm, "embedding": asdict(read)}
+    lines = [
+        found.sentence,
+        *read.sentences(label),
+        f"Sites: {', '.join(f'{name} ({n})' for name, n in found.sites.items())}",
+    ]
+    if against is not None:
+        other = patients_of(against, names, own)
+        before = read_site_and_label(other.x, other.sites, other.labels, **how)
+        result["against"] = asdict(before)
+        lines += [f"Against {against}, of the same {len(own.names)} patients:", *changes(before, read, label)]
     notes = (
         [f"Too small to judge: {', '.join(f'{name} ({n})' for name, n in found.left_out.items())}."]
         if found.left_out
         else []
     )
-    common.report({**asdict(found), "alarm": found.alarm}, lines, {}, as_json=as_json, notes=notes)
+    common.report(result, lines, {}, as_json=as_json, notes=notes)
 
 
 def rare(
