@@ -32,9 +32,9 @@ class PatientRows:
 def patients_of(path: Path, names: Mapping[str, str | None], like: PatientRows | None = None) -> PatientRows:
     """Patients of an embeddings file, by the ``names`` of the columns of site, patient and label; only those that are in ``like`` too."""
     site, label = str(names["site"]), names["label"]
-    if label is not None:
-        read_weights(path, label)  # refuses a file that lacks the column, naming those that it has
     samples, _, columns = read_weights(path, site, str(names["patient"]), *([label] if label else []))
+    if label is not None and label not in columns:
+        read_weights(path, label)  # refuses, naming the columns that there are
     ids, vectors, _ = read_vectors(path)
     if list(ids) != list(samples):
         raise InputError(f"{path}: its parts name other samples; write it again with `panther embed`.")
