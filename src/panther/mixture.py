@@ -11,12 +11,14 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from panther.errors import InputError
 from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import Logits, Statistics, accumulate, compute_dtype
 from panther.statistics.replay import replay
 from panther.types import Mixture, Ragged, Rows
 
 FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
+STARTING_VARIANCES = (0.1, 1.0, "pooled")  # of the presets: those for which prototypes say what is surprising
 ILL_CONDITIONED = 8.0  # squared distance to the origin over variance, above which float32 sums lose the fifth digit
 
 
@@ -137,6 +139,27 @@ def fit_mixture(
         log_likelihood.append(_log_likelihood(sums, before, assign))
     kept = (None if t is None else t.to(dtype) for t in (assignment, scores))
     return MixtureFit(_finished(mixture, origin, dtype), sums.mass, torch.stack(log_likelihood, -1), *kept)
+
+
+def starting_variance(variance: float | str, dim: int, within: Tensor | None) -> Tensor:
+    """Variance (d,) that EM starts from, of its name and the prototypes' within-cluster variance."""
+    if variance != "pooled":
+        return torch.full((dim,), float(variance), dtype=torch.float64)
+    if within is None:
+        raise InputError(
+            "These prototypes carry no within-cluster variance, which `calibrated` starts from; refit them with `panther prototypes`, "
+            "or use the preset `paper`."
+        )
+    pooled = within.double()
+    # a constant feature has no variance: a small one keeps it from deciding everything
+    return pooled.clamp_min(1e-6 * float(pooled.mean()) or 1e-12)
+
+
+def surprise_of(x: Rows, prototypes: Tensor, variance: Tensor) -> Tensor:
+    """Return -log p of every patch (N,) under the mixture that EM starts from."""
+    scores = fit_mixture(x, prototypes, variance, keep_scores=True).scores
+    assert scores is not None
+    return -scores
 
 
 def _replayable(x: Rows | Ragged, prototypes: Tensor, variance: Tensor, mask: Tensor | None) -> bool:

@@ -281,6 +281,7 @@ class Prototypes:
     version: str = ""  # of the package that wrote it
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
     alignment: Alignment | None = None  # how slides or sites are moved onto the training slides, before the projection
+    surprise: Tensor | None = None  # (3, 2), -log p that is usual and that is rare, under each of STARTING_VARIANCES
 
     def __len__(self) -> int:
         return int(self.centroids.shape[0])
@@ -301,6 +302,8 @@ class Prototypes:
         for tensor in (self.centroids, self.within_variance, self.projection.mean, self.projection.basis):
             digest.update(b"-" if tensor is None else tensor.detach().cpu().float().contiguous().numpy().tobytes())
         digest.update(b"" if self.alignment is None else self.alignment.digest())
+        if self.surprise is not None:  # files of before it have the hash that they had
+            digest.update(self.surprise.cpu().float().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def check(self, bag: Bag) -> None:

@@ -24,7 +24,8 @@ def a_bag() -> torch.Tensor:
 
 def some_prototypes() -> Prototypes:
     """The tissues' centres."""
-    return Prototypes(mixture_bag(1, D, C, separation=1.0)[1], within_variance=torch.full((D,), 0.8))
+    centres = mixture_bag(1, D, C, separation=1.0)[1]
+    return Prototypes(centres, within_variance=torch.full((D,), 0.8), surprise=torch.tensor([[9.0, 20.0]] * 3))
 
 
 def call(module: Aggregator, x: torch.Tensor, mask: torch.Tensor | None = None, **more: Any) -> Any:

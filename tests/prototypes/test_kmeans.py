@@ -11,7 +11,8 @@ from mixture_bags import mixture_bag
 from panther.errors import InputError
 from panther.prototypes.kmeans import kmeans
 from panther.prototypes.lloyd import lloyd
-from panther.prototypes.sampling import allocate, choose_rows, take
+from panther.prototypes.sampling import allocate, choose_rows
+from panther.statistics import take
 from panther.prototypes.seeding import energies, plus_plus
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from panther.aggregators._base import aggregators
 from panther.aggregators.blocks import EmbeddingBlock, build_blocks, read_places
 from panther.errors import InputError, suggestion
-from panther.mixture import PRESETS, EMSettings, MixtureFit, effective_number, fit_mixture
+from panther.mixture import PRESETS, EMSettings, MixtureFit, effective_number, fit_mixture, starting_variance
 from panther.types import Aggregator, Mixture, Places, Prototypes, Ragged, Rows, SlideEmbedding
 
 
@@ -73,6 +73,8 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
         {"covariance": "tied", "steps": 2},
         {"covariance": "spherical", "weights": "uniform"},
         {"blocks": ["space"]},
+        {"blocks": ["tail"], "preset": "calibrated", "steps": 2},
+        {"blocks": ["tail", "space"], "readout": "wa"},
     ),
 )
 class PantherAggregator(Aggregator):
@@ -109,7 +111,8 @@ class PantherAggregator(Aggregator):
         self.settings: EMSettings = replace(PRESETS[preset], **overrides)
         self.readout = readout
         self.centroids = nn.Parameter(prototypes.centroids.clone(), requires_grad=trainable)
-        self.register_buffer("variance", _starting_variance(prototypes, self.settings))
+        start = starting_variance(self.settings.variance, prototypes.dim, prototypes.within_variance)
+        self.register_buffer("variance", start)
         count, dim = prototypes.centroids.shape
         self.blocks = nn.ModuleList(build_blocks(blocks, prototypes, self.settings))
         self.needs_places = any(block.needs_places for block in self._blocks)
@@ -215,16 +218,3 @@ def _bags(
             rows = x[bag][real]  # type: ignore[index]
             kept = [None if t is None else t[bag][real] for t in (fit.assignment, fit.scores)]
         yield MixtureFit(mixture, fit.mass[bag], fit.log_likelihood[bag], *kept), rows, where[bag]
-
-
-def _starting_variance(prototypes: Prototypes, settings: EMSettings) -> Tensor:
-    if settings.variance != "pooled":
-        return torch.full((prototypes.dim,), float(settings.variance), dtype=torch.float64)
-    if prototypes.within_variance is None:
-        raise InputError(
-            "These prototypes carry no within-cluster variance, which `calibrated` starts from; refit them with `panther prototypes`, "
-            "or use the preset `paper`."
-        )
-    pooled = prototypes.within_variance.double()
-    # a constant feature has no variance: a small one keeps it from deciding everything
-    return pooled.clamp_min(1e-6 * float(pooled.mean()) or 1e-12)

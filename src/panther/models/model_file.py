@@ -22,7 +22,7 @@ from panther.models.sureness.value import load_sureness
 from panther.models.tasks import load_task
 from panther.patch_spec import spec_from
 from panther.storage.metadata import Kinds, check_tensor, parse_about
-from panther.storage.prototypes import alignment_tensors, check_projection, read_alignment
+from panther.storage.prototypes import alignment_tensors, check_projection, check_surprise, read_alignment
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
@@ -86,7 +86,12 @@ def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
     if not isinstance(basis, Prototypes):
         return {}
     projection = basis.projection
-    optional = {"within_variance": basis.within_variance, "mean": projection.mean, "basis": projection.basis}
+    optional = {
+        "within_variance": basis.within_variance,
+        "surprise": basis.surprise,
+        "mean": projection.mean,
+        "basis": projection.basis,
+    }
     return {
         f"{prefix}.centroids": basis.centroids,
         **{f"{prefix}.{name}": tensor for name, tensor in optional.items() if tensor is not None},
@@ -248,19 +253,21 @@ def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
 
 
 def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
-    names = ("centroids", "mean", "basis", "within_variance")
-    centroids, mean, basis, variance = (tensors.get(f"{prefix}.{name}") for name in names)
+    names = ("centroids", "mean", "basis", "within_variance", "surprise")
+    centroids, mean, basis, variance, surprise = (tensors.get(f"{prefix}.{name}") for name in names)
     if centroids is None:
         return None
     check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
     check_projection(path, centroids, mean, basis)
     projection = Projection(about["normalise"], mean, basis)
     check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
+    check_surprise(path, surprise, AGAIN)
     spec = spec_from(about.get("patch_spec"))
     alignment = read_alignment(
         path, f"{prefix}.alignment", about.get("alignment"), tensors, projection, centroids, AGAIN
     )
-    return Prototypes(centroids, variance, None, projection, about["encoder"], spec=spec, alignment=alignment)
+    more = {"spec": spec, "alignment": alignment, "surprise": surprise}
+    return Prototypes(centroids, variance, None, projection, about["encoder"], **more)
 
 
 def _head(head: Named, columns: Columns, n_outputs: int) -> nn.Module:

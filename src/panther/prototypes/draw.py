@@ -10,8 +10,9 @@ from torch import Tensor
 from panther.errors import InputError, not_finite
 from panther.execution import Work
 from panther.prototypes.patches import Scan, example, in_order, scan_bags, walk
-from panther.prototypes.sampling import allocate, choose_rows, take
+from panther.prototypes.sampling import allocate, choose_rows
 from panther.prototypes.settings import KMeansSettings
+from panther.statistics import take
 from panther.types import Openable
 
 
@@ -111,7 +112,7 @@ def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
     bag = ref.open()
     chosen = [choose_rows(ref.sample, len(bag), size, seed) for size, seed in draws]
     index = torch.cat(chosen).unique()
-    rows = take(bag.features, index)
+    rows = take(bag.features, index).float()
     finite = torch.isfinite(rows).all(-1)
     picks = [torch.searchsorted(index, mine) for mine in chosen]
     bad = [None if bool(finite[pick].all()) else int(index[pick][~finite[pick]][0]) for pick in picks]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from panther.content import hash_contents
 from panther.errors import InputError
+from panther.mixture import STARTING_VARIANCES, starting_variance, surprise_of
 from panther.patch_spec import in_common
 from panther.prototypes.diagnostics import diagnose
 from panther.prototypes.kmeans import KMeansProblem, Solved
@@ -16,6 +17,7 @@ from panther.prototypes.passes import CohortPass, PassRequest
 from panther.prototypes.patches import BagInfo, example
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import Statistics, squared_distances
+from panther.statistics.tail import surprise_edges
 from panther.types import Openable, Projection, Prototypes
 from panther.version import __version__
 
@@ -95,14 +97,29 @@ class FitProgress:
             parents=hash_contents(found.contents),
             version=__version__,
             spec=in_common([self.infos[s].spec for s in slides]),
+            surprise=_surprise(self.x, centroids, within),
         )
 
 
 def _reach(x: Tensor, centroids: Tensor, origin: Tensor) -> float:
     """Distance to the nearest prototype that 99 of 100 patches of the sample keep: what is farther is rare."""
-    some = x[:: max(1, len(x) // REACHED)].cpu()
+    some = _some(x)
     distance = squared_distances(some, centroids.to(some), origin.to(some)).amin(-1).sqrt()
     return float(f"{float(distance.double().quantile(0.99)):.6g}")
+
+
+def _surprise(x: Tensor, centroids: Tensor, within: Tensor) -> Tensor:
+    """What is usual and what is rare among patches of the sample (3, 2), for each variance that EM may start from."""
+    some = _some(x)
+    edges = [
+        surprise_edges(surprise_of(some, centroids.to(some), starting_variance(name, some.shape[1], within)))
+        for name in STARTING_VARIANCES
+    ]
+    return torch.tensor([[float(f"{value:.6g}") for value in pair] for pair in edges])
+
+
+def _some(x: Tensor) -> Tensor:
+    return x[:: max(1, len(x) // REACHED)].cpu()
 
 
 def project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:

@@ -7,9 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.statistics import block_rows
-from panther.types import Rows
-
 
 def allocate(counts: Sequence[int], size: int, share: str) -> list[int]:
     """How many patches to take from each slide so that ``size`` are taken in all.
@@ -35,21 +32,6 @@ def choose_rows(slide: str, count: int, size: int, seed: int) -> Tensor:
     """Sorted indices of ``size`` of a slide's ``count`` rows; they depend on the seed and the slide alone."""
     generator = np.random.default_rng([seed, zlib.crc32(slide.encode())])
     return torch.from_numpy(np.sort(generator.choice(count, size=size, replace=False)))
-
-
-def take(x: Rows, index: Tensor) -> Tensor:
-    """Rows of ``x`` at sorted indices, as float32."""
-    if isinstance(x, Tensor):
-        return x[index].float()
-    if len(index) * 8 < int(x.shape[0]):  # few: read them one by one
-        parts = [x[i : i + 1] for i in index.tolist()]
-    else:
-        step = block_rows(int(x.shape[1]), 4, "cpu")
-        parts = [
-            x[low : low + step][index[(index >= low) & (index < low + step)] - low]
-            for low in range(0, int(x.shape[0]), step)
-        ]
-    return torch.cat(parts).float() if parts else torch.empty(0, int(x.shape[1]))
 
 
 def _level(available: np.ndarray, size: int) -> float:

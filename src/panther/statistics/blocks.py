@@ -31,6 +31,22 @@ def first_bad_row(x: Rows) -> int | None:
     return None
 
 
+def take(x: Rows, index: Tensor) -> Tensor:
+    """Rows of ``x`` at sorted indices, as stored."""
+    if isinstance(x, Tensor):
+        return x[index.to(x.device)]
+    index = index.cpu()
+    if len(index) * 8 < int(x.shape[0]):  # few: read them one by one
+        parts = [x[i : i + 1] for i in index.tolist()]
+    else:
+        step = block_rows(int(x.shape[1]), 4, "cpu")
+        parts = [
+            x[low : low + step][index[(index >= low) & (index < low + step)] - low]
+            for low in range(0, int(x.shape[0]), step)
+        ]
+    return torch.cat(parts) if parts else torch.empty(0, int(x.shape[1]), dtype=x.dtype)
+
+
 def check_patches(x: Rows | Ragged, mask: Tensor | None) -> None:
     """Refuse a bag, or a bag of a batch, without patches."""
     if x.shape[-2] == 0:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from panther.alignment import Alignment
 from panther.errors import InputError
+from panther.mixture import STARTING_VARIANCES
 from panther.patch_spec import spec_from
 from panther.storage.metadata import Kinds, check_tensor, parse_about
 from panther.storage.pickles import load_arrays
@@ -47,6 +48,7 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
         "centroids": prototypes.centroids,
         "within_variance": prototypes.within_variance,
         "occupancy": prototypes.occupancy,
+        "surprise": prototypes.surprise,
         "projection_mean": prototypes.projection.mean,
         "projection_basis": prototypes.projection.basis,
         **alignment_tensors("alignment", prototypes.alignment),
@@ -131,6 +133,7 @@ def _load_ours(path: Path) -> Prototypes:
     check_projection(path, centroids, tensors.get("projection_mean"), tensors.get("projection_basis"))
     check_tensor(path, "within-cluster variances", tensors.get("within_variance"), centroids.shape[1:], AGAIN, least=0)
     check_tensor(path, "occupancies", tensors.get("occupancy"), centroids.shape[:1], AGAIN, least=0)
+    check_surprise(path, tensors.get("surprise"), AGAIN)
     projection = Projection(about["normalise"], tensors.get("projection_mean"), tensors.get("projection_basis"))
     keep = {name: about[name] for name in ("encoder", "settings", "diagnostics", "parents", "version")}
     return Prototypes(
@@ -141,6 +144,7 @@ def _load_ours(path: Path) -> Prototypes:
         slides=tuple(about["slides"]),
         spec=spec_from(about.get("patch_spec")),  # earlier files have none
         alignment=read_alignment(path, "alignment", about.get("alignment"), tensors, projection, centroids),
+        surprise=tensors.get("surprise"),  # nor this
         **keep,
     )
 
@@ -180,6 +184,13 @@ def check_projection(path: Path, centroids: Tensor, mean: Tensor | None, basis: 
     if mean is not None:
         check_tensor(path, "the projection's means", mean, (None,), AGAIN)
         check_tensor(path, "the projection's axes", basis, (len(mean), centroids.shape[1]), AGAIN)
+
+
+def check_surprise(path: Path, surprise: Tensor | None, remedy: str) -> None:
+    """Refuse what is usual and rare where it is not in this order."""
+    check_tensor(path, "surprises of the training patches", surprise, (len(STARTING_VARIANCES), 2), remedy)
+    if surprise is not None and not bool((surprise[:, 0] < surprise[:, 1]).all()):
+        raise InputError(f"{path}: the file is damaged (what is rare is more usual than what is usual); {remedy}.")
 
 
 def _load_npy(path: Path) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import Any
 
 from panther.aggregators.blocks._base import EmbeddingBlock
 from panther.aggregators.blocks.space import SpaceBlock
+from panther.aggregators.blocks.tail import TailBlock
 from panther.errors import InputError, suggestion
 from panther.mixture import EMSettings
 from panther.types import Prototypes
@@ -12,7 +13,7 @@ from panther.types import Prototypes
 __all__ = ["BLOCKS", "EmbeddingBlock", "build_blocks", "read_places"]
 
 # in the order in which they follow the mixture's numbers
-BLOCKS: dict[str, type[EmbeddingBlock]] = {"space": SpaceBlock}
+BLOCKS: dict[str, type[EmbeddingBlock]] = {"space": SpaceBlock, "tail": TailBlock}
 
 
 def block_names(asked: Any) -> list[str]:

@@ -1,0 +1,82 @@
+r"""The patches that no prototype explains: how many there are, and what they look like. Scores and rows in, numbers out.
+
+A patch counts by its surprise :math:`s_n = -\log p(z_n)`, on a ramp r (0 below 0, 1 above 1, smooth between) that climbs from what is usual to
+what is rare among training patches:
+
+.. math:: \text{share} = \frac1N \sum_n r\Big(\frac{s_n - u}{w}\Big), \qquad
+          v_n = r\Big(\frac{s_n - u'}{w}\Big), \quad u' = \min(\max(u, s_{(k)}),\ s_{(m)} - w / 20)
+
+The share is counted against the training slides alone: an atypical slide is seen as such. Mean and spread, weighed by v, are those of at most the top
+2 % of the slide's own patches (k), and of at least its m most surprising ones, so that they always exist. All of it is continuous in the features.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from panther.statistics.blocks import block_rows, take
+from panther.types import Rows
+
+USUAL, RARE = 0.99, 0.999  # shares of the training patches between which the ramp climbs
+MOST = 0.02  # of a slide's patches, in mean and spread
+LEAST = 5  # patches
+MARGIN = 0.05  # of the ramp, by which the last of them stands on it
+
+
+class Tail(NamedTuple):
+    """The tail of one bag."""
+
+    share: Tensor  # ()
+    excess: Tensor  # (), how far up the ramp its patches stand; above 1: beyond what is rare
+    nearest: Tensor  # (C,), whose patches they would be
+    mean: Tensor  # (d,)
+    variance: Tensor  # (d,)
+
+
+def surprise_edges(surprise: Tensor) -> tuple[float, float]:
+    """Surprise that the usual and all but the rare training patches stay below."""
+    levels = torch.tensor([USUAL, RARE], dtype=torch.float64, device=surprise.device)
+    usual, rare = surprise.double().quantile(levels).tolist()
+    return usual, max(rare, usual + 1e-5 * max(1.0, abs(usual)))  # equal patches: a ramp all the same
+
+
+def ramp(x: Tensor) -> Tensor:
+    """From 0 to 1 between 0 and 1, without a kink."""
+    x = x.clamp(0, 1)
+    return x * x * (3 - 2 * x)
+
+
+def own_edge(surprise: Tensor, usual: float, width: float) -> Tensor:
+    """Where the ramp of one bag's mean and spread begins."""
+    n = len(surprise)
+    many, few = math.ceil(MOST * n), min(LEAST, n)
+    top = surprise.topk(max(many, few)).values
+    return torch.minimum(top[many - 1].clamp_min(usual), top[few - 1] - MARGIN * width)
+
+
+def tail_of(x: Rows, surprise: Tensor, assignment: Tensor, edges: tuple[float, float]) -> Tail:
+    """Tail of one bag (N, d) with the surprise (N,) of its patches and what they were assigned to (N, C).
+
+    Only rows that have a weight are read again, a block of them at a time.
+    """
+    surprise = surprise.double()
+    usual, width = edges[0], edges[1] - edges[0]
+    height = (surprise - own_edge(surprise, usual, width)) / width
+    index = (height > 0).nonzero().flatten()
+    weight = ramp(height[index])  # (n,)
+    share = weight / weight.sum()
+    origin = take(x, index[:1])[0].detach().to(share)  # squares of numbers far from zero lose digits
+    mean = square = torch.zeros_like(origin)
+    step = block_rows(int(x.shape[1]), 8, share.device.type)
+    for rows, part in zip(index.split(step), share.split(step), strict=True):
+        z = take(x, rows).to(part) - origin
+        mean, square = mean + part @ z, square + part @ (z * z)
+    return Tail(
+        ramp((surprise - usual) / width).mean(),
+        share @ ((surprise[index] - usual) / width),
+        share @ assignment[index].double(),
+        mean + origin,
+        (square - mean * mean).clamp_min(0),
+    )
