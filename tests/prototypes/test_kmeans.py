@@ -12,8 +12,8 @@ from panther.errors import InputError
 from panther.prototypes.kmeans import kmeans
 from panther.prototypes.lloyd import lloyd
 from panther.prototypes.sampling import allocate, choose_rows
-from panther.statistics import take
 from panther.prototypes.seeding import energies, plus_plus
+from panther.statistics import take
 
 
 def inertia(x, centroids):

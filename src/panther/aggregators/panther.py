@@ -57,7 +57,8 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
     "panther",
     title="PANTHER",
     permutation_invariant=True,
-    duplication_invariant=lambda module: module.settings.tau == 0,
+    # the tail has at least a number of patches
+    duplication_invariant=lambda module: module.settings.tau == 0 and not module.needs_scores,
     differentiable=True,
     trainable=True,
     tokens=lambda options: options.get("readout", "all") == "all" and not options.get("blocks"),
@@ -89,7 +90,7 @@ class PantherAggregator(Aggregator):
     readout : str
         `all`, `wa`, `top` or `bottom`.
     blocks : list of str
-        What follows the mixture's numbers (:mod:`panther.aggregators.blocks`), e.g. `["space"]`; nothing by default.
+        What follows the mixture's numbers (:mod:`panther.aggregators.blocks`), e.g. `["space", "tail"]`; nothing by default.
     trainable : bool
         Whether the centroids are parameters for end-to-end training; gradients reach the inputs either way.
     """
