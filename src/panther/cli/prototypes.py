@@ -26,6 +26,7 @@ def prototypes(
     share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
     restarts: Annotated[int, typer.Option(help="Restarts of k-means on the sample.")] = 5,
     passes: Annotated[int, typer.Option(help="Lloyd passes over all patches afterwards.")] = 3,
+    rare: Annotated[int, typer.Option(help="Prototypes, of these, that are kept for rare morphology.")] = 0,
     normalise: opt.NormaliseOption = False,
     pca: Annotated[int | None, typer.Option(help="Reduce features to that many dimensions first.")] = None,
     centre: Annotated[
@@ -56,7 +57,7 @@ def prototypes(
 
     auto = n_prototypes == "auto"
     count = 16 if auto else parse_count(n_prototypes)
-    how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or ()}
+    how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or (), "rare": rare}
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, **how)  # type: ignore[arg-type]
     chosen = select_slides(
         features,
@@ -69,7 +70,7 @@ def prototypes(
     origins = origins_of(chosen.table, settings.protect) if settings.needs_sites else None
     with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         if auto:
-            coarse = replace(settings, sample=sample, restarts=3)
+            coarse = replace(settings, sample=sample, restarts=3, rare=0)
             choice = compare_numbers(
                 chosen.refs,
                 parse_range(numbers),
@@ -116,6 +117,7 @@ def _lines(fitted: Any, output: Any) -> list[str]:
         f"{len(fitted)} prototypes of {fitted.dim} dimensions from {fitted.settings['patches']:,} patches of {len(fitted.slides)} slides -> {output}",
         *rows,
         *_alignment(fitted),
+        *([d["rare"]["sentence"]] if "rare" in d else []),
         f"inertia {d['inertia']:.6g}; restarts differ by {d['restart_spread']:.2%}; effective number {d['effective_number']:.1f} of {len(fitted)}; "
         f"within-cluster radius {d['within_radius']:.4g}; {len(d['dominated_slides'])} slides dominated by one prototype",
     ]

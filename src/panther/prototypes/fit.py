@@ -15,10 +15,11 @@ from panther.execution import HERE, Work
 from panther.prototypes.align.fit import AlignedBags, align_fits
 from panther.prototypes.align.origins import Origins, origins_of
 from panther.prototypes.draw import Draw, check_enough, draw_patches, plan_draw
-from panther.prototypes.kmeans import kmeans_many
+from panther.prototypes.kmeans import Solved, kmeans_many
 from panther.prototypes.passes import pass_over
 from panther.prototypes.patches import Scan, scan_cohorts
 from panther.prototypes.progress import FitProgress, project
+from panther.prototypes.rare_prototypes import with_rare
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
@@ -68,7 +69,7 @@ def fit_prototypes(
         How work is run.
     **settings
         Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `passes`, `normalise`, `pca`,
-        `centre` ("slide" or "site"), `harmonise` and `protect`; by site they need a table.
+        `rare`, `centre` ("slide" or "site"), `harmonise` and `protect`; by site they need a table.
 
     Returns
     -------
@@ -233,5 +234,15 @@ def _start(planned: _Plans, work: Work) -> dict[int, FitProgress | InputError]:
                 ready[number] = FitProgress(settings, infos, bags, failures, *projected[how])
     solved = kmeans_many([fit.problem for fit in ready.values()], work.track)
     for (number, fit), run in zip(ready.items(), solved, strict=True):
-        found[number] = run if isinstance(run, InputError) else fit.start(run)
+        found[number] = run if isinstance(run, InputError) else _started(fit, run)
     return found
+
+
+def _started(fit: FitProgress, solved: Solved) -> FitProgress | InputError:
+    fit.start(solved)
+    if fit.settings.rare:
+        found = with_rare(fit.problem, fit.settings.rare, fit.centroids)
+        if isinstance(found, InputError):
+            return found
+        fit.centroids, fit.rare_cost = found
+    return fit

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from panther.prototypes.kmeans import KMeansProblem, Solved
 from panther.prototypes.lloyd import moved
 from panther.prototypes.passes import CohortPass, PassRequest
 from panther.prototypes.patches import BagInfo, example
+from panther.prototypes.rare_prototypes import RareCost
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import Statistics, squared_distances
 from panther.statistics.tail import surprise_edges
@@ -36,6 +38,7 @@ class FitProgress:
     x: Tensor  # (m, d), the projected sample
     centroids: Tensor = field(default_factory=lambda: torch.empty(0))  # (C, d), once it is started
     inertias: list[float] = field(default_factory=list)  # of the restarts
+    rare_cost: RareCost | None = None  # where the last of them are rare ones
     prototypes: Prototypes | None = None  # once it is measured
 
     @property
@@ -48,11 +51,10 @@ class FitProgress:
         """K-means on the sample."""
         return KMeansProblem(self.x, self.settings.n_prototypes, self.settings.seed, self.settings.restarts)
 
-    def start(self, solved: Solved) -> "FitProgress":
+    def start(self, solved: Solved) -> None:
         """Go on from the solution of the problem."""
         best, self.inertias = solved
         self.centroids = best.centroids
-        return self
 
     def request(self, number: int) -> PassRequest:
         """What pass ``number`` is to do; the last one measures."""
@@ -69,7 +71,9 @@ class FitProgress:
             self.prototypes = self._measured(found, request, found.sums)
         else:
             sums = Statistics(*(t.to(self.x.device) for t in found.sums))
-            self.centroids = moved(sums, self.centroids, request.origin.to(self.centroids), self.x)
+            new = moved(sums, self.centroids, request.origin.to(self.centroids), self.x)
+            common = len(new) - self.settings.rare
+            self.centroids = torch.cat([new[:common], self.centroids[common:]])  # rare ones stay
 
     def _measured(self, found: CohortPass, request: PassRequest, sums: Statistics) -> Prototypes:
         slides = tuple(found.slide_mass)
@@ -93,12 +97,23 @@ class FitProgress:
                 "inertia": float(f"{float(about.sum()):.6g}"),
                 "reach": _reach(self.x, centroids, request.origin),
                 **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
+                **self._rare(order, occupancy),
             },
             parents=hash_contents(found.contents),
             version=__version__,
             spec=in_common([self.infos[s].spec for s in slides]),
             surprise=_surprise(self.x, centroids, within),
         )
+
+    def _rare(self, order: Tensor, occupancy: Tensor) -> dict[str, Any]:
+        """Which prototypes are rare ones, how many patches they have, and what they cost the others."""
+        if self.rare_cost is None:
+            return {}
+        rare = (order >= len(order) - self.settings.rare).nonzero().flatten().tolist()
+        share = float(occupancy[rare].sum() / occupancy.sum())
+        cost = {name: float(f"{value:.6g}") for name, value in self.rare_cost._asdict().items()}
+        sentence = self.rare_cost.sentence(rare, share, len(order))
+        return {"rare": {"prototypes": rare, "share": float(f"{share:.6g}"), "distance": cost, "sentence": sentence}}
 
 
 def _reach(x: Tensor, centroids: Tensor, origin: Tensor) -> float:

@@ -32,18 +32,24 @@ class KMeansSettings:
     centre: Literal["slide", "site"] | None = None  # whose mean is taken from the patches first
     harmonise: bool = False  # location and scale of every site, shrunk, instead
     protect: Sequence[str] = ()  # columns of the table that harmonising must not take for the site
+    rare: int = 0  # of the prototypes, found among the patches that the others serve worst
 
     def __post_init__(self) -> None:
         check_whole("The number of prototypes", self.n_prototypes, 1, 100_000)
         check_whole("sample", self.sample, 1, 10**9)
         check_whole("restarts", self.restarts, 1, 1000)
         check_whole("passes", self.passes, 0, 1000)
+        check_whole("rare", self.rare, 0, 100_000)
         check_seed(self.seed)
         if self.share not in ("proportional", "equal"):
             raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
         if self.sample < self.n_prototypes:
             raise InputError(
                 f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; raise `sample=`."
+            )
+        if self.rare >= self.n_prototypes:
+            raise InputError(
+                f"`rare={self.rare}` of {self.n_prototypes} prototypes leaves none for common morphology; ask for fewer, e.g. `rare=4` of 16."
             )
         if self.pca is not None:
             check_whole("pca", self.pca, 1, 10**6)
