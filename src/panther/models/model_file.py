@@ -266,7 +266,7 @@ def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: M
     alignment = read_alignment(
         path, f"{prefix}.alignment", about.get("alignment"), tensors, projection, centroids, AGAIN
     )
-    more = {"spec": spec, "alignment": alignment, "surprise": surprise}
+    more: dict[str, Any] = {"spec": spec, "alignment": alignment, "surprise": surprise}
     return Prototypes(centroids, variance, None, projection, about["encoder"], **more)
 
 
