@@ -18,7 +18,7 @@ class TailBlock(EmbeddingBlock):
     needs_scores = True
 
     def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
-        super().__init__()
+        super().__init__(prototypes, settings)
         self.count, self.dim = prototypes.centroids.shape
         self.edges = _edges(prototypes, settings)
 
