@@ -111,6 +111,14 @@ def test_centring_by_slide_undoes_any_shift_exactly(train):
     )
 
 
+def test_double_precision_features_in_memory_stay_as_they_are(train):
+    double = [replace(bag, features=bag.features.double()) for bag in train]
+    before = [bag.features.clone() for bag in double]
+    fitted = fit_bags(double, replace(SETTINGS, harmonise=True), origins=ORIGINS).prototypes
+    panther.embed(double[0], fitted)
+    assert all(torch.equal(bag.features, kept) for bag, kept in zip(double, before, strict=True))
+
+
 def test_half_precision_features_are_aligned_as_they_are(train):
     half = [replace(bag, features=bag.features.half()) for bag in train]
     fitted = fit_bags(half, replace(SETTINGS, harmonise=True), origins=ORIGINS).prototypes

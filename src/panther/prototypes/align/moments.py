@@ -48,7 +48,7 @@ def _moments(ref: Openable) -> SlideMoments:
     for start in range(0, len(bag), BLOCK):
         x = rows[start : start + BLOCK].double()
         origin = x[0].clone() if start == 0 else origin  # near the patches, squares keep their digits
-        x -= origin
+        x = x - origin  # never in place: float64 features are those of the user
         total += x.sum(0)
         square += (x * x).sum(0)
     n = max(len(bag), 1)

@@ -72,7 +72,7 @@ def _with_site(alignment: Alignment, site: str, slides: Sequence[SlideMoments]) 
     means = np.stack([m.mean for m in slides])
     assert alignment.shift is not None
     mean = alignment.mean.double().numpy()
-    many = f"{len(slides)} slide{'s' if len(slides) > 1 else ''}"
+    many = f"{len(slides)} sample{'s' if len(slides) > 1 else ''}"
     if alignment.kind == "site":
         shift = means.mean(0) - mean
         grown = replace(alignment, sites=(*alignment.sites, site), shift=_grown(alignment.shift, shift))
