@@ -42,11 +42,11 @@ class PlantedTask:
 
 
 def infiltration(rng: np.random.Generator, label: int, patches: int) -> Arrangement:
-    """Solid tumour in stroma, with lymphocytes in it or beside it."""
-    shares = _shares({"solid tumour": 0.42, "stroma": 0.38, "lymphocytes": 0.12, "adipose": 0.08}, rng)
+    """Glandular tumour in stroma, with lymphocytes in it or beside it."""
+    shares = _shares({"glandular tumour": 0.40, "stroma": 0.37, "lymphocytes": 0.15, "adipose": 0.08}, rng)
     names = tissues.names()
     kind = ("excluded", "infiltrated")[label]
-    return with_guests(rng, patches, shares, names.index("lymphocytes"), names.index("solid tumour"), kind)
+    return with_guests(rng, patches, shares, names.index("lymphocytes"), names.index("glandular tumour"), kind)
 
 
 def lesion(share: float, rng: np.random.Generator, label: int, patches: int) -> Arrangement:
