@@ -160,7 +160,8 @@ def _matrices(atlas: Artefact, names: list[str]) -> Html | None:
         for key, (title, said) in kinds.items()
         if key in charts and _any_known(atlas.content[key])  # without coordinates nothing is known to touch
     }
-    return join(tag("h3", "Beside what"), choice("beside", "Show", figures)) if figures else None
+    said = listing(map(str, atlas.content.get("neighbours_in_words") or ()))  # older atlases have none
+    return join(tag("h3", "Beside what"), said, choice("beside", "Show", figures)) if figures else None
 
 
 def _any_known(values: list[list[float | None]]) -> bool:

@@ -24,7 +24,7 @@ def in_words(row: pd.Series) -> str:
     if np.isnan(lost) or np.isnan(low):
         return f"{scores}; there is no interval for it"
     if low > 0:
-        return f"it loses {lost:.3f} ({interval}), {scores}: where patches lie matters"
+        return f"it loses {lost:.3f} ({interval}), {scores}: it used where patches lie"
     if high < 0:
         return f"it is better by {-lost:.3f} without their places ({interval} for the loss), {scores}"
     return f"no loss is shown: {lost:.3f} ({interval}), {scores}"
