@@ -15,6 +15,7 @@ from panther.errors import InputError
 from panther.explain import kaplan_meier
 from panther.explain.atlas import shares
 from panther.explain.atlas.request import factor_of
+from panther.explain.attribution.pairs import owners
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
 from panther.viewer.workbench import UnknownError, Workbench
@@ -229,9 +230,12 @@ def _contributions(content: Mapping[str, Any], prototype: int) -> list[dict[str,
     for output in content["outputs"]:
         rows = [row for row in content["cohort"] if row["output"] == output]
         total: dict[int, float] = {}
+        mean = 0.0
         for row in rows:
-            total[row["prototype"]] = total.get(row["prototype"], 0.0) + float(row["mean_absolute"])
-        mean = sum(float(row["mean"]) for row in rows if row["prototype"] == prototype)
+            own = owners(row["prototype"], row["statistic"])  # of a pair that touches, half is each one's
+            mean += own.get(prototype, 0.0) * float(row["mean"])
+            for c, share in own.items():
+                total[c] = total.get(c, 0.0) + share * float(row["mean_absolute"])
         place = 1 + sum(size > total[prototype] for size in total.values())
         about = {"mean": mean, "size": total[prototype], "rank": place, "of": len(total)}
         found.append({"output": str(output), **_plain(about)})
