@@ -28,8 +28,8 @@ def test_a_gpu_gives_what_the_cpu_gives(settings, dtype):
     settings = settings if settings.variance != "pooled" else EMSettings(tau=1.0, variance=1.0)
     x, h = mixture_bag(3000, 70, 7, separation=0.5)
     x = x.to(dtype)
-    here = fit_mixture(x.double(), h, torch.ones(70), settings, keep_assignment=True)
-    there = fit_mixture(x.cuda(), h.cuda(), torch.ones(70), settings, keep_assignment=True)
+    here = fit_mixture(x.double(), h, torch.ones(70), settings, keep_assignment=True, keep_scores=True)
+    there = fit_mixture(x.cuda(), h.cuda(), torch.ones(70), settings, keep_assignment=True, keep_scores=True)
     for a, b in zip((*there.mixture, *there[1:]), (*here.mixture, *here[1:]), strict=True):
         torch.testing.assert_close(a.cpu().double(), b.double(), rtol=1e-3, atol=1e-4)
 

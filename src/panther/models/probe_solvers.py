@@ -134,29 +134,29 @@ def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np
     penalty = np.append(np.full(z.shape[2], strength), 0.0)
 
     def value(x: np.ndarray) -> np.ndarray:
-        return np.asarray(np.logaddexp(0, sign * _times(rows, x)).sum(1) + 0.5 * (penalty * x**2).sum(1))
+        return np.asarray(np.logaddexp(0, sign * times(rows, x)).sum(1) + 0.5 * (penalty * x**2).sum(1))
 
     def newton_step(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        p = 0.5 * (1 + np.tanh(0.5 * _times(rows, x)))
+        p = 0.5 * (1 + np.tanh(0.5 * times(rows, x)))
         weight = p * (1 - p)
-        gradient = _sums(p - y, rows) + penalty * x
+        gradient = sums(p - y, rows) + penalty * x
         # a sure model has no curvature left in its unpenalised intercept
-        diagonal = np.maximum(_sums(weight, squares) + penalty, 1e-300)
+        diagonal = np.maximum(sums(weight, squares) + penalty, 1e-300)
 
         def product(direction: np.ndarray) -> np.ndarray:
-            return _sums(weight * _times(rows, direction), rows) + penalty * direction
+            return sums(weight * times(rows, direction), rows) + penalty * direction
 
         return gradient, _nearly_newton(product, diagonal, gradient, value(x))
 
     return minimise(value, newton_step, np.zeros((len(z), rows.shape[2])) if start is None else start)
 
 
-def _times(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
+def times(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Scores (W, n) of rows (W, n, P) for parameters (W, P)."""
     return np.asarray((rows @ x[:, :, None])[:, :, 0])
 
 
-def _sums(weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def sums(weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Weighted sums (W, P) of rows (W, n, P)."""
     return np.asarray((weight[:, None] @ rows)[:, 0])
 
@@ -189,17 +189,17 @@ def ridge_cox(
     squares = z**2
 
     def value(x: np.ndarray) -> np.ndarray:
-        return cox_loss(_times(z, x), time, event)[0] + 0.5 * strength * (x**2).sum(1)
+        return cox_loss(times(z, x), time, event)[0] + 0.5 * strength * (x**2).sum(1)
 
     def newton_step(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        eta = _times(z, x)
-        gradient = _sums(cox_loss(eta, time, event)[1], z) + strength * x
+        eta = times(z, x)
+        gradient = sums(cox_loss(eta, time, event)[1], z) + strength * x
         curvature = CoxCurvature.of(eta, time, event)
 
         def product(direction: np.ndarray) -> np.ndarray:
-            return _sums(curvature.times(_times(z, direction)), z) + strength * direction
+            return sums(curvature.times(times(z, direction)), z) + strength * direction
 
-        diagonal = _sums(curvature.hazard, squares) + strength
+        diagonal = sums(curvature.hazard, squares) + strength
         return gradient, _nearly_newton(product, diagonal, gradient, value(x))
 
     return minimise(value, newton_step, np.zeros((len(z), z.shape[2])) if start is None else start)

@@ -2,22 +2,31 @@ r"""Penalised linear models of numbers and of ordered grades, for several weight
 
 import numpy as np
 
-from panther.models.probe_solvers import ABSENT, Coefficients, minimise, solve_positive
+from panther.models.probe_solvers import (
+    ABSENT,
+    Coefficients,
+    conjugate_gradients,
+    minimise,
+    solve_positive,
+    sums,
+    times,
+)
+
+EXACT = 1e-12  # of the right side: what is left of it
 
 
 def ridge(z: np.ndarray, values: np.ndarray, strength: float) -> Coefficients:
     r"""Ridge regression: :math:`\frac12 \sum_i (y_i - z_i \beta - b)^2 + \frac\lambda2 \|\beta\|^2`; the intercept is not penalised."""
-    middle, level = z.mean(1, keepdims=True), values.mean()
-    centred = z - middle
-    n, r = centred.shape[1:]
-    if r <= n:
-        gram = centred.transpose(0, 2, 1) @ centred + strength * np.eye(r)
-        beta = solve_positive(gram, centred.transpose(0, 2, 1) @ (values - level)[:, None])
-    else:  # among the samples, who are fewer
-        gram = centred @ centred.transpose(0, 2, 1) + strength * np.eye(n)
-        right = np.broadcast_to((values - level)[:, None], (len(z), n, 1))
-        beta = centred.transpose(0, 2, 1) @ solve_positive(gram, right)
-    return Coefficients(beta, level - (middle @ beta)[:, 0])
+    middle, level = z.mean(1), values.mean()
+
+    def product(direction: np.ndarray) -> np.ndarray:
+        scores = times(z, direction)
+        return sums(scores - scores.mean(1, keepdims=True), z) + strength * direction
+
+    diagonal = (z**2).sum(1) - z.shape[1] * middle**2 + strength
+    right = sums(np.broadcast_to(values - level, z.shape[:2]), z)
+    beta = conjugate_gradients(product, diagonal, right, np.full(len(z), EXACT))
+    return Coefficients(beta[:, :, None], level - (middle * beta).sum(1, keepdims=True))
 
 
 def cumulative(z: np.ndarray, labels: np.ndarray, n_classes: int, strength: float) -> Coefficients:
