@@ -16,6 +16,7 @@ from panther.study.parts import NOT_NAMED
 SURENESS = ("calibration", "reliability", "prediction_sets", "decision_curves")  # of classes and values
 RETRIEVAL = ("retrieval", "retrieval_comparisons")  # where the study asks for it
 SHUFFLE = "shuffle"  # likewise
+DIAGNOSIS = ("diagnosis", "diagnosis_verdicts")  # likewise
 WRITTEN = (
     "metrics.*",
     "predictions.*",
@@ -24,7 +25,7 @@ WRITTEN = (
     "gains.*",
     "table.md",
     "table.tex",
-    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL, SHUFFLE)),
+    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL, SHUFFLE, *DIAGNOSIS)),
 )
 FACTORS = {
     "encoder": "encoder",
