@@ -14,6 +14,7 @@ from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Valu
 from panther.errors import InputError, suggestion
 from panther.mil import build as build_network
 from panther.mil import networks
+from panther.mixture import STARTING_VARIANCES
 from panther.models.blocks import CONCAT
 from panther.models.blocks.reduction import REDUCED, check_reduced
 from panther.models.heads import PROBE, build_head, heads
@@ -26,7 +27,7 @@ from panther.types import Prototypes
 PROBE_OPTIONS: tuple[str, ...] = ()
 STRUCTURED = ("structured", "paper-classification", "paper-survival")  # heads that need one token per prototype
 # A trial needs something to be tried on; no result depends on it.
-_PROTOTYPES = Prototypes(torch.eye(2, 3), torch.ones(3))
+_PROTOTYPES = Prototypes(torch.eye(2, 3), torch.ones(3), surprise=torch.tensor([[1.0, 2.0]] * len(STARTING_VARIANCES)))
 _TARGETS: dict[Kind, Target] = {
     "classification": Classes(("a", "b"), np.array([0, 1] * 4)),
     "survival": Survival(np.arange(1.0, 65.0), np.ones(64, bool)),

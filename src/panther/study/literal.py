@@ -24,6 +24,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ot": {"cost": "euclidean", "epsilon": 0.1, "relative": False, "iterations": 100, "tolerance": 0.0},
     "panther": {
         "preset": "paper", "readout": "all", "steps": 1, "tau": 0.0, "variance": 1.0, "temperature": 1.0, "covariance": "diagonal", "weights": "free",
+        "blocks": (),
     },
 }  # fmt: skip
 LOSSES: dict[str, dict[str, Any]] = {
@@ -57,7 +58,10 @@ TRAINING: dict[str, dict[str, dict[str, Any]]] = {  # of heads on embeddings, an
     },
 }  # fmt: skip
 # K-means over all patches of the training slides; five starts as in the published runs
-PROTOTYPES = {"restarts": 5, "sample": 100_000, "share": "proportional", "passes": 50, "normalise": False, "pca": None}
+PROTOTYPES = {
+    "restarts": 5, "sample": 100_000, "share": "proportional", "passes": 50, "normalise": False, "pca": None,
+    "centre": None, "harmonise": False, "protect": (), "rare": 0,
+}  # fmt: skip
 
 
 def literal_study(name: str) -> dict[str, Any]:
