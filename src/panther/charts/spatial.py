@@ -59,6 +59,6 @@ def borders(names: Sequence[str], values: np.ndarray) -> Chart:
     text = numbers if count <= NUMBERS_UP_TO else None
     side = max(260, 46 * count)
     size = (side + 110 + 8 * max(len(short(name)) for name in names), side + 80)
-    heat = Heat(values, (0, 1), "share of the border", text=text, percent=True)
+    heat = Heat(values, (0, 1), "share of its border", text=text, percent=True)
     x = Axis(names=[name.split(" ")[0] for name in names])
-    return Chart([heat], x, Axis(names=names), "What each borders on (rows add up to 100 %)", size)
+    return Chart([heat], x, Axis(names=names), "What each row borders on", size)
