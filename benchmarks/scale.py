@@ -16,7 +16,7 @@ from _simulated import Costs, Load, one_per_task, simulate
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
 PARTS = ("overhead", "tiny", "scaling", "simulation", "costs", "slides")
 # what a run of `--only overhead` and `--only slides` on the machines of docs/benchmarks.md gave; used where those parts are not run
-POOL, DASK = Costs(2e-4, 2e-5), Costs(2e-3, 2e-4)
+POOL, DASK = Costs(3e-4, 7e-6), Costs(4e-3, 4e-5)
 WORK = {
     "a million slides, 15,000 patches each: embedded from files, one core": Load(1_000_000, 0.03, result=131_000),
     "a million slides: their tissue found": Load(1_000_000, 3.0, result=1_000),
