@@ -60,6 +60,7 @@ def cohort(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_planted_signal_is_recovered_and_shuffled_labels_fall_to_chance(tmp_path):
     found = {}
     for shuffled in (False, True):
