@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import threading
 import time
 
 import pytest
@@ -88,3 +89,43 @@ def test_an_owner_is_alive_also_after_the_clock_of_its_machine_was_set(path, mon
         monkeypatch.setattr(locks.psutil.Process, "create_time", lambda self: start(self) + 3600)
         with lock(path) as again:
             assert not again
+
+
+def test_threads_of_one_process_take_turns_and_leave_nothing(path):
+    """A file that two of them shared on the way would become the lock of one with the words of the other: held for ever."""
+    inside, most = [], []
+
+    def work(number: int) -> None:
+        for _ in range(100):
+            with lock(path) as mine:
+                if mine:
+                    inside.append(number)
+                    most.append(len(inside))
+                    inside.remove(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert set(most) == {1}
+    assert list(path.parent.iterdir()) == []
+    with lock(path) as mine:
+        assert mine
+
+
+def test_a_lock_that_was_held_aside_while_it_was_given_back_does_not_stay(path):
+    """Somebody who thought the owner dead took the lock away, sees that it is alive, and puts it back: just too late."""
+    aside = path.with_name(f"{path.name}.stale-1.elsewhere.1.part")
+
+    def put_back() -> None:
+        path.write_text(aside.read_text())
+        aside.unlink()
+
+    with lock(path) as mine:
+        assert mine
+        path.rename(aside)
+        late = threading.Timer(0.2, put_back)
+        late.start()
+    late.join()
+    assert list(path.parent.iterdir()) == []

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             f"{path.parent}: the folder cannot be made ({error.strerror}); choose another place."
         ) from error
     _remove_leftovers(path)
-    temporary = path.parent / f"{_prefix(path)}{os.getpid()}.part"
+    temporary = path.parent / f"{_prefix(path)}{threading.get_ident()}.{os.getpid()}.part"
     try:
         temporary.touch()
         mode = (

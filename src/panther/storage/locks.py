@@ -5,6 +5,7 @@ owners would do no harm.
 """
 
 import errno
+import glob
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ from panther.errors import InputError
 
 LOCK_LIMIT = "PANTHER_LOCK_LIMIT"  # environment variable: seconds, the same in all processes
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # file systems without hard links: FAT, some shares
+ASIDE = "stale"  # in the names of locks that are being taken away
 EXPIRES = 600.0  # seconds without a sign of life, for owners on other machines
 
 
@@ -49,8 +51,7 @@ def lock(path: Path, expires: float | None = None) -> Iterator[bool]:
         stop.set()
         beat.join()
         with suppress(OSError):
-            if _is(path, mine):
-                path.unlink()
+            _give_back(path, mine)
 
 
 def hold(path: Path) -> ExitStack:
@@ -116,16 +117,29 @@ def _take(path: Path, expires: float) -> str | None:
         content = _create(path)
         if content is not None:
             return content
-        if not _stale(path, expires):
+        if _stale(path, expires):
+            _break(path, expires)
+        elif path.exists():
             return None
-        _break(path, expires)
     return None
+
+
+def _give_back(path: Path, mine: str) -> None:
+    """Remove the lock, also one that somebody who takes it for a dead one holds aside and is about to put back."""
+    for _ in range(20):
+        with suppress(FileNotFoundError):
+            if _is(path, mine):
+                path.unlink()
+            return
+        if not any(path.parent.glob(f"{glob.escape(path.name)}.{ASIDE}-*")):
+            return
+        time.sleep(0.05)
 
 
 def _create(path: Path) -> str | None:
     """Make the lock with its content in one step: a process killed in between must not leave an empty one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{host_name()}.{os.getpid()}.part")
+    temporary = _beside(path)
     content = ""
     try:
         temporary.touch()
@@ -159,9 +173,14 @@ def _create_in_two_steps(path: Path, content: str) -> str | None:
     return content
 
 
+def _beside(path: Path, purpose: str = "new") -> Path:
+    """A file of this thread alone beside a lock: one that two threads shared would be written under the lock's own name."""
+    return path.with_name(f"{path.name}.{purpose}-{threading.get_ident()}.{host_name()}.{os.getpid()}.part")
+
+
 def _break(path: Path, expires: float) -> None:
     """Take a stale lock away. Renaming succeeds for one process only; a fresh lock that came in between is put back."""
-    aside = path.with_name(f"{path.name}.stale.{host_name()}.{os.getpid()}.part")
+    aside = _beside(path, ASIDE)
     try:
         path.rename(aside)
     except FileNotFoundError:
@@ -179,9 +198,7 @@ def _stale(path: Path, expires: float) -> bool:
         age = _now_at(path) - path.stat().st_mtime
         with suppress(ValueError):  # empty, or not ours: it expires as one of another machine
             about = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return True
-    except OSError:
+    except OSError:  # given back meanwhile, or not to be read
         return False
     return _dead(about, age, expires)
 
@@ -195,7 +212,7 @@ def _dead(about: Any, silent: float, expires: float) -> bool:
 
 def _now_at(path: Path) -> float:
     """Time by the clock that the signs of life are dated by: the file system's, which may be another machine's."""
-    probe = path.with_name(f"{path.name}.now.{host_name()}.{os.getpid()}.part")
+    probe = _beside(path, "now")
     try:
         probe.touch()
         return probe.stat().st_mtime

@@ -36,3 +36,26 @@ def test_the_most_wrong_patient_is_first_and_its_slide_one_click_away(window, cl
     assert page.locator(".study-one h3").inner_text() == second
     first.get_by_role("link").first.click()
     window.wait_for_state(page="slide", slide=f"{worst}-0")
+
+
+def test_a_row_is_not_replaced_under_the_pointer(window, class_study):
+    """A redraw between press and release, as a little scrolling or a chart that settles asked for, would lose the click."""
+    page = window.page
+    page.goto(f"{window.address}#page=study")
+    link = page.locator(".study-list tbody tr").first.get_by_role("link").first
+    slide = link.inner_text()
+    page.locator(".study-results .js-plotly-plot").wait_for()
+    link.scroll_into_view_if_needed()
+    box = link.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.evaluate(
+        """async () => {
+            const list = document.querySelector(".study-list .table-scroll");
+            list.dispatchEvent(new Event("scroll"));
+            list.style.height = `${list.clientHeight - 1}px`;
+            for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+        }"""
+    )
+    page.mouse.up()
+    window.wait_for_state(page="slide", slide=slide)

@@ -21,13 +21,14 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
   let marked = new Set();
   let active = 0; // row that the Tab key reaches
   let height = 30;
+  let drawn = [0, 0]; // rows that are in the page, from and up to
   const texts = new WeakMap();
 
   const head = el("tr", { "aria-rowindex": "1" });
   const body = el("tbody");
   const columnWidths = el("colgroup");
   const grid = el("table", { class: "rows", role: onOpen ? "grid" : null, "aria-label": label }, columnWidths, el("thead", {}, head), body);
-  const scroll = el("div", { class: "table-scroll", onscroll: () => requestAnimationFrame(draw) }, grid);
+  const scroll = el("div", { class: "table-scroll", onscroll: () => requestAnimationFrame(follow) }, grid);
   const count = el("span", { class: "faint table-count", role: "status" });
   const box = el("input", { type: "search", placeholder: "Filter", value: sought, "aria-label": `Filter ${label ?? "the table"}` });
   box.addEventListener("input", () => {
@@ -99,20 +100,39 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
     draw();
   }
 
+  /** Rows in sight and `around` more on each side, from and up to. */
+  function sight(around) {
+    const first = Math.floor(scroll.scrollTop / height) - around;
+    const last = Math.ceil((scroll.scrollTop + (scroll.clientHeight || 600)) / height) + around;
+    return [Math.max(0, first), Math.min(view.length, last)];
+  }
+
+  /** Draw what came into sight. What is there already stays: a link that is replaced between press and release is not followed. */
+  function follow() {
+    const [first, last] = sight(0);
+    if (first < drawn[0] || last > drawn[1] || misjudged()) draw();
+  }
+
   function draw() {
-    const first = Math.max(0, Math.floor(scroll.scrollTop / height) - AROUND);
-    const last = Math.min(view.length, Math.ceil((scroll.scrollTop + (scroll.clientHeight || 600)) / height) + AROUND);
+    const [first, last] = (drawn = sight(AROUND));
     const within = body.contains(document.activeElement);
     const lines = [];
     for (let at = first; at < last; at++) lines.push(line(view[at], at));
     show(body, spacer(first), lines, view.length ? null : el("tr", {}, el("td", { colSpan: columns.length, class: "faint" }, "Nothing to show.")), spacer(view.length - last));
-    const real = lines[0]?.offsetHeight;
-    if (real && Math.abs(real - height) > 0.5) {
-      height = real;
+    if (misjudged()) {
+      height = rowHeight();
       draw();
       return;
     }
     if (within) body.querySelector('tr[tabindex="0"]')?.focus({ preventScroll: true });
+  }
+
+  const rowHeight = () => body.querySelector("tr[data-at]")?.offsetHeight;
+
+  /** Whether rows are not as high as thought; 0 or undefined where none is laid out. */
+  function misjudged() {
+    const real = rowHeight();
+    return Boolean(real) && Math.abs(real - height) > 0.5;
   }
 
   function spacer(count) {
@@ -189,7 +209,7 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
     if (focus) body.querySelector('tr[tabindex="0"]')?.focus({ preventScroll: true });
   }
 
-  const sized = new ResizeObserver(() => draw());
+  const sized = new ResizeObserver(() => follow());
   sized.observe(scroll);
   header();
   widths();
