@@ -1,4 +1,4 @@
-"""Compile the kernel (`src/panther/statistics/compiled_kernel.c`) where there is a C compiler; go on without where there is none.
+"""Compile the kernel (`src/panther/statistics/compiled_*.c`) where there is a C compiler; go on without where there is none.
 
 pip and cibuildwheel call the hook below for wheels and editable installs; `python hatch_build.py` builds in place.
 """
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ except ImportError:  # `python hatch_build.py` needs no hatchling
     BuildHookInterface = object  # type: ignore[assignment, misc]
 
 ROOM = Path(__file__).resolve().parent / "src" / "panther" / "statistics"
-SOURCE, LIBRARY = ROOM / "compiled_kernel.c", ROOM / "_compiled.so"
+SOURCES, LIBRARY = [ROOM / "compiled_kernel.c", ROOM / "compiled_neighbours.c"], ROOM / "_compiled.so"
 FLAGS = [
     "-std=gnu11",
     "-O3",
@@ -44,10 +45,10 @@ def compile_kernel() -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         objects = []
         for width in WIDTHS if is_x86 else ["plain"]:
-            for number in TYPES:
-                objects.append(str(Path(folder, f"{width}_{number}.o")))
+            for number, source in product(TYPES, SOURCES):
+                objects.append(str(Path(folder, f"{source.stem}_{width}_{number}.o")))
                 names = [f"-DREAL={number}", f"-DINTEGER={TYPES[number]}", f"-DSUFFIX={number}_{width}"]
-                command = [*shlex.split(compiler), *FLAGS, *WIDTHS[width], *names, "-c", str(SOURCE), "-o", objects[-1]]
+                command = [*shlex.split(compiler), *FLAGS, *WIDTHS[width], *names, "-c", str(source), "-o", objects[-1]]
                 if problem := _failure(command):
                     return problem
         made = Path(folder, LIBRARY.name)

@@ -12,6 +12,8 @@ from panther.places import Places
 from panther.statistics import neighbours
 from panther.statistics.neighbours import PRIOR, Neighbourhood, neighbourhood, side_by_side
 
+pytestmark = pytest.mark.usefixtures("kernel")
+
 STEP = 256
 
 
@@ -233,6 +235,11 @@ def test_float16_and_float32_posteriors_and_gradients(tissue: np.ndarray, q: np.
     rows = torch.tensor(q, requires_grad=True)
     assert torch.autograd.gradcheck(lambda r: neighbourhood(r, at(tissue)).enrichment(), rows)
     assert torch.autograd.gradcheck(lambda r: neighbourhood(r, at(tissue)).border(), rows)
+
+
+def test_a_patch_that_is_not_finite_is_not_hidden(tissue: np.ndarray, q: np.ndarray) -> None:
+    q[3] = np.nan
+    assert neighbourhood(q, at(tissue)).enrichment().isnan().all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

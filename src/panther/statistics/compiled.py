@@ -18,7 +18,7 @@ from panther.types import Ragged, Rows
 from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
-INTERFACE = 3  # of compiled_kernel.c: a library of another number is not used
+INTERFACE = 4  # of the C files: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
 COLUMNS = 16  # of a tile
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
@@ -29,6 +29,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "parts": (WHOLE, [POINTER, WHOLE]),
     "walk": (None, [POINTER] * 6),
     "merge": (None, [POINTER, WHOLE, *[POINTER] * 3]),
+    "touch": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 3]),
+    "regions": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 4]),
 }
 SOFT, HARD, DISTANCES = range(3)
 

@@ -89,6 +89,7 @@ typedef struct {
     REAL *a;           /* (block, width): logits, then the assignment */
     REAL *packed;      /* (block, width): columns of the assignment that are mostly not zero ... */
     REAL *squared;     /* (block, COLUMNS): one tile, squared */
+    REAL *common;      /* (block): squares of the rows, weighed by what all prototypes have in common; zeros where there is nothing */
     int *columns;      /* (width): ... which columns these are */
     int *counts;       /* (width): rows listed for each of the other columns */
     uint8_t *listed;   /* (width, block): the rows */
@@ -101,7 +102,8 @@ INLINE Memory memory_of(const Parameters *p, REAL *scratch) {
     m.a = m.z + m.tiles * m.apart;
     m.packed = m.a + m.block * m.width;
     m.squared = m.packed + m.block * m.width;
-    m.columns = (int *)(m.squared + m.block * COLUMNS);
+    m.common = m.squared + m.block * COLUMNS;
+    m.columns = (int *)(m.common + m.block);
     m.counts = m.columns + m.width;
     m.listed = (uint8_t *)(m.counts + m.width);
     return m;
@@ -163,11 +165,13 @@ INLINE void centre_tile(const int kind, const char *x, const REAL *origin, REAL 
     for (int v = 0; v < COLUMNS; v += LANES) store(z + v, load(wide + v) - load(origin + v));
 }
 
-/* `tall` rows, of which `real` are there, tile by tile; the others are zeros, as are columns beyond the last. */
-INLINE void centre_rows(const int kind, int64_t tall, int64_t real, const Parameters *p, const char *x, int64_t stride, REAL *z,
-                        const Memory *m) {
+/* `tall` rows, of which `real` are there, tile by tile; the others are zeros, as are columns beyond the last. With `common` their weighed
+   squares too, while the rows are on their way from memory. */
+INLINE void centre_rows(const int kind, const int common, int64_t tall, int64_t real, const Parameters *p, const char *x,
+                        int64_t stride, REAL *z, REAL *squares, const Memory *m) {
     static const int64_t sizes[] = {4, 2, 2, 8};
-    const REAL *origin = p->origin;
+    const REAL *origin = p->origin, *k = p->common;
+    vec sum[TALL] = {{0}};
     for (int64_t left = p->dim; left > 0; left -= COLUMNS, x += COLUMNS * sizes[kind], origin += COLUMNS, z += m->apart) {
         const char *row = x;
         for (int64_t r = 0; r < real; r++, row += stride) {
@@ -177,6 +181,18 @@ INLINE void centre_rows(const int kind, int64_t tall, int64_t real, const Parame
                 for (int64_t j = 0; j < COLUMNS; j++) z[r * COLUMNS + j] = j < left ? widened(kind, row, j) - origin[j] : 0;
         }
         memset(z + real * COLUMNS, 0, (tall - real) * COLUMNS * sizeof(REAL));
+        for (int j = 0; common && j < COLUMNS; j += LANES, k += LANES) {
+            vec weight = load(k);
+#pragma GCC unroll 12
+            for (int r = 0; r < TALL; r++) {
+                vec own = load(z + r * COLUMNS + j);
+                sum[r] += own * own * weight;
+            }
+        }
+    }
+    for (int64_t r = 0; r < tall; r++) {
+        squares[r] = 0;
+        for (int i = 0; common && i < LANES; i++) squares[r] += sum[r][i];
     }
 }
 
@@ -184,12 +200,12 @@ static __attribute__((noinline)) void centre(int64_t tall, const Parameters *p, 
                                              const Memory *m) {
     int64_t left = x->rows - start - first, real = left < tall ? left : tall;
     const char *row = x->x + (start + first) * x->stride;
-    REAL *z = m->z + first * COLUMNS;
-    switch (x->kind) {
-    case FLOAT32: centre_rows(FLOAT32, tall, real, p, row, x->stride, z, m); break;
-    case FLOAT16: centre_rows(FLOAT16, tall, real, p, row, x->stride, z, m); break;
-    case BFLOAT16: centre_rows(BFLOAT16, tall, real, p, row, x->stride, z, m); break;
-    case FLOAT64: centre_rows(FLOAT64, tall, real, p, row, x->stride, z, m); break;
+    REAL *z = m->z + first * COLUMNS, *squares = m->common + first;
+    switch (x->kind * 2 + (p->common != 0)) {
+#define KIND(kind)                                                                                                                 \
+    case 2 * kind: centre_rows(kind, 0, tall, real, p, row, x->stride, z, squares, m); break;                                      \
+    case 2 * kind + 1: centre_rows(kind, 1, tall, real, p, row, x->stride, z, squares, m); break;
+        KIND(FLOAT32) KIND(FLOAT16) KIND(BFLOAT16) KIND(FLOAT64)
     }
 }
 
@@ -331,32 +347,12 @@ INLINE REAL largest(const REAL *l, int64_t width) {
     return any ? (REAL)NAN : top;
 }
 
-/* Squares of the rows, weighed by what all prototypes have in common (rows); zeros where there is nothing. Four rows at a time, or each
-   addition would wait for the last one. */
-static void commons(const Parameters *p, int64_t rows, const Memory *m, REAL *out) {
-    memset(out, 0, MOST_ROWS * sizeof(REAL));
-    for (int64_t row = 0; p->common && row < rows; row += 4) {
-        vec sum[4] = {{0}};
-        const REAL *z = m->z + row * COLUMNS, *k = p->common;
-        for (int64_t t = 0; t < m->tiles; t++, z += m->apart, k += COLUMNS)
-            for (int j = 0; j < COLUMNS; j += LANES)
-                for (int r = 0; r < 4; r++) {
-                    vec x = load(z + r * COLUMNS + j);
-                    sum[r] += x * x * load(k + j);
-                }
-        for (int r = 0; r < 4; r++)
-            for (int i = 0; i < LANES; i++) out[row + r] += sum[r][i];
-    }
-}
-
 /* Logits to the assignment, in place. Returns the sum of the rows' scores, and each where `scores` is given; marks the odd rows, which
    hold what is not finite. */
 static double assign(const Parameters *p, int64_t rows, const Memory *m, char *odd, REAL *scores) {
     int64_t width = m->width;
     REAL negligible = (REAL)p->negligible, temperature = (REAL)p->temperature, cut = (REAL)(log(p->negligible) - 1);
-    REAL common[MOST_ROWS];
     double score = 0, totals = 1; /* their product: one logarithm for many rows */
-    commons(p, rows, m, common);
     for (int64_t r = 0; r < rows; r++) {
         REAL *a = m->a + r * width, top = largest(a, width);
         double own = top, logarithm = 0;
@@ -378,7 +374,7 @@ static double assign(const Parameters *p, int64_t rows, const Memory *m, char *o
                 store(a + c, pick(q > negligible, q, (vec){0}));
             }
         }
-        own += common[r];
+        own += m->common[r];
         score += own;
         if (scores) scores[r] = (REAL)(own + logarithm);
         if (r % 16 == 15) {
@@ -525,8 +521,8 @@ static void write_distances(const Parameters *p, int64_t rows, const Memory *m) 
     }
 }
 
-/* Changes with the arguments of these functions; compiled.py knows the same number. */
-int EXPORT(interface)(void) { return 3; }
+/* Changes with the arguments of these functions and of those of compiled_neighbours.c; compiled.py knows the same number. */
+int EXPORT(interface)(void) { return 4; }
 
 /* Whether this processor has the instructions that this copy was compiled for. */
 int EXPORT(usable)(void) {

@@ -18,11 +18,13 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.places import Places
+from panther.statistics.compiled_neighbours import regions_compiled, suits, touch_compiled
+from panther.statistics.kernels import compiled_kernel
 
 PRIOR = 10.0  # pairs, and patches, that are taken for granted
 PER = 1000.0  # patches that regions are counted per
 LARGEST_SIDE = 1 << 24  # steps: no slide has more patches side by side
-FRACTIONS = 64  # of a step, that offsets of grids are told apart by
+FRACTIONS = 64  # of a step, that offsets of grids are told apart by; a power of two
 DENSE = 16  # cells per patch, up to which a table of all cells is quicker than sorting
 BLOCK = 1 << 12  # places whose products are added in float32
 TABLE = 1 << 16  # cells that a table may have in any case
@@ -37,7 +39,7 @@ class Beside(NamedTuple):
     @property
     def pairs(self) -> int:
         """Number of pairs M."""
-        return int((self.ahead < len(self.ahead)).sum())
+        return int(np.count_nonzero(self.ahead < len(self.ahead)))
 
 
 class Neighbourhood(NamedTuple):
@@ -97,7 +99,7 @@ def side_by_side(coords: np.ndarray, step: float, *, corners: bool = False) -> B
     """
     if not 0 < step < np.inf:
         raise InputError(f"A step of {step} is not the distance of two patches; it is a positive number of pixels.")
-    column, row = (_cells(axis, step) for axis in np.asarray(coords, np.float64).reshape(-1, 2).T)
+    column, row = _cells(np.asarray(coords, np.float64).reshape(-1, 2), step)
     width = int(column.max(initial=0)) + 2  # a column more, so that no row runs on into the next
     number = row * width + column
     jumps = (1, width, width - 1, width + 1) if corners else (1, width)
@@ -107,85 +109,92 @@ def side_by_side(coords: np.ndarray, step: float, *, corners: bool = False) -> B
     return Beside(place.reshape(-1), np.stack([_where(taken, taken + jump) for jump in jumps], 1))
 
 
-def _cells(axis: np.ndarray, step: float) -> np.ndarray:
-    """Column (or row) of each patch (N,), from 0."""
-    if not len(axis):
-        return np.zeros(0, np.int64)
-    relative = (axis - axis.min()) / step
+def _cells(coords: np.ndarray, step: float) -> np.ndarray:
+    """Column and row of each patch (2, N), from 0."""
+    if not len(coords):
+        return np.zeros((2, 0), np.int64)
+    axes = np.ascontiguousarray(coords.T)
+    relative = (axes - axes.min(1, keepdims=True)) / step
     if not relative.max() < LARGEST_SIDE:
         raise InputError(
             f"The coordinates span {relative.max():.3g} steps of {step:g}, more than a slide has; "
             "they are of another unit than the size of the patches: extract the patches again."
         )
-    rest = np.floor((relative - np.floor(relative)) * FRACTIONS + 0.5).astype(np.int64) % FRACTIONS
-    offset = np.bincount(rest).argmax() / FRACTIONS
+    rest = np.floor((relative - np.floor(relative)) * FRACTIONS + 0.5).astype(np.int64) & (FRACTIONS - 1)
+    offset = np.array([[np.bincount(one).argmax() / FRACTIONS] for one in rest])
     # halves round up, always: those of one grid must all go the same way
     cells = np.floor(relative - offset + 0.5).astype(np.int64)
-    return np.asarray(cells - cells.min())
+    return np.asarray(cells - cells.min(1, keepdims=True))
 
 
 def _by_table(number: np.ndarray, width: int, jumps: Sequence[int]) -> Beside:
     taken = np.zeros(int(number.max(initial=0)) + width + 2, bool)
     taken[number] = True
-    names = np.cumsum(taken, dtype=np.int64) - 1
     cells = np.flatnonzero(taken)
-    ahead = [np.where(taken[cells + jump], names[cells + jump], len(cells)) for jump in jumps]
-    return Beside(names[number], np.stack(ahead, 1))
+    names = np.full(len(taken), len(cells), np.int32)
+    names[cells] = np.arange(len(cells))
+    return Beside(names[number], np.stack([names[jump:].take(cells) for jump in jumps], 1))
 
 
 def _where(taken: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     at = np.minimum(np.searchsorted(taken, wanted), len(taken) - 1)
-    return np.where(taken[at] == wanted, at, len(taken))
+    return np.where(taken[at] == wanted, at, len(taken)).astype(np.int32)
 
 
 def _of_one_slide(q: Tensor, beside: Beside) -> Neighbourhood:
-    rows = _by_place(q, beside)  # (P, C)
-    count, pairs = len(rows), beside.pairs
+    rows, ahead = _by_place(q, beside), beside.ahead  # (P, C), (P, 2 or 4)
+    library = compiled_kernel() if suits(rows) else None
+    half, gram, mass = _touch(rows, ahead) if library is None else touch_compiled(library, rows, ahead)
+    likeliest, regions = _regions(rows, ahead) if library is None else regions_compiled(library, rows, ahead)
+    apart = torch.outer(mass, mass) - gram  # sum over ordered pairs of different places
+    return Neighbourhood(
+        half + half.T,
+        apart * (2.0 * beside.pairs / max(len(rows) * (len(rows) - 1), 1)),
+        mass,
+        likeliest.to(mass),
+        regions.to(mass),
+    )
+
+
+def _touch(rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """Products (C, C) of each place (P, C) with those ahead of it, and with itself; the mass (C,)."""
     padded = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
     # gathered and added in one go, four times as fast as one neighbour after the other
-    near = torch.nn.functional.embedding_bag(
-        torch.from_numpy(beside.ahead.astype(np.int32)).to(rows.device), padded, mode="sum"
-    )
+    near = torch.nn.functional.embedding_bag(torch.from_numpy(ahead).to(rows.device), padded, mode="sum")
     half, gram = torch.zeros(2, rows.shape[1], rows.shape[1], dtype=torch.float64, device=rows.device)
     for own, beside_own in zip(rows.split(BLOCK), near.split(BLOCK), strict=True):
         half = half + (own.T @ beside_own).double()
         gram = gram + (own.T @ own).double()
-    mass = rows.sum(0, dtype=torch.float64)
-    apart = torch.outer(mass, mass) - gram  # sum over ordered pairs of different places
-    label = rows.detach().cpu().numpy().argmax(1)
-    likeliest = np.bincount(label, minlength=rows.shape[1])
-    regions = _regions(label, beside.ahead, rows.shape[1])
-    return Neighbourhood(
-        half + half.T,
-        apart * (2.0 * pairs / max(count * (count - 1), 1)),
-        mass,
-        *(torch.from_numpy(n).to(mass) for n in (likeliest, regions)),
-    )
+    return half, gram, rows.sum(0, dtype=torch.float64)
 
 
 def _by_place(q: Tensor, beside: Beside) -> Tensor:
     """Posteriors of the places (P, C), the mean where several patches lie."""
     q = q if q.dtype in (torch.float32, torch.float64) else q.float()
     count = len(beside.ahead)
-    if count == len(q) and bool((beside.place == np.arange(count)).all()):
-        return q  # files mostly go row by row
+    if count == len(q):
+        if bool((beside.place[1:] > beside.place[:-1]).all()):
+            return q  # the file goes row by row
+        patch = np.empty(count, np.int64)
+        patch[beside.place] = np.arange(count)
+        return q.index_select(0, torch.from_numpy(patch).to(q.device))
     place = torch.from_numpy(beside.place).to(q.device)
     rows = q.new_zeros(count, q.shape[1]).index_add(0, place, q)
-    if count == len(q):
-        return rows
     return rows / torch.bincount(place, minlength=count).to(rows).unsqueeze(1)
 
 
-def _regions(label: np.ndarray, ahead: np.ndarray, count: int) -> np.ndarray:
-    """Number of connected regions of each prototype (C,)."""
+def _regions(rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Places (C,) whose likeliest prototype it is, and the connected regions (C,) that they form."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
+    label = rows.detach().cpu().numpy().argmax(1)
     same = np.append(label, -1)[ahead] == label[:, None]  # (P, 2 or 4)
     start = np.append(0, np.cumsum(same.sum(1))).astype(np.int32)
-    near = ahead[same].astype(np.int32)
+    near = ahead[same]
     graph = csr_array((np.ones(len(near)), near, start), shape=(len(label), len(label)))
     number, member = connected_components(graph, directed=False)
     owner = np.empty(number, np.int64)
     owner[member] = label
-    return np.bincount(owner, minlength=count)
+    likeliest, regions = (np.bincount(one, minlength=rows.shape[1]) for one in (label, owner))
+    return torch.from_numpy(likeliest), torch.from_numpy(regions)
