@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check-imports docs unit slow fuzz format bench clean
+.PHONY: demo test checks lint types check-imports docs unit slow fuzz format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -48,7 +48,10 @@ FUZZ_SEED ?= 0
 fuzz: $(STAMP)
 	$(BIN)/python tests/hostile/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
-test: lint types check-imports docs unit
+test: checks unit
+
+checks: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 lint types check-imports docs
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""A browser of few words: cookies, headers, status and bytes, over real sockets."""
+"""A browser of few words: cookies, headers, status and bytes, over real sockets; and what a page says of a slide."""
 
 import json
 from http.cookiejar import CookieJar
@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPCookieProcessor, Request, build_opener
+
+from panther.errors import InputError
+from panther.viewer.workbench import Workbench
 
 
 class Answer(NamedTuple):
@@ -40,3 +43,11 @@ class Browser:
         except HTTPError as error:
             with error:
                 return Answer(error.code, error.read(), error.headers)
+
+
+def sentence(bench: Workbench, name: str) -> str:
+    """What a page says of the slide: of its features, or why it cannot be opened."""
+    try:
+        return " ".join(bench.patches(name).notes)
+    except InputError as error:
+        return str(error)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from flask import Flask
 from flask.testing import FlaskClient
 
 from panther.viewer.contents import find_contents
@@ -12,6 +13,7 @@ from panther.viewer.security import Guard
 from panther.viewer.serve import Viewer
 from panther.viewer.server import make_app
 from panther.viewer.workbench import Workbench
+from viewer.attacks import Seen
 from viewer.small_cohort import SECRET, write_cohort
 from viewer.small_study import write_study
 
@@ -63,3 +65,31 @@ def viewer(bench: Workbench) -> Iterator[Viewer]:
     """The real server, on a port of its own."""
     with Viewer(bench) as running:
         yield running
+
+
+@pytest.fixture
+def guard() -> Guard:
+    """Who is let in, by `app`."""
+    return Guard()
+
+
+@pytest.fixture
+def app(bench: Workbench, guard: Guard) -> Flask:
+    """The application; what it looks for in a query is remembered."""
+    made = make_app(bench, guard)
+    made.request_class = type("Request", (made.request_class,), {"parameter_storage_class": Seen})
+    return made
+
+
+@pytest.fixture
+def stranger(app: Flask) -> FlaskClient:
+    """Somebody without a cookie."""
+    return app.test_client()
+
+
+@pytest.fixture
+def guest(app: Flask, guard: Guard) -> FlaskClient:
+    """Somebody who was let in."""
+    found = app.test_client()
+    assert found.get(f"/?token={guard.token}").status_code == 200
+    return found
