@@ -54,8 +54,8 @@ class Alignment:
         site = self.members.get(sample)
         if site is None:
             raise InputError(
-                f"{source}: the prototypes were fitted with {KINDS[self.kind]}, and the site of {sample} is not known to them. Give a table "
-                "that names its site with `table=`, or add the site with `panther add-sites PROTOTYPES FEATURES --table TABLE -o NEW`."
+                f"{source}: the prototypes were fitted with {KINDS[self.kind]}, and the site of {sample} is not known to them. Let them know it "
+                "with `panther add-sites PROTOTYPES FEATURES --table TABLE -o NEW`; `panther embed` and `panther predict` take the table themselves."
             )
         assert self.shift is not None
         row = self.sites.index(site)
@@ -93,9 +93,15 @@ class Alignment:
     @classmethod
     def from_state(cls, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Alignment":
         """As written by `settings` and `tensors`; what cannot be raises KeyError, TypeError or ValueError."""
+        plain = {"kind": str, "slides": int, "fitted": int, "sites": list, "members": dict}
+        for name, kind in plain.items():
+            if type(about[name]) is not kind:
+                raise TypeError(f"{name} is {about[name]!r}")
+        strange = [name for name in (*about["sites"], *about["members"].values()) if not isinstance(name, str)]
+        if strange or not all(tensor.is_floating_point() for tensor in tensors.values()):
+            raise TypeError(f"{strange[0]!r} names no site" if strange else "whole numbers where others are expected")
         own: dict[str, Any] = {name: tensors[name].float() for name in cls.TENSORS if name in tensors}
-        own |= {"sites": tuple(about["sites"]), "members": dict(about["members"])}
-        found = cls(kind=about["kind"], slides=int(about["slides"]), fitted=int(about["fitted"]), **own)
+        found = cls(**{name: about[name] for name in plain} | own | {"sites": tuple(about["sites"])})
         found._check()
         return found
 
@@ -105,12 +111,19 @@ class Alignment:
             shape = (count, dim) if name in ("shift", "log_scale") else (dim,)
             if tuple(tensor.shape) != shape or not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape} of finite numbers")
-        if self.kind not in KINDS or (self.kind != "slide") != (self.shift is not None):
+        if tuple(self.tensors()) != {"slide": ("mean",), "site": ("mean", "shift"), "harmonise": self.TENSORS}.get(
+            self.kind
+        ):
             raise ValueError(f"kind {self.kind!r} with tensors {sorted(self.tensors())}")
-        if self.kind == "harmonise" and len(self.tensors()) != len(self.TENSORS):
-            raise ValueError("harmonise with tensors missing")
-        if not set(self.members.values()) <= set(self.sites) or not 0 <= self.fitted <= count:
-            raise ValueError("slides of sites that it does not hold")
+        for name in ("spread", "log_spread"):
+            if getattr(self, name) is not None and bool((getattr(self, name) < 0).any()):
+                raise ValueError(f"{name} has negative numbers")
+        if self.log_scale is not None and not bool(torch.exp(-self.log_scale / 2).isfinite().all()):
+            raise ValueError("log_scale is too small to be undone")
+        if not set(self.members.values()) <= set(self.sites) or len(set(self.sites)) < count:
+            raise ValueError("slides of sites that it does not hold, or a site twice")
+        if not 0 <= self.fitted <= count or self.slides < 1:
+            raise ValueError(f"{self.fitted} sites of {self.slides} training slides, and {count} sites in all")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,9 @@
 """Errors are sentences: the file, what was found, what was expected, what to do."""
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,6 +36,20 @@ def listed(names: Iterable[object], limit: int = 40) -> str:
     """Names for a sentence: the first ones, and how many more there are."""
     texts = [str(name) for name in names]
     return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
+
+
+def counted(values: Iterable[object], limit: int = 6) -> str:
+    """Values for a sentence, the most frequent first, with how often each is there: `a (12), b (3)`."""
+    return listed((f"{value} ({n})" for value, n in Counter(values).most_common()), limit)
+
+
+@contextmanager
+def said_of(source: object) -> Iterator[None]:
+    """Whatever is refused inside is said of that file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:

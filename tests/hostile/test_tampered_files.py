@@ -12,6 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from hostile.judging import assert_honest, run_here
+from panther.errors import InputError
+from panther.storage.prototypes import load_prototypes
 
 MISSING = object()
 TYPES = {
@@ -172,11 +174,73 @@ def test_every_tensor_of_a_model_is_checked(lab):
             refused(lab, "model", *PREDICT)
 
 
-def with_sites(lab):
-    """Embeddings of two sites, as .npz and .h5ad."""
+def write_sites(lab):
+    """The table with a column of two sites."""
     table = (lab / "table.csv").read_text().splitlines()
     lines = [f"{line},{'site' if n == 0 else 'NORTH' if n % 2 else 'SOUTH'}" for n, line in enumerate(table)]
     (lab / "sites.csv").write_text("\n".join(lines) + "\n")
+
+
+def harmonised(lab):
+    """Bytes of prototypes whose sites are harmonised, written over those of the lab."""
+    write_sites(lab)
+    (lab / "p.safetensors").unlink()
+    options = ("--harmonise", "--table", "sites.csv", "--site-column", "site")
+    done = run_here(("prototypes", "feats", "-C", 3, "-j", 1, "-o", "p.safetensors", *options), lab)
+    assert done.code == 0, done.text
+    assert run_here(EMBED, lab).code == 0  # whose sites they know
+    (lab / "new.npz").unlink()
+    return (lab / "p.safetensors").read_bytes()
+
+
+def assert_damaged(path, what):
+    """Prototypes that are refused by the name of their file; ``what`` was done to it."""
+    with pytest.raises(InputError) as error:
+        load_prototypes(path)
+    assert f"{path}: the file is damaged" in str(error.value), f"{what}: {error.value}"
+
+
+def test_every_number_of_an_alignment_is_checked(lab):
+    whole = harmonised(lab)
+    damages = {**TENSORS, "negative": lambda t: -t - 1, "far too small": lambda t: t * 0 - 1000}
+    free = {"mean": ("negative", "far too small"), "shift": ("negative", "far too small"), "log_scale": ("negative",)}
+    free["log_variance"] = free["mean"]
+    for name in ("mean", "shift", "log_scale", "spread", "log_variance", "log_spread"):
+        for damage in [d for d in damages if d not in free.get(name, ())] + ["missing"]:
+            (lab / "p.safetensors").write_bytes(whole)
+            tensor = f"alignment.{name}"
+            change = (lambda t: t) if damage == "missing" else damages[damage]
+            rewrite(lab / "p.safetensors", None, lambda t, n=tensor, c=change: t.update({n: c(t[n])}))
+            if damage == "missing":
+                rewrite(lab / "p.safetensors", None, lambda t, n=tensor: t.pop(n))
+            assert_damaged(lab / "p.safetensors", f"{name}, {damage}")
+    assert "the file is damaged" in refused(lab, "p.safetensors", *EMBED)
+    assert not (lab / "new.npz").exists()
+
+
+def test_every_field_of_an_alignment_is_checked(lab):
+    whole = harmonised(lab)
+    more = {
+        "sites": (["NORTH", "NORTH"], ["NORTH", 3], ["NORTH"]),
+        "members": ({"s00": "WEST"}, {"s00": 3}),
+        "fitted": (3,),
+        "kind": ("site", "slide", "nobody"),
+        "slides": (0,),
+    }
+    for name in more:
+        for value in [*TYPES.values(), *more[name]]:
+            (lab / "p.safetensors").write_bytes(whole)
+
+            def change(about, n=name, v=value):
+                return {**about, "alignment": setting(n, v)(dict(about["alignment"]))}
+
+            rewrite(lab / "p.safetensors", change)
+            assert_damaged(lab / "p.safetensors", f"{name}, {value!r}")
+
+
+def with_sites(lab):
+    """Embeddings of two sites, as .npz and .h5ad."""
+    write_sites(lab)
     for ending in ("npz", "h5ad"):
         done = run_here((*EMBED[:4], "-o", f"e.{ending}", "-j", 1, "--table", "sites.csv"), lab)
         assert done.code == 0, done.text

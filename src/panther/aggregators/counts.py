@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from panther.aggregators._base import aggregators
@@ -51,9 +52,11 @@ class ProtoCounts(Aggregator):
         sums, assignment, _ = accumulate(
             x, nearest(centroids - origin), origin, mask=mask, squares=False, keep_assignment=with_assignment
         )
-        counts = SCALE[self.scale](sums.mass).to(origin.dtype)
-        weights = SCALE["fraction"](sums.mass).to(origin.dtype)
-        return SlideEmbedding(counts, counts.unsqueeze(-1), assignment, {"mass": sums.mass, "weights": weights})
+        # a patch with NaN has some nearest prototype too; the sums tell what the counts do not
+        mass = torch.where(sums.total.isfinite().all(-1), sums.mass, torch.nan)
+        counts = SCALE[self.scale](mass).to(origin.dtype)
+        weights = SCALE["fraction"](mass).to(origin.dtype)
+        return SlideEmbedding(counts, counts.unsqueeze(-1), assignment, {"mass": mass, "weights": weights})
 
     def columns(self) -> list[tuple[int, str, int]]:
         """Each number is the count of one prototype."""

@@ -35,7 +35,10 @@ def embed(
     preset: opt.PresetOption = None,
     readout: Annotated[str | None, typer.Option(help="panther: all (default), wa, top or bottom.")] = None,
     blocks: Annotated[
-        str | None, typer.Option(help="panther: what follows the mixture's numbers, e.g. space (needs coordinates).")
+        str | None,
+        typer.Option(
+            help="panther: what follows the mixture's numbers: space (needs coordinates), tail, or both: space,tail."
+        ),
     ] = None,
     setting: opt.SetOption = None,
     table: opt.TableOption = None,
@@ -70,7 +73,7 @@ def embed(
     check_embedding_path(output)
     options = parse_settings(setting, preset=preset, readout=readout)
     if blocks is not None:
-        options["blocks"] = parse_names(blocks)
+        options["blocks"] = parse_names(blocks) or [blocks]
     said = common.reading(encoder_name, mixed)
     named = common.columns(slide_column, patient_column, site_column)
     by_patient = level is opt.Level.patient
@@ -82,10 +85,11 @@ def embed(
     check_name(working)
     start = time.perf_counter()
     fitted = None if prototypes is None else load_prototypes(prototypes)
+    _check_tail(prototypes, fitted, options)
     _check_mixtures(output, fitted, method, options)
     with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         if fitted is not None:
-            fitted, more = with_sites_of(fitted, chosen.refs, chosen.table, work)
+            fitted, more, _ = with_sites_of(fitted, chosen.refs, chosen.table, work)
             chosen.notes.extend(more)
         embedded = embed_cohort(
             chosen.refs,
@@ -110,6 +114,15 @@ def _named(output: Path, format: str | None) -> Path:
         return output
     stem = output.stem if output.suffix in (".h5ad", ".npz") else output.name
     return output.with_name(f"{stem}.{'mixtures.npz' if format == 'mixtures' else format}")
+
+
+def _check_tail(path: Path | None, prototypes: Any, options: dict[str, Any]) -> None:
+    """Refuse, naming the file, prototypes that cannot say what a tail is."""
+    if "tail" in (options.get("blocks") or ()) and prototypes is not None and prototypes.surprise is None:
+        raise InputError(
+            f"{path}: does not say how surprising a training patch can be, which the block `tail` compares with; it was fitted by an earlier "
+            "version, or elsewhere. Fit the prototypes again with `panther prototypes`, or leave tail out of --blocks."
+        )
 
 
 def _check_mixtures(output: Path, prototypes: Any, method: str, options: dict[str, Any]) -> None:

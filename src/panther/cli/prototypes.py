@@ -1,4 +1,4 @@
-"""`panther prototypes`."""
+"""`panther prototypes` and `panther add-sites`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._parsers import parse_count, parse_names, parse_range
+from panther.errors import InputError
 
 
 def prototypes(
@@ -56,7 +57,12 @@ def prototypes(
     from panther.storage.prototypes import save_prototypes
 
     auto = n_prototypes == "auto"
-    count = 16 if auto else parse_count(n_prototypes)
+    count = max(16, rare + 1) if auto else parse_count(n_prototypes)
+    smallest, largest = parse_range(numbers)
+    if auto and rare >= largest:
+        raise InputError(
+            f"--rare {rare} of at most {largest} prototypes leaves none for common morphology; ask for fewer."
+        )
     how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or (), "rare": rare}
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, **how)  # type: ignore[arg-type]
     chosen = select_slides(
@@ -73,7 +79,7 @@ def prototypes(
             coarse = replace(settings, sample=sample, restarts=3, rare=0)
             choice = compare_numbers(
                 chosen.refs,
-                parse_range(numbers),
+                (max(smallest, rare + 1), largest),
                 coarse,
                 patients=chosen.patients(),
                 work=work,
@@ -136,7 +142,7 @@ def _alignment(fitted: Any) -> list[str]:
     return [
         "every site is brought to location and scale of the training slides first:",
         *(
-            f"  {name} ({own['slides']} slides): moved by {own['moved']:.2f} standard deviations of slides; "
+            f"  {name} ({own['slides']} slide{'s' * (own['slides'] != 1)}): moved by {own['moved']:.2f} standard deviations of slides; "
             f"{own['location_kept']:.0%} of its difference in location and {own['scale_kept']:.0%} in scale is believed"
             for name, own in about["sites"].items()
         ),
@@ -160,7 +166,6 @@ def add_sites(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Let prototypes know further sites, each estimated from its own slides, so that maps and the viewer can show them."""
-    from panther.errors import InputError
     from panther.prototypes.align import add_sites, origins_of
     from panther.storage.clinical import select_slides
     from panther.storage.inputs import check_output
@@ -180,11 +185,15 @@ def add_sites(
     )
     check_output(output, chosen.refs, prototypes, table)
     with common.open_work(workers, chosen.refs) as work:
-        grown, notes = add_sites(known, chosen.refs, origins_of(chosen.table), work=work)
-    save_prototypes(grown, output)
+        grown, notes, unused = add_sites(known, chosen.refs, origins_of(chosen.table), work=work)
     assert grown.alignment is not None
     new = list(grown.alignment.sites[len(known.alignment.sites) :])
+    if unused and not new:
+        raise InputError(
+            f"{features}: no new site could be estimated, and nothing is written. {next(iter(unused.values()))}"
+        )
+    save_prototypes(grown, output)
     slides = len(grown.alignment.members) - len(known.alignment.members)
     result = {"output": str(output), "sites": list(grown.alignment.sites), "new": new}
-    lines = [f"{len(new)} new sites and {slides} new names of slides and patients -> {output}"]
-    common.report(result, lines, dict(chosen.problems), as_json=as_json, notes=[*chosen.notes, *notes])
+    lines = [f"{len(new)} new site{'s' * (len(new) != 1)} and {slides} new names of slides and patients -> {output}"]
+    common.report(result, lines, {**chosen.problems, **unused}, as_json=as_json, notes=[*chosen.notes, *notes])

@@ -153,17 +153,21 @@ def shift(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Tell how well the site, and with --label the label, can be read off embeddings, and which slides collapse."""
+    from panther.errors import said_of
     from panther.evaluation.readable import read_site_and_label
     from panther.evaluation.shift import site_shift
     from panther.evaluation.shift_changes import changes, patients_of
     from panther.storage.embeddings import read_weights
 
     samples, weights, columns = read_weights(embeddings, site, patient)
-    found = site_shift(weights, columns[site], samples, columns.get(patient), permutations=permutations, seed=seed)
+    with said_of(embeddings):
+        found = site_shift(weights, columns[site], samples, columns.get(patient), permutations=permutations, seed=seed)
     how = {"permutations": min(permutations, 199), "seed": seed}
     names = {"site": site, "patient": patient, "label": label}
     own = patients_of(embeddings, names, None if against is None else patients_of(against, names))
-    read = read_site_and_label(own.x, own.sites, own.labels, **how)
+    both = embeddings if against is None else f"{embeddings}, patients that are in {against} too"
+    with said_of(both):
+        read = read_site_and_label(own.x, own.sites, own.labels, **how)
     result = {**asdict(found), "alarm": found.alarm, "embedding": asdict(read)}
     lines = [
         found.sentence,
@@ -172,7 +176,8 @@ def shift(
     ]
     if against is not None:
         other = patients_of(against, names, own)
-        before = read_site_and_label(other.x, other.sites, other.labels, **how)
+        with said_of(against):
+            before = read_site_and_label(other.x, other.sites, other.labels, **how)
         result["against"] = asdict(before)
         lines += [f"Against {against}, of the same {len(own.names)} patients:", *changes(before, read, label)]
     notes = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panther.errors import InputError
+from panther.errors import InputError, counted
 from panther.limits import check_seed, check_whole
 
 FOLDS, REPEATS = 5, 4  # of the cross-validation
@@ -74,7 +74,7 @@ def read_site_and_label(
     site, kept = _numbered(sites)
     if len(np.unique(site)) < 2:
         raise InputError(
-            f"A site shift needs at least two sites with {FEWEST} patients each; found {dict(Counter(sites))}. Give another column."
+            f"A site shift needs at least two sites with {FEWEST} patients each; found {counted(sites)}. Give another column."
         )
     rng = np.random.default_rng(seed)
     read = _readable(kernel[np.ix_(kept, kept)], site, _random_folds, permutations, rng)
@@ -83,7 +83,7 @@ def read_site_and_label(
     label, rows = _numbered(labels)
     if len(np.unique(label)) < 2:
         raise InputError(
-            f"A label needs at least two values with {FEWEST} patients each; found {dict(Counter(map(str, labels)))}. Give another column."
+            f"A label needs at least two values with {FEWEST} patients each; found {counted(labels)}. Give another column."
         )
     own = np.array(sites)[rows]
     here = _readable(kernel[np.ix_(rows, rows)], label, _random_folds, permutations, rng)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panther.errors import InputError
+from panther.errors import InputError, counted
 from panther.limits import check_seed, check_whole
 
 FOLDS, REPEATS = 5, 4  # of the cross-validation
@@ -65,7 +65,7 @@ def site_shift(
     judged = {site: n for site, n in sorted(count.items()) if n >= FEWEST}
     if len(judged) < 2:
         raise InputError(
-            f"A site shift needs at least two sites with {FEWEST} patients each; found {dict(sorted(count.items()))}. Give another column."
+            f"A site shift needs at least two sites with {FEWEST} patients each; found {counted(y.tolist())}. Give another column."
         )
     keep = np.isin(y, list(judged))
     x, y = x[keep], np.searchsorted(list(judged), y[keep])  # sites as numbers

@@ -133,7 +133,8 @@ def _check_settings(given: Mapping[str, Any], kind: type, base: Mapping[str, Any
         try:
             TypeAdapter(get_type_hints(kind)[name]).validate_python(value, strict=True)
         except ValidationError as error:
-            raise InputError(f"{name}: {error.errors()[0]['msg']}, not {value!r}.") from error
+            said = error.errors()[0]["msg"].replace("Input should be", "expected")
+            raise InputError(f"{name}: {said}, not {value!r}.") from error
     kind(**{**base, **given})
 
 

@@ -157,7 +157,7 @@ def train(
         notes = clinic.check(recipe)
     bags = cohort.join_bags(listing)
     if given is not None:
-        given, told = with_sites_of(given, bags, read, work)
+        given, told, _ = with_sites_of(given, bags, read, work)
         notes = [*notes, *told]
     model, failures = train_model(
         bags,

@@ -19,7 +19,7 @@ from panther.models.named import Named
 from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
-from panther.prototypes.align.origins import Origins, encode
+from panther.prototypes.align.origins import Origins, encode, known_rows
 from panther.study.file import Cell, Study
 from panther.study.jobs import (
     BlockSource,
@@ -122,8 +122,9 @@ class Plan:
         for bags in population.bags.values():
             of_slides = {file.stem: sites[name] for name, bag in bags.items() if name in sites for file in bag.files}
             sites = {**of_slides, **sites}
-        rows = encode(population.table, protect, "The table of the study")
-        return Origins(sites, dict(zip(population.table.index, rows, strict=True)) if protect else {})
+        source = str(self.study.table or self.study.splits)
+        pairs = zip(population.table.index, encode(population.table, protect, source), strict=True) if protect else ()
+        return Origins(sites, known_rows(pairs), source)
 
     @property
     def _protected(self) -> Sequence[str]:

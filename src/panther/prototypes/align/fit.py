@@ -170,7 +170,7 @@ ALIGN = {"slide": _by_slide, "site": _by_site, "harmonise": _harmonised}
 def _numbered(samples: Sequence[str], origins: Origins | None) -> tuple[tuple[str, ...], np.ndarray]:
     if origins is None:
         raise InputError("Slides are aligned by site, so a table that names their sites is needed; give `table=`.")
-    names = [origins.site_of(sample) for sample in samples]
+    names = origins.sites_of(samples)
     sites = tuple(sorted(set(names)))
     return sites, np.searchsorted(sites, names)
 

@@ -23,6 +23,7 @@ class AddedSites(NamedTuple):
 
     prototypes: Prototypes
     notes: list[str]
+    failures: dict[str, str]  # slides and patients that say nothing about a site, and why
 
 
 def add_sites(prototypes: Prototypes, bags: Sequence[Openable], origins: Origins, *, work: Work = HERE) -> AddedSites:
@@ -33,19 +34,19 @@ def add_sites(prototypes: Prototypes, bags: Sequence[Openable], origins: Origins
     """
     alignment = prototypes.alignment
     if alignment is None or alignment.kind == "slide":
-        return AddedSites(prototypes, [])
-    by_site: dict[str, list[Openable]] = {}
-    for bag in bags:
-        if bag.sample in origins.sites:  # the others are refused one by one, where they are embedded
-            by_site.setdefault(origins.sites[bag.sample], []).append(bag)
-    new = {site: own for site, own in sorted(by_site.items()) if site not in alignment.sites}
-    moments = slide_moments([bag for own in new.values() for bag in own], work) if new else {}
+        return AddedSites(prototypes, [], {})
+    without_site = [bag.sample for bag in bags if bag.sample not in origins.sites]
+    failures = {name: f"{name}: {origins.source} does not name its site; fill it in." for name in without_site}
+    new = [bag for bag in bags if bag.sample not in failures and origins.sites[bag.sample] not in alignment.sites]
+    moments = slide_moments([bag for bag in new if _problem(prototypes, bag) is None], work) if new else {}
+    failures |= {
+        bag.sample: _problem(prototypes, bag) or f"{bag.sample}: {NOT_FINITE}" for bag in new if bag not in moments
+    }
     notes = []
-    for site, own in new.items():
-        known = [moments[bag] for bag in own if bag in moments and len(moments[bag].mean) == len(alignment.mean)]
-        if not known:
-            continue  # none of its slides can be read: each is reported where it is embedded
-        alignment, note = _with_site(alignment, site, known)
+    for site in sorted({origins.sites[bag.sample] for bag in moments}):
+        alignment, note = _with_site(
+            alignment, site, [m for bag, m in moments.items() if origins.sites[bag.sample] == site]
+        )
         notes.append(note)
     held = {name: site for name, site in origins.sites.items() if site in alignment.sites}
     clashes = [name for name, site in held.items() if alignment.members.get(name, site) != site]
@@ -55,7 +56,19 @@ def add_sites(prototypes: Prototypes, bags: Sequence[Openable], origins: Origins
             "name the same column of sites, or fit the prototypes again."
         )
     alignment = replace(alignment, members=_ordered({**alignment.members, **held}))
-    return AddedSites(replace(prototypes, alignment=alignment), notes)
+    return AddedSites(replace(prototypes, alignment=alignment), notes, failures)
+
+
+NOT_FINITE = "has no patches, or one with NaN or an infinite number; extract this slide again."
+
+
+def _problem(prototypes: Prototypes, bag: Openable) -> str | None:
+    """Why a bag cannot meet these prototypes."""
+    try:
+        prototypes.check(bag.open())
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def with_sites_of(
@@ -64,7 +77,7 @@ def with_sites_of(
     """Prototypes that know the sites of these bags, where they ask for sites and a table names them."""
     alignment = prototypes.alignment
     if alignment is None or alignment.kind == "slide" or table is None:
-        return AddedSites(prototypes, [])
+        return AddedSites(prototypes, [], {})
     return add_sites(prototypes, bags, origins_of(table), work=work)
 
 

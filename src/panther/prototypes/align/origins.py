@@ -20,29 +20,31 @@ class Origins:
     """Site of every sample, and its protected columns as numbers."""
 
     sites: Mapping[str, str]  # slide or patient -> site
-    protected: Mapping[str, np.ndarray] = field(default_factory=dict)  # slide or patient -> (k,)
+    protected: Mapping[str, np.ndarray] = field(
+        default_factory=dict
+    )  # slide or patient -> (k,); who lacks a value is not in it
+    source: str = "The table"  # who says so
 
-    def site_of(self, sample: str) -> str:
-        """Site of a sample; one that has none is refused."""
-        if sample not in self.sites:
-            raise InputError(
-                f"{sample}: its site is not known, but slides are aligned by site; fill in the site column of the table, or name the "
-                "column with `columns.site`."
-            )
-        return self.sites[sample]
+    def sites_of(self, samples: Sequence[str]) -> list[str]:
+        """Sites of samples; all must have one."""
+        self._refuse_missing(samples, self.sites, "no site", "fill in the site column, or name it with `columns.site`")
+        return [self.sites[sample] for sample in samples]
 
     def key(self) -> str:
         """Hash of all of it."""
         return hash_of([self.sites, {name: row.tolist() for name, row in self.protected.items()}])
 
-    def matrix(self, samples: Sequence[str]) -> np.ndarray | None:
-        """Protected columns of samples (n, k), None where there are none."""
-        if not self.protected:
-            return None
-        for sample in samples:
-            if sample not in self.protected:
-                raise InputError(f"{sample}: the table has no row of it, so its protected columns are not known.")
+    def matrix(self, samples: Sequence[str]) -> np.ndarray:
+        """Protected columns of samples (n, k); all must have values in them."""
+        self._refuse_missing(samples, self.protected, "no value in a protected column", "fill it in, or leave them out")
         return np.stack([self.protected[sample] for sample in samples])
+
+    def _refuse_missing(self, samples: Sequence[str], known: Mapping[str, object], what: str, remedy: str) -> None:
+        missing = [sample for sample in samples if sample not in known]
+        if missing:
+            raise InputError(
+                f"{self.source}: {len(missing)} of {len(samples)} training slides or patients have {what}, e.g. {missing[0]}; {remedy}."
+            )
 
 
 def origins_of(table: ClinicalTable | None, protect: Sequence[str] = ()) -> Origins:
@@ -59,7 +61,7 @@ def origins_of(table: ClinicalTable | None, protect: Sequence[str] = ()) -> Orig
         )
     rows = encode(table.rows, protect, table.source)
     pairs = [*zip(who.patient, rows, strict=True), *zip(who.slide, rows, strict=True)] if protect else []
-    return Origins(sites, dict(pairs))
+    return Origins(sites, known_rows(pairs), table.source)
 
 
 def _agreed(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
@@ -71,8 +73,13 @@ def _agreed(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     return {name: min(sites) for name, sites in found.items() if len(sites) == 1}
 
 
+def known_rows(pairs: Iterable[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Encoded rows of those who have a value in every column."""
+    return {name: row for name, row in pairs if np.isfinite(row).all()}
+
+
 def encode(rows: "pd.DataFrame", columns: Sequence[str], source: str) -> np.ndarray:
-    """Columns as numbers (n, k): one column of numbers as it is, one of words as 0 or 1 for every word but the first."""
+    """Columns as numbers (n, k): one column of numbers as it is, one of words as 0 or 1 for every word but the first; NaN where it is empty."""
     import pandas as pd
 
     parts = [np.zeros((len(rows), 0))]
@@ -83,14 +90,15 @@ def encode(rows: "pd.DataFrame", columns: Sequence[str], source: str) -> np.ndar
             )
         text = rows[column].astype(str).str.strip()
         missing = (rows[column].isna() | is_missing(text)).to_numpy()
-        if missing.any():
+        if missing.all():
             raise InputError(
-                f"{source}: {int(missing.sum())} rows have no {column}, e.g. {rows.index[int(missing.argmax())]}; a protected column "
-                "must be known for every training slide."
+                f"{source}: no row has a value in {column!r}, so it cannot be protected; fill it in, or leave it out."
             )
         numbers = pd.to_numeric(text, errors="coerce").to_numpy(float)
-        if np.isfinite(numbers).all():
-            parts.append(numbers[:, None])
+        if np.isfinite(numbers[~missing]).all():
+            part = numbers[:, None]
         else:
-            parts.append((text.to_numpy()[:, None] == np.unique(text.to_numpy())[None, 1:]).astype(float))
+            words = text.to_numpy()
+            part = (words[:, None] == np.unique(words[~missing])[None, 1:]).astype(float)
+        parts.append(np.where(missing[:, None], np.nan, part))
     return np.concatenate(parts, 1)

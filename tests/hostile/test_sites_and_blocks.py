@@ -1,0 +1,132 @@
+"""Blocks of the embedding, rare prototypes, centring, harmonising and further sites, asked for wrongly: one sentence, nothing half-written."""
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+
+from hostile.judging import assert_goes_on, assert_refused, run_here
+from hostile.lab import STUDY, write_bag
+
+FIT = ("prototypes", "feats", "-j", 1, "-o", "new.safetensors")
+EMBED = ("embed", "feats", "-p", "p.safetensors", "-j", 1, "-o", "new.npz")
+
+
+def write_sites(lab, name, sites):
+    """The table with a column of sites; None: no row."""
+    lines = (lab / "table.csv").read_text().splitlines()
+    rows = [f"{line},{site}" for line, site in zip(lines[1:], sites, strict=True) if site is not None]
+    (lab / name).write_text("\n".join([f"{lines[0]},tissue_source_site", *rows]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ((*EMBED, "--blocks", "spcae"), ("no block 'spcae'", "did you mean 'space'")),
+        ((*EMBED, "--blocks", ""), ("no block ''", "known are space, tail")),
+        ((*EMBED, "--blocks", "tail", "--method", "ot"), ("'ot' has no setting 'blocks'",)),
+        ((*FIT, "-C", 3, "--rare", 3), ("--rare 3 of 3 prototypes",)),
+        ((*FIT, "-C", 3, "--rare", -1), ("rare is -1", "from 0")),
+        ((*FIT, "-C", "auto", "--range", "2:4", "--rare", 4), ("--rare 4 of at most 4",)),
+        ((*FIT, "-C", 3, "--centre", "nonsense"), ("'slide' or 'site'", "'nonsense'", "--centre")),
+        ((*FIT, "-C", 3, "--harmonise"), ("give --table",)),
+        ((*FIT, "-C", 3, "--protect", "subtype"), ("--harmonise with --protect",)),
+        ((*FIT, "-C", 3, "--harmonise", "--table", "table.csv"), ("table.csv: no slide has a site", "--site-column")),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_work(lab, command, words):
+    assert_refused(run_here(command, lab), *words)
+    assert not list(lab.glob("new.*"))
+
+
+def test_prototypes_of_elsewhere_are_named_where_the_tail_is_asked_of_them(lab):
+    np.save(lab / "plain.npy", np.eye(3, 6, dtype=np.float32))
+    assert_refused(run_here((*EMBED[:3], "plain.npy", *EMBED[4:], "--blocks", "tail"), lab), "plain.npy", "--blocks")
+
+
+@pytest.mark.parametrize("more", [("--blocks", "space,tail"), ("--method", "protocounts")])
+def test_a_patch_with_nan_fails_its_slide_alone(lab, more):
+    with h5py.File(lab / "feats" / "s03.h5", "r+") as file:
+        file["features"][2] = np.nan
+    assert_goes_on(run_here((*EMBED, *more), lab), ["s03.h5"])
+    assert "s03" not in np.load(lab / "new.npz")["samples"]
+
+
+def test_protected_columns_are_needed_of_training_slides_alone(lab):
+    write_sites(lab, "sites.csv", "NNNNNNSSSSSS")
+    ask = ("--harmonise", "--table", "sites.csv", "--protect")
+    assert_refused(run_here((*FIT, "-C", 3, *ask, "nobody"), lab), "sites.csv", "no column 'nobody'")
+    text = (lab / "sites.csv").read_text()
+    (lab / "sites.csv").write_text(text + "p99,s99,,1,1,N\n")  # neither features nor a label
+    assert_goes_on(run_here((*FIT, "-C", 3, *ask, "subtype"), lab), ["s99"])
+    (lab / "new.safetensors").unlink()
+    (lab / "sites.csv").write_text(text.replace("s04,a", "s04,"))
+    assert_refused(run_here((*FIT, "-C", 3, *ask, "subtype"), lab), "sites.csv: 1 of 12", "protected column", "s04")
+    assert not (lab / "new.safetensors").exists()
+
+
+def test_slides_without_a_site_are_counted(lab):
+    write_sites(lab, "sites.csv", ["N", "N", "", "S", "S", "", *"NNNSSS"])
+    done = run_here((*FIT, "-C", 3, "--centre", "site", "--table", "sites.csv"), lab)
+    assert_refused(done, "sites.csv: 2 of 12", "no site", "s02", "--site-column")
+
+
+def test_slides_that_say_nothing_about_a_further_site_are_reported(lab):
+    write_sites(lab, "part.csv", [*"NNNSSS", *[None] * 6])
+    write_sites(lab, "all.csv", [*"NNNSSSWWWWW", ""])
+    assert run_here((*FIT, "-C", 3, "--centre", "site", "--table", "part.csv"), lab).code == 0
+    add = ("add-sites", "new.safetensors", "feats", "--table", "all.csv", "-j", 1, "-o", "more.safetensors")
+    (lab / "feats" / "s06.h5").write_bytes(b"rubbish")
+    write_bag(lab / "feats" / "s07.h5", 7, dim=7)
+    with h5py.File(lab / "feats" / "s08.h5", "r+") as file:
+        file["features"][:] = np.nan
+    assert_goes_on(run_here(add, lab), ["s06", "s07", "s08", "s11"])
+    (lab / "more.safetensors").unlink()
+    for slide in ("s09", "s10"):
+        (lab / "feats" / f"{slide}.h5").write_bytes(b"rubbish")
+    assert_refused(run_here(add, lab), "feats: no new site", "nothing is written")
+    assert not (lab / "more.safetensors").exists()
+
+
+def test_a_map_of_an_unknown_site_says_how_to_make_it_known(lab):
+    write_sites(lab, "part.csv", [*"NNNSSS", *[None] * 6])
+    assert run_here((*FIT, "-C", 3, "--centre", "site", "--table", "part.csv"), lab).code == 0
+    done = run_here(("map", "feats/s07.h5", "-p", "new.safetensors", "-o", "maps", "-j", 1), lab)
+    assert_refused(done, "s07", "panther add-sites")
+    assert "--table, or" not in done.err  # which `map` has not
+
+
+def test_shift_names_the_file_and_what_was_found(lab):
+    write_sites(lab, "sites.csv", "NNNNNNSSSSSS")
+    write_sites(lab, "few.csv", [*"NNNN", None, None, *"SSSS", None, None])
+    assert run_here((*EMBED, "--table", "sites.csv"), lab).code == 0
+    shift = ("shift", "new.npz", "--permutations", 19)
+    assert_refused(run_here((*shift, "--label", "nobody"), lab), "new.npz: no column 'nobody'")
+    assert_refused(run_here((*shift, "--label", "os_survival_days"), lab), "new.npz: A label needs", "and 6 more")
+    assert_refused(run_here((*shift, "--against", "none.npz"), lab), "none.npz: cannot be read")
+    assert run_here((*EMBED[:-1], "few.npz", "--table", "few.csv"), lab).code == 0
+    assert_refused(
+        run_here((*shift, "--against", "few.npz"), lab), "new.npz, patients that are in few.npz too", "N (4), S (4)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"diagnose": "maybe"}, ("diagnose: expected",)),
+        ({"shuffle": -1}, ("shuffle: expected true, false, or how often", "not -1")),
+        ({"shuffle": 0.5}, ("shuffle: expected true, false, or how often", "not 0.5")),
+        ({"retrieval": [0]}, ("retrieval: expected true, false, or numbers", "not [0]")),
+        ({"evaluate_by": 3}, ("evaluate_by: expected a column",)),
+        ({"features": {"lab": 3}}, ("features.lab: expected a folder, or {concat:", "not 3")),
+        ({"prototypes": {"rare": 99}}, ("prototypes: ", "rare: 99", "of 3 prototypes")),
+        ({"prototypes": {"centre": "x"}}, ("prototypes: centre: expected 'slide' or 'site'",)),
+        ({"prototypes": {"harmonise": True, "protect": ["nobody"]}}, ("table.csv", "'nobody'")),
+        ({"methods": [{"name": "panther", "blocks": ["spice"]}]}, ("no block 'spice'", "did you mean 'space'")),
+    ],
+)
+def test_study_files_are_refused_by_the_key_that_a_user_wrote(lab, change, words):
+    (lab / "study.yaml").write_text(yaml.safe_dump({**STUDY, **change}))
+    done = run_here(("run", "study.yaml", "-o", "results", "-j", 1), lab)
+    assert_refused(done, *words)
+    assert ".bool" not in done.err
