@@ -71,7 +71,7 @@ def test_a_site_that_comes_later_is_estimated_from_its_own_slides(train, how):
     new = cohort("new", 6)
     with pytest.raises(InputError, match=r"site of new0 is not known.*panther add-sites"):
         panther.embed(new[0], fitted)
-    grown, notes = add_sites(fitted, new, ORIGINS)
+    grown, notes, _ = add_sites(fitted, new, ORIGINS)
     assert "Site new is not among the training sites" in notes[0]
     assert fitted.content_hash() == grown.content_hash()  # embeddings of both stand on the same prototypes
     assert len(fitted.alignment.sites) == 2
@@ -184,8 +184,8 @@ def test_sites_are_known_by_slide_and_by_patient():
 def test_a_patient_of_two_sites_has_none_of_them():
     origins = origins_of(read_clinical(table(site_id=["x", "z", "y"])))
     assert origins.sites == {"s1": "x", "s2": "z", "s3": "y", "p2": "y"}
-    with pytest.raises(InputError, match=r"p1: its site is not known"):
-        origins.site_of("p1")
+    with pytest.raises(InputError, match=r"1 of 2 training slides or patients have no site, e.g. p1"):
+        origins.sites_of(["p2", "p1"])
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,14 @@ def test_sites_need_a_table(train):
         panther.fit_prototypes(train, 3, centre="site")
     with pytest.raises(InputError, match=r"no slide has a site"):
         origins_of(read_clinical(table()))
-    with pytest.raises(InputError, match=r"rows have no age, e.g. s2"):
-        origins_of(read_clinical(table(site_id=["x", "x", "y"], age=["60", "", "70"])), ("age",))
+    gap = origins_of(read_clinical(table(site_id=["x", "x", "y"], age=["60", "", "70"])), ("age",))
+    assert gap.matrix(["s1", "s3"]).tolist() == [[60], [70]]  # who is not trained on needs no value
+    with pytest.raises(
+        InputError, match=r"1 of 2 training slides or patients have no value in a protected column, e.g. s2"
+    ):
+        gap.matrix(["s1", "s2"])
+    with pytest.raises(InputError, match=r"no row has a value in 'age'"):
+        origins_of(read_clinical(table(site_id=["x", "x", "y"], age=["", "", ""])), ("age",))
     with pytest.raises(InputError, match=r"no column 'agee' to protect; did you mean"):
         origins_of(read_clinical(table(site_id=["x", "x", "y"], age=["60", "1", "70"])), ("agee",))
 
