@@ -4,7 +4,7 @@ Slides are composed of features of tiles (`panther_demo.bank`), drawn or real; n
 blind_spots.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -133,14 +133,22 @@ QUESTIONS = {
 
 
 def make_cohort(question: Question, bank: Bank, seed: int) -> Cohort:
-    """120 training patients and 120 test patients."""
+    """120 training patients and 120 test patients, who share no tile.
+
+    Every cohort deals the tiles anew: one division for all would be luck that no interval shows.
+    """
+    return cohort_of(question, bank.dealt(2, np.random.default_rng([seed, 5])), seed)
+
+
+def cohort_of(question: Question, halves: Sequence[Bank], seed: int) -> Cohort:
+    """Training patients of the one bank, test patients of the other."""
     rng = np.random.default_rng([seed, sum(map(ord, question.bank + question.kind))])
-    labs = list(rng.permutation([name for name in bank.features if name != USUAL]))
+    labs = list(rng.permutation([name for name in halves[0].features if name != USUAL]))
     slides = []
     for number in range(TRAIN + TEST):
         half, label = int(number >= TRAIN), number % 2
         lab = _laboratory(question, rng, labs, label, half)
-        slides.append(_slide(question, bank, rng, label, half, lab))
+        slides.append(_slide(question, halves[half], rng, label, lab))
     return Cohort(slides, np.arange(TRAIN), np.arange(TRAIN, TRAIN + TEST))
 
 
@@ -153,13 +161,13 @@ def _laboratory(question: Question, rng: np.random.Generator, labs: list[str], l
     return labs[label if own else 1 - label]
 
 
-def _slide(question: Question, bank: Bank, rng: np.random.Generator, label: int, half: int, lab: str) -> Slide:
+def _slide(question: Question, bank: Bank, rng: np.random.Generator, label: int, lab: str) -> Slide:
     n = int(rng.choice(PATCHES))
     found = question.plan(rng, label, n, {name: k for k, name in enumerate(bank.names)})
     rows = np.empty(n, np.int64)
     for tissue in np.unique(found.tissue):
         own = found.tissue == tissue
-        tiles = rng.choice(bank.rows_of(int(tissue), half), OWN, replace=False)
+        tiles = rng.choice(bank.rows_of(int(tissue)), OWN, replace=False)
         rows[own] = rng.choice(tiles, int(own.sum()))
     x = bank.features[lab][rows]
     if question.stains:  # batches of one laboratory differ too

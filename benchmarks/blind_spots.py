@@ -2,6 +2,7 @@
 
     python benchmarks/blind_spots.py --tiles TILES [--device cuda] [--workers 14]   # TILES: LC25000's lung tiles, a folder per tissue
     python benchmarks/blind_spots.py --cost                                         # time and numbers of the blocks
+    python benchmarks/blind_spots.py --tiles TILES --displacement                   # why a threshold can be off where slides are ranked well
 
 Cohorts are composed of tiles, drawn and real, so that the classes differ in one thing only (`_blind_spot_worlds.py`). Without TILES the drawn ones
 alone are judged. Finished cells are kept in a file: a stopped run goes on.
@@ -21,6 +22,7 @@ import torch
 
 import _harness as harness
 from _blind_spot_cost import cost
+from _blind_spot_displacement import displacement
 from _blind_spot_methods import NETWORK_KINDS, NETWORKS, ROWS, answers, network_answer
 from _blind_spot_tables import tell
 from _blind_spot_worlds import QUESTIONS, make_cohort
@@ -111,6 +113,9 @@ def main() -> None:
         "--methods", nargs="*", default=[*NETWORKS, *ROWS], choices=[*NETWORKS, *ROWS], metavar="METHOD"
     )
     parser.add_argument("--cost", action="store_true", help="time and numbers of the blocks instead")
+    parser.add_argument(
+        "--displacement", action="store_true", help="how far test slides lie from training slides instead"
+    )
     parser.add_argument("--quick", action="store_true", help="one seed, few tiles, networks of two epochs")
     how = parser.parse_args()
     print(harness.machine("scikit-learn"))
@@ -118,6 +123,11 @@ def main() -> None:
         cost(how.quick)
         return
     how.seeds = 1 if how.quick else how.seeds
+    if how.displacement:
+        for name in make_banks(how.banks, how.tiles, how.device, how.quick):
+            seeds = range(how.first_seed, how.first_seed + how.seeds)
+            displacement(f"{name}: lesion of 1 %", bank(how.banks / f"{name}.npz"), seeds)
+        return
     tell(run(how), [*ROWS, *NETWORKS])
 
 

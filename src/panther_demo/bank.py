@@ -34,6 +34,18 @@ class Bank:
         rows = np.flatnonzero(self.tissue == tissue)
         return rows if half is None else rows[half::2]
 
+    def dealt(self, count: int, rng: np.random.Generator) -> list["Bank"]:
+        """The tiles of every tissue dealt out at random to ``count`` banks that share none."""
+        order = rng.permutation(len(self.tissue))
+        place = np.empty(len(order), np.int64)  # of a tile among those of its tissue
+        for tissue in range(len(self.names)):
+            own = self.tissue[order] == tissue
+            place[own] = np.arange(own.sum())
+        parts = [order[place % count == number] for number in range(count)]
+        return [
+            Bank({lab: x[rows] for lab, x in self.features.items()}, self.tissue[rows], self.names) for rows in parts
+        ]
+
     def save(self, path: Path) -> None:
         """Write it as one file of NumPy's."""
         stored: dict[str, Any] = {f"features_{lab}": x.astype(np.float16) for lab, x in self.features.items()}

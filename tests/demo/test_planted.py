@@ -94,6 +94,11 @@ def test_a_bank_is_read_as_it_was_written_and_its_halves_share_no_tile(tmp_path)
     halves = [set(bank.rows_of(1, half)) for half in (0, 1)]
     assert not halves[0] & halves[1]
     assert halves[0] | halves[1] == {4, 5, 6, 7}
+    dealt = bank.dealt(2, np.random.default_rng(0))
+    assert all(np.array_equal(part.features["lab0"], part.features[USUAL] + 1) for part in dealt)
+    assert all(np.bincount(part.tissue).tolist() == [2, 2] for part in dealt)
+    tiles = np.concatenate([part.features[USUAL] for part in dealt])
+    assert sorted(map(tuple, tiles)) == sorted(map(tuple, x))
     with pytest.raises(InputError, match="no such bank"):
         Bank.load(tmp_path / "missing.npz")
 

@@ -54,6 +54,19 @@ def test_of_one_kind_of_statistic_balanced_is_block():
     assert torch.equal(build_scaler("balanced").fit(x).scale, build_scaler("block").fit(x).scale)
 
 
+def test_single_numbers_of_the_tail_count_as_one_number_each():
+    columns = [
+        (-1, "tail_share", -1),
+        *((-1, f"tail_{s}", j) for s in ("mean", "variance") for j in range(50)),
+        (0, "touch", 0),
+    ]
+    x = torch.randn(40, len(columns), generator=torch.Generator().manual_seed(0)) * torch.logspace(-2, 2, len(columns))
+    variance = build_scaler("balanced").fit(x, columns)(x).var(0, correction=0)
+    assert float(variance[0]) == pytest.approx(float(variance[1:51].mean()), rel=1e-4)
+    assert float(variance[0]) == pytest.approx(float(variance[51:101].mean()), rel=1e-4)
+    assert float(variance[:101].sum()) == pytest.approx(float(variance[101]), rel=1e-4)  # one kind beside another
+
+
 @pytest.mark.parametrize("name", scalers.names())
 def test_only_the_rows_that_were_given_count(name):
     x, columns = embeddings()

@@ -133,7 +133,7 @@ class BalancedScaler:
     .. math:: s_b^2 = \frac{B}{D} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
 
     with B statistics and D columns. C proportions weigh as much as C d means: by block a penalised head has to find them among 2 d times as
-    many numbers of the same size.
+    many numbers of the same size. Statistics of one kind (`tail_share`, `tail_mean`) count as one, and within it every number alike.
     """
 
     def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
@@ -220,8 +220,8 @@ def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
 
 
 def _balanced(mean: Tensor, variance: Tensor, columns: Columns | None) -> Scaler:
-    """Every statistic the same total variance."""
-    member, size = _blocks_of(columns, len(variance))
+    """Every kind of statistic the same total variance."""
+    member, size = _blocks_of(columns, len(variance), kind_of)
     return _finished(mean, _block_variance(variance, columns) * (size * len(size) / size.sum())[member])
 
 
@@ -230,13 +230,22 @@ def _block_variance(variance: Tensor, columns: Columns | None) -> Tensor:
     return (torch.zeros(len(size), dtype=torch.float64).index_add(0, member, variance) / size)[member]
 
 
-def _blocks_of(columns: Columns | None, width: int) -> tuple[Tensor, Tensor]:
+def kind_of(statistic: str) -> str:
+    """What a statistic is of: `tail` of `tail_share`.
+
+    A single number that divides the training slides without fail is the first to fail on others. With a fifth of the tail's variance each, its
+    share and its excess moved the threshold of every test slide (`docs/decisions/0020`).
+    """
+    return statistic.partition("_")[0]
+
+
+def _blocks_of(columns: Columns | None, width: int, named: Callable[[str], str] = str) -> tuple[Tensor, Tensor]:
     """Statistic of each column (D,), and how many columns each has (B,); without names all are one."""
     if columns is None:
         return torch.zeros(width, dtype=torch.int64), torch.tensor([width])
     if len(columns) != width:
         raise InputError(f"The embedding has {width} numbers but {len(columns)} names for them.")
-    _, member = np.unique([statistic for _, statistic, _ in columns], return_inverse=True)
+    _, member = np.unique([named(statistic) for _, statistic, _ in columns], return_inverse=True)
     index = torch.as_tensor(member)
     return index, torch.bincount(index)
 
