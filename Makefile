@@ -14,7 +14,7 @@ help:
 	@echo "make slow   the tests that take minutes each, which CI leaves out"
 	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/panther/statistics/*.c)
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/panther/statistics/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed: make PYTHON=/path/to/python3.12 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

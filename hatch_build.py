@@ -20,7 +20,7 @@ except ImportError:  # `python hatch_build.py` needs no hatchling
     BuildHookInterface = object  # type: ignore[assignment, misc]
 
 ROOM = Path(__file__).resolve().parent / "src" / "panther" / "statistics"
-SOURCES, LIBRARY = [ROOM / "compiled_kernel.c", ROOM / "compiled_neighbours.c"], ROOM / "_compiled.so"
+SOURCES, LIBRARY = sorted(ROOM.glob("compiled_*.c")), ROOM / "_compiled.so"
 FLAGS = [
     "-std=gnu11",
     "-O3",

@@ -6,7 +6,7 @@ import torch
 
 from mixture_bags import mixture_bag
 from panther.mixture import EMSettings, fit_mixture, surprise_of
-from panther.statistics import tail
+from panther.statistics import moments
 from panther.statistics.tail import LEAST, MOST, surprise_edges, tail_of
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -113,7 +113,7 @@ def test_order_blocks_and_equal_patches_change_nothing(monkeypatch):
     edges = surprise_edges(surprise_of(x, h, torch.ones(6)))
     whole = fitted(x, h, edges)
     shuffled = fitted(x[torch.randperm(500, generator=torch.Generator().manual_seed(0))], h, edges)
-    monkeypatch.setattr(tail, "block_rows", lambda *_, **__: 2)
+    monkeypatch.setattr(moments, "block_rows", lambda *_, **__: 2)
     for other in (shuffled, fitted(x, h, edges)):
         for a, b in zip(whole, other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

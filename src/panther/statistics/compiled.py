@@ -18,7 +18,7 @@ from panther.types import Ragged, Rows
 from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
-INTERFACE = 4  # of the C files: a library of another number is not used
+INTERFACE = 5  # of the C files: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
 COLUMNS = 16  # of a tile
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
@@ -31,6 +31,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "merge": (None, [POINTER, WHOLE, *[POINTER] * 3]),
     "touch": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 3]),
     "regions": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 4]),
+    "moments": (None, [POINTER, WHOLE, WHOLE, POINTER, POINTER, WHOLE, WHOLE, *[POINTER] * 3]),
 }
 SOFT, HARD, DISTANCES = range(3)
 
@@ -200,7 +201,7 @@ class _Walk:
         if block.stride(1) != 1 and block.shape[1] > 1:
             block = block.contiguous()
         rows, dtype, p = len(block), self._origin.dtype, ctypes.byref(self._parameters)
-        addresses = (None if t is None else t[start:].data_ptr() for t in kept)
+        addresses = (None if t is None else t.data_ptr() + start * t.stride(0) * t.element_size() for t in kept)
         piece = _Slice(block.data_ptr(), rows, block.stride(0) * block.element_size(), KINDS[block.dtype], *addresses)
         self._library.function("walk", dtype)(p, ctypes.byref(piece), *_pointers(scratch, parts, small, small[-1:]))
         if self._parameters.mode == DISTANCES:

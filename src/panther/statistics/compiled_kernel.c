@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "compiled_types.h"
+
 #if defined(__AVX512F__)
 #define VECTOR 64
 #define TALL 12 /* rows of the register tile of the logits ... */
@@ -40,10 +42,6 @@
 #define MOST_ROWS 120      /* of a block; their numbers fit into a byte */
 #define BLOCK_BYTES 409600 /* of a block, at the most, where ROWS rows are fewer */
 #define PANEL_BYTES 16384  /* of the parameters that stay in the first-level cache */
-#define JOIN_(name, suffix) name##_##suffix
-#define JOIN(name, suffix) JOIN_(name, suffix)
-#define EXPORT(name) JOIN(name, SUFFIX)
-#define INLINE static inline __attribute__((always_inline))
 
 typedef REAL vec __attribute__((vector_size(VECTOR)));
 typedef INTEGER mask __attribute__((vector_size(VECTOR))); /* of comparisons, and the bits of a vec */
@@ -52,7 +50,6 @@ typedef REAL anywhere __attribute__((vector_size(VECTOR), aligned(1), may_alias)
 INLINE vec load(const REAL *p) { return *(const anywhere *)p; }
 INLINE void store(REAL *p, vec v) { *(anywhere *)p = v; }
 
-enum kind { FLOAT32, FLOAT16, BFLOAT16, FLOAT64 };
 enum mode { SOFT, HARD, DISTANCES };
 
 typedef struct {
@@ -122,33 +119,6 @@ int64_t EXPORT(parts)(const Parameters *p, int64_t rows) {
 }
 
 /* ---- centring ---------------------------------------------------------------------------------------------------------------------- */
-
-typedef float float_ __attribute__((aligned(1), may_alias));
-typedef double double_ __attribute__((aligned(1), may_alias));
-typedef uint16_t half_ __attribute__((aligned(1), may_alias));
-
-INLINE float from_bits(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-INLINE float from_half(uint16_t h) {
-    float f = from_bits((uint32_t)(h & 0x7fff) << 13) * 0x1p112f; /* right also for subnormal numbers */
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    bits |= (h & 0x7fff) >= 0x7c00 ? 0x7f800000u : 0;
-    return from_bits(bits | (uint32_t)(h & 0x8000) << 16);
-}
-
-INLINE REAL widened(const int kind, const char *x, int64_t j) {
-    switch (kind) {
-    case FLOAT16: return (REAL)from_half(((const half_ *)x)[j]);
-    case BFLOAT16: return (REAL)from_bits((uint32_t)((const half_ *)x)[j] << 16);
-    case FLOAT64: return (REAL)((const double_ *)x)[j];
-    default: return (REAL)((const float_ *)x)[j];
-    }
-}
 
 /* z = x - origin of COLUMNS numbers, widened first into memory of their own: the compiler need not fear that z overlaps x. */
 INLINE void centre_tile(const int kind, const char *x, const REAL *origin, REAL *z) {
@@ -367,7 +337,7 @@ static double assign(const Parameters *p, int64_t rows, const Memory *m, char *o
         } else {
             REAL total = exponentials(a, m->packed, width, top, 1, cut);
             totals *= total;
-            if (scores) logarithm = log(total);
+            if (scores && total != 1) logarithm = log(total); /* mostly it is 1, and a logarithm slow */
             if (temperature != 1) total = exponentials(a, m->packed, width, top, temperature, cut);
             for (int64_t c = 0; c < width; c += LANES) {
                 vec q = load(m->packed + c) / total;
@@ -521,8 +491,8 @@ static void write_distances(const Parameters *p, int64_t rows, const Memory *m) 
     }
 }
 
-/* Changes with the arguments of these functions and of those of compiled_neighbours.c; compiled.py knows the same number. */
-int EXPORT(interface)(void) { return 4; }
+/* Changes with the arguments of these functions and of those of the other C files; compiled.py knows the same number. */
+int EXPORT(interface)(void) { return 5; }
 
 /* Whether this processor has the instructions that this copy was compiled for. */
 int EXPORT(usable)(void) {

@@ -24,7 +24,7 @@ from panther.statistics.kernels import compiled_kernel
 PRIOR = 10.0  # pairs, and patches, that are taken for granted
 PER = 1000.0  # patches that regions are counted per
 LARGEST_SIDE = 1 << 24  # steps: no slide has more patches side by side
-FRACTIONS = 64  # of a step, that offsets of grids are told apart by; a power of two
+FRACTIONS = 64  # of a step, that offsets of grids are told apart by
 DENSE = 16  # cells per patch, up to which a table of all cells is quicker than sorting
 BLOCK = 1 << 12  # places whose products are added in float32
 TABLE = 1 << 16  # cells that a table may have in any case
@@ -120,7 +120,10 @@ def _cells(coords: np.ndarray, step: float) -> np.ndarray:
             f"The coordinates span {relative.max():.3g} steps of {step:g}, more than a slide has; "
             "they are of another unit than the size of the patches: extract the patches again."
         )
-    rest = np.floor((relative - np.floor(relative)) * FRACTIONS + 0.5).astype(np.int64) & (FRACTIONS - 1)
+    whole = np.rint(relative)
+    if (whole == relative).all():  # one grid, as most slides have
+        return np.asarray(whole.astype(np.int64))
+    rest = np.floor((relative - np.floor(relative)) * FRACTIONS + 0.5).astype(np.int64) % FRACTIONS
     offset = np.array([[np.bincount(one).argmax() / FRACTIONS] for one in rest])
     # halves round up, always: those of one grid must all go the same way
     cells = np.floor(relative - offset + 0.5).astype(np.int64)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.statistics.blocks import block_rows, take
+from panther.statistics.moments import weighed_moments
 from panther.types import Rows
 
 USUAL, RARE = 0.99, 0.999  # shares of the training patches between which the ramp climbs
@@ -63,20 +63,18 @@ def tail_of(x: Rows, surprise: Tensor, assignment: Tensor, edges: tuple[float, f
     """
     surprise = surprise.double()
     usual, width = edges[0], edges[1] - edges[0]
-    height = (surprise - own_edge(surprise, usual, width)) / width
-    index = (height > 0).nonzero().flatten()
-    weight = ramp(height[index])  # (n,)
-    share = weight / weight.sum()
-    origin = take(x, index[:1])[0].detach().to(share)  # squares of numbers far from zero lose digits
-    mean = square = torch.zeros_like(origin)
-    step = block_rows(int(x.shape[1]), 8, share.device.type)
-    for rows, part in zip(index.split(step), share.split(step), strict=True):
-        z = take(x, rows).to(part) - origin
-        mean, square = mean + part @ z, square + part @ (z * z)
+    edge = own_edge(surprise, usual, width)
+    index = (surprise > edge.clamp_max(usual)).nonzero().flatten()  # the others stand on neither ramp
+    few = surprise[index]
+    share = ramp((few - usual) / width).sum() / len(surprise)
+    weight = ramp((few - edge) / width)
+    index, few, weight = (t[weight > 0] for t in (index, few, weight))
+    weight = weight / weight.sum()  # (n,)
+    mean, variance = weighed_moments(x, index, weight)
     return Tail(
-        ramp((surprise - usual) / width).mean(),
-        share @ ((surprise[index] - usual) / width),
-        share @ assignment[index].double(),
-        mean + origin,
-        (square - mean * mean).clamp_min(0),
+        share,
+        weight @ ((few - usual) / width),
+        weight @ assignment[index].double(),
+        mean,
+        variance,
     )

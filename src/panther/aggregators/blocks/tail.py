@@ -32,7 +32,8 @@ class TailBlock(EmbeddingBlock):
         """Read (2 + C + 2 d,) of the scores, the posteriors and the few rows that are in the tail."""
         assert fit.assignment is not None
         assert fit.scores is not None
-        if not bool(torch.isfinite(fit.scores).all()):  # the bag is refused for it, by whoever looks at the numbers
+        # what is not finite makes the sum so; the bag is refused for it, by whoever looks at the numbers
+        if not bool(fit.scores.sum(dtype=torch.float64).isfinite()):
             return fit.mixture.means.new_full((len(self.columns()),), torch.nan)
         found = tail_of(x, -fit.scores, fit.assignment, self.edges)
         share = (found.share + SHARE_PRIOR).log()
