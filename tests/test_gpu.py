@@ -10,6 +10,8 @@ import torch
 import panther
 from mixture_bags import mixture_bag
 from panther.execution import Work
+from panther.explain.attention import attention
+from panther.explain.scene import MapSettings
 from panther.mixture import PRESETS, EMSettings, fit_mixture
 from panther.prototypes.rare import rare_patches
 from panther.statistics import accumulate, nearest
@@ -135,3 +137,23 @@ def test_a_study_trains_its_networks_on_a_gpu_and_says_so(tmp_path):
     results = panther.run_study(study, tmp_path, work=Work(device="cuda"))
     assert results.model(fold=0, method="abmil").about["training"]["device"] == "cuda"
     assert "device" not in results.model(fold=0, method="mean").about["training"]
+
+
+def test_maps_and_attention_are_those_of_the_cpu():
+    corners = torch.tensor([[x, y] for x in range(0, 8192, 256) for y in range(0, 8192, 256)])
+    x, h = mixture_bag(len(corners), 16, 4, separation=2.0)
+    bag = panther.Bag("s", x, lambda: corners, panther.PatchSpec(size_level0=256))
+    for method in ("panther", "protocounts", "ot"):
+        settings = MapSettings(method)
+        here, there = (
+            panther.make_map(bag, panther.Prototypes(h), settings=settings, work=Work(device=device))["s"]
+            for device in ("cpu", "cuda")
+        )
+        np.testing.assert_allclose(there.assignment, here.assignment, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(there.weights, here.weights, rtol=1e-3, atol=1e-5)
+    bags = {f"S{i}": x[i::12].numpy() + i % 2 for i in range(12)}
+    table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    model = panther.train(bags, table, label="subtype", method="abmil", epochs=1)
+    here, there = (attention(bag, model, device).weights for device in ("cpu", "cuda"))
+    np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-6)
+    assert next(model.network.parameters()).device == torch.device("cpu")

@@ -24,8 +24,8 @@ from panther.execution import Work, reason_of, stream
 from panther.feature_space import Basis
 from panther.mixture import EMSettings, MixtureFit
 from panther.statistics import block_rows
+from panther.statistics import upload as gpu
 from panther.statistics.kernels import kernel_name
-from panther.statistics.upload import upload
 from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
@@ -34,7 +34,7 @@ from panther.types import Aggregator, Bag, Openable, Places, Prototypes, Rows, S
 from panther.version import __version__
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
-HELD_BYTES = {"cpu": 512 << 20, "cuda": 8 << 30}
+HELD_BYTES = {"cpu": 512 << 20, "cuda": gpu.HELD_BYTES}
 FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
 
 
@@ -200,7 +200,7 @@ class _Shared:
 def _in_memory(rows: Rows, device: str) -> Tensor:
     """All rows (N, d) as stored, out of their file."""
     if torch.device(device).type == "cuda":
-        return upload(rows, device)
+        return gpu.upload(rows, device)
     held = torch.empty(tuple(rows.shape), dtype=rows.dtype)
     step = block_rows(int(rows.shape[1]), rows.dtype.itemsize, "cpu")
     for start in range(0, len(held), step):

@@ -44,6 +44,7 @@ def atlas(
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
     shard: opt.ShardOption = None,
+    device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Show what each prototype looks like, how much there is of it, in whom, and beside what."""
@@ -60,7 +61,7 @@ def atlas(
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     maps = MapSettings(method, options, slide_mpp=slide_mpp, mpp_table=resolutions)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
+    with common.open_work(workers, listing.refs, cluster, device, shard, output) as work:
         found = make_atlas(
             listing,
             prototypes,

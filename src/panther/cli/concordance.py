@@ -84,6 +84,7 @@ def compare(
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
     shard: opt.ShardOption = None,
+    device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
@@ -95,7 +96,7 @@ def compare(
 
     options = parse_settings(setting, preset=preset)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
+    with common.open_work(workers, listing.refs, cluster, device, shard, output) as work:
         found = concordance(
             listing,
             prototypes,

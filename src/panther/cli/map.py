@@ -59,6 +59,7 @@ def map_slides(
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
     shard: opt.ShardOption = None,
+    device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Draw which prototype each patch of a slide belongs to, over the slide; regions as GeoJSON for QuPath.
@@ -82,7 +83,7 @@ def map_slides(
         paint=Paint(background, opacity),
     )
     listing = list_bags(folder, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
+    with common.open_work(workers, listing.refs, cluster, device, shard, output) as work:
         found = make_map(
             listing,
             prototypes,

@@ -1,5 +1,6 @@
 """Which prototype a patch belongs to, by the method that made the slide's embedding."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from panther.aggregators.embed import run_on
 from panther.errors import InputError, not_finite
 from panther.statistics import first_bad_row
+from panther.statistics.upload import near
 from panther.types import Aggregator, Bag
 
 
@@ -18,14 +20,15 @@ class Assigned(NamedTuple):
     weights: Tensor  # (C,), pi of the embedding where the method has one, else the mean of the rows
 
 
-def assign(bag: Bag, module: Aggregator) -> Assigned:
+def assign(bag: Bag, module: Aggregator, device: str = "cpu") -> Assigned:
     """Assignment (N, C) of a prepared bag (`Prototypes.prepared`); one without patches or with NaN is refused.
 
     PANTHER's is the posterior :math:`q(c|z_n)` that made the parameters; a row of OT's plan is divided by its mass 1/N; the nearest
-    prototype's methods (H2T, ProtoCounts) give ones and zeros.
+    prototype's methods (H2T, ProtoCounts) give ones and zeros. The result is in this process's memory, whatever ``device`` computes it.
     """
     check_patches(bag)
-    embedding = run_on(bag, module, with_assignment=True)
+    there = replace(bag, features=near(bag.features, device))
+    embedding = run_on(there, module.to(device), with_assignment=True)
     rows = embedding.assignment
     # only methods with prototypes have a per-prototype view or masses
     if rows is None or "mass" not in embedding.aux:

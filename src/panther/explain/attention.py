@@ -1,5 +1,6 @@
 """Attention of a supervised network as a map: how much each patch of a slide was looked at."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
 from panther.limits import check_choice
 from panther.models.model import Model, check_bag
 from panther.statistics import first_bad_row
+from panther.statistics.upload import near
 from panther.study.display_names import method_title
 from panther.types import Bag
 
@@ -98,14 +100,15 @@ class AttentionMap(SlideMap):
         return notes
 
 
-def attention(bag: Bag, model: Model) -> Attention:
+def attention(bag: Bag, model: Model, device: str = "cpu") -> Attention:
     """Attention that each patch received, and the prediction that came of it."""
     if model.scaler is not None:
         raise InputError(f"The model is {model.method.name} with a head and has no attention; map its prototypes.")
     check_bag(model, bag)
     check_patches(bag)
     with torch.no_grad():
-        found = model.network(bag.features, with_assignment=True)
+        network = model.network if device == "cpu" else copy.deepcopy(model.network).to(device)
+        found = network(near(bag.features, device), with_assignment=True)
     weights = found.embedding.assignment
     assert weights is not None
     if not bool(torch.isfinite(weights).all()) or not bool(torch.isfinite(found.logits).all()):
@@ -113,7 +116,7 @@ def attention(bag: Bag, model: Model) -> Attention:
         if bad is None:
             raise InputError(f"{bag.source}: the network gives no finite attention; its features are too large.")
         raise not_finite(bag.source, bad)
-    return Attention(weights[0].double().cpu().numpy(), model.task.predict(found.logits))
+    return Attention(weights[0].double().cpu().numpy(), model.task.predict(found.logits.cpu()))
 
 
 def map_attention(
@@ -128,7 +131,7 @@ def map_attention(
     settings = settings or MapSettings()
     check_choice("attention scale", scale, SCALES)
     scene = place(bag, settings, image, contours)
-    looked = attention(bag, model)
+    looked = attention(bag, model, settings.device)
     shares = SCALES[scale].of(looked.weights).astype(np.float32)
     many = shares.shape[1] > 1
     main = int(looked.prediction["probabilities"][0].argmax()) if many and "probabilities" in looked.prediction else 0

@@ -137,8 +137,7 @@ def make_map(
     >>> maps["a"].labels.shape, list(maps["a"].figures())
     ((16,), ['map', 'side_by_side', 'neighbours'])
     """
-    settings = settings or MapSettings()
-    shown, settings = _shown(prototypes, model, settings)
+    shown, settings = _shown(prototypes, model, replace(settings or MapSettings(), device=work.device))
     if isinstance(shown, Model):
         _refuse({"prototype": prototype, "names": names}, "show prototypes, but the model is a network")
         kinds, chosen = _checked_formats(formats or ("png",), network=True), None
@@ -176,7 +175,7 @@ def map_slide(
     module = build(settings.method, prototypes, settings.options)
     bag = prototypes.prepared(bag)
     scene = place(bag, settings, image, contours)
-    assigned = assign(bag, module)
+    assigned = assign(bag, module, settings.device)
     shares, pi = assigned.assignment.float().numpy(), assigned.weights.numpy()
     return SlideMap(
         bag.slide_id,

@@ -41,6 +41,8 @@ class MapSettings:
         What is behind the colours.
     namings : mapping
         Notes, colours and groups of the prototypes (`Naming`) by their number; such colours go before the palette's.
+    device : str
+        Where patches are assigned; whoever takes ``work`` takes its device.
     """
 
     method: str = "panther"
@@ -51,6 +53,7 @@ class MapSettings:
     mpp_table: Mapping[str, float] = field(default_factory=dict)
     paint: Paint = field(default_factory=Paint)
     namings: Mapping[int, Naming] = field(default_factory=dict)
+    device: str = "cpu"
 
     def named(self, names: Names, count: int) -> "MapSettings":
         """Settings with what a file or dictionary says of the ``count`` prototypes; unchanged where there is none."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from panther.types import Rows
 
+HELD_BYTES = 8 << 30  # of a bag that is held on the GPU while it is worked on; a larger one is read by blocks
 BLOCK_BYTES = 8 << 20  # smaller ones cost more to launch than they gain by staying in a cache
 _local = threading.local()  # pinned memory is slow to get: every thread takes its own once
 
@@ -15,6 +16,12 @@ _local = threading.local()  # pinned memory is slow to get: every thread takes i
 class _Stage(NamedTuple):
     memory: Tensor  # (bytes,), pinned
     copied: torch.cuda.Event  # when it may be written again
+
+
+def near(rows: Rows, device: str) -> Rows:
+    """Rows (N, d) where a device reads them fast: on the GPU where they fit; else they stay in their file."""
+    size = int(rows.shape[0]) * int(rows.shape[1]) * rows.dtype.itemsize
+    return upload(rows, device) if torch.device(device).type == "cuda" and size <= HELD_BYTES else rows
 
 
 def upload(rows: Rows, device: str) -> Tensor:

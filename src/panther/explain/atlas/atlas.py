@@ -91,6 +91,7 @@ def atlas_of(
 ) -> Atlas:
     """Walk the slides once, keeping a few candidates per prototype, then sum up over patients and read the exemplars' pixels."""
     settings = settings or AtlasSettings()
+    settings = replace(settings, maps=replace(settings.maps, device=work.device))
     # refuses a setting that is not there before the work
     build(settings.maps.method, prototypes, settings.maps.options)
     pool = Pool(len(prototypes), settings)

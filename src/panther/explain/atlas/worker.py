@@ -67,7 +67,7 @@ def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSetting
     """Share, members, neighbours and candidates of one slide."""
     bag = prototypes.prepared(job.ref.open())
     module = build(settings.maps.method, prototypes, settings.maps.options)
-    assigned = assign(bag, module)
+    assigned = assign(bag, module, settings.maps.device)
     posteriors = assigned.assignment.float().numpy()
     labels = posteriors.argmax(1)
     count = len(prototypes)

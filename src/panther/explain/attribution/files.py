@@ -1,6 +1,7 @@
 """Attributions on disk: numbers as JSON and CSV, the cohort's picture, and one picture per slide."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +82,8 @@ def write_slides(
     """
     row = {name: number for number, name in enumerate(found.samples)}
     wanted = [(job, outputs_to_show(found, row[name])) for name, job in jobs if name in row]
-    function = partial(_write_slide, prototypes=prototypes, settings=settings, folder=folder)
+    on = replace(settings, device=work.device)
+    function = partial(_write_slide, prototypes=prototypes, settings=on, folder=folder)
     failures: dict[str, str] = {}
     files, without = [], []
     for index, file in stream(function, wanted, "drawing", work, failures):

@@ -116,7 +116,7 @@ def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideCounts:
     """First pass: patches of each prototype and class."""
     bag, prototypes = job.ref.open(), settings.prototypes
     module = build(settings.maps.method, prototypes, settings.maps.options)
-    labels = assign(prototypes.prepared(bag), module).assignment.argmax(1).numpy()
+    labels = assign(prototypes.prepared(bag), module, settings.maps.device).assignment.argmax(1).numpy()
     tissue = tissue_of(settings.labels.label(bag))
     counts = contingency(labels, tissue, (len(prototypes), len(settings.labels.classes)))
     return SlideCounts(bag.slide_id, counts, len(bag))
@@ -170,7 +170,7 @@ def judge_slide(
     if folder is None or bag.places is None:
         missing = f"{counted.slide}: no coordinates in the file, so there are no pictures of it."
         module = build(settings.maps.method, settings.prototypes, settings.maps.options)
-        rows, weights = assign(settings.prototypes.prepared(bag), module)
+        rows, weights = assign(settings.prototypes.prepared(bag), module, settings.maps.device)
         match = match_tumour(rows.float().numpy(), weights.numpy(), tumour, classes.tumour)
         return SlideAgreement(counted.slide, own, match, (), () if folder is None else (missing,))
     found = map_slide(bag, settings.prototypes, settings.maps, job.image)

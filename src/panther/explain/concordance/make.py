@@ -98,7 +98,7 @@ def concordance(
     centroids, drawing = as_prototypes(prototypes), settings or MapSettings(max_side=768)
     build(drawing.method, centroids, drawing.options)  # refuses a setting that is not there before the work
     labels = _labels(classifier, patch_labels)
-    drawing = drawing.named(names, len(centroids))
+    drawing = replace(drawing.named(names, len(centroids)), device=work.device)
     listing = as_bags(features)
     jobs, failures = slide_jobs(listing.refs, slides), dict(listing.problems)
     if class_from not in CLASS_FROM:

@@ -1,0 +1,121 @@
+"""`--device` on maps, atlases, attribution and concordance: the device of the work reaches what assigns patches, and changes no byte on a CPU."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from known_regions import write_slide
+
+import panther
+from cli.running import Runner
+from panther.execution import HERE, Work
+from panther.explain.assign import assign
+from panther.explain.attention import attention
+from panther.mil import build_model
+from panther.models.model import Model
+from panther.models.named import Named
+from panther.models.tasks import Classification
+from panther.storage.prototypes import load_prototypes
+from panther.storage.readers import open_bag
+
+ELSEWHERE = "cpu:0"  # for torch the same place under another name: the one device that every machine has beside "cpu"
+
+
+@pytest.fixture(scope="module")
+def slide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("slide")
+    write_slide(folder)
+    return folder
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Devices on which patches were assigned."""
+    seen: list[str] = []
+
+    def watched(bag: panther.Bag, module: torch.nn.Module, device: str = "cpu") -> object:
+        seen.append(device)
+        return assign(bag, module, device)
+
+    for user in ("maps", "atlas.worker", "concordance.compare"):
+        monkeypatch.setattr(f"panther.explain.{user}.assign", watched)
+    return seen
+
+
+def labels_of(slide: Path) -> pd.DataFrame:
+    bag = open_bag(slide / "s.h5")
+    assert bag.places is not None
+    x, y = np.asarray(bag.places()).T
+    return pd.DataFrame({"slide_id": "s", "x": x, "y": y, "label": np.where(x < 700, "left", "right")})
+
+
+def drawn(slide: Path, output: Path, work: Work) -> None:
+    panther.make_map(slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], work=work)
+
+
+def shown(slide: Path, output: Path, work: Work) -> None:
+    panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, work=work)
+
+
+def compared(slide: Path, output: Path, work: Work) -> None:
+    given = {"patch_labels": labels_of(slide), "positive": ["left"], "maps": False}
+    panther.concordance(slide / "s.h5", slide / "p.safetensors", output=output, work=work, **given)
+
+
+def attributed(slide: Path, output: Path, work: Work) -> None:
+    rng = np.random.default_rng(0)
+    bags = {f"S{i}": rng.normal(i % 2, 1, (30, 3)) for i in range(12)}
+    table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    model = panther.train(bags, table, label="subtype", prototypes=slide / "p.safetensors")
+    panther.attribute(model, slide / "s.h5", output=output, work=work)
+
+
+@pytest.mark.parametrize("make", [drawn, shown, compared, attributed])
+def test_the_device_of_the_work_assigns_the_patches(
+    slide: Path, tmp_path: Path, devices: list[str], make: Callable[[Path, Path, Work], None]
+) -> None:
+    make(slide, tmp_path / "here", HERE)
+    assert set(devices) == {"cpu"}
+    devices.clear()
+    make(slide, tmp_path / "elsewhere", Work(device=ELSEWHERE))
+    assert set(devices) == {ELSEWHERE}
+    here, elsewhere = (
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (tmp_path / "here", tmp_path / "elsewhere")
+    )
+    assert here == elsewhere
+    assert here
+
+
+def test_a_network_looks_from_another_device_and_stays_where_it_is(slide: Path) -> None:
+    task = Classification(("a", "b"))
+    module = build_model("abmil", 3, 2, None, {"hidden": 8, "attention": 4}, seed=4).eval()
+    model = Model(Named(name="abmil"), Named(name="own"), task, module, 3, "mean", None, None, {})
+    bag = open_bag(slide / "s.h5")
+    here, elsewhere = attention(bag, model), attention(bag, model, ELSEWHERE)
+    np.testing.assert_array_equal(here.weights, elsewhere.weights)
+    assert model.network is module
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+@pytest.mark.parametrize("command", ["map", "atlas", "attribute", "concordance"])
+def test_a_gpu_that_is_not_there_is_one_sentence_and_nothing_is_written(
+    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    features, prototypes, output = slide / "s.h5", slide / "p.safetensors", tmp_path / "out"
+    given = (prototypes, features) if command == "attribute" else (features, "-p", prototypes)
+    _, err = Runner(monkeypatch, capsys)(command, *given, "-o", output, "-j", 1, "--device", "cuda", code=2)
+    assert "'cuda' cannot be used here" in err
+    assert "try --device cpu." in err
+    assert not output.exists()
+
+
+def test_shares_are_in_memory_whatever_computes(slide: Path) -> None:
+    prototypes = load_prototypes(slide / "p.safetensors")
+    found = assign(
+        prototypes.prepared(open_bag(slide / "s.h5")), panther.build("panther", prototypes, {}), device=ELSEWHERE
+    )
+    assert found.assignment.device == found.weights.device == torch.device("cpu")
