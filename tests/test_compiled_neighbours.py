@@ -6,6 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panther.places import Places
+from panther.statistics import neighbours
 from panther.statistics.compiled import load_library
 from panther.statistics.compiled_neighbours import regions_compiled, suits, touch_compiled
 from panther.statistics.neighbours import _regions, _touch, side_by_side
@@ -56,6 +58,17 @@ def test_one_region_that_winds_through_the_whole_slide_is_one():
     likeliest, regions = regions_compiled(library, torch.eye(3)[snake.ravel()], ahead)
     assert regions.tolist() == [side // 2, 1, 0]
     assert likeliest.tolist() == [side * side - snake.sum(), snake.sum(), 0]
+
+
+def test_many_prototypes_that_share_every_patch_are_multiplied_as_matrices(monkeypatch):
+    called = []
+    monkeypatch.setenv("PANTHER_KERNEL", "auto")
+    monkeypatch.setattr(neighbours, "touch_compiled", lambda *a: called.append(1) or touch_compiled(*a))
+    where = Places(np.stack(np.divmod(np.arange(400.0), 20), 1), 1.0, (400,))
+    for q, wanted in ((torch.eye(40).repeat(10, 1), 1), (torch.full((400, 40), 1 / 40), 0), (torch.ones(400, 1), 1)):
+        called.clear()
+        neighbours.neighbourhood(q, where)
+        assert len(called) == wanted
 
 
 def test_where_a_gradient_is_wanted_or_numbers_are_elsewhere_torch_computes():

@@ -6,10 +6,18 @@ from torch import Tensor
 
 from panther.statistics.compiled import NAMES, Library
 
+FEW = 16  # prototypes, up to which C is as fast as matrix products whatever the posteriors are
+CRISP = 0.25  # share of posteriors that are not zero, up to which it is with more of them: it skips zeros
+
 
 def suits(rows: Tensor) -> bool:
     """Whether C can do it: on the CPU, in float32 or float64, without gradients."""
     return rows.device.type == "cpu" and rows.dtype in NAMES and not (torch.is_grad_enabled() and rows.requires_grad)
+
+
+def crisp(rows: Tensor) -> bool:
+    """Whether C is at least as fast as matrix products of these posteriors."""
+    return rows.shape[1] <= FEW or int(torch.count_nonzero(rows)) <= CRISP * rows.numel()
 
 
 def touch_compiled(library: Library, rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:

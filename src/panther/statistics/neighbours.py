@@ -18,7 +18,7 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.places import Places
-from panther.statistics.compiled_neighbours import regions_compiled, suits, touch_compiled
+from panther.statistics.compiled_neighbours import crisp, regions_compiled, suits, touch_compiled
 from panther.statistics.kernels import compiled_kernel
 
 PRIOR = 10.0  # pairs, and patches, that are taken for granted
@@ -147,7 +147,10 @@ def _where(taken: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def _of_one_slide(q: Tensor, beside: Beside) -> Neighbourhood:
     rows, ahead = _by_place(q, beside), beside.ahead  # (P, C), (P, 2 or 4)
     library = compiled_kernel() if suits(rows) else None
-    half, gram, mass = _touch(rows, ahead) if library is None else touch_compiled(library, rows, ahead)
+    if library is None or not crisp(rows):
+        half, gram, mass = _touch(rows, ahead)
+    else:
+        half, gram, mass = touch_compiled(library, rows, ahead)
     likeliest, regions = _regions(rows, ahead) if library is None else regions_compiled(library, rows, ahead)
     apart = torch.outer(mass, mass) - gram  # sum over ordered pairs of different places
     return Neighbourhood(
