@@ -20,7 +20,7 @@ from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag, Places
 
 PATCHES, DIM, C = 15_000, 1024, 16
-ROUNDS = 100
+ROUNDS = 200
 BLOCKS = {"space": ["space"], "tail": ["tail"], "both": ["space", "tail"]}
 
 
