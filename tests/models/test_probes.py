@@ -167,3 +167,21 @@ def test_a_class_with_one_sample_does_not_break_the_inner_folds():
     x = np.random.default_rng(0).normal(size=(21, 5))
     labels = np.array([0, 1] * 10 + [2])
     assert np.isfinite(fit_logistic(x, labels, 3, strengths=[0.1, 1.0]).logits(x)).all()
+
+
+@pytest.mark.parametrize("d", [4, 90])  # fewer and more numbers than samples
+def test_rows_lie_along_their_principal_axes(d):
+    x = np.random.default_rng(3).normal(size=(30, d)) @ np.random.default_rng(4).normal(size=(d, d))
+    centred = x - x.mean(0)
+    rotation = rotate(centred)
+    products = rotation.z.T @ rotation.z
+    np.testing.assert_allclose(products - np.diag(np.diagonal(products)), 0, atol=1e-9 * products.max())
+    np.testing.assert_allclose(rotation.z @ rotation.z.T, centred @ centred.T, atol=1e-9 * products.max())
+    beta = np.random.default_rng(5).normal(size=(rotation.z.shape[1], 2))
+    np.testing.assert_allclose(centred @ rotation.back(beta), rotation.z @ beta, rtol=1e-6, atol=1e-9)
+
+
+def test_few_numbers_that_say_nothing_leave_the_shares_of_the_classes():
+    probe = fit_logistic(np.full((20, 3), 0.3), np.arange(20) % 4 // 3, 2)
+    logits = probe.logits(np.full((1, 3), 0.3))[0]
+    assert logits[1] - logits[0] == pytest.approx(np.log(1 / 3), abs=1e-6)

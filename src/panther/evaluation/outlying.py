@@ -63,8 +63,10 @@ def fit_cloud(x: np.ndarray, patients: np.ndarray, seed: int = 0) -> Cloud:
     centred = x - centre  # float32 products would lose what is left of large means
     gram = np.asarray(centred @ centred.T, np.float64)
     start = np.random.default_rng(seed).normal(size=(len(x), k + SPARE))
-    values, vectors, rest = _components(gram, np.ones(len(x), bool), k, start, COLD)
-    distances = [_held_out(gram, ~own, k, np.column_stack([vectors, start[:, k:]])) for own in held_out]
+    rough = gram.astype(np.float32)
+    values, vectors, _, rest = _components(gram, rough, np.ones(len(x), bool), start, COLD)
+    known = np.column_stack([vectors, start[:, k:]])
+    distances = [_held_out(gram, rough, ~own, known) for own in held_out]
     basis = centred.T @ (vectors / np.sqrt(values * len(x))).astype(np.float32)
     return Cloud(centre, basis, values, rest, np.sort(np.concatenate(distances)))
 
@@ -84,12 +86,15 @@ def _distance(x: np.ndarray, mean: np.ndarray, basis: np.ndarray, variance: np.n
 
 
 def _components(
-    gram: np.ndarray, inside: np.ndarray, k: int, start: np.ndarray, steps: int
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Variances (k,) of the rows inside, unit vectors over all rows (n, k), 0 outside, and the mean squared length of what is left over.
+    gram: np.ndarray, rough: np.ndarray, inside: np.ndarray, start: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Variances (k,) of the rows inside, unit vectors v over all rows (n, k), 0 outside, the products of the rows with these (n, k), and the
+    mean squared length of what is left over.
 
-    A thousand rows are too many for all eigenvectors in every fold of every model: a subspace is multiplied a few times instead.
+    A thousand rows are too many for all eigenvectors in every fold of every model: a subspace is multiplied a few times instead, by the
+    ``rough`` products in float32; what lies in it is found with the exact ones.
     """
+    k = start.shape[1] - SPARE
     n = int(inside.sum())
     if n <= EXACT:
         own = gram[np.ix_(inside, inside)]
@@ -97,27 +102,32 @@ def _components(
         found, block = eigh(own, subset_by_index=[n - k, n - 1])
         vectors = np.zeros((len(gram), k))
         vectors[inside] = block
+        along = gram @ vectors
     else:
-        q = start
+        q = start.astype(np.float32)
         for _ in range(steps):
-            q = np.linalg.qr(_about_mean(gram @ _about_mean(q, inside), inside))[0]
-        found, turned = eigh(q.T @ (gram @ q))
-        found, vectors = found[-k:], q @ turned[:, -k:]
+            q = np.linalg.qr(_about_mean(rough @ _about_mean(q, inside), inside))[0]
+        q = np.linalg.qr(_about_mean(q.astype(np.float64), inside))[0]
+        multiplied = gram @ q
+        found, turned = eigh(q.T @ multiplied)
+        found, turned = found[-k:], turned[:, -k:]
+        vectors, along = q @ turned, multiplied @ turned
     values = found[::-1] / n
     total = (np.diagonal(gram)[inside].sum() - inside @ gram @ inside / n) / n
     floor = max(1e-9 * values[0], FLOOR)
-    return np.maximum(values, floor), vectors[:, ::-1], float(max(total - values.sum(), floor))
+    rest = float(max(total - values.sum(), floor))
+    return np.maximum(values, floor), vectors[:, ::-1], along[:, ::-1], rest
 
 
 def _about_mean(v: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    return np.asarray(np.where(inside[:, None], v - v[inside].mean(0), 0.0))
+    return np.asarray((v - v[inside].mean(0)) * inside[:, None])
 
 
-def _held_out(gram: np.ndarray, train: np.ndarray, k: int, start: np.ndarray) -> np.ndarray:
+def _held_out(gram: np.ndarray, rough: np.ndarray, train: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Distances of those who are not in the training rows, from inner products alone."""
-    values, vectors, rest = _components(gram, train, k, start, WARM)
+    values, _, along, rest = _components(gram, rough, train, start, WARM)
     number = train.sum()
-    along = gram @ vectors  # the vectors add up to 0, so the mean of their own rows does not matter
+    # the vectors add up to 0, so the mean of their own rows does not matter
     z = (along - along[train].mean(0))[~train] / np.sqrt(values * number)
     to_mean = gram @ train / number
     own = np.diagonal(gram) - 2 * to_mean + to_mean[train].mean()

@@ -61,13 +61,18 @@ class Solve(Protocol):
     ) -> Coefficients: ...
 
 
+Loss = Callable[[Coefficients, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # model, z, train, test -> (W,)
+
+
 class ProbeModel(NamedTuple):
     """A penalised linear model."""
 
     strata: np.ndarray  # (n,), what inner folds have alike
     solve: Solve
-    loss: Callable[[Coefficients, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # model, z, train, test -> (W,)
+    loss: Loss | None
     score: Callable[[float], float] = float  # loss summed over all folds -> minus the log-likelihood
+    # z, strength, rows of each fold -> loss (W,) summed over all folds, of a model that need not be fitted again for it
+    held_out: Callable[[np.ndarray, float, Sequence[np.ndarray]], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -212,17 +217,20 @@ class WeighedBlocks:
             columns[block] = factor
         if not self.wide:
             root = np.sqrt(columns)
-            return Rotation(self.centred * root, lambda beta: root[:, None] * beta)
+            weighed = rotate(self.centred * root)
+            return Rotation(weighed.z, lambda beta: root[:, None] * weighed.back(beta))
         z, rows = _principal(sum(factor * gram for factor, gram in zip(factors, self.grams, strict=True)))
         return Rotation(z, lambda beta: columns[:, None] * (self.centred.T @ (rows @ beta)))
 
 
 def rotate(centred: np.ndarray) -> Rotation:
-    """Coordinates of rows (n, D) about their mean in their own span."""
-    if centred.shape[1] <= centred.shape[0]:
-        return Rotation(centred, lambda beta: beta)
-    z, rows = _principal(centred @ centred.T)
-    return Rotation(z, lambda beta: centred.T @ (rows @ beta))
+    """Coordinates of rows (n, D) about their mean along their principal axes."""
+    if centred.shape[1] > centred.shape[0]:
+        z, rows = _principal(centred @ centred.T)
+        return Rotation(z, lambda beta: centred.T @ (rows @ beta))
+    values, axes = np.linalg.eigh(centred.T @ centred)
+    axes = axes[:, values >= values.max() * 1e-12]
+    return Rotation(centred @ axes, lambda beta: axes @ beta)
 
 
 def _principal(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -248,31 +256,49 @@ def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str,
 def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[dict[float, float]]:
     """Of each weighting (W, n, r): summed loss over inner folds, from strong to weak penalties until two in a row were worse.
 
-    One strength needs no scores. Every model starts from that of the stronger penalty.
+    One strength needs no scores.
     """
     scores: list[dict[float, float]] = [{} for _ in z]
     if len(search.strengths) == 1:
         return scores
     parts = inner_folds(model.strata, search.folds, search.groups, search.seed)
-    every = np.arange(len(model.strata))
-    trains = [np.setdiff1d(every, test) for test in parts]
-    folds = [z[:, train] for train in trains]
-    starts: list[Coefficients | None] = [None] * len(parts)
-    going = np.arange(len(z))
+    held_out, going = _HeldOut(z, model, parts), np.arange(len(z))
     for strength in sorted(map(float, search.strengths), reverse=True):
-        losses = np.empty((len(parts), len(going)))
-        for number, (train, test) in enumerate(zip(trains, parts, strict=True)):
-            starts[number] = found = model.solve(folds[number], train, strength, starts[number])
-            losses[number] = model.loss(found, z, train, test)
-        for own, column in zip(going, losses.T, strict=True):
-            scores[own][strength] = model.score(np.nansum(column)) if not np.isnan(column).all() else np.inf
+        for own, loss in zip(going, held_out.losses(strength), strict=True):
+            scores[own][strength] = np.inf if np.isnan(loss) else model.score(loss)
         worse = np.array([_only_worse(list(scores[own].values())) for own in going])
         if worse.all():
             break
         if worse.any():
-            going, starts = going[~worse], [one and one.take(~worse) for one in starts]
-            z, folds = z[~worse], [fold[~worse] for fold in folds]
+            going = going[~worse]
+            held_out.keep(~worse)
     return scores
+
+
+class _HeldOut:
+    """How well inner folds are foretold by models without them, each fitted from that of the stronger penalty."""
+
+    def __init__(self, z: np.ndarray, model: ProbeModel, parts: Sequence[np.ndarray]) -> None:
+        self.z, self.model, self.parts = z, model, parts
+        self.trains = [np.setdiff1d(np.arange(z.shape[1]), test) for test in parts]
+        self.folds = [z[:, train] for train in self.trains] if model.held_out is None else []
+        self.starts: list[Coefficients | None] = [None] * len(parts)
+
+    def losses(self, strength: float) -> np.ndarray:
+        """Loss (W,) summed over the folds that have one; NaN where none has."""
+        if self.model.held_out is not None:
+            return self.model.held_out(self.z, strength, self.parts)
+        assert self.model.loss is not None
+        losses = np.empty((len(self.parts), len(self.z)))
+        for number, (train, test) in enumerate(zip(self.trains, self.parts, strict=True)):
+            found = self.model.solve(self.folds[number], train, strength, self.starts[number])
+            self.starts[number], losses[number] = found, self.model.loss(found, self.z, train, test)
+        return np.where(np.isnan(losses).all(0), np.nan, np.nansum(losses, 0))
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Go on with some of the weightings."""
+        self.z, self.folds = self.z[kept], [fold[kept] for fold in self.folds]
+        self.starts = [one and one.take(kept) for one in self.starts]
 
 
 def _only_worse(losses: list[float]) -> bool:

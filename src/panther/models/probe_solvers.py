@@ -13,6 +13,8 @@ from scipy.linalg import cho_factor, cho_solve
 from panther.errors import InputError
 
 NEWTON_STEPS = 50
+NOTHING, LITTLE = 1e-14, 1e-7  # of the loss, that a Newton step finds: not worth a step, and worth no further one
+ROUNDED = 1e-6  # of the right side: what products in float32 leave of it
 ABSENT = -30.0  # logit of a class that was not seen: it never wins
 
 
@@ -31,35 +33,38 @@ class Coefficients(NamedTuple):
         return Coefficients(self.beta[kept], self.bias[kept])
 
 
-Value = Callable[[np.ndarray], np.ndarray]  # parameters (W, P) -> (W,)
+Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # parameters (W, P) -> loss (W,), and scores (W, n)
 Product = Callable[[np.ndarray], np.ndarray]  # H x, (W, P) -> (W, P)
-NewtonStep = Callable[
-    [np.ndarray], tuple[np.ndarray, np.ndarray]
-]  # parameters -> gradient and H^-1 gradient, (W, P) each
+# parameters, their loss and their scores -> gradient and H^-1 gradient, (W, P) each
+NewtonStep = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def minimise(value: Value, newton_step: NewtonStep, start: np.ndarray) -> np.ndarray:
+def minimise(evaluate: Evaluate, newton_step: NewtonStep, start: np.ndarray) -> np.ndarray:
     """Parameters (W, P) of W convex problems, each by Newton's method with step halving.
 
-    A weak penalty on separable patients, where gradient methods crawl, takes it a dozen steps.
+    A weak penalty on separable patients, where gradient methods crawl, takes it a dozen steps. A step leaves about the square of what it
+    found, so the one that finds little is taken, and is the last.
     """
-    x, now = start, value(start)
+    x = start
+    now, scores = evaluate(x)
     unfinished = np.ones(len(x), bool)
     for _ in range(NEWTON_STEPS):
-        gradient, step = newton_step(x)
+        gradient, step = newton_step(x, now, scores)
         decrement = (gradient * step).sum(1)
-        unfinished &= decrement > 1e-14 * np.maximum(1.0, np.abs(now))
+        scale = np.maximum(1.0, np.abs(now))
+        unfinished &= decrement > NOTHING * scale
         size = unfinished.astype(np.float64)
         while unfinished.any():
             moved = x - size[:, None] * step
-            then = value(moved)
-            too_far = unfinished & ~(then <= now - 0.1 * size * decrement)
+            then, scores = evaluate(moved)
+            too_far = unfinished & ~(then <= now - 0.1 * size * decrement + NOTHING * scale)
             if not too_far.any():
                 x, now = moved, then
                 break
             size[too_far] /= 2
             unfinished &= size > 1e-8  # smaller steps: as exact as the arithmetic is
             size[~unfinished & too_far] = 0.0
+        unfinished &= decrement > LITTLE * scale
         if not unfinished.any():
             break
     return x
@@ -73,26 +78,29 @@ def conjugate_gradients(product: Product, diagonal: np.ndarray, right: np.ndarra
     """
     x, residual = np.zeros_like(right), right
     direction = scaled = residual / diagonal
-    size = (residual * scaled).sum(1)
+    size = np.vecdot(residual, scaled)
     goal = tolerance**2 * size
     for _ in range(10 * right.shape[1]):
         going = size > goal
         if not going.any():
             break
         moved = product(direction)
-        length = np.divide(size, (direction * moved).sum(1), out=np.zeros_like(size), where=going)[:, None]
+        length = (going * size / np.where(going, np.vecdot(direction, moved), 1.0))[:, None]
         x, residual = x + length * direction, residual - length * moved
         scaled = residual / diagonal
-        now = (residual * scaled).sum(1)
-        direction = scaled + np.divide(now, size, out=np.zeros_like(size), where=going)[:, None] * direction
+        now = np.vecdot(residual, scaled)
+        direction = scaled + (now / np.where(going, size, np.inf))[:, None] * direction
         size = np.where(going, now, size)
     return x
 
 
 def _nearly_newton(product: Product, diagonal: np.ndarray, gradient: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Newton step, the more exact the nearer the minimum: the error falls faster than in proportion, and far away no effort is lost."""
+    """Newton step, the more exact the nearer the minimum: the error falls faster than in proportion, and far away no effort is lost.
+
+    Its products may be in float32, which takes half the time: the gradient decides where the minimum is.
+    """
     left = (gradient**2 / diagonal).sum(1) / np.maximum(1.0, np.abs(value))  # about what the loss has still to fall
-    return conjugate_gradients(product, diagonal, gradient, np.clip(np.sqrt(left), 1e-12, 0.1))
+    return conjugate_gradients(product, diagonal, gradient, np.clip(np.sqrt(left), ROUNDED, 0.1))
 
 
 def solve_positive(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -129,26 +137,28 @@ def _as_one(start: Coefficients, present: np.ndarray) -> np.ndarray:
 def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np.ndarray | None) -> np.ndarray:
     """Coefficients and intercept (W, r + 1)."""
     sign, y = np.where(positive, -1.0, 1.0), positive.astype(np.float64)
-    rows = np.concatenate([z, np.ones((*z.shape[:2], 1))], 2)  # (W, n, r + 1)
+    rows = np.ones((*z.shape[:2], z.shape[2] + 1), np.float32)
+    rows[:, :, :-1] = z
     squares = rows**2
     penalty = np.append(np.full(z.shape[2], strength), 0.0)
 
-    def value(x: np.ndarray) -> np.ndarray:
-        return np.asarray(np.logaddexp(0, sign * times(rows, x)).sum(1) + 0.5 * (penalty * x**2).sum(1))
+    def evaluate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores = times(z, x[:, :-1]) + x[:, -1:]
+        return np.logaddexp(0, sign * scores).sum(1) + 0.5 * (penalty * x**2).sum(1), scores
 
-    def newton_step(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        p = 0.5 * (1 + np.tanh(0.5 * times(rows, x)))
-        weight = p * (1 - p)
-        gradient = sums(p - y, rows) + penalty * x
+    def newton_step(x: np.ndarray, value: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        p = 0.5 * (1 + np.tanh(0.5 * scores))
+        gradient = np.concatenate([sums(p - y, z), (p - y).sum(1, keepdims=True)], 1) + penalty * x
+        weight = (p * (1 - p)).astype(np.float32)
         # a sure model has no curvature left in its unpenalised intercept
         diagonal = np.maximum(sums(weight, squares) + penalty, 1e-300)
 
         def product(direction: np.ndarray) -> np.ndarray:
-            return sums(weight * times(rows, direction), rows) + penalty * direction
+            return sums(weight * times(rows, direction.astype(np.float32)), rows) + penalty * direction
 
-        return gradient, _nearly_newton(product, diagonal, gradient, value(x))
+        return gradient, _nearly_newton(product, diagonal, gradient, value)
 
-    return minimise(value, newton_step, np.zeros((len(z), rows.shape[2])) if start is None else start)
+    return minimise(evaluate, newton_step, np.zeros((len(z), rows.shape[2])) if start is None else start)
 
 
 def times(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -183,38 +193,66 @@ def ridge_cox(
     """Coefficients (W, r) of ridge Cox regression (Breslow ties)."""
     if strength <= 0:
         raise InputError(f"The ridge penalty is {strength}; it must be above 0.")
-    order = np.argsort(-time, kind="stable")  # risk sets are prefixes
-    z, time, event = z[:, order], time[order], event[order]
+    order = np.argsort(-time, kind="stable")
+    z, risk_sets = z[:, order], RiskSets.of(time[order], event[order])
+    rows = z.astype(np.float32)
+    squares = rows**2
 
-    squares = z**2
+    def evaluate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scores = times(z, x)
+        return risk_sets.loss(scores) + 0.5 * strength * (x**2).sum(1), scores
 
-    def value(x: np.ndarray) -> np.ndarray:
-        return cox_loss(times(z, x), time, event)[0] + 0.5 * strength * (x**2).sum(1)
-
-    def newton_step(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        eta = times(z, x)
-        gradient = sums(cox_loss(eta, time, event)[1], z) + strength * x
-        curvature = CoxCurvature.of(eta, time, event)
+    def newton_step(x: np.ndarray, value: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        curvature = CoxCurvature.of(scores, risk_sets)
+        gradient = sums(curvature.hazard - risk_sets.died, z) + strength * x
 
         def product(direction: np.ndarray) -> np.ndarray:
-            return sums(curvature.times(times(z, direction)), z) + strength * direction
+            along = curvature.times(times(rows, direction.astype(np.float32)))
+            return sums(along.astype(np.float32), rows) + strength * direction
 
-        diagonal = sums(curvature.hazard, squares) + strength
-        return gradient, _nearly_newton(product, diagonal, gradient, value(x))
+        diagonal = sums(curvature.hazard.astype(np.float32), squares) + strength
+        return gradient, _nearly_newton(product, diagonal, gradient, value)
 
-    return minimise(value, newton_step, np.zeros((len(z), z.shape[2])) if start is None else start)
+    return minimise(evaluate, newton_step, np.zeros((len(z), z.shape[2])) if start is None else start)
+
+
+class RiskSets(NamedTuple):
+    """Of patients in decreasing time, where those at risk are all before: groups of equal times."""
+
+    ends: np.ndarray  # (G,), last patient of each group
+    group: np.ndarray  # (n,)
+    deaths: np.ndarray  # (G,)
+    died: np.ndarray  # (n,), 0 or 1
+
+    @classmethod
+    def of(cls, time: np.ndarray, event: np.ndarray) -> "RiskSets":
+        """Of times in decreasing order."""
+        ends = np.append(np.flatnonzero(np.diff(time)), len(time) - 1)
+        group, died = np.searchsorted(ends, np.arange(len(time))), event.astype(np.float64)
+        return cls(ends, group, np.bincount(group, weights=died, minlength=len(ends)), died)
+
+    def at_risk(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Hazards (W, n) relative to the largest, and their sums (W, G) over those at risk."""
+        weight = np.exp(eta - eta.max(1, keepdims=True))
+        return weight, np.cumsum(weight, 1)[:, self.ends]
+
+    def loss(self, eta: np.ndarray) -> np.ndarray:
+        """Negative log partial likelihood (W,) of log-risks (W, n)."""
+        return np.asarray(np.log(self.at_risk(eta)[1]) @ self.deaths - (eta - eta.max(1, keepdims=True)) @ self.died)
+
+    def hazard(self, increments: np.ndarray) -> np.ndarray:
+        """Of each patient (W, n): sum of increments (W, G) over the times at which he was still at risk."""
+        return np.cumsum(increments[:, ::-1], 1)[:, ::-1][:, self.group]
 
 
 def cox_loss(log_risk: np.ndarray, time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Negative log partial likelihood (Breslow, summed over events) (W,) of log-risks (W, n), and its gradient (W, n)."""
     order = np.argsort(-time, kind="stable")
-    eta, seen = log_risk[:, order], event[order].astype(np.float64)
-    weight, ends, group, deaths = _risk_sets(eta, time[order], seen)
-    at_risk = np.cumsum(weight, 1)[:, ends]
-    value = np.log(at_risk) @ deaths - (eta - eta.max(1, keepdims=True)) @ seen
+    eta, risk_sets = log_risk[:, order], RiskSets.of(time[order], event[order])
+    weight, at_risk = risk_sets.at_risk(eta)
     gradient = np.empty_like(eta)
-    gradient[:, order] = weight * _hazard(deaths / at_risk)[:, group] - seen
-    return value, gradient
+    gradient[:, order] = weight * risk_sets.hazard(risk_sets.deaths / at_risk) - risk_sets.died
+    return risk_sets.loss(eta), gradient
 
 
 class CoxCurvature(NamedTuple):
@@ -226,32 +264,16 @@ class CoxCurvature(NamedTuple):
     weight: np.ndarray  # (W, n), e^eta
     hazard: np.ndarray  # (W, n), e^eta H
     share: np.ndarray  # (W, G), d / S^2 of each group of equal times
-    ends: np.ndarray  # (G,), last patient of each group
-    group: np.ndarray  # (n,)
+    risk_sets: RiskSets
 
     @classmethod
-    def of(cls, eta: np.ndarray, time: np.ndarray, event: np.ndarray) -> "CoxCurvature":
+    def of(cls, eta: np.ndarray, risk_sets: RiskSets) -> "CoxCurvature":
         """At log-risks (W, n)."""
-        weight, ends, group, deaths = _risk_sets(eta, time, event.astype(np.float64))
-        at_risk = np.cumsum(weight, 1)[:, ends]
-        return cls(weight, weight * _hazard(deaths / at_risk)[:, group], deaths / at_risk**2, ends, group)
+        weight, at_risk = risk_sets.at_risk(eta)
+        increments = risk_sets.deaths / at_risk
+        return cls(weight, weight * risk_sets.hazard(increments), increments / at_risk, risk_sets)
 
     def times(self, x: np.ndarray) -> np.ndarray:
         """A x, (W, n)."""
-        within = self.share * np.cumsum(self.weight * x, 1)[:, self.ends]
-        return np.asarray(self.hazard * x - self.weight * _hazard(within)[:, self.group])
-
-
-def _risk_sets(
-    eta: np.ndarray, time: np.ndarray, seen: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of patients in decreasing time: relative hazards, last of each group of equal times, group of each, deaths in each group."""
-    ends = np.append(np.flatnonzero(np.diff(time)), len(time) - 1)
-    group = np.searchsorted(ends, np.arange(len(time)))
-    relative = np.exp(eta - eta.max(1, keepdims=True))
-    return relative, ends, group, np.bincount(group, weights=seen, minlength=len(ends))
-
-
-def _hazard(increments: np.ndarray) -> np.ndarray:
-    """Sum over the times at which a patient of that group was still at risk."""
-    return np.cumsum(increments[:, ::-1], 1)[:, ::-1]
+        within = self.share * np.cumsum(self.weight * x, 1)[:, self.risk_sets.ends]
+        return np.asarray(self.hazard * x - self.weight * self.risk_sets.hazard(within))

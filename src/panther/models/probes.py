@@ -1,6 +1,6 @@
 """Fast probes: logistic regression, proportional odds, ridge regression, ridge Cox; inner cross-validation chooses the penalty (`probe_search`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from panther.errors import InputError
 from panther.models.presets import USUAL_LOSS
 from panther.models.probe_search import Probe, ProbeModel, Search, fit_searched
 from panther.models.probe_solvers import Coefficients, cox_loss, logistic, ridge_cox
-from panther.models.smooth_solvers import cumulative, grade_likelihood, ridge
+from panther.models.smooth_solvers import cumulative, grade_likelihood, held_out_ridge, ridge
 
 
 # One thread: probes run side by side, small products with many threads on busy cores were 150 times slower, and the bytes
@@ -76,8 +76,8 @@ def fit_ridge(x: np.ndarray, values: np.ndarray, **search: Any) -> Probe:
     def solve(z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None) -> Coefficients:
         return ridge(z, values[rows], strength)
 
-    def loss(model: Coefficients, z: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
-        return np.asarray(((model.logits(z[:, test])[:, :, 0] - values[test]) ** 2).sum(1))
+    def held_out(z: np.ndarray, strength: float, folds: Sequence[np.ndarray]) -> np.ndarray:
+        return held_out_ridge(z, values, strength, folds)
 
     least = 1e-24 * float(np.var(values))  # an exact fit has no noise to be measured by
 
@@ -85,7 +85,7 @@ def fit_ridge(x: np.ndarray, values: np.ndarray, **search: Any) -> Probe:
         # Gaussian noise of the variance that the left-out samples show
         return float(0.5 * len(values) * np.log(max(squares / len(values), least)))
 
-    model = ProbeModel(Values(values).strata(), solve, loss, score)
+    model = ProbeModel(Values(values).strata(), solve, None, score, held_out)
     return fit_searched(x, model, Search(**search))
 
 

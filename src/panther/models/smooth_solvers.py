@@ -1,32 +1,36 @@
 r"""Penalised linear models of numbers and of ordered grades, for several weightings of the same rows at once (see `probe_solvers`)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from panther.models.probe_solvers import (
-    ABSENT,
-    Coefficients,
-    conjugate_gradients,
-    minimise,
-    solve_positive,
-    sums,
-    times,
-)
-
-EXACT = 1e-12  # of the right side: what is left of it
+from panther.models.probe_solvers import ABSENT, Coefficients, minimise, solve_positive
 
 
 def ridge(z: np.ndarray, values: np.ndarray, strength: float) -> Coefficients:
-    r"""Ridge regression: :math:`\frac12 \sum_i (y_i - z_i \beta - b)^2 + \frac\lambda2 \|\beta\|^2`; the intercept is not penalised."""
-    middle, level = z.mean(1), values.mean()
+    r"""Ridge regression of rows about their mean, along their principal axes, where every coefficient stands alone:
 
-    def product(direction: np.ndarray) -> np.ndarray:
-        scores = times(z, direction)
-        return sums(scores - scores.mean(1, keepdims=True), z) + strength * direction
+    .. math:: \beta_j = \frac{\sum_i z_{ij} y_i}{\sum_i z_{ij}^2 + \lambda}
+    """
+    level = values.mean()
+    beta = ((values - level) @ z) / ((z**2).sum(1) + strength)
+    return Coefficients(beta[:, :, None], np.full((len(z), 1), level))
 
-    diagonal = (z**2).sum(1) - z.shape[1] * middle**2 + strength
-    right = sums(np.broadcast_to(values - level, z.shape[:2]), z)
-    beta = conjugate_gradients(product, diagonal, right, np.full(len(z), EXACT))
-    return Coefficients(beta[:, :, None], level - (middle * beta).sum(1, keepdims=True))
+
+def held_out_ridge(z: np.ndarray, values: np.ndarray, strength: float, folds: Sequence[np.ndarray]) -> np.ndarray:
+    r"""Squared errors (W,) of samples that were left out, fold by fold, of the same rows, without another fit:
+
+    .. math:: \sum_t \| (I - H)_{tt}^{-1} (y - H y)_t \|^2,\quad H = \frac{1}{n} 1 1^T + Z (Z^T Z + \lambda)^{-1} Z^T
+    """
+    centred = values - values.mean()
+    total = np.zeros(len(z))
+    for number, rows in enumerate(z):
+        shrunk = rows / ((rows**2).sum(0) + strength)
+        residual = centred - shrunk @ (centred @ rows)
+        for test in folds:
+            left = np.eye(len(test)) - 1 / len(rows) - shrunk[test] @ rows[test].T
+            total[number] += np.square(np.linalg.solve(left, residual[test])).sum()
+    return total
 
 
 def cumulative(z: np.ndarray, labels: np.ndarray, n_classes: int, strength: float) -> Coefficients:
@@ -78,16 +82,16 @@ def _fitted(z: np.ndarray, grade: np.ndarray, count: int, strength: float) -> np
     lower = np.eye(count, edges, k=-1)[grade]  # that below it
     above, below = np.where(grade == edges, np.inf, 0.0), np.where(grade == 0, -np.inf, 0.0)  # thresholds at infinity
 
-    def arguments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def arguments(x: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Distances (W, n) from the score to the threshold above and to that below."""
-        score = (z @ x[:, edges:, None])[:, :, 0]
         return x[:, :edges] @ upper.T - score + above, x[:, :edges] @ lower.T - score + below
 
-    def value(x: np.ndarray) -> np.ndarray:
-        return np.asarray(-_log_between(*arguments(x)).sum(1) + 0.5 * (penalty * x**2).sum(1))
+    def evaluate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        score = (z @ x[:, edges:, None])[:, :, 0]
+        return -_log_between(*arguments(x, score)).sum(1) + 0.5 * (penalty * x**2).sum(1), score
 
-    def newton_step(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        u, v = arguments(x)
+    def newton_step(x: np.ndarray, _: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        u, v = arguments(x, score)
         log_p = _log_between(u, v)
         a, b = np.exp(_log_density(u) - log_p), np.exp(_log_density(v) - log_p)  # (W, n)
         # Hessian of -log p in u and v; its gradient is (-a, b)
@@ -100,7 +104,7 @@ def _fitted(z: np.ndarray, grade: np.ndarray, count: int, strength: float) -> np
         hessian += np.diag(np.maximum(penalty, 1e-10))
         return gradient, solve_positive(hessian, gradient[:, :, None])[:, :, 0]
 
-    return minimise(value, newton_step, start)
+    return minimise(evaluate, newton_step, start)
 
 
 def _log_between(u: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -30,7 +30,8 @@ def read_parquet_table(path: Path, key: str | None) -> SlideVectors:
     table = table.reset_index(level=named) if named else table
     table.columns = [str(name) for name in table.columns]
     table.attrs["source"] = str(path)
-    lists = [name for name in table.columns if len(table) and isinstance(table[name].iloc[0], (np.ndarray, list))]
+    # a thousand columns of numbers need not be looked at
+    lists = [name for name in _words(table) if len(table) and isinstance(table[name].iloc[0], (np.ndarray, list))]
     if not lists:
         return _vectors(path, table, key, "parquet")
     if len(lists) > 1:
@@ -49,7 +50,7 @@ def _vectors(path: Path, table: pd.DataFrame, key: str | None, layout: str) -> S
     if values.empty:
         raise InputError(f"{path}: no column of numbers beside {names.name!r}.")
     try:
-        matrix = values.replace("", "nan").to_numpy(np.float32)
+        matrix = (values.replace("", "nan") if _words(values) else values).to_numpy(np.float32)
     except (ValueError, TypeError) as error:
         wrong = [column for column in values.columns if pd.to_numeric(values[column], errors="coerce").isna().any()]
         raise InputError(
@@ -57,6 +58,11 @@ def _vectors(path: Path, table: pd.DataFrame, key: str | None, layout: str) -> S
             "or say with `key:` which column has the names."
         ) from error
     return rows_of(str(path), list(names), matrix, layout)
+
+
+def _words(table: pd.DataFrame) -> list[str]:
+    """Columns that are not of numbers."""
+    return [str(name) for name, dtype in table.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
 
 
 def _names(table: pd.DataFrame, key: str | None) -> pd.Series:
