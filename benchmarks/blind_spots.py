@@ -1,6 +1,7 @@
 """What a mixture of prototypes cannot see, and what the blocks `space` and `tail`, rare prototypes, centring and harmonising do about it.
 
     python benchmarks/blind_spots.py --tiles TILES [--device cuda] [--workers 14]   # TILES: LC25000's lung tiles, a folder per tissue
+    python benchmarks/blind_spots.py --sites --tiles TILES                          # several new laboratories at once
     python benchmarks/blind_spots.py --cost                                         # time and numbers of the blocks
     python benchmarks/blind_spots.py --tiles TILES --displacement                   # why a threshold can be off where slides are ranked well
 
@@ -24,6 +25,7 @@ import _harness as harness
 from _blind_spot_cost import cost
 from _blind_spot_displacement import displacement
 from _blind_spot_methods import NETWORK_KINDS, NETWORKS, ROWS, answers, network_answer
+from _blind_spot_sites import run_sites
 from _blind_spot_tables import tell
 from _blind_spot_worlds import QUESTIONS, make_cohort
 from panther_demo.bank import Bank, drawn_bank, laboratories, real_bank
@@ -34,16 +36,22 @@ TILES_DRAWN = 320  # of each tissue
 Cell = tuple[str, int, str]  # question, seed, method
 
 
-def make_banks(folder: Path, tiles: Path | None, device: str, quick: bool) -> list[str]:
+def bank_path(how: argparse.Namespace, name: str) -> Path:
+    """File of a bank."""
+    return Path(how.banks / (f"{name}.npz" if how.spread == SPREAD else f"{name}_{how.spread:g}.npz"))
+
+
+def make_banks(how: argparse.Namespace) -> list[str]:
     """Draw, stain and encode what is not there yet; names of the banks."""
-    stains = laboratories(5 if quick else LABORATORIES, SPREAD)
+    tiles, device, quick = how.tiles, how.device, how.quick
+    stains = laboratories(5 if quick else LABORATORIES, how.spread)
     makers = {"drawn": partial(drawn_bank, stains, 80 if quick else TILES_DRAWN, device=device)}
     if tiles is not None:
         makers["real"] = partial(real_bank, tiles, stains, device=device)
-    folder.mkdir(parents=True, exist_ok=True)
+    how.banks.mkdir(parents=True, exist_ok=True)
     for name, make in makers.items():
-        if not (folder / f"{name}.npz").exists():
-            make().save(folder / f"{name}.npz")
+        if not bank_path(how, name).exists():
+            make().save(bank_path(how, name))
     return list(makers)
 
 
@@ -56,7 +64,7 @@ def judge(question: str, seed: int, methods: list[str], how: argparse.Namespace)
     """Logits of the test patients by rows, or by a network."""
     torch.set_num_threads(1)
     asked = QUESTIONS[question]
-    cohort = make_cohort(asked, bank(how.banks / f"{asked.bank}.npz"), seed)
+    cohort = make_cohort(asked, bank(bank_path(how, asked.bank)), seed)
     if methods[0] in NETWORKS:
         found = [(methods[0], network_answer(methods[0], cohort, seed, how.device, how.quick))]
     else:
@@ -82,7 +90,7 @@ def answered(method: str, question: str) -> bool:
 
 
 def run(how: argparse.Namespace) -> dict[Cell, np.ndarray]:
-    banks = make_banks(how.banks, how.tiles, how.device, how.quick)
+    banks = make_banks(how)
     found: dict[Cell, np.ndarray] = {}
     if how.cells.exists():
         for line in how.cells.read_text().splitlines():
@@ -112,6 +120,11 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="*", default=[*NETWORKS, *ROWS], choices=[*NETWORKS, *ROWS], metavar="METHOD"
     )
+    parser.add_argument(
+        "--spread", type=float, default=SPREAD, help="of stains, where they differ; the demo's sites: 1"
+    )
+    parser.add_argument("--sites", action="store_true", help="external cohorts of several new laboratories instead")
+    parser.add_argument("--macenko", action="store_true", help="with --sites: tiles normalised before encoding, too")
     parser.add_argument("--cost", action="store_true", help="time and numbers of the blocks instead")
     parser.add_argument(
         "--displacement", action="store_true", help="how far test slides lie from training slides instead"
@@ -123,10 +136,13 @@ def main() -> None:
         cost(how.quick)
         return
     how.seeds = 1 if how.quick else how.seeds
+    if how.sites:
+        run_sites(how)
+        return
     if how.displacement:
-        for name in make_banks(how.banks, how.tiles, how.device, how.quick):
+        for name in make_banks(how):
             seeds = range(how.first_seed, how.first_seed + how.seeds)
-            displacement(f"{name}: lesion of 1 %", bank(how.banks / f"{name}.npz"), seeds)
+            displacement(f"{name}: lesion of 1 %", bank(bank_path(how, name)), seeds)
         return
     tell(run(how), [*ROWS, *NETWORKS])
 
