@@ -6,7 +6,7 @@ import numpy as np
 
 import _harness as harness
 
-RESAMPLES = 1000
+RESAMPLES = 100
 Cells = Mapping[tuple[str, int, str], np.ndarray]  # question, seed, method -> logits of the test patients
 
 
