@@ -28,7 +28,11 @@ METHODS: list[Any] = [
     "deepsets",
 ]
 COUNTED = (24, 60, 16)  # patients, patches, dimensions of the cohort on which reads are counted
-COHORTS = {"small bags": (80, 125, 64), "slides": (20, 600, 1024)}  # the same of those that are timed
+COHORTS = {  # the same of those that are timed
+    "small bags": (80, 125, 64),
+    "slides": (20, 600, 1024),
+    "many patches": (40, 3000, 1024),
+}
 PASSES = 5  # of K-means over the cohort: sampling, three of Lloyd, measuring
 
 # A study in one process whose reads of rows are counted. Rows that lie in memory already are not read again: what counts is what was asked
