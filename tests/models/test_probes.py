@@ -40,6 +40,16 @@ def test_ridge_cox_is_scikit_survivals(d, alpha):
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
+def test_numbers_whose_squares_leave_float32_give_the_same_model():
+    x, time, event = survival_data(60, 5)
+    z, large = (x - x.mean(0))[None], 1e22
+    cox_found, cox_large = ridge_cox(z, time, event, 2.0), ridge_cox(z * large, time, event, 2.0 * large**2)
+    np.testing.assert_allclose(cox_large * large, cox_found, rtol=1e-6)
+    labels = (x[:, 0] > 3).astype(int)
+    found, other = logistic(z, labels, 2, 2.0), logistic(z * large, labels, 2, 2.0 * large**2)
+    np.testing.assert_allclose(other.beta * large, found.beta, rtol=1e-6, atol=1e-12)
+
+
 def test_the_probe_of_one_strength_is_the_ridge_cox_of_that_penalty():
     x, time, event = survival_data(80, 120)
     probe = fit_cox(x, time, event, strengths=[0.1])

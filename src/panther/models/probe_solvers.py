@@ -5,7 +5,7 @@ Rows come as coordinates z (W, n, r): W weightings of the same n samples, which 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -15,6 +15,7 @@ from panther.errors import InputError
 NEWTON_STEPS = 50
 NOTHING, LITTLE = 1e-14, 1e-7  # of the loss, that a Newton step finds: not worth a step, and worth no further one
 ROUNDED = 1e-6  # of the right side: what products in float32 leave of it
+LARGEST = 1e15  # number whose square, a few times, float32 still holds
 ABSENT = -30.0  # logit of a class that was not seen: it never wins
 
 
@@ -137,7 +138,7 @@ def _as_one(start: Coefficients, present: np.ndarray) -> np.ndarray:
 def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np.ndarray | None) -> np.ndarray:
     """Coefficients and intercept (W, r + 1)."""
     sign, y = np.where(positive, -1.0, 1.0), positive.astype(np.float64)
-    rows = np.ones((*z.shape[:2], z.shape[2] + 1), np.float32)
+    rows = np.ones((*z.shape[:2], z.shape[2] + 1), _rough(z))
     rows[:, :, :-1] = z
     squares = rows**2
     penalty = np.append(np.full(z.shape[2], strength), 0.0)
@@ -149,16 +150,21 @@ def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np
     def newton_step(x: np.ndarray, value: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p = 0.5 * (1 + np.tanh(0.5 * scores))
         gradient = np.concatenate([sums(p - y, z), (p - y).sum(1, keepdims=True)], 1) + penalty * x
-        weight = (p * (1 - p)).astype(np.float32)
+        weight = (p * (1 - p)).astype(rows.dtype)
         # a sure model has no curvature left in its unpenalised intercept
         diagonal = np.maximum(sums(weight, squares) + penalty, 1e-300)
 
         def product(direction: np.ndarray) -> np.ndarray:
-            return sums(weight * times(rows, direction.astype(np.float32)), rows) + penalty * direction
+            return sums(weight * times(rows, direction.astype(rows.dtype)), rows) + penalty * direction
 
         return gradient, _nearly_newton(product, diagonal, gradient, value)
 
     return minimise(evaluate, newton_step, np.zeros((len(z), rows.shape[2])) if start is None else start)
+
+
+def _rough(z: np.ndarray) -> type[np.floating[Any]]:
+    """Type of products that need not be exact: float32, unless squares would leave its range."""
+    return np.float32 if np.abs(z).max(initial=0.0) < LARGEST else np.float64
 
 
 def times(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -195,7 +201,7 @@ def ridge_cox(
         raise InputError(f"The ridge penalty is {strength}; it must be above 0.")
     order = np.argsort(-time, kind="stable")
     z, risk_sets = z[:, order], RiskSets.of(time[order], event[order])
-    rows = z.astype(np.float32)
+    rows = z.astype(_rough(z))
     squares = rows**2
 
     def evaluate(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -207,10 +213,10 @@ def ridge_cox(
         gradient = sums(curvature.hazard - risk_sets.died, z) + strength * x
 
         def product(direction: np.ndarray) -> np.ndarray:
-            along = curvature.times(times(rows, direction.astype(np.float32)))
-            return sums(along.astype(np.float32), rows) + strength * direction
+            along = curvature.times(times(rows, direction.astype(rows.dtype)))
+            return sums(along.astype(rows.dtype), rows) + strength * direction
 
-        diagonal = sums(curvature.hazard.astype(np.float32), squares) + strength
+        diagonal = sums(curvature.hazard.astype(rows.dtype), squares) + strength
         return gradient, _nearly_newton(product, diagonal, gradient, value)
 
     return minimise(evaluate, newton_step, np.zeros((len(z), z.shape[2])) if start is None else start)
