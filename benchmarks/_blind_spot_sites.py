@@ -6,18 +6,15 @@ Reached by `blind_spots.py --sites`.
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Container, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from multiprocessing import get_context
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from _blind_spot_cells import Cell, Job, judged
 from _blind_spot_methods import Row, answers
 from _blind_spot_site_banks import bank_path, make_site_banks
 from _blind_spot_site_tables import tell_sites
@@ -50,9 +47,6 @@ PLANS: dict[str, Plan] = {
     "drawn": subtypes,
     "real": lambda *given: proportions({"aca": 0.25, "normal": 0.75}, {"aca": 0.40, "normal": 0.60}, *given),
 }
-
-
-Cell = tuple[str, int, str]  # question, seed, method
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ def asked_of(how: argparse.Namespace) -> dict[str, SiteQuestion]:
     return {n: q for n, q in questions().items() if how.only in n and q.bank in kinds and q.spread in spreads}
 
 
-def jobs(how: argparse.Namespace, done: Container[Cell]) -> Iterator[tuple[str, int, list[str]]]:
+def jobs(how: argparse.Namespace, done: Container[Cell]) -> Iterator[Job]:
     """What is missing, seed by seed."""
     methods = [method for method in ROWS if how.macenko or method != NORMALISED]
     for seed in range(how.first_seed, how.first_seed + how.seeds):
@@ -159,17 +153,4 @@ def jobs(how: argparse.Namespace, done: Container[Cell]) -> Iterator[tuple[str, 
 def run_sites(how: argparse.Namespace) -> None:
     """Judge what is missing and print all of it."""
     make_site_banks(how, sorted({(q.bank, q.spread or SPREADS[0]) for q in asked_of(how).values()}))
-    found: dict[Cell, np.ndarray] = {}
-    if how.cells.exists():
-        for line in how.cells.read_text().splitlines():
-            cell, logits = json.loads(line)
-            found[tuple(cell)] = np.array(logits)
-    with ProcessPoolExecutor(how.workers, get_context("spawn")) as pool, how.cells.open("a") as file:
-        waiting = {pool.submit(judge, *job, how): job for job in jobs(how, found)}
-        for future in as_completed(waiting):
-            for cell, logits in future.result():
-                found[cell] = np.array(logits)
-                file.write(json.dumps([cell, logits]) + "\n")
-            file.flush()
-            print("done:", *waiting[future][:2], file=sys.stderr, flush=True)
-    tell_sites(found, questions(), list(ROWS))
+    tell_sites(judged(judge, partial(jobs, how), how), questions(), list(ROWS))

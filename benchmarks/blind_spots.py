@@ -10,18 +10,15 @@ alone are judged. Finished cells are kept in a file: a stopped run goes on.
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Container, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import _harness as harness
+from _blind_spot_cells import Cell, Job, judged
 from _blind_spot_cost import cost
 from _blind_spot_displacement import displacement
 from _blind_spot_methods import NETWORK_KINDS, NETWORKS, ROWS, answers, network_answer
@@ -32,8 +29,6 @@ from panther_demo.bank import Bank, drawn_bank, laboratories, real_bank
 
 LABORATORIES, SPREAD = 8, 2.5  # stains, and how much stronger they differ than the demo's sites
 TILES_DRAWN = 320  # of each tissue
-
-Cell = tuple[str, int, str]  # question, seed, method
 
 
 def bank_path(how: argparse.Namespace, name: str) -> Path:
@@ -72,7 +67,7 @@ def judge(question: str, seed: int, methods: list[str], how: argparse.Namespace)
     return [((question, seed, name), np.round(logits, 4).tolist()) for name, logits in found]
 
 
-def jobs(how: argparse.Namespace, banks: list[str], done: Container[Cell]) -> Iterator[tuple[str, int, list[str]]]:
+def jobs(how: argparse.Namespace, banks: list[str], done: Container[Cell]) -> Iterator[Job]:
     """What is missing, seed by seed, so that a stopped run has whole ones; the slow networks first."""
     asked = [name for name, question in QUESTIONS.items() if question.bank in banks and how.only in name]
     for seed in range(how.first_seed, how.first_seed + how.seeds):
@@ -91,20 +86,7 @@ def answered(method: str, question: str) -> bool:
 
 def run(how: argparse.Namespace) -> dict[Cell, np.ndarray]:
     banks = make_banks(how)
-    found: dict[Cell, np.ndarray] = {}
-    if how.cells.exists():
-        for line in how.cells.read_text().splitlines():
-            cell, logits = json.loads(line)
-            found[tuple(cell)] = np.array(logits)
-    with ProcessPoolExecutor(how.workers, get_context("spawn")) as pool, how.cells.open("a") as file:
-        waiting = {pool.submit(judge, *job, how): job for job in jobs(how, banks, found)}
-        for future in as_completed(waiting):
-            for cell, logits in future.result():
-                found[cell] = np.array(logits)
-                file.write(json.dumps([cell, logits]) + "\n")
-            file.flush()
-            print("done:", *waiting[future], file=sys.stderr, flush=True)
-    return found
+    return judged(judge, partial(jobs, how, banks), how)
 
 
 def main() -> None:

@@ -25,8 +25,9 @@ def plant(shared: Path, folder: Path, strength: float) -> None:
         np.save(folder / f"{slide}.npy", (4 * tissue + rng.normal(size=(24, 6))).astype("f4"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strength", [0.9, 0.0], ids=["planted", "nothing"])
+@pytest.mark.parametrize(
+    "strength", [pytest.param(0.9, id="planted"), pytest.param(0.0, id="nothing", marks=pytest.mark.slow)]
+)
 def test_the_kirc_folds_find_a_planted_signal_and_only_then(strength, shared_data, tmp_path):
     plant(shared_data, tmp_path / "features", strength)
     spec = {

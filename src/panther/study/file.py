@@ -1,8 +1,7 @@
 """The study file: one YAML that says what is compared with what, checked before anything runs."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,17 +39,10 @@ from panther.study.parts import (
     Splits,
     TrainSize,
 )
+from panther.study.problems import explained
 from panther.study.rows import check_joined, check_rows, encoders_of, parts_of, rows_of
 
 __all__ = ["Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
-# keys that may be of one kind or another -> what they may be; pydantic would name the kinds it tried, one by one
-EITHER = {
-    "retrieval": "true, false, or numbers of neighbours from 1 to 1,000, e.g. [1, 5]",
-    "shuffle": "true, false, or how often, from 1 to 100",
-    "evaluate_by": "a column, or a list of columns",
-    "features": "a folder, or {concat: [encoder, encoder]}",  # of each encoder
-}
-UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
 
 
 class Study(BaseModel):
@@ -261,7 +253,7 @@ def parse_study(content: Mapping[str, Any], source: str = "The study") -> Study:
     try:
         return Study.model_validate(dict(content))
     except ValidationError as error:
-        raise InputError(f"{source}: {_explained(error)}") from error
+        raise InputError(f"{source}: {explained(error, [*Study.model_fields])}") from error
 
 
 def _under(where: str, check: Callable[..., None], *given: Any) -> None:
@@ -270,61 +262,6 @@ def _under(where: str, check: Callable[..., None], *given: Any) -> None:
         check(*given)
     except InputError as error:
         raise ValueError(f"{where}: {str(error).rstrip('.')}") from error
-
-
-def _explained(error: ValidationError) -> str:
-    """One problem, a mistyped key before all others: the key, what was found, what was expected."""
-    problems = sorted(_one_of_each(error), key=lambda problem: problem["type"] not in UNKNOWN_KEY)
-    problem, kind = problems[0], problems[0]["type"]
-    parts = list(problem["loc"])
-    if parts[:1] == ["splits"]:
-        del parts[1:2]  # which kind of splits it was taken for
-    where = ".".join(map(str, parts))
-    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    if kind in UNKNOWN_KEY:
-        message = f"there is no such key; {suggestion(str(parts[-1]), _keys_at(parts))}"
-    elif kind == "missing":
-        message = "is missing"
-    elif _either(parts):
-        message = f"expected {_either(parts)}, not {problem['input']!r}"[:200]
-    elif kind == "model_type":
-        expected = "a folder, {scheme: kfold} or {column: fold}" if where == "splits" else "a name, or {name: ...}"
-        message = f"expected {expected}, not {problem['input']!r}"[:200]
-    elif where and kind != "value_error":
-        message = f"{message.replace('Input should be', 'expected')}, not {problem['input']!r}"[:200]
-    more = len(problems) - 1
-    return (f"{where}: " if where else "") + f"{message}" + (f" (and {more} more)." if more else ".")
-
-
-def _one_of_each(error: ValidationError) -> list[Any]:
-    """Problems of an error; of a key that may be of several kinds, the one of the whole value."""
-    found: dict[Any, Any] = {}
-    for problem in sorted(error.errors(), key=lambda one: len(one["loc"])):
-        loc = problem["loc"]
-        whole = next((loc[:end] for end in range(1, len(loc)) if _either(loc[:end])), None)
-        found.setdefault(whole or (loc, len(found)), {**problem, "loc": whole or loc})
-    return list(found.values())
-
-
-def _either(parts: Sequence[Any]) -> str | None:
-    """What may stand in that place of a study file, where it may be of several kinds."""
-    of_encoder = parts[-2:-1] in (("features",), ["features"]) and len(parts) in (
-        2,
-        4,
-    )  # of the study, of an external cohort
-    key = "features" if of_encoder else parts[0] if len(parts) == 1 else None
-    return None if key == "features" and not of_encoder else EITHER.get(str(key))
-
-
-def _keys_at(parts: list[Any]) -> list[str]:
-    """Keys that are known in that place of a study file."""
-    inner = {
-        "task": [*TaskSpec.model_fields],
-        "columns": [field.name for field in fields(Columns)],
-        "splits": list(dict.fromkeys((*SplitSpec.model_fields, *ColumnSplits.model_fields))),
-        "external": [*External.model_fields],
-    }
-    return [*Study.model_fields] if len(parts) == 1 else inner.get(str(parts[0]), [*Named.model_fields])
 
 
 def _resolved(study: Study, folder: Path) -> Study:
