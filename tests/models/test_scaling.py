@@ -6,6 +6,7 @@ import torch
 
 from panther.aggregators import build
 from panther.errors import InputError
+from panther.models import sources
 from panther.models.scaling import Scaler, build_scaler, moments, scalers
 from panther.types import Prototypes
 
@@ -135,3 +136,21 @@ def test_bad_rows_and_other_widths_are_refused():
     x[7, 3] = torch.nan
     with pytest.raises(InputError, match="Training row 7 holds NaN"):
         build_scaler("block").fit(x, columns)
+
+
+@pytest.mark.parametrize("name", scalers.names())
+@pytest.mark.parametrize("batch_size", [1, 7, 32])
+@pytest.mark.parametrize("dim", [5, 67])
+def test_rows_scaled_once_have_the_bytes_of_rows_scaled_with_every_batch(name, batch_size, dim, monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(300, 3 * (1 + 2 * dim), generator=generator)
+    columns = build("panther", Prototypes(torch.randn(3, dim, generator=generator))).columns()
+    scaler = build_scaler(name).fit(x, columns)
+    held = sources.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
+    monkeypatch.setattr(sources, "HELD_BYTES", 0)
+    read = sources.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
+    object.__setattr__(read, "x", x.clone())
+    x.fill_(torch.nan)  # what is held needs it no more
+    for epoch in range(2):
+        pairs = zip(held.epoch(epoch, 3), read.epoch(epoch, 3), strict=True)
+        assert all(torch.equal(a["x"], b["x"]) and torch.equal(i["row"], j["row"]) for (a, i), (b, j) in pairs)

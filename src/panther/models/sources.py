@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.models.blocks.joint_scaling import AnyScaler
+from panther.models.blocks.joint_scaling import AnyScaler, scaler_parts
+
+HELD_BYTES = 256 << 20  # of embeddings, up to which they are held in memory
+BLOCK = 256  # rows that are read at a time
 
 Batch = tuple[dict[str, Any], dict[str, Tensor]]  # (inputs of the model, encoded target)
 
@@ -32,7 +35,10 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ArraySource:
-    """Embeddings as an array or memory map, with their encoded target; rows are scaled as they are read."""
+    """Embeddings as an array or memory map, with their encoded target.
+
+    Rows are read and scaled once where they are few enough to hold and where a row is scaled alike whatever lies beside it; else as they come.
+    """
 
     x: Tensor | np.ndarray  # (n, ...), every row of the cohort
     target: Mapping[str, Tensor]  # each (n_rows, ...), of the chosen rows
@@ -40,6 +46,7 @@ class ArraySource:
     rows: np.ndarray | None = None  # which rows of x, e.g. the training part; None takes all
     scaler: AnyScaler | None = None
     shuffle: bool = True
+    _held: Tensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         rows = np.arange(len(self.x)) if self.rows is None else np.asarray(self.rows)
@@ -49,14 +56,20 @@ class ArraySource:
             raise InputError(
                 f"There are {len(rows)} embeddings for {sorted(sizes)} targets; both must be the same samples."
             )
-        for start in range(0, len(rows), 256):
-            block = self._read(rows[start : start + 256]).flatten(1)
-            bad = (~torch.isfinite(block).all(1)).nonzero()
+        # a product of matrices (a reduction) may round a row as its neighbours have it
+        alike = self.scaler is None or all(part.reduction is None for part in scaler_parts(self.scaler))
+        held: list[Tensor] = []
+        for start in range(0, len(rows), BLOCK):
+            block = self._read(rows[start : start + BLOCK])
+            bad = (~torch.isfinite(block.flatten(1)).all(1)).nonzero()
             if len(bad):
                 row = int(rows[start + int(bad[0])])
                 raise InputError(
                     f"Row {row} of the embeddings holds NaN or an infinite number; embed this sample again."
                 )
+            if alike and block[0].nbytes * len(rows) <= HELD_BYTES:
+                held.append(self._scaled(block))
+        object.__setattr__(self, "_held", torch.cat(held) if held else None)
 
     def __len__(self) -> int:
         return math.ceil(len(self._rows) / self.batch_size)
@@ -67,8 +80,8 @@ class ArraySource:
         if self.shuffle:
             order = torch.randperm(len(order), generator=torch.Generator().manual_seed(mixed_seed(seed, epoch)))
         for chosen in order.split(self.batch_size):
-            x = self._read(self._rows[chosen.numpy()])
-            yield {"x": x if self.scaler is None else self.scaler(x)}, {k: v[chosen] for k, v in self.target.items()}
+            x = self._scaled(self._read(self._rows[chosen.numpy()])) if self._held is None else self._held[chosen]
+            yield {"x": x}, {k: v[chosen] for k, v in self.target.items()}
 
     @property
     def _rows(self) -> np.ndarray:
@@ -79,6 +92,9 @@ class ArraySource:
         if isinstance(self.x, Tensor):
             return self.x[torch.as_tensor(rows)].float()
         return torch.as_tensor(np.asarray(self.x[rows], dtype=np.float32))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.scaler is None else self.scaler(x)
 
 
 def mixed_seed(seed: int, epoch: int) -> int:

@@ -7,7 +7,7 @@ step, so a checkpoint is parameters, optimiser and history: nothing else has to 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from torch.nn import functional
 from panther.content import hash_of
 from panther.errors import InputError
 from panther.execution import Track, untracked
+from panther.models import adamw
 from panther.models.presets import TrainSettings
 from panther.models.sources import ArraySource, BatchSource, mixed_seed
 from panther.models.tasks import Task
@@ -84,17 +85,16 @@ def fit(
     """
     device = torch.device(settings.device)
     model.to(device)
-    # fused: one pass over memory instead of ten, which is what a step of a linear probe costs
-    optimiser = torch.optim.AdamW(_decayed(model, settings), lr=settings.learning_rate, fused=True)
+    groups = _decayed(model, settings)
     key = _key(model, task, settings, len(batches))
-    progress = _resume(checkpoint, key, model, optimiser) or _Progress([])
+    progress = _resume(checkpoint, key, model, groups) or _Progress([])
     due = 0.0  # when a checkpoint is worth its time again
     for epoch in track(
         range(len(progress.history), settings.epochs), "training", settings.epochs - len(progress.history)
     ):
         if progress.stopped(settings):
             break
-        row = {"epoch": float(epoch), **_train_epoch(model, batches, task, settings, optimiser, epoch)}
+        row = {"epoch": float(epoch), **_train_epoch(model, batches, task, settings, groups, epoch)}
         if val is not None:
             row |= _validated(model, val, task, settings)
             if improves(row["val_loss"], progress.best):
@@ -102,7 +102,7 @@ def fit(
                 progress.best_state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
         progress.history.append(row)
         if checkpoint is not None and (start := time.monotonic()) >= due:
-            _save(checkpoint, key, model, optimiser, progress)
+            _save(checkpoint, key, model, groups, progress)
             due = start + (time.monotonic() - start) / CHECKPOINT_SHARE
         logger.info("%s", describe(row, settings))
         if on_epoch is not None:
@@ -119,13 +119,12 @@ def improves(loss: float, best: float | None) -> bool:
     return not math.isnan(loss) and (best is None or loss < best)
 
 
-def _decayed(model: nn.Module, settings: TrainSettings) -> list[dict[str, Any]]:
+def _decayed(model: nn.Module, settings: TrainSettings) -> list[adamw.Group]:
     """Parameters by their weight decay."""
     everything = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     free = [p for name, p in everything if not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))]
     rest = [p for _, p in everything if not any(p is other for other in free)]
-    groups = [{"params": rest, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+    return [adamw.group(p, decay) for p, decay in ((rest, settings.weight_decay), (free, 0.0)) if p]
 
 
 def _train_epoch(
@@ -133,15 +132,15 @@ def _train_epoch(
     batches: BatchSource,
     task: Task[Any],
     settings: TrainSettings,
-    optimiser: torch.optim.Optimizer,
+    groups: Sequence[adamw.Group],
     epoch: int,
 ) -> dict[str, float]:
     """One pass; gradients of `accumulate` batches are averaged for each step, also in the last, shorter group."""
     device, total, samples, n_batches = torch.device(settings.device), 0.0, 0, len(batches)
+    rate = settings.learning_rate
     model.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         _seed(mixed_seed(settings.seed, epoch), device)
-        optimiser.zero_grad(set_to_none=True)
         for number, (inputs, batch) in enumerate(batches.epoch(epoch, settings.seed)):
             inputs, batch = moved(inputs, device), moved(batch, device)
             if settings.input_dropout:
@@ -164,11 +163,8 @@ def _train_epoch(
             total, samples = total + value * size, samples + size
             if (number + 1) % settings.accumulate == 0 or number + 1 == n_batches:
                 rate = settings.rate(epoch + (start + number + 1) / 2 / n_batches)  # the middle of this step's batches
-                for group in optimiser.param_groups:
-                    group["lr"] = rate
-                optimiser.step()
-                optimiser.zero_grad(set_to_none=True)
-    return {"learning_rate": optimiser.param_groups[0]["lr"], "train_loss": total / max(samples, 1)}
+                adamw.step(groups, rate)
+    return {"learning_rate": rate, "train_loss": total / max(samples, 1)}
 
 
 def _seed(seed: int, device: torch.device) -> None:
@@ -232,23 +228,25 @@ def _bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def _save(path: Path, key: str, model: nn.Module, optimiser: torch.optim.Optimizer, progress: _Progress) -> None:
-    content = {"key": key, "model": model.state_dict(), "optimiser": optimiser.state_dict(), "progress": vars(progress)}
-    write_checkpoint(path, content)
+def _save(path: Path, key: str, model: nn.Module, groups: Sequence[adamw.Group], progress: _Progress) -> None:
+    optimiser = [group.state() for group in groups]
+    write_checkpoint(
+        path, {"key": key, "model": model.state_dict(), "optimiser": optimiser, "progress": vars(progress)}
+    )
 
 
-def _resume(path: Path | None, key: str, model: nn.Module, optimiser: torch.optim.Optimizer) -> _Progress | None:
+def _resume(path: Path | None, key: str, model: nn.Module, groups: Sequence[adamw.Group]) -> _Progress | None:
     if path is None or not path.exists():
         return None
     try:
         content = read_checkpoint(path)
-        found = content["key"]
-    except (TensorFileError, LookupError, TypeError) as error:
+        if (found := content["key"]) == key:
+            adamw.restore(groups, content["optimiser"])
+    except (TensorFileError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path}: is not a checkpoint that can be read; delete it to train from the start.") from error
     if found != key:
         raise InputError(
             f"{path}: the checkpoint belongs to other settings or another model; delete it or give another name."
         )
     model.load_state_dict(content["model"])
-    optimiser.load_state_dict(content["optimiser"])
     return _Progress(**content["progress"])
