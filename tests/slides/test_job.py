@@ -43,6 +43,12 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def differing(one: Path, other: Path) -> list[str]:
+    """Files that are not alike in two folders."""
+    a, b = content(one), content(other)
+    return sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
+
+
 def test_a_job_has_tridents_layout_and_keeps_slides_without_tissue(slides: Path, tmp_path: Path) -> None:
     import h5py
 
@@ -185,11 +191,11 @@ def test_jobs_killed_twenty_times_resume_to_the_same_bytes(killed: tuple[Path, d
     assert len(whole) == 4 * 5 + 1
     assert sum("features_killing" in name for name in whole) == 4
     for number in range(10):
-        assert content(folder / f"killed-{number}") == whole
+        assert not differing(folder / f"killed-{number}", folder / "whole")
 
 
 def test_two_processes_share_a_job(killed: tuple[Path, dict[str, int]]) -> None:
-    assert content(killed[0] / "shared") == content(killed[0] / "whole")
+    assert not differing(killed[0] / "shared", killed[0] / "whole")
 
 
 def counted(monkeypatch, module, name: str) -> list:

@@ -10,6 +10,7 @@ from limits import files_no_larger_than
 
 from panther.errors import InputError
 from panther.storage.row_log import LineLog, RowLog
+from panther.storage.working import MARKER, make_working_folder, remove_working_folder
 
 
 def row(index: int, width: int = 3) -> np.ndarray:
@@ -165,3 +166,24 @@ def test_lines_that_are_no_json_are_passed_over_and_the_next_line_begins_anew(tm
     path.write_bytes(path.read_bytes() + b'{"cut": ')
     log.append({"next": 1})
     assert log.read() == [["größe", 'quote"', "new\nline"], {"next": 1}]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_process_killed_while_it_took_the_lock_leaves_nothing_for_good(tmp_path, marked):
+    folder = tmp_path / ".s.partial"
+    filled(folder, [0]).close()
+    for purpose in ("new", "now", "stale"):
+        (folder / f"lock.{purpose}-139723181841280.vm.17115.part").touch()
+    if not marked:  # killed once more while the folder was removed
+        (folder / MARKER).unlink()
+    assert reopened(folder) == {0}
+    remove_working_folder(folder)
+    assert not folder.exists()
+
+
+def test_what_is_not_ours_stays(tmp_path):
+    folder = tmp_path / ".s.partial"
+    make_working_folder(folder)
+    (folder / "block.h5.part").touch()
+    remove_working_folder(folder)
+    assert [path.name for path in folder.iterdir()] == ["block.h5.part"]

@@ -7,7 +7,7 @@ from panther.errors import InputError
 
 MARKER = "made-by-panther.txt"
 TEXT = "Unfinished work of panther. Run the same command again to go on; delete this folder to begin anew.\n"
-# everything we ever write there: of a folder nothing else is deleted
+# everything we ever write there, as patterns: of a folder nothing else is deleted
 OURS = (
     MARKER,
     "lock",
@@ -15,8 +15,9 @@ OURS = (
     "done.jsonl",
     "rows",
     "rows.f32",
-    "batches.jsonl",
-)  # the last two: before version 0.9
+    "batches.jsonl",  # these two: before version 0.9
+    "lock.*.part",  # what a process that was killed while it took or looked at the lock left
+)
 
 
 def partial_folder(target: Path) -> Path:
@@ -39,13 +40,14 @@ def remove_working_folder(folder: Path) -> None:
     if _foreign(folder):
         return
     with suppress(OSError):
-        for name in OURS:
-            (folder / name).unlink(missing_ok=True)
+        for path in [path for name in OURS for path in folder.glob(name)]:
+            path.unlink(missing_ok=True)
         folder.rmdir()
 
 
 def _foreign(folder: Path) -> bool:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return True
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    return MARKER not in names and not names <= set(OURS)
+    found = list(folder.iterdir()) if folder.is_dir() else []
+    marked = any(path.name == MARKER for path in found)
+    return not marked and not all(any(path.match(name) for name in OURS) for path in found)
