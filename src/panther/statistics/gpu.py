@@ -11,12 +11,12 @@ from panther.statistics.blocks import blocks
 from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
 
-CHUNK = 1024  # rows whose sums are added in float32; their sums are added in float64
+CHUNK = 512  # rows whose sums are added in float32; their sums are added in float64
 MOST_PROTOTYPES = 128  # the logits of a block of rows stay in registers
 # found on an H200, 15,000 x 1024: rows of a block, features of a piece, warps, stages of the pipeline that loads ahead
 ASSIGN = {"ROWS": 64, "PIECE": 32, "num_warps": 2, "num_stages": 3}
 ADD = {"ROWS": 32, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
-FINISH = 1024
+FINISH = {"SIZE": 1024, "AT_ONCE": 32}
 
 
 @cache
@@ -84,9 +84,11 @@ def accumulate_ragged(
     linear, quadratic = _by_prototype(assign.linear), _by_prototype(assign.quadratic)
     bias = assign.bias.reshape(-1, c).contiguous()
     new: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
-    assignment = torch.empty(n, c + 1, **new)  # and the score
-    kernel.assign[(len(chunks), CHUNK // ASSIGN["ROWS"])](
-        *(rows, origin, linear, bias, quadratic, assign.common, chunks, assignment),
+    blocks_of_chunk = CHUNK // ASSIGN["ROWS"]
+    assignment, scores = torch.empty(n, padded, **new), torch.empty(n, **new)
+    counted = torch.empty(len(chunks) * blocks_of_chunk, c + 1, dtype=torch.float64, device=rows.device)
+    kernel.assign[(len(chunks), blocks_of_chunk)](
+        *(rows, origin, linear, bias, quadratic, assign.common, chunks, assignment, scores, counted),
         *(d, c, c if len(bias) > 1 else 0, 1 / assign.temperature),
         PADDED=padded,
         QUADRATIC=quadratic is not None,
@@ -96,14 +98,15 @@ def accumulate_ragged(
         NEGLIGIBLE=NEGLIGIBLE,
         **ASSIGN,
     )
-    moments = 2 if squares else 1
-    width = moments * c * d + c + 1
+    width = (2 if squares else 1) * c * d
     partial = torch.empty(len(chunks), width, **new)
     kernel.add[(len(chunks), -(-d // ADD["COLUMNS"]))](
         *(rows, origin, assignment, chunks, partial, d, c), PADDED=padded, SQUARES=squares, **ADD
     )
-    sums = torch.empty(bags, width, dtype=torch.float64, device=rows.device)
-    kernel.finish[(bags, -(-width // FINISH))](partial, firsts, sums, width, SIZE=FINISH)
+    sums = torch.empty(bags, width + c + 1, dtype=torch.float64, device=rows.device)
+    kernel.finish[(bags, -(-width // FINISH["SIZE"]) + 1)](
+        *(partial, counted, firsts, sums, width, c, blocks_of_chunk), COUNTS=1 << c.bit_length(), **FINISH
+    )
     total, square = sums[:, : c * d].view(bags, c, d), sums[:, c * d : 2 * c * d]
     square = square.view(bags, c, d) if squares else torch.zeros_like(total)
     mass, score = sums[:, -c - 1 : -1], sums[:, -1]
@@ -111,7 +114,7 @@ def accumulate_ragged(
     return Accumulated(
         statistics,
         assignment[:, :c].contiguous() if keep_assignment else None,
-        assignment[:, c].contiguous() if keep_scores else None,
+        scores if keep_scores else None,
     )
 
 

@@ -1,8 +1,9 @@
 r"""The kernel on a GPU, in Triton: two launches read the features, a third adds up. :mod:`panther.statistics.gpu` makes them.
 
-The first makes the assignment of a block of rows, looping over pieces of the features. The second adds up :math:`A^T [z, z^2]` in registers, each
-program for one piece of the features and one chunk of rows. The third adds the chunks of a bag in float64, in their order. There are no atomics: the
-bytes of a bag depend neither on the run nor on the bags beside it. Products of float32 numbers are made of three tf32 ones.
+The first makes the assignment of a block of rows, looping over pieces of the features, and counts it. The second adds up :math:`[z, z^2]^T A` in
+registers, each program for one piece of the features and one chunk of rows; the features are the long side of that product, because the tensor cores
+work on 64 rows or more. The third adds the chunks of a bag in float64, in their order. There are no atomics: the bytes of a bag depend neither on the
+run nor on the bags beside it. Products of float32 numbers are made of three tf32 ones.
 """
 
 import triton
@@ -19,6 +20,8 @@ def assign(
     common,
     chunks,
     assignment,
+    scores,
+    counted,
     d,
     C,
     bag_stride,
@@ -37,10 +40,14 @@ def assign(
     first = tl.load(chunks + 3 * chunk + 1) + block * ROWS
     last = tl.load(chunks + 3 * chunk + 2)
     c = tl.arange(0, PADDED)
-    if first < last:
+    own = c < C
+    own_count = counted + (chunk * tl.num_programs(1) + block) * (C + 1)
+    if first >= last:  # a chunk that ends before this block
+        tl.store(own_count + c, tl.zeros((PADDED,), tl.float64), mask=own)
+        tl.store(own_count + C, 0.0)
+    else:
         rows = first + tl.arange(0, ROWS)
         real = rows < last
-        own = c < C
         logits = tl.zeros((ROWS, PADDED), tl.float32)
         shared = tl.zeros((ROWS,), tl.float32)
         parameters = bag * bag_stride * d
@@ -78,9 +85,11 @@ def assign(
             a = e / total[:, None]
             a = tl.where(a > NEGLIGIBLE, a, 0.0)
         a = tl.where(real[:, None], a, 0.0)
-        row = assignment + rows * (C + 1)  # the score stands beside the assignment
-        tl.store(row[:, None] + c[None, :], a, mask=real[:, None] & own[None, :])
-        tl.store(row + C, score + shared, mask=real)
+        score = tl.where(real, score + shared, 0.0)
+        tl.store(assignment + rows[:, None] * PADDED + c[None, :], a, mask=real[:, None])
+        tl.store(scores + rows, score, mask=real)
+        tl.store(own_count + c, tl.sum(a, 0).to(tl.float64), mask=own)
+        tl.store(own_count + C, tl.sum(score.to(tl.float64), 0))
 
 
 @triton.jit
@@ -103,42 +112,43 @@ def add(
     c = tl.arange(0, PADDED)
     inside, own = k < d, c < C
     centre = tl.load(origin + k, mask=inside, other=0.0)
-    total = tl.zeros((PADDED, COLUMNS), tl.float32)
-    square = tl.zeros((PADDED, COLUMNS), tl.float32)
-    mass = tl.zeros((PADDED,), tl.float64)  # these two by one program alone
-    score = tl.zeros((ROWS,), tl.float64)
+    total = tl.zeros((COLUMNS, PADDED), tl.float32)
+    square = tl.zeros((COLUMNS, PADDED), tl.float32)
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         real = rows < last
         z = tl.load(x + rows[:, None] * d + k[None, :], mask=real[:, None] & inside[None, :], other=0.0).to(tl.float32)
-        z = tl.where(real[:, None], z - centre[None, :], 0.0)
-        row = assignment + rows * (C + 1)
-        a = tl.load(row[None, :] + c[:, None], mask=real[None, :] & own[:, None], other=0.0)
-        total = tl.dot(a, z, total, input_precision="tf32x3")
+        z = tl.trans(tl.where(real[:, None], z - centre[None, :], 0.0))
+        a = tl.load(assignment + rows[:, None] * PADDED + c[None, :], mask=real[:, None], other=0.0)
+        total = tl.dot(z, a, total, input_precision="tf32x3")
         if SQUARES:
-            square = tl.dot(a, z * z, square, input_precision="tf32x3")
-        if tl.program_id(1) == 0:
-            mass += tl.sum(a, 1).to(tl.float64)
-            score += tl.load(row + C, mask=real, other=0.0).to(tl.float64)
+            square = tl.dot(z * z, a, square, input_precision="tf32x3")
     MOMENTS: tl.constexpr = 2 if SQUARES else 1
-    own_part = partial + chunk * (MOMENTS * C * d + C + 1)
-    where = own_part + c[:, None] * d + k[None, :]
-    both = own[:, None] & inside[None, :]
+    where = partial + chunk * (MOMENTS * C * d) + c[None, :] * d + k[:, None]
+    both = own[None, :] & inside[:, None]
     tl.store(where, total, mask=both)
     if SQUARES:
         tl.store(where + C * d, square, mask=both)
-    if tl.program_id(1) == 0:
-        tl.store(own_part + MOMENTS * C * d + c, mass.to(tl.float32), mask=own)
-        tl.store(own_part + MOMENTS * C * d + C, tl.sum(score, 0).to(tl.float32))
 
 
 @triton.jit
-def finish(partial, firsts, out, width, SIZE: tl.constexpr):
-    """Add the parts of each bag in float64, in their order."""
+def finish(
+    partial, counted, firsts, out, width, C, blocks, SIZE: tl.constexpr, AT_ONCE: tl.constexpr, COUNTS: tl.constexpr
+):
+    """Add the parts of each bag in float64, in their order: a piece of the moments, and by the last program masses and score."""
     bag = tl.program_id(0)
-    i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    inside = i < width
-    total = tl.zeros((SIZE,), tl.float64)
-    for part in range(tl.load(firsts + bag), tl.load(firsts + bag + 1)):
-        total += tl.load(partial + part * width + i, mask=inside, other=0.0).to(tl.float64)
-    tl.store(out + bag * width + i, total, mask=inside)
+    first, last = tl.load(firsts + bag), tl.load(firsts + bag + 1)
+    own_sums = out + bag * (width + C + 1)
+    if tl.program_id(1) < tl.num_programs(1) - 1:
+        i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+        total = tl.zeros((SIZE,), tl.float64)
+        for part in range(first, last):
+            total += tl.load(partial + part * width + i, mask=i < width, other=0.0).to(tl.float64)
+        tl.store(own_sums + i, total, mask=i < width)
+    else:
+        c, counts = tl.arange(0, COUNTS), tl.zeros((COUNTS,), tl.float64)
+        for start in range(first * blocks, last * blocks, AT_ONCE):
+            part = start + tl.arange(0, AT_ONCE)
+            both = (part < last * blocks)[:, None] & (c <= C)[None, :]
+            counts += tl.sum(tl.load(counted + part[:, None] * (C + 1) + c[None, :], mask=both, other=0.0), 0)
+        tl.store(own_sums + width + c, counts, mask=c <= C)
