@@ -14,8 +14,8 @@ from panther.types import Ragged, Rows
 CHUNK = 512  # rows whose sums are added in float32; their sums are added in float64
 MOST_PROTOTYPES = 128  # the logits of a block of rows stay in registers
 # found on an H200, 15,000 x 1024: rows of a block, features of a piece, warps, stages of the pipeline that loads ahead
-ASSIGN = {"ROWS": 64, "PIECE": 32, "num_warps": 2, "num_stages": 3}
-ADD = {"ROWS": 32, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
+ASSIGN = {"ROWS": 128, "PIECE": 32, "num_warps": 4, "num_stages": 3}
+ADD = {"ROWS": 32, "COLUMNS": 64, "num_warps": 2, "num_stages": 3}
 FINISH = {"SIZE": 1024, "AT_ONCE": 32}
 
 
