@@ -85,24 +85,29 @@ def questions() -> dict[str, SiteQuestion]:
 
 
 def make_site_cohort(question: SiteQuestion, bank: Bank, seed: int) -> Cohort:
-    """Slides of 90 training and 100 test patients; the same tiles whatever the bank's stains are."""
+    """Slides of 90 training and 100 test patients, who share no tile; the same tiles whatever the bank's stains are.
+
+    Every cohort deals the tiles anew: one division for all would be luck that no interval shows.
+    """
+    halves = bank.dealt(2, np.random.default_rng([seed, 5]))
     rng = np.random.default_rng([seed, 18, sum(map(ord, question.bank))])
     labs = list(rng.permutation(sorted(name for name in bank.features if name != USUAL)))
     sites, labels = question.patients()
     slides = [
-        _slide(question, bank, rng, labs[site], int(label), site) for site, label in zip(sites, labels, strict=True)
+        _slide(question, halves[int(site >= TRAIN_SITES)], rng, labs[site], int(label))
+        for site, label in zip(sites, labels, strict=True)
     ]
     cut = TRAIN * TRAIN_SITES
     return Cohort(slides, np.arange(cut), np.arange(cut, len(slides)))
 
 
-def _slide(question: SiteQuestion, bank: Bank, rng: np.random.Generator, lab: str, label: int, site: int) -> Slide:
-    n, half = int(rng.choice(PATCHES)), int(site >= TRAIN_SITES)
+def _slide(question: SiteQuestion, bank: Bank, rng: np.random.Generator, lab: str, label: int) -> Slide:
+    n = int(rng.choice(PATCHES))
     found = PLANS[question.bank](rng, label, n, {name: k for k, name in enumerate(bank.names)})
     rows = np.empty(n, np.int64)
     for tissue in np.unique(found.tissue):
         own = found.tissue == tissue
-        tiles = rng.choice(bank.rows_of(int(tissue))[half::2], OWN, replace=False)
+        tiles = rng.choice(bank.rows_of(int(tissue)), OWN, replace=False)
         rows[own] = rng.choice(tiles, int(own.sum()))
     away = np.float32(rng.uniform(0, JITTER) if question.spread else 1.0)  # batches of one laboratory differ too
     x = (1 - away) * bank.features[lab][rows] + away * bank.features[USUAL][rows]

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from panther import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, InputError, Panther
-from panther.estimators.scaling import mixture_columns
+from panther.estimators.recognised import panther_parts
 from panther.evaluation.survival_metrics import concordance
 
 
@@ -37,16 +37,15 @@ def test_columns_are_found_from_the_numbers_of_panther(cohort):
         model = Panther(count, random_state=0).fit(bags)
         rows = model.transform(bags)
         for given in (None, count):
-            found = mixture_columns(rows, given)
-            assert found is not None
-            assert [c for c, statistic, _ in found if statistic == "weight"] == list(range(count))
-            assert len(found) == rows.shape[1]
+            (found,) = panther_parts(rows, given)
+            assert [c for c, statistic, _ in found.columns if statistic == "weight"] == list(range(count))
+            assert len(found.columns) == rows.shape[1]
 
 
 def test_rows_that_are_no_mixtures_are_scaled_whole_and_a_wrong_number_of_prototypes_is_refused(cohort):
     bags, _ = cohort
     rows = Panther(4, readout="wa").fit_transform(bags)
-    assert mixture_columns(rows) is None
+    assert panther_parts(rows) is None
     assert EmbeddingScaler().fit_transform(rows).shape == rows.shape
     with pytest.raises(InputError, match="n_prototypes=3"):
         EmbeddingScaler(n_prototypes=3).fit(Panther(4).fit_transform(bags))

@@ -6,7 +6,8 @@ from sklearn.linear_model import LogisticRegression
 
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
-from panther.models.probe_search import WeighedBlocks, block_weightings, rotate
+from panther.models.blocks.weightings import NOT_NEEDED, block_weightings
+from panther.models.probe_search import WeighedBlocks, rotate
 from panther.models.probes import fit_cox, fit_logistic
 
 WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients
@@ -36,6 +37,44 @@ def test_covariates_stand_alone_first_and_an_embedding_has_to_earn_its_share():
     np.testing.assert_allclose([w.shares[2] for w in found[1:]], [0.9, 0.7, 0.5, 0.3, 0.1])
     np.testing.assert_allclose([w.shares.sum() for w in found], 1.0)
     assert sum(w.prior for w in found) == pytest.approx(1.0)
+
+
+def test_optional_blocks_can_be_left_out_and_have_to_earn_their_share():
+    names = ["0 pi", "0 mu", "+1 ", "+2 "]
+    found = block_weightings(names)
+    without = [w for w in found if not w.shares[2:].any()]
+    assert [w.shares[:2].tolist() for w in without] == [w.shares.tolist() for w in block_weightings(names[:2])]
+    assert found[: len(without)] == without
+    assert sum(w.prior for w in without) == pytest.approx(NOT_NEEDED)
+    assert sum(w.prior for w in found) == pytest.approx(1.0)
+    np.testing.assert_allclose([w.shares.sum() for w in found], 1.0)
+    used = {tuple(w.shares[2:] > 0) for w in found}
+    assert used == {(False, False), (True, False), (False, True), (True, True)}
+    few = [w.shares.tolist() for w in block_weightings(["0 ", "+1 "])]
+    assert few == [[1, 0], [0.5, 0.5], [0, 1], pytest.approx([0.7, 0.3]), pytest.approx([0.3, 0.7])]
+
+
+def test_a_block_of_noise_changes_next_to_nothing_and_one_that_tells_is_taken():
+    """Noise in a probe that cannot leave it out costs; a block beside an embedding of noise is what there is."""
+    rng = np.random.default_rng(5)
+    labels = rng.permutation(np.arange(200) % 2)
+    told = rng.normal(size=(200, 40)) / np.sqrt(40)
+    told[:, 0] += 0.9 * labels
+    noise = rng.normal(size=(200, 90)) / np.sqrt(90)
+    train, test = np.arange(100), np.arange(100, 200)
+
+    def scores(parts: list[np.ndarray], names: list[str]) -> np.ndarray:
+        rows, blocks = np.hstack(parts), np.repeat(names, [part.shape[1] for part in parts])
+        logits = fit_logistic(rows[train], labels[train], 2, blocks=blocks).logits(rows[test])
+        return logits[:, 1] - logits[:, 0]
+
+    alone = scores([told[:, :20], told[:, 20:]], ["0 a", "0 b"])
+    optional = scores([told[:, :20], told[:, 20:], noise], ["0 a", "0 b", "+1 "])
+    beside = scores([told[:, :20], told[:, 20:], noise], ["0 a", "0 b", "1 "])
+    assert np.corrcoef(alone, optional)[0, 1] > 0.99
+    assert np.corrcoef(alone, optional)[0, 1] > np.corrcoef(alone, beside)[0, 1]
+    needed = scores([noise[:, :45], noise[:, 45:], told], ["0 a", "0 b", "+1 "])
+    assert ((needed > 0) == (labels[test] == 1)).mean() > 0.85
 
 
 def test_an_embedding_of_noise_leaves_covariates_as_they_are():

@@ -10,11 +10,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from panther.errors import InputError
-from panther.estimators.scaling import FLOATS, mixture_columns, scaled
+from panther.estimators.scaling import FLOATS, fit_recognised, scaled
 from panther.evaluation.survival_metrics import concordance
 from panther.limits import seed_of
 from panther.models.probes import fit_cox, fit_logistic, fit_ridge
-from panther.models.scaling import build_scaler
 
 
 class _EmbeddingProbe(BaseEstimator):
@@ -27,8 +26,7 @@ class _EmbeddingProbe(BaseEstimator):
 
     def _fit_scaler(self, x: np.ndarray, groups: Sequence[Any] | None) -> tuple[np.ndarray, dict[str, Any]]:
         """Training rows, scaled, and how penalty and weights of the statistics are to be searched."""
-        columns = mixture_columns(x, self.n_prototypes)
-        self.scaler_ = build_scaler(self.scaling).fit(x, columns)
+        self.scaler_, columns = fit_recognised(self.scaling, x, self.n_prototypes)
         search = {
             "blocks": None if columns is None else self.scaler_.blocks(columns),
             "groups": None if groups is None else np.asarray(groups),
@@ -59,8 +57,8 @@ class EmbeddingClassifier(ClassifierMixin, _EmbeddingProbe):
         Classes, sorted.
     probe_ : Probe
         Weights, penalty and, with "fisher", the share of each statistic.
-    scaler_ : Scaler
-        Fitted scaling.
+    scaler_ : Scaler or JointScaler
+        Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
     n_features_in_ : int
         Numbers of an embedding.
     feature_names_in_ : ndarray of str
@@ -148,8 +146,8 @@ class EmbeddingRegressor(RegressorMixin, _EmbeddingProbe):
     ----------
     probe_ : Probe
         Weights, penalty and, with "fisher", the share of each statistic.
-    scaler_ : Scaler
-        Fitted scaling.
+    scaler_ : Scaler or JointScaler
+        Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
     n_features_in_ : int
         Numbers of an embedding.
     feature_names_in_ : ndarray of str
@@ -219,8 +217,8 @@ class EmbeddingCox(_EmbeddingProbe):
     ----------
     probe_ : Probe
         Weights, penalty and, with "fisher", the share of each statistic.
-    scaler_ : Scaler
-        Fitted scaling.
+    scaler_ : Scaler or JointScaler
+        Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
     n_features_in_ : int
         Numbers of an embedding.
     feature_names_in_ : ndarray of str

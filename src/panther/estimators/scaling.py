@@ -1,5 +1,6 @@
 """The package's scaling of embeddings as a scikit-learn transformer."""
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,13 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from panther.errors import InputError
+from panther.estimators.recognised import panther_parts
+from panther.models.blocks.joint_scaling import AnyScaler, fit_parts, scaler_parts
 from panther.models.fisher import Columns
-from panther.models.scaling import Scaler, build_scaler
+from panther.models.named import Named
+from panther.models.scaling import build_scaler
 from panther.storage.embeddings import column_name
 
-SUM_TOLERANCE = 1e-3  # shares of a slide add up to 1, in float16 as well
 FLOATS = (np.float32, np.float64)
 
 
@@ -29,8 +31,8 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
-    scaler_ : Scaler
-        Fitted scaling.
+    scaler_ : Scaler or JointScaler
+        Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
     columns_ : list of (prototype, statistic, dimension) or None
         What each number of an embedding is; None where the rows are no mixtures.
     n_features_in_ : int
@@ -66,8 +68,7 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             The estimator itself.
         """
         x = validate_data(self, X, dtype=FLOATS)
-        self.columns_ = mixture_columns(x, self.n_prototypes)
-        self.scaler_ = build_scaler(self.scaling).fit(x, self.columns_)
+        self.scaler_, self.columns_ = fit_recognised(self.scaling, x, self.n_prototypes)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -81,7 +82,7 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, D'), float32
-            With "fisher" the slide's mean follows the prototypes' numbers: D' = D + d.
+            With "fisher" the slide's mean follows the prototypes' numbers, before those of blocks: D' = D + d.
         """
         check_is_fitted(self)
         return scaled(self.scaler_, validate_data(self, X, dtype=FLOATS, reset=False))
@@ -102,7 +103,10 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         names = super().get_feature_names_out(input_features)
         if self.columns_ is None:
             return names
-        return np.array([column_name(*column) for column in self.scaler_.columns(self.columns_)], dtype=object)
+        parts = scaler_parts(self.scaler_)
+        ends = accumulate(part.dim_in for part in parts)
+        own = [part.columns(self.columns_[end - part.dim_in : end]) for part, end in zip(parts, ends, strict=True)]
+        return np.array([column_name(*column) for columns in own for column in columns], dtype=object)
 
     def __sklearn_tags__(self) -> Tags:
         """float32 whatever comes."""
@@ -111,30 +115,14 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
-def scaled(scaler: Scaler, x: np.ndarray) -> np.ndarray:
+def fit_recognised(scaling: str, x: np.ndarray, n_prototypes: int | None) -> tuple[AnyScaler, Columns | None]:
+    """Scaling of training rows (n, D), a mixture and its blocks each by itself, and what each number is; whole where the rows are no mixtures."""
+    parts = panther_parts(x, n_prototypes)
+    if parts is None:
+        return build_scaler(scaling).fit(x), None
+    return fit_parts(Named(name=scaling), x, parts), [column for part in parts for column in part.columns]
+
+
+def scaled(scaler: AnyScaler, x: np.ndarray) -> np.ndarray:
     """Scaled rows (n, D'), float32."""
     return scaler(torch.from_numpy(x.astype(np.float32))).numpy()  # a copy: x may be a memory map that is read only
-
-
-def mixture_columns(x: np.ndarray, n_prototypes: int | None = None) -> Columns | None:
-    """Prototype, statistic and dimension of each number of embeddings (n, C (1 + 2 d)), as `Panther` makes them with the readout `all`.
-
-    Without ``n_prototypes``, C is found from the numbers: the shares stand at equal distances and add up to 1 in every row. None where no C
-    fits, i.e. the rows are something else.
-    """
-    width = x.shape[1]
-    counts = [n_prototypes] if n_prototypes is not None else range(width // 3, 0, -1)
-    for count in counts:
-        token = width // count
-        if width % count or token % 2 == 0:
-            continue
-        shares = x[:, ::token]
-        if (shares >= 0).all() and np.abs(shares.sum(1) - 1).max() < SUM_TOLERANCE:
-            names = [("weight", -1), *((s, j) for s in ("mean", "variance") for j in range((token - 1) // 2))]
-            return [(c, statistic, j) for c in range(count) for statistic, j in names]
-    if n_prototypes is not None:
-        raise InputError(
-            f"The rows have {width} numbers, which are no mixtures of n_prototypes={n_prototypes}: expected C (1 + 2 d) numbers, of each prototype "
-            "its share, mean and variance, the shares adding up to 1. Give the embeddings of Panther with readout='all', or leave n_prototypes out."
-        )
-    return None

@@ -13,17 +13,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
+from panther.models.blocks.weightings import Weighting, block_weightings
 from panther.models.probe_solvers import Coefficients
 
 STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 4))  # of the penalty, relative to the embeddings' variance
-# Chosen by the protocol of docs/decisions/0009: cautious, because a few dozen patients tell little about weights
-LARGEST_SHARE = 0.7  # of the block that a weighting favours
-EQUAL_PRIOR = 0.5  # prior probability of equal weights
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an embedding, where covariates stand beside it
-NOTHING_ADDED = 0.5  # prior probability that an embedding adds nothing to them
-TEMPER = 0.5  # power of the cross-validated likelihood
+TEMPER = 0.5  # power of the cross-validated likelihood (docs/decisions/0009)
 NEGLIGIBLE = 1e-3  # posterior probability
 
 
@@ -91,13 +86,6 @@ class Rotation:
         """The same rows, of mean square length 1."""
         scale = np.sqrt(self.variance) or 1.0
         return Rotation(self.z / scale, lambda beta: self.back(beta / scale))
-
-
-class Weighting(NamedTuple):
-    """Shares (B,) of the blocks in the variance that a probe sees, and their prior probability."""
-
-    shares: np.ndarray
-    prior: float
 
 
 class _Tried(NamedTuple):
@@ -178,25 +166,6 @@ def _stacked(rotations: list["Rotation"]) -> np.ndarray:
     """Coordinates (W, n, r), those of fewer filled up with zeros, which change nothing."""
     width = max(rotation.z.shape[1] for rotation in rotations)
     return np.stack([np.pad(r.z, ((0, 0), (0, width - r.z.shape[1]))) for r in rotations])
-
-
-def block_weightings(names: Sequence[str]) -> list[Weighting]:
-    """Weightings to try. Of the statistics of an embedding: equal ones first, then each alone, then each with most of the variance.
-
-    Covariates are not one statistic among others: first they stand alone, then beside an embedding whose statistics weigh alike, by shares.
-    """
-    if COVARIATES in names:
-        own = np.array([name == COVARIATES for name in names])
-        beside = [np.where(own, 1 - share, share / (len(names) - 1)) for share in SHARES]
-        return [Weighting(own.astype(np.float64), NOTHING_ADDED), *_alike(beside, 1 - NOTHING_ADDED)]
-    count = len(names)
-    alone = np.eye(count)
-    most = alone * LARGEST_SHARE + (1 - alone) * (1 - LARGEST_SHARE) / (count - 1)
-    return [Weighting(np.full(count, 1 / count), EQUAL_PRIOR), *_alike([*alone, *most], 1 - EQUAL_PRIOR)]
-
-
-def _alike(shares: Sequence[np.ndarray], prior: float) -> list[Weighting]:
-    return [Weighting(one, prior / len(shares)) for one in shares]
 
 
 class WeighedBlocks:

@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from panther.mixture import EMSettings, MixtureFit
 from panther.types import Places, Prototypes, Rows
 
+Columns = list[tuple[int, str, int]]  # prototype, statistic and dimension of each number, -1 where it does not apply
+
 
 class EmbeddingBlock(nn.Module):
     """Numbers that follow the mixture's, read from the fit of one bag."""
@@ -14,14 +16,25 @@ class EmbeddingBlock(nn.Module):
 
     def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
         super().__init__()
+        self.count, self.dim = prototypes.centroids.shape
 
-    def columns(self) -> list[tuple[int, str, int]]:
-        """Prototype, statistic and dimension of each number, -1 where it does not apply."""
+    @staticmethod
+    def width(count: int, dim: int) -> int:
+        """How many numbers it has with C prototypes of d features; whoever recognises an embedding by its width asks it for many C."""
         raise NotImplementedError
 
+    @staticmethod
+    def layout(count: int, dim: int) -> list[Columns]:
+        """Columns of what is scaled together, from left to right."""
+        raise NotImplementedError
+
+    def columns(self) -> Columns:
+        """Prototype, statistic and dimension of each number, -1 where it does not apply."""
+        return [column for part in self.layout(self.count, self.dim) for column in part]
+
     def parts(self) -> list[int]:
-        """How many of the numbers are scaled together, from left to right; all of them, where the block does not say otherwise."""
-        return [len(self.columns())]
+        """How many of the numbers are scaled together, from left to right."""
+        return [len(part) for part in self.layout(self.count, self.dim)]
 
     def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
         """Read numbers (D,) of a bag (N, d), whose fit has kept its assignment, and its scores where they are needed."""

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from panther.aggregators.blocks._base import EmbeddingBlock
+from panther.aggregators.blocks._base import Columns, EmbeddingBlock
 from panther.errors import InputError
-from panther.mixture import EMSettings, MixtureFit
+from panther.mixture import MixtureFit
 from panther.statistics.neighbours import neighbourhood
-from panther.types import Places, Prototypes, Rows
+from panther.types import Places, Rows
 
 OF_PROTOTYPES = ("regions", "size", "border")
 
@@ -17,19 +17,19 @@ class SpaceBlock(EmbeddingBlock):
 
     needs_places = True
 
-    def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
-        super().__init__(prototypes, settings)
-        self.count = len(prototypes)
+    @staticmethod
+    def width(count: int, dim: int) -> int:
+        """C (C + 1) / 2 + 3 C."""
+        return count * (count + 1) // 2 + len(OF_PROTOTYPES) * count
 
-    def columns(self) -> list[tuple[int, str, int]]:
-        """`touch` of prototype c and, as its dimension, prototype e; then `regions`, `size` and `border` of each."""
-        touch = [(c, "touch", e) for c in range(self.count) for e in range(c, self.count)]
-        return [*touch, *((c, statistic, -1) for statistic in OF_PROTOTYPES for c in range(self.count))]
+    @staticmethod
+    def layout(count: int, dim: int) -> list[Columns]:
+        """`touch` of prototype c and, as its dimension, prototype e; then `regions`, `size` and `border` of each.
 
-    def parts(self) -> list[int]:
-        """Touches by themselves: beside regions, whose number hangs on how crisp posteriors are, they would count a quarter."""
-        touch = self.count * (self.count + 1) // 2
-        return [touch, len(OF_PROTOTYPES) * self.count]
+        Touches by themselves: beside regions, whose number hangs on how crisp posteriors are, they would count a quarter.
+        """
+        touch = [(c, "touch", e) for c in range(count) for e in range(c, count)]
+        return [touch, [(c, statistic, -1) for statistic in OF_PROTOTYPES for c in range(count)]]
 
     def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
         """Read (C (C + 1) / 2 + 3 C,) of the posteriors."""

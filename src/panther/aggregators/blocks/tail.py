@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from panther.aggregators.blocks._base import EmbeddingBlock
+from panther.aggregators.blocks._base import Columns, EmbeddingBlock
 from panther.errors import InputError
 from panther.mixture import STARTING_VARIANCES, EMSettings, MixtureFit
 from panther.statistics.tail import tail_of
@@ -19,14 +19,19 @@ class TailBlock(EmbeddingBlock):
 
     def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
         super().__init__(prototypes, settings)
-        self.count, self.dim = prototypes.centroids.shape
         self.edges = _edges(prototypes, settings)
 
-    def columns(self) -> list[tuple[int, str, int]]:
+    @staticmethod
+    def width(count: int, dim: int) -> int:
+        """2 + C + 2 d."""
+        return 2 + count + 2 * dim
+
+    @staticmethod
+    def layout(count: int, dim: int) -> list[Columns]:
         """`tail_share`, `tail_excess`, `tail_nearest` of each prototype, then `tail_mean` and `tail_variance` of each feature."""
-        moments = [(-1, f"tail_{moment}", j) for moment in ("mean", "variance") for j in range(self.dim)]
-        nearest = [(c, "tail_nearest", -1) for c in range(self.count)]
-        return [(-1, "tail_share", -1), (-1, "tail_excess", -1), *nearest, *moments]
+        moments = [(-1, f"tail_{moment}", j) for moment in ("mean", "variance") for j in range(dim)]
+        nearest = [(c, "tail_nearest", -1) for c in range(count)]
+        return [[(-1, "tail_share", -1), (-1, "tail_excess", -1), *nearest, *moments]]
 
     def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
         """Read (2 + C + 2 d,) of the scores, the posteriors and the few rows that are in the tail."""
@@ -34,7 +39,7 @@ class TailBlock(EmbeddingBlock):
         assert fit.scores is not None
         # what is not finite makes the sum so; the bag is refused for it, by whoever looks at the numbers
         if not bool(fit.scores.sum(dtype=torch.float64).isfinite()):
-            return fit.mixture.means.new_full((len(self.columns()),), torch.nan)
+            return fit.mixture.means.new_full((self.width(self.count, self.dim),), torch.nan)
         found = tail_of(x, -fit.scores, fit.assignment, self.edges)
         share = (found.share + SHARE_PRIOR).log()
         numbers = torch.cat([share[None], found.excess[None], found.nearest, found.mean, found.variance])

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
 from panther.models.blocks import Block
 from panther.models.blocks.reduction import fit_reduction
+from panther.models.blocks.weightings import OPTIONAL
 from panther.models.fisher import Columns
 from panther.models.named import Named
 from panther.models.scaling import Scaler, build_scaler
@@ -19,11 +21,20 @@ from panther.models.scaling import Scaler, build_scaler
 UNSCALED = "none"  # the scaling that leaves embeddings as they are
 
 
+class Part(NamedTuple):
+    """Numbers that are scaled by themselves."""
+
+    columns: Columns
+    method: Named
+    optional: bool = False  # whether it is of an optional block, which follows the method's own numbers
+
+
 @dataclass(frozen=True)
 class JointScaler:
     """Scalings of several representations, from left to right."""
 
     parts: tuple[Scaler, ...]
+    optional: tuple[bool, ...] = ()  # of each part, whether it is of an optional block; a fitted probe needs it no more
 
     def __call__(self, x: Tensor) -> Tensor:
         """Scale rows (..., D), each part of them by its own scaling."""
@@ -41,8 +52,10 @@ class JointScaler:
 
     def blocks(self, columns: Columns) -> np.ndarray:
         """Part (and statistic, where it is weighed) of each scaled number: a probe weighs the parts against each other."""
-        own = enumerate(zip(self.parts, self._scaled_columns(columns), strict=True))
-        return np.array([_block_name(n, s, part.weigh) for n, (part, names) in own for _, s, _ in names])
+        own = enumerate(zip(self.parts, self.optional, self._scaled_columns(columns), strict=True))
+        return np.array(
+            [_block_name(n, s, part.weigh, optional) for n, (part, optional, names) in own for _, s, _ in names]
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Plain tensors to save."""
@@ -57,8 +70,9 @@ class JointScaler:
         return [part.columns(columns[end - part.dim_in : end]) for part, end in zip(self.parts, ends, strict=True)]
 
 
-def _block_name(number: int, statistic: str, weigh: bool) -> str:
-    return statistic if statistic == COVARIATES else f"{number} {statistic if weigh else ''}"
+def _block_name(number: int, statistic: str, weigh: bool, optional: bool) -> str:
+    name = statistic if statistic == COVARIATES else f"{number} {statistic if weigh else ''}"
+    return OPTIONAL + name if optional else name
 
 
 AnyScaler = Scaler | JointScaler
@@ -71,24 +85,27 @@ def scaler_parts(scaler: AnyScaler) -> tuple[Scaler, ...]:
 
 def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) -> AnyScaler:
     """Scaling of training rows (n, D), which are these blocks side by side."""
-    columns = [(block.method, own) for block in blocks for own in block.parts()]
-    ends = np.cumsum([len(own) for _, own in columns]).tolist()
-    parts = [
-        _fit_part(scaling, method, x[:, end - len(own) : end], own)
-        for (method, own), end in zip(columns, ends, strict=True)
+    parts = [Part(own, block.method, number > 0) for block in blocks for number, own in enumerate(block.parts())]
+    return fit_parts(scaling, x, parts)
+
+
+def fit_parts(scaling: Named, x: Tensor | np.ndarray, parts: Sequence[Part]) -> AnyScaler:
+    """Scaling of training rows (n, D), which are these parts side by side."""
+    ends = np.cumsum([len(part.columns) for part in parts]).tolist()
+    fitted = [
+        _fit_part(scaling, part.method, x[:, end - len(part.columns) : end], part.columns)
+        for part, end in zip(parts, ends, strict=True)
     ]
-    if len(parts) == 1:
-        return parts[0]
+    if len(fitted) == 1:
+        return fitted[0]
+    optional = tuple(part.optional for part in parts)
     if scaling.name == UNSCALED:
-        return JointScaler(tuple(parts))
+        return JointScaler(tuple(fitted), optional)
     # a scaled part of D numbers has a total variance of D: without this the widest would be all that a head sees
-    widths = [len(part.shift) for part in parts]
+    widths = [len(part.shift) for part in fitted]
     mean = sum(widths) / len(widths)
-    return JointScaler(
-        tuple(
-            replace(part, scale=part.scale * math.sqrt(width / mean)) for part, width in zip(parts, widths, strict=True)
-        )
-    )
+    scaled = (replace(part, scale=part.scale * math.sqrt(w / mean)) for part, w in zip(fitted, widths, strict=True))
+    return JointScaler(tuple(scaled), optional)
 
 
 def _fit_part(scaling: Named, method: Named, x: Tensor | np.ndarray, columns: Columns) -> Scaler:
