@@ -3,7 +3,8 @@
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-SETTLED = ".deepzoom:not([data-busy])"
+# both in one look: a picture can be complete before the page begins to ask for patches
+SETTLED = "html:not(:has([aria-busy=true])) .deepzoom:not([data-busy])"
 
 
 def new_profile(browser: Any) -> Any:
@@ -38,7 +39,6 @@ class Window:
     def settle(self, sides: int = 1) -> None:
         """Wait until nothing is under way."""
         self.page.wait_for_selector("#bar nav")
-        self.page.wait_for_selector("[aria-busy=true]", state="detached")
         self.page.wait_for_selector(f"{SETTLED} >> nth={sides - 1}")
 
     def state(self) -> dict[str, str]:
