@@ -8,6 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from panther.viewer.address import PREFIX, PUBLIC
 from panther.viewer.contents import find_contents
 from panther.viewer.security import Guard
 from panther.viewer.serve import Viewer
@@ -16,6 +17,13 @@ from panther.viewer.workbench import Workbench
 from viewer.attacks import Seen
 from viewer.small_cohort import SECRET, write_cohort
 from viewer.small_study import write_study
+
+
+@pytest.fixture
+def nowhere_in_particular(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hub, no SSH and no display, whoever runs the tests."""
+    for name in (PREFIX, PUBLIC, "SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")

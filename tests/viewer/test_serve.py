@@ -1,6 +1,5 @@
-"""Starting and stopping: one address, alone on its line; behind proxies; ended by signals; in a notebook."""
+"""Starting and stopping: one address, alone on its line; ended by signals; in a notebook."""
 
-import http.client
 import os
 import re
 import signal
@@ -9,11 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 from importlib import util
-from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -23,18 +19,11 @@ from cli.running import Runner
 from panther.cli.view import _notes, _until_stopped
 from panther.errors import InputError
 from panther.viewer import serve
-from panther.viewer.address import PREFIX, PUBLIC, Where
+from panther.viewer.address import PREFIX, Where
 from panther.viewer.serve import Viewer, has_browser
 from viewer.asking import Browser
 
-HUB = {PREFIX: "/user/me/", PUBLIC: "https://hub.lab.org/user/me/"}
-
-
-@pytest.fixture(autouse=True)
-def nowhere_in_particular(monkeypatch):
-    """No hub, no SSH and no display, whoever runs the tests."""
-    for name in (PREFIX, PUBLIC, "SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("nowhere_in_particular")
 
 
 def relatives(process: psutil.Process) -> list[psutil.Process]:
@@ -176,128 +165,6 @@ def test_opening_a_browser_opens_the_address_once(viewer, monkeypatch):
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("where", "environment", "expected"),
-    [
-        (Where(), {}, "http://127.0.0.1:9/"),
-        (Where("localhost"), {}, "http://127.0.0.1:9/"),
-        (Where("0.0.0.0"), {}, "http://127.0.0.1:9/"),
-        (Where("10.1.2.3"), {}, "http://10.1.2.3:9/"),
-        (Where("fe80::1"), {}, "http://[fe80::1]:9/"),
-        (Where(prefix="a/b/"), {}, "http://127.0.0.1:9/a/b/"),
-        (Where(prefix="/"), {}, "http://127.0.0.1:9/"),
-        (Where(), {PREFIX: "/user/me/"}, "http://127.0.0.1:9/user/me/proxy/9/"),
-        (Where(), HUB, "https://hub.lab.org/user/me/proxy/9/"),
-        (Where(prefix=""), HUB, "http://127.0.0.1:9/"),
-        (Where(prefix="/x"), HUB, "http://127.0.0.1:9/x/"),
-    ],
-)
-def test_where_it_is_reached(monkeypatch, where, environment, expected):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert f"{where.origin(9)}{where.path(9)}/" == expected
-
-
-def test_the_hubs_own_name_is_known_without_being_given(monkeypatch, bench):
-    monkeypatch.setenv(PREFIX, HUB[PREFIX])
-    monkeypatch.setenv(PUBLIC, HUB[PUBLIC])
-    with Viewer(bench) as viewer:
-        assert viewer.address.startswith("https://hub.lab.org/user/me/proxy/")
-        here = f"http://127.0.0.1:{viewer.port}{urlsplit(viewer.address).path}?token={viewer.guard.token}"
-        assert Browser().get(here, Host="hub.lab.org").status == 200
-        assert Browser().get(here, Host="evil.example").status == 403
-
-
-# --- proxies ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def proxy(port: int, prefix: str, *, strips: bool, rewrites_host: bool) -> Iterator[str]:
-    """A real reverse proxy: what begins with the prefix goes to the port; returns its own origin."""
-
-    class Passing(BaseHTTPRequestHandler):
-        def _pass(self) -> None:
-            if not self.path.startswith(prefix):
-                self.send_error(404)
-                return
-            path = self.path[len(prefix) :] if strips else self.path
-            headers = dict(self.headers.items())
-            if rewrites_host:
-                headers["Host"] = f"127.0.0.1:{port}"
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            onward = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            onward.request(self.command, path or "/", body, headers)
-            answer = onward.getresponse()
-            content = answer.read()
-            onward.close()
-            self.send_response_only(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                    self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = _pass  # noqa: N815
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Passing)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://localhost:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-# a path that is kept and that nobody tells of cannot be known
-@pytest.mark.parametrize(("strips", "told"), [(True, True), (False, True), (True, False)])
-def test_the_viewer_works_behind_a_proxy_that_takes_the_prefix_off_and_one_that_does_not(bench, strips, told):
-    prefix = "/user/me/view"
-    with (
-        Viewer(bench, Where(prefix=prefix if told else None)) as viewer,
-        proxy(viewer.port, prefix, strips=strips, rewrites_host=False) as origin,
-    ):
-        browser, base = Browser(), f"{origin}{prefix}/"
-        assert browser.get(base).status == 403
-        page = browser.get(f"{base}?token={viewer.guard.token}")
-        assert page.status == 200
-        (cookie,) = browser.jar
-        assert cookie.path.rstrip("/") == prefix  # other servers of the same host do not get it
-        assert browser.get(base).status == 200
-        for script in re.findall(r'(?:src|href)="([^":]+)"', browser.get(base).content.decode()):
-            if script != "#":
-                assert browser.get(f"{base}{script}").status == 200, script  # relative, so below the prefix
-        assert len(browser.get(f"{base}api/contents").json["slides"]) == 6
-        changed = browser.post(f"{base}api/names", {"version": "x", "prototype": 0, "name": "y"})
-        assert changed.status not in (403, 404)
-
-
-def test_a_proxy_that_changes_the_host_must_be_named_for_changes(bench):
-    for where, allowed in ((Where(), False), (Where(allow_hosts=("localhost",)), True)):
-        with Viewer(bench, where) as viewer, proxy(viewer.port, "/v", strips=True, rewrites_host=True) as origin:
-            browser = Browser()
-            browser.get(f"{origin}/v/?token={viewer.guard.token}")
-            assert browser.get(f"{origin}/v/api/contents").status == 200
-            assert (browser.post(f"{origin}/v/api/names", {}).status != 403) is allowed
-
-
-def test_a_prefix_without_its_slash_leads_to_the_one_with_it(bench):
-    with Viewer(bench, Where(prefix="/a/view")) as viewer:
-        connection = http.client.HTTPConnection("127.0.0.1", viewer.port, timeout=20)
-        connection.request("GET", "/a/view?token=1")
-        answer = connection.getresponse()
-        answer.read()
-        connection.close()
-        assert (answer.status, answer.getheader("Location")) == (308, "view/?token=1")
-
-
-# --- from Python -----------------------------------------------------------------------------------------------------
 
 
 def test_a_notebook_shows_the_viewer_in_a_frame_until_it_is_closed(cohort_folder):
