@@ -84,7 +84,8 @@ class WorkRecord:
         if not any(one.alive for one in self.workers()[0]):
             for other in (self.folder / PLANS).glob("*.json"):
                 if self._key_of(other) != self.key:
-                    other.unlink(missing_ok=True)
+                    with suppress(OSError):
+                        other.unlink()
         write_json(path, value)
 
     def forget_failures(self) -> None:
@@ -116,7 +117,8 @@ class WorkRecord:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Be seen while the work goes on, which has not come to its end."""
-        self._end().unlink(missing_ok=True)
+        with suppress(OSError):
+            self._end().unlink()
         try:
             with lock(self.folder / AT_WORK / f"{host_name()}-{os.getpid()}.lock"):
                 yield

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,16 @@ class Lab:
     commands: int = 0
 
     def start(
-        self, *words: object, env: Mapping[str, str] | None = None, apart: bool = False, before: Any = None
+        self,
+        *words: object,
+        env: Mapping[str, str] | None = None,
+        apart: bool = False,
+        before: Any = None,
+        under: Sequence[str] = (),
     ) -> Command:
         """Start a command here, forked from the tests' server or, where it is to be ``apart``, as a user would.
 
-        ``before`` is called in the new process first.
+        ``before`` is called in the new process first; ``under`` are the words of what starts a command that is apart.
         """
         self.commands += 1
         log = self.folder.with_name(f"{self.folder.name}-{self.commands}.log")
@@ -96,7 +101,7 @@ class Lab:
             environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **(env or {})}
             with log.open("wb") as out:
                 process: Any = subprocess.Popen(
-                    [sys.executable, "-m", "panther", *given],
+                    [*under, sys.executable, "-m", "panther", *given],
                     cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, preexec_fn=before,
                 )  # fmt: skip
         else:

@@ -19,7 +19,7 @@ def merge(
 
     from panther.cli import app
     from panther.errors import InputError
-    from panther.shards.session import command_of, session_folder
+    from panther.shards.session import command_of, refuse_others_folder, session_folder
     from panther.shards.shard import MERGE
 
     folder = session_folder(place)
@@ -28,6 +28,7 @@ def merge(
             raise InputError(f"{place}: neither this output nor shards of it ({folder.name}) are there.")
         typer.echo(f"{place} is whole: its shards have come to their end.")
         return
+    refuse_others_folder(folder)
     common.typed[:], where = command_of(folder)
     os.chdir(where)
     commands: Any = get_command(app)

@@ -251,9 +251,10 @@ def _lines(done: Any, job: Path, seconds: float) -> list[str]:
 
     finished = [row for row in done.rows if row["status"] in ("done", PARTLY)]
     partly = sum(row["status"] == PARTLY for row in finished)
+    before = sum(row["slide"] not in done.ran for row in finished)
     lines = [
         f"{len(finished) - partly} of {len(done.rows)} slides done{f', {partly} partly read' if partly else ''}, "
-        f"{done.patches:,} patches, {seconds:.1f} s ({len(finished) - done.worked} were done already) -> {job}"
+        f"{done.patches:,} patches, {seconds:.1f} s ({before} were done already) -> {job}"
     ]
     if finished:
         lines.append(f"Look at the contours in {job / 'contours'}; edited GeoJSON files are honoured by the next run.")

@@ -25,6 +25,7 @@ from panther.progress import PLANS, Item, Plan, WorkRecord
 from panther.shards.shard import Shard
 from panther.storage.files import read_bytes, read_json, write_bytes, write_json
 from panther.storage.locks import lock, owner
+from panther.storage.users import other_user, refusal
 from panther.storage.working import MARKER, TEXT
 
 REQUEST, BEGIN, MEMBERS, CLAIMS = "request.json", "begin.lock", "members", "claims"
@@ -52,7 +53,8 @@ class Session:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{folder}: the shards' folder cannot be made ({error.strerror}).") from error
+            raise InputError(f"{folder}: the shards' folder cannot be made ({refusal(error, folder)}).") from error
+        refuse_others_folder(folder)
         with self._alone():
             self._begun = self._begin(list(command))
 
@@ -206,8 +208,7 @@ class Session:
 
 def _refuse_others(path: Path) -> None:
     """Results are pickles: those of other users, or that others may write to, are not opened."""
-    about = path.stat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o002:
+    if other_user(path) is not None or path.stat().st_mode & 0o002:
         raise InputError(
             f"{path}: this part belongs to another user, or anybody may write to it, so it is not opened; let one user run all shards."
         )
@@ -219,6 +220,16 @@ def _request(folder: Path) -> dict[str, Any]:
         found = read_json(folder / REQUEST)
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def refuse_others_folder(folder: Path) -> None:
+    """One user runs all shards: their parts are pickles, and their request is a command, which nobody runs for somebody else."""
+    name = other_user(folder)
+    if name is not None:
+        raise InputError(
+            f"{folder}: shards of {name} meet there, and what others have made is not opened; let {name} run all of them, "
+            "or give another output."
+        )
 
 
 def command_of(folder: Path) -> tuple[list[str], Path]:

@@ -123,9 +123,10 @@ def remove_copy(slide: SlideRef) -> None:
 def sweep_copies(folder: Path) -> None:
     """Remove the copies of processes that have died."""
     for own in filter(Path.is_dir, folder.glob(f"{PREFIX}*")):
-        with lock(own / OWNER) as dead:
-            if dead:
-                for number in own.glob("[0-9]*"):
-                    shutil.rmtree(number, ignore_errors=True)
-        with suppress(OSError):
+        # those of another user may not be ours to remove
+        with suppress(OSError, InputError):
+            with lock(own / OWNER) as dead:
+                if dead:
+                    for number in own.glob("[0-9]*"):
+                        shutil.rmtree(number, ignore_errors=True)
             own.rmdir()

@@ -9,6 +9,7 @@ from panther.status.measure import WorkStatus
 from panther.status.shards import is_session, session_folder, status_of_session
 from panther.status.slides import is_job, status_of_job
 from panther.status.study import is_study, status_of_study
+from panther.storage.users import whose
 
 
 def look_at(place: Path) -> list[WorkStatus]:
@@ -19,7 +20,8 @@ def look_at(place: Path) -> list[WorkStatus]:
         return _look(place)
     except PermissionError as error:
         raise InputError(
-            f"{error.filename}: you may not read it (what shards meet in is for their user alone); ask its owner."
+            f"{error.filename}: you may not read it{whose(Path(error.filename))} (what shards meet in is for their user alone); "
+            "ask its owner."
         ) from error
 
 

@@ -8,12 +8,11 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 from panther.errors import InputError
+from panther.storage.users import may_replace, refusal, runs, whose
 
 LONGEST_NAME = 255  # bytes, on all file systems in use
 
@@ -26,7 +25,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{path.parent}: the folder cannot be made ({error.strerror}); choose another place."
+            f"{path.parent}: the folder cannot be made ({refusal(error, path.parent)}); choose another place."
         ) from error
     _remove_leftovers(path)
     temporary = path.parent / f"{_prefix(path)}{threading.get_ident()}.{os.getpid()}.part"
@@ -41,18 +40,29 @@ def atomic_write(path: Path) -> Iterator[Path]:
             os.fsync(handle.fileno())
         temporary.replace(path)
     except Exception as error:
-        reason = _reason(error)
-        if reason is None:
+        code = _errno(error)
+        if code is None:
             raise
+        reason = refusal(OSError(code, ""), path if path.exists() else path.parent)
         raise InputError(f"{path}: cannot be written ({reason}); free some space or choose another place.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def check_writable(path: Path) -> None:
     """Fail before the work, not after it, where ``path`` cannot be written; nothing is left behind."""
     _refuse_other_things(path)
     check_writable_folder(path.parent)
+    check_replaceable(path)
+
+
+def check_replaceable(path: Path) -> None:
+    """Fail where a file that is there is another user's, in a folder in which only its owner may replace it."""
+    if not may_replace(path):
+        raise InputError(
+            f"{path}: only its owner may replace a file in this folder{whose(path)}; choose another place."
+        )
 
 
 def check_writable_folder(folder: Path) -> None:
@@ -63,7 +73,9 @@ def check_writable_folder(folder: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
-        raise InputError(f"{folder}: nothing can be written there ({error.strerror}); choose another place.") from error
+        raise InputError(
+            f"{folder}: nothing can be written there ({refusal(error, existing)}); choose another place."
+        ) from error
 
 
 def _refuse_other_things(path: Path) -> None:
@@ -99,13 +111,13 @@ def _prefix(path: Path) -> str:
     return f".{name}.{socket.gethostname()[:64]}."
 
 
-def _reason(error: BaseException | None) -> str | None:
-    """Answer of the system, also where a library wrapped it (HDF5, safetensors); None where it is something else."""
+def _errno(error: BaseException | None) -> int | None:
+    """Number of the system's answer, also where a library wrapped it (HDF5, safetensors); None where it is something else."""
     while error is not None and not isinstance(error, InputError):
         if isinstance(error, OSError) and error.errno is not None:
-            return os.strerror(error.errno)
+            return error.errno
         if code := re.search(r"(?:errno =|os error) (\d+)", str(error)):
-            return os.strerror(int(code[1]))
+            return int(code[1])
         error = error.__context__
     return None
 
@@ -114,5 +126,6 @@ def _remove_leftovers(path: Path) -> None:
     """Temporary files of killed processes of this machine."""
     for leftover in path.parent.glob(glob.escape(_prefix(path)) + "*.part"):
         pid = leftover.name.rsplit(".", 2)[1]
-        if pid.isdigit() and int(pid) != os.getpid() and not psutil.pid_exists(int(pid)):
-            leftover.unlink(missing_ok=True)
+        if pid.isdigit() and int(pid) != os.getpid() and not runs(int(pid)):
+            with suppress(OSError):  # gone by now, or another user's
+                leftover.unlink()

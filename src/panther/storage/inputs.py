@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from panther.errors import InputError, NotABagError
-from panther.storage.atomic import check_writable, check_writable_folder
+from panther.storage.atomic import check_replaceable, check_writable, check_writable_folder
 from panther.storage.readers import open_bag
 from panther.types import Openable
 
@@ -23,7 +23,10 @@ def check_output_folder(folder: Path, written: Iterable[str], *inputs: Given) ->
     """Fail where ``folder`` cannot be written to, or holds an input under one of the names (patterns) that are written there."""
     check_writable_folder(folder)
     there = list(folder.iterdir()) if folder.is_dir() else []
-    _refuse_inputs([file for file in there if any(fnmatchcase(file.name, pattern) for pattern in written)], inputs)
+    replaced = [file for file in there if any(fnmatchcase(file.name, pattern) for pattern in written)]
+    for file in replaced:
+        check_replaceable(file)
+    _refuse_inputs(replaced, inputs)
 
 
 def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Given]) -> None:

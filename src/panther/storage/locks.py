@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from panther.errors import InputError
+from panther.storage.users import DENIED, is_hidden, other_user, refusal, runs
 
 LOCK_LIMIT = "PANTHER_LOCK_LIMIT"  # environment variable: seconds, the same in all processes
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # file systems without hard links: FAT, some shares
@@ -69,19 +70,22 @@ def sweep(folder: Path) -> None:
     """Remove what killed processes left in the folder of locks, and the folder when it is empty."""
     for file in folder.glob("*") if folder.is_dir() else ():
         parts = file.name.rsplit(".", 3)  # NAME.HOST.PID.part
-        dead = len(parts) == 4 and parts[3] == "part" and parts[2].isdigit() and not psutil.pid_exists(int(parts[2]))
+        dead = len(parts) == 4 and parts[3] == "part" and parts[2].isdigit() and not runs(int(parts[2]))
         if (dead and parts[1] == host_name()) or (file.suffix == ".lock" and _stale(file, expiry())):
-            file.unlink(missing_ok=True)
+            with suppress(OSError):  # gone by now, or another user's
+                file.unlink()
     with suppress(OSError):
         folder.rmdir()
 
 
 def owner(path: Path) -> str:
     """Who has the lock, in words."""
+    name = other_user(path)
+    somebody = "" if name is None else f" of {name}"
     with suppress(OSError, ValueError, KeyError):
         about = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {about['pid']} on {about['host']}"
-    return "another process"
+        return f"process {about['pid']} on {about['host']}{somebody}"
+    return f"another process{somebody}"
 
 
 class Holder(NamedTuple):
@@ -138,10 +142,10 @@ def _give_back(path: Path, mine: str) -> None:
 
 def _create(path: Path) -> str | None:
     """Make the lock with its content in one step: a process killed in between must not leave an empty one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     content = ""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
         since = temporary.stat().st_mtime  # by the clock that the signs of life are dated by
         content = json.dumps(
@@ -154,12 +158,18 @@ def _create(path: Path) -> str | None:
     except FileNotFoundError:  # another process has just swept the folder away
         return None
     except OSError as error:
-        if error.errno not in NO_LINKS:
-            error.filename = str(path)
-            raise
-        return _create_in_two_steps(path, content)
+        if content and error.errno in NO_LINKS:
+            return _create_in_two_steps(path, content)
+        if error.errno in DENIED:
+            raise InputError(
+                f"{path.parent}: work cannot be claimed there ({refusal(error, path.parent)}); "
+                "its owner can let the group write (chmod -R g+w, and umask 002 from then on), or choose another output."
+            ) from error
+        error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
     return content
 
 
@@ -185,10 +195,24 @@ def _break(path: Path, expires: float) -> None:
         path.rename(aside)
     except FileNotFoundError:
         return
+    except PermissionError as error:
+        raise InputError(
+            f"{path}: a process that has died left it ({refusal(error, path)}); only its owner can remove it there: "
+            "ask for that, or choose another output."
+        ) from error
     if not _stale(aside, expires):
-        with suppress(OSError):  # there is a newer one already
-            os.link(aside, path)
+        _put_back(aside, path)
     aside.unlink(missing_ok=True)
+
+
+def _put_back(aside: Path, path: Path) -> None:
+    try:
+        os.link(aside, path)
+    except FileExistsError:  # there is a newer one already
+        return
+    except OSError:  # no links here, or none of another user's files
+        with suppress(OSError):
+            aside.rename(path)
 
 
 def _stale(path: Path, expires: float) -> bool:
@@ -196,9 +220,10 @@ def _stale(path: Path, expires: float) -> bool:
     about: Any = None
     try:
         age = _now_at(path) - path.stat().st_mtime
-        with suppress(ValueError):  # empty, or not ours: it expires as one of another machine
+        # empty, not ours, or not for us to read: it expires as one of another machine
+        with suppress(ValueError, PermissionError):
             about = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:  # given back meanwhile, or not to be read
+    except OSError:  # given back meanwhile
         return False
     return _dead(about, age, expires)
 
@@ -230,7 +255,7 @@ def _alive(pid: int | None, started: float | None) -> bool:
         same = isinstance(started, float | int) and abs(_started(process) - started) < 2
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return False
+        return isinstance(pid, int) and is_hidden(pid)
     except psutil.Error:
         return True
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.storage.locks import hold
+from panther.storage.users import refusal
 from panther.storage.working import make_working_folder, remove_working_folder
 
 
@@ -140,5 +141,6 @@ class RowLog:
 
     def _refused(self, error: OSError) -> InputError:
         return InputError(
-            f"{self._folder}: intermediate results cannot be written ({error.strerror}); free some space and run the command again."
+            f"{self._folder}: intermediate results cannot be written ({refusal(error, self._folder)}); "
+            "free some space and run the command again, or choose another output."
         )
