@@ -41,6 +41,21 @@ def test_prototypes_and_embeddings(cohort, monkeypatch, panther):
     panther("merge", "three.h5ad")  # whole already
 
 
+def test_choose_c_and_its_merge(cohort, monkeypatch, panther):
+    monkeypatch.chdir(cohort)
+    words = ("choose-c", "features", "--range", "2:5", "--sample", 400, "-o")
+    alone = panther(*words, "one.csv")[0]
+    assert panther(*words, "two.csv", "--shard", "1/2")[0] == alone
+    Path("two.csv").unlink()  # as if it had been killed before it wrote
+    assert panther("merge", "two.csv")[0] == alone
+    assert Path("two.csv").read_bytes() == Path("one.csv").read_bytes()
+    assert not list(cohort.glob("*.shards"))
+    table = pd.read_csv("one.csv")
+    assert table["recommended"].sum() == 1
+    assert f"->{table.loc[table['recommended'], 'n_prototypes'].item():>3}" in alone
+    assert "say where the table goes with -o" in panther(*words[:-1], "--shard", "0/2", code=2)[1]
+
+
 def test_merge_writes_from_the_parts_and_refuses_where_some_are_missing(cohort, monkeypatch, panther):
     monkeypatch.chdir(cohort)
     panther("prototypes", "features", "-C", 3, "-o", "p.safetensors")

@@ -14,6 +14,9 @@ from panther.cli._parsers import parse_range
 def choose(
     features: opt.FeaturesArgument,
     numbers: opt.RangeOption = "2:64",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Table of what was compared, to write as CSV.")
+    ] = None,
     plot: opt.PlotOption = None,
     table: opt.TableOption = None,
     split: opt.SplitOption = None,
@@ -27,6 +30,7 @@ def choose(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
+    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -34,9 +38,14 @@ def choose(
     from panther.charts.prototypes import choice_of_c
     from panther.charts.style import check_picture, save
     from panther.charts.to_matplotlib import draw
+    from panther.errors import InputError
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_slides
+    from panther.storage.inputs import check_output
+
+    if shard is not None and output is None:
+        raise InputError("--shard needs a file that the shards meet beside; say where the table goes with -o.")
 
     chosen = select_slides(
         features,
@@ -47,8 +56,10 @@ def choose(
     )
     if plot is not None:
         check_picture(plot, chosen.refs, table)
+    if output is not None:
+        check_output(output, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
-    with common.open_work(workers, chosen.refs, cluster, device) as work:
+    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         choice = compare_numbers(
             chosen.refs,
             parse_range(numbers),
@@ -58,11 +69,20 @@ def choose(
         )
     if plot is not None:
         save(draw([choice_of_c(choice)]), plot, dpi=150)
+    if output is not None:
+        _write_candidates(choice, output)
     result = {name: value for name, value in asdict(choice).items() if name != "failures"}
     failures = {**chosen.problems, **choice.failures}
     common.report(
         result, [*_criteria(choice), choice.sentence, *choice.remarks], failures, as_json=as_json, notes=chosen.notes
     )
+
+
+def _write_candidates(choice: Any, output: Path) -> None:
+    from panther.storage.tables import write_spreadsheet
+
+    rows = [{**asdict(one), "recommended": one.n_prototypes == choice.recommended} for one in choice.candidates]
+    write_spreadsheet(output, list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _criteria(choice: Any) -> list[str]:

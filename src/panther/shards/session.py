@@ -25,8 +25,8 @@ from panther.progress import PLANS, Item, Plan, WorkRecord
 from panther.shards.shard import Shard
 from panther.storage.files import read_bytes, read_json, write_bytes, write_json
 from panther.storage.locks import lock, owner
-from panther.storage.users import other_user, refusal
 from panther.storage.working import MARKER, TEXT
+from panther.users import other_user, refusal
 
 REQUEST, BEGIN, MEMBERS, CLAIMS = "request.json", "begin.lock", "members", "claims"
 RESULTS, FAILED, FINISHED = "results", "failed", "finished"

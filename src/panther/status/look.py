@@ -9,7 +9,7 @@ from panther.status.measure import WorkStatus
 from panther.status.shards import is_session, session_folder, status_of_session
 from panther.status.slides import is_job, status_of_job
 from panther.status.study import is_study, status_of_study
-from panther.storage.users import whose
+from panther.users import whose
 
 
 def look_at(place: Path) -> list[WorkStatus]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from panther.errors import InputError
-from panther.storage.users import may_replace, refusal, runs, whose
+from panther.users import may_replace, refusal, runs, whose
 
 LONGEST_NAME = 255  # bytes, on all file systems in use
 

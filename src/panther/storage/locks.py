@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from panther.errors import InputError
-from panther.storage.users import DENIED, is_hidden, other_user, refusal, runs
+from panther.users import DENIED, is_hidden, other_user, refusal, runs
 
 LOCK_LIMIT = "PANTHER_LOCK_LIMIT"  # environment variable: seconds, the same in all processes
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # file systems without hard links: FAT, some shares

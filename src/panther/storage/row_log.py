@@ -12,8 +12,8 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.storage.locks import hold
-from panther.storage.users import refusal
 from panther.storage.working import make_working_folder, remove_working_folder
+from panther.users import refusal
 
 
 class LineLog:
