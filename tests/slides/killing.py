@@ -2,9 +2,9 @@
 
     python killing.py SLIDES JOBS ROUNDS KILLS SEED
 
-In each of ROUNDS folders KILLS children are killed, then one finishes the job; every fourth kill waits for the first rows of features, so that
-these are hit on a busy machine too. In the folder `shared` two work at the same time. Prints, as
-JSON, how many were killed while they worked and what the killed ones left behind.
+In each of ROUNDS folders KILLS children are killed, then one finishes the job. A kill waits for a number of files, not of seconds, so that a busy
+machine is hit as a quiet one is; every fourth waits for the first rows of features, and every fourth for a lock in an empty folder. In the folder
+`shared` two work at the same time. Prints, as JSON, how many were killed while they worked and what the killed ones left behind.
 """
 
 import json
@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -54,17 +55,20 @@ def child(slides: Path, folder: Path) -> int:
     return pid
 
 
-def wait(seconds: float, folder: Path, for_rows: bool) -> None:
-    """Sleep, at first until a slide's features have begun where that is asked for."""
-    deadline = time.monotonic() + 10
-    while for_rows and not left_behind(folder)["rows"] and time.monotonic() < deadline:
+def wait(pid: int, reached: Callable[[], bool], moment: float) -> None:
+    """Return a moment after the child has come that far, or when it has ended."""
+    while not reached() and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         time.sleep(0.001)
-    time.sleep(seconds * 0.05 if for_rows else seconds)
+    time.sleep(moment)
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [Path(place, name) for place, _, names in os.walk(folder) for name in names]
 
 
 def left_behind(folder: Path) -> Counter[str]:
     """What is unfinished in a folder."""
-    files = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    files = files_of(folder)
     begun = {path for path in files if path.name == "rows" and path.exists() and path.stat().st_size}
     return Counter(
         {
@@ -79,9 +83,8 @@ def main(slides: Path, jobs: Path, rounds: int, kills: int, seed: int) -> None:
     torch.set_num_threads(1)  # threads do not survive a fork
     open_slide(next(slides.iterdir())).close()
     load_encoder("killing:Colours")  # everything is imported before the first fork
-    start = time.perf_counter()
     os.waitpid(child(slides, jobs / "whole"), 0)
-    duration = time.perf_counter() - start
+    whole = len(files_of(jobs / "whole"))
     for pid in [child(slides, jobs / "shared") for _ in range(2)]:
         os.waitpid(pid, 0)
     chance, told = random.Random(seed), Counter[str](killed=0)
@@ -89,7 +92,12 @@ def main(slides: Path, jobs: Path, rounds: int, kills: int, seed: int) -> None:
         folder = jobs / f"killed-{number}"
         for kill in range(kills):
             pid = child(slides, folder)
-            wait(chance.uniform(0.02, 1.0) * duration / kills, folder, (number * kills + kill) % 4 == 3)
+            enough = chance.randint(len(files_of(folder)), whole - 1)
+            reached = {
+                2: lambda folder=folder: left_behind(folder)["locks"] > 0,
+                3: lambda folder=folder: left_behind(folder)["rows"] > 0,
+            }.get((number * kills + kill) % 4, lambda folder=folder, enough=enough: len(files_of(folder)) >= enough)
+            wait(pid, reached, chance.uniform(0, 0.02))
             os.kill(pid, signal.SIGKILL)
             if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL:
                 told += Counter(killed=1) + left_behind(folder)
