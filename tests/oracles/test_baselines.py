@@ -7,6 +7,7 @@ import torch
 
 from mixture_bags import mixture_bag
 from panther.aggregators import build
+from panther.aggregators.ot import sinkhorn
 from panther.errors import InputError
 from panther.types import Prototypes
 
@@ -162,3 +163,20 @@ def test_known_proportions_are_recovered():
         worst = np.abs(found - drawn[:, tissue]).max()
         print(f"{method} {options}: largest error of a proportion {worst:.4f}")
         assert worst <= 0.01
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.01, 1e-3])
+@pytest.mark.parametrize(("patches", "count"), [(1, 1), (7, 3), (300, 16), (90, 21)])
+def test_sinkhorns_iterations_in_c_are_those_of_torch(epsilon, patches, count, monkeypatch):
+    cost = torch.rand(patches, count, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / epsilon
+    cost[:, 0] += 5 / epsilon  # a prototype that is far from every patch: scalings are absorbed
+    real, found = torch.ones(patches, dtype=torch.bool), []
+    for kernel in ("torch", "auto"):
+        monkeypatch.setenv("PANTHER_KERNEL", kernel)
+        found.append(sinkhorn(cost, real, 200, 1e-7))
+    assert found[0].iterations == found[1].iterations
+    assert float(found[1].violation) == pytest.approx(float(found[0].violation), rel=1e-6, abs=1e-12)
+    torch.testing.assert_close(found[1].potentials, found[0].potentials, rtol=1e-9, atol=1e-9)
+    broken = cost.clone()
+    broken[0] = torch.nan
+    assert sinkhorn(broken, real, 10, 1e-7).potentials.isnan().all()

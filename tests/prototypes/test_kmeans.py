@@ -20,6 +20,12 @@ def inertia(x, centroids):
     return float(torch.cdist(x.double(), centroids.double()).amin(1).square().sum())
 
 
+@pytest.fixture(params=["torch", "auto"])
+def kernel(request, monkeypatch):
+    """Both ways to iterate, where there is a compiled one."""
+    monkeypatch.setenv("PANTHER_KERNEL", request.param)
+
+
 @pytest.mark.parametrize("offset", [0.0, 300.0])
 def test_inertia_is_as_low_as_scikit_learns(offset):
     x, _ = mixture_bag(3000, 16, 10, separation=1.0, offset=offset)
@@ -31,7 +37,7 @@ def test_inertia_is_as_low_as_scikit_learns(offset):
     assert best.inertia == min(inertias)
 
 
-def test_lloyd_from_the_same_start_ends_where_scikit_learn_ends():
+def test_lloyd_from_the_same_start_ends_where_scikit_learn_ends(kernel):
     x, h = mixture_bag(1500, 8, 6, separation=2.0)
     start = h + 0.5
     ours = lloyd_from(x.double(), start.double())
@@ -41,7 +47,7 @@ def test_lloyd_from_the_same_start_ends_where_scikit_learn_ends():
 
 
 @pytest.mark.parametrize(("separation", "offset"), [(0.3, 0.0), (0.3, 300.0), (30.0, 0.0)])
-def test_bounds_skip_no_patch_that_has_a_nearer_centroid(separation, offset):
+def test_bounds_skip_no_patch_that_has_a_nearer_centroid(separation, offset, kernel):
     x, _ = mixture_bag(3000, 24, 12, separation=separation, offset=offset)
     found = lloyd_from(x, x[:12].clone())
     z, c = x.double() - x.double().mean(0), found.centroids.double() - x.double().mean(0)
@@ -56,12 +62,24 @@ def lloyd_from(x, start, **more):
     return lloyd(x, start, origin, energies(x, origin), **more)
 
 
-def test_an_empty_cluster_is_moved_to_where_patches_are():
+def test_an_empty_cluster_is_moved_to_where_patches_are(kernel):
     x, _ = mixture_bag(400, 4, 3, separation=5.0)
     lost = torch.full((1, 4), 1e4)
     centroids = lloyd_from(x, torch.cat([x[:2], lost]), max_iterations=50).centroids
     owner = torch.cdist(x, centroids).argmin(1)
     assert len(owner.unique()) == 3
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 300])
+@pytest.mark.parametrize(("rows", "dim", "clusters"), [(70, 3, 1), (500, 5, 3), (777, 33, 17), (300, 130, 40)])
+def test_iterations_in_c_are_those_of_torch(rows, dim, clusters, most, monkeypatch):
+    x, _ = mixture_bag(rows, dim, clusters, separation=1.0)
+    x, found = x.double(), {}  # in float32 a patch between two centroids may go either way
+    for kernel in ("torch", "auto"):
+        monkeypatch.setenv("PANTHER_KERNEL", kernel)
+        found[kernel] = lloyd_from(x, x[:clusters].clone(), max_iterations=most)
+    assert found["auto"].inertia == pytest.approx(found["torch"].inertia, rel=1e-10)
+    torch.testing.assert_close(found["auto"].centroids, found["torch"].centroids, rtol=0, atol=1e-9)
 
 
 def test_seeds_are_different_patches_and_prefer_far_ones():

@@ -16,6 +16,8 @@ from torch import Tensor
 from panther.aggregators._base import aggregators, per_prototype_means
 from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_dtype, squared_distances
+from panther.statistics.compiled_sinkhorn import sinkhorn_compiled, suits
+from panther.statistics.kernels import compiled_kernel
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 LARGE = math.exp(50)  # scalings beyond it, or its inverse, are moved into the potentials, where they cannot overflow
@@ -36,6 +38,10 @@ def sinkhorn(cost: Tensor, real: Tensor, iterations: int, tolerance: float) -> T
     Each row of the kernel :math:`\exp(g - cost)` is divided by its largest entry, so that no row vanishes however small
     epsilon is; scalings of the columns are absorbed into g before they overflow, and the kernel is made anew.
     """
+    library = compiled_kernel()
+    if library is not None and suits(cost) and bool(real.all()):
+        found, violation, done = sinkhorn_compiled(library, cost, iterations, CHECK_EVERY, tolerance, LARGE)
+        return Transport(found, cost.new_tensor(violation), done)
     rows = real.to(cost) / real.sum(-1, keepdim=True)  # a
     column = 1.0 / cost.shape[-1]  # b
     potentials = cost.new_zeros(*cost.shape[:-2], cost.shape[-1])

@@ -4,6 +4,7 @@ r"""Lloyd iterations on a sample in memory, until no patch changes its prototype
 
 After a few iterations hardly any patch changes, and bounds say which cannot (Elkan 2003): a patch whose own centroid is surely nearer than
 any other is not looked at. The late iterations, in which a coarser criterion would have stopped too early, then cost a tenth of the first ones.
+The same iterations are one loop in C where there is a compiled kernel.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.statistics import Statistics, block_rows, squared_distances
+from panther.statistics import Statistics, block_rows, compiled_lloyd, squared_distances
+from panther.statistics.compiled import Library
+from panther.statistics.kernels import compiled_kernel
 
 ITERATIONS = 300  # at most
 SLACK = 1e-3  # of the patches' distance to the origin: rounding of distances in float32 stays far below
@@ -26,6 +29,9 @@ class KMeansRun(NamedTuple):
 
 def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iterations: int = ITERATIONS) -> KMeansRun:
     """Iterate from given centroids, |x - origin|^2 of all patches known; an empty cluster moves to the patch that is served worst."""
+    library = compiled_kernel()
+    if library is not None and compiled_lloyd.suits(x):
+        return _lloyd_compiled(library, x, centroids, origin, energy, max_iterations)
     labels = _Labels(x, origin, energy, len(centroids))
     before = centroids
     for _ in range(max_iterations):
@@ -33,7 +39,32 @@ def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iter
         before, centroids = centroids, moved(labels.sums, centroids, origin, x)
         if torch.equal(before, centroids):
             break
-    return KMeansRun(centroids, labels.inertia(before))
+    return KMeansRun(centroids, _inertia(labels.sums, before, origin, energy))
+
+
+def _lloyd_compiled(
+    library: Library, x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iterations: int
+) -> KMeansRun:
+    run = compiled_lloyd.CompiledLloyd(library, x, centroids, origin, _slack(energy))
+    left, empty = max_iterations, True
+    while empty and left > 0:
+        done, empty = run.iterate(left)
+        left -= done
+        if empty:
+            run.centroids.copy_(moved(run.sums, run.centroids, origin, x))
+    return KMeansRun(run.centroids, _inertia(run.sums, run.before, origin, energy))
+
+
+def _slack(energy: Tensor) -> float:
+    """How much nearer the own centroid must be for a patch not to be looked at."""
+    return SLACK * float(energy.mean().sqrt())
+
+
+def _inertia(sums: Statistics, centroids: Tensor, origin: Tensor, energy: Tensor) -> float:
+    """Sum of squared distances to the centroids that were followed last: it follows from the statistics, without looking at a patch."""
+    p = (centroids - origin).double()
+    about = energy.sum(dtype=torch.float64) - 2 * (p * sums.total).sum() + sums.mass @ p.square().sum(-1)
+    return max(float(about), 0.0)
 
 
 def moved(sums: Statistics, centroids: Tensor, origin: Tensor, sample: Tensor) -> Tensor:
@@ -58,7 +89,7 @@ class _Labels:
     def __init__(self, x: Tensor, origin: Tensor, energy: Tensor, n_clusters: int) -> None:
         m, d = x.shape
         self._x, self._origin, self._energy = x, origin, energy
-        self._slack = SLACK * float(energy.mean().sqrt())
+        self._slack = _slack(energy)
         self._label = torch.full((m,), n_clusters, device=x.device)  # none yet
         self._upper = x.new_full((m,), torch.inf)  # on the distance to the own centroid
         self._lower = x.new_zeros(n_clusters, m)  # on the distance to each other one; infinite for the own
@@ -70,14 +101,6 @@ class _Labels:
         """Mass and sums about the origin."""
         none = self._mass.new_zeros(())
         return Statistics(self._mass[:-1], self._total, none, none, none)
-
-    def inertia(self, centroids: Tensor) -> float:
-        """Sum of squared distances to the centroids that were followed last: it follows from the statistics, without looking at a patch."""
-        p = (centroids - self._origin).double()
-        about = (
-            self._energy.sum(dtype=torch.float64) - 2 * (p * self._total).sum() + self._mass[:-1] @ p.square().sum(-1)
-        )
-        return max(float(about), 0.0)
 
     def follow(self, before: Tensor, centroids: Tensor) -> None:
         """Update everything after the centroids moved; patches that cannot have changed are not looked at."""

@@ -16,17 +16,10 @@
 #include "compiled_types.h"
 
 #if defined(__AVX512F__)
-#define VECTOR 64
 #define TALL 12 /* rows of the register tile of the logits ... */
 #define SMALL 8 /* ... and with a quadratic term, which needs more registers */
 #define WIDE 8  /* prototypes of the register tile of the sums */
-#elif defined(__AVX2__)
-#define VECTOR 32
-#define TALL 6
-#define SMALL 4
-#define WIDE 6
 #else
-#define VECTOR 16
 #define TALL 6
 #define SMALL 4
 #define WIDE 6
@@ -35,44 +28,13 @@
 #include <immintrin.h>
 #endif
 
-#define LANES ((int)(VECTOR / sizeof(REAL)))
-#define COLUMNS 16         /* of a tile: what lies together in memory, a cache line of floats */
 #define UNIT 512           /* rows whose sums are of type REAL */
 #define ROWS 24            /* blocks are a multiple of it: both register tiles fit */
 #define MOST_ROWS 120      /* of a block; their numbers fit into a byte */
 #define BLOCK_BYTES 409600 /* of a block, at the most, where ROWS rows are fewer */
 #define PANEL_BYTES 16384  /* of the parameters that stay in the first-level cache */
 
-typedef REAL vec __attribute__((vector_size(VECTOR)));
-typedef INTEGER mask __attribute__((vector_size(VECTOR))); /* of comparisons, and the bits of a vec */
-typedef REAL anywhere __attribute__((vector_size(VECTOR), aligned(1), may_alias));
-
-INLINE vec load(const REAL *p) { return *(const anywhere *)p; }
-INLINE void store(REAL *p, vec v) { *(anywhere *)p = v; }
-
-enum mode { SOFT, HARD, DISTANCES };
-
-typedef struct {
-    int64_t dim, prototypes, panels; /* panels: of LANES prototypes each, the last one filled up with bias -inf */
-    int64_t mode, squares;
-    double temperature, negligible;
-    const REAL *origin;    /* (tiles * COLUMNS), filled up with zeros */
-    const REAL *linear;    /* (panels, tiles * COLUMNS, LANES), filled up with zeros */
-    const REAL *quadratic; /* the same; NULL without */
-    const REAL *bias;      /* (panels * LANES) */
-    const REAL *common;    /* (tiles * COLUMNS), filled up with zeros: of the squares, for the score alone; NULL without */
-} Parameters;
-
-typedef struct {
-    const char *x;
-    int64_t rows, stride, kind; /* stride in bytes */
-    REAL *assignment;           /* (rows, prototypes) or NULL; with DISTANCES the distances */
-    REAL *scores;               /* (rows) or NULL */
-} Slice;
-
 /* ---- memory of one thread ---------------------------------------------------------------------------------------------------------- */
-
-INLINE int64_t tiles_of(int64_t dim) { return (dim + COLUMNS - 1) / COLUMNS; }
 
 INLINE int64_t block_rows(int64_t dim) {
     int64_t rows = BLOCK_BYTES / (int64_t)sizeof(REAL) / COLUMNS / tiles_of(dim) / ROWS * ROWS;
@@ -254,24 +216,6 @@ static void logits(const Parameters *p, const Slice *x, int64_t start, int64_t r
 }
 
 /* ---- assignment -------------------------------------------------------------------------------------------------------------------- */
-
-INLINE vec pick(mask which, vec a, vec b) { return (vec)(((mask)a & which) | ((mask)b & ~which)); }
-
-/* exp(x) for x from -100 to 0: 2^n times a polynomial on [-log(2)/2, log(2)/2]. */
-INLINE vec exponential(vec x) {
-    static const REAL over[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
-                                1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1};
-    const int is_float = sizeof(REAL) == 4, bits = is_float ? 23 : 52, first = is_float ? 6 : 0;
-    const REAL round = (REAL)(is_float ? 0x1.8p23 : 0x1.8p52);
-    const REAL high = (REAL)(is_float ? 0x1.62ep-1 : 0x1.62e42fefap-1), low = (REAL)(0x1.62e42fefa39efp-1 - (double)high);
-    vec shifted = x * (REAL)1.44269504088896340736 + round;
-    vec n = shifted - round;
-    vec rest = x - n * high - n * low;
-    vec sum = (vec){0} + over[first];
-#pragma GCC unroll 14
-    for (int i = first + 1; i < 14; i++) sum = sum * rest + over[i];
-    return (vec)((mask)sum + ((mask)shifted << bits));
-}
 
 /* out = exp((l - top) / temperature); exponents are cut where the result counts as zero anyway. Returns their sum. */
 INLINE REAL exponentials(const REAL *l, REAL *out, int64_t width, REAL top, REAL temperature, REAL cut) {
@@ -492,7 +436,7 @@ static void write_distances(const Parameters *p, int64_t rows, const Memory *m) 
 }
 
 /* Changes with the arguments of these functions and of those of the other C files; compiled.py knows the same number. */
-int EXPORT(interface)(void) { return 5; }
+int EXPORT(interface)(void) { return 7; }
 
 /* Whether this processor has the instructions that this copy was compiled for. */
 int EXPORT(usable)(void) {

@@ -1,4 +1,5 @@
-/* What the C files share: names of functions that say what they were compiled for, and numbers as they are stored. */
+/* What the C files share: names of functions that say what they were compiled for, numbers as they are stored, vectors, and the kernel
+   that others call. */
 
 #pragma once
 #include <stdint.h>
@@ -10,6 +11,41 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum kind { FLOAT32, FLOAT16, BFLOAT16, FLOAT64 };
+
+#if defined(__AVX512F__)
+#define VECTOR 64
+#elif defined(__AVX2__)
+#define VECTOR 32
+#else
+#define VECTOR 16
+#endif
+#define LANES ((int)(VECTOR / sizeof(REAL)))
+#define COLUMNS 16 /* of a tile: what lies together in memory, a cache line of floats */
+
+typedef REAL vec __attribute__((vector_size(VECTOR)));
+typedef INTEGER mask __attribute__((vector_size(VECTOR))); /* of comparisons, and the bits of a vec */
+typedef REAL anywhere __attribute__((vector_size(VECTOR), aligned(1), may_alias));
+
+INLINE vec load(const REAL *p) { return *(const anywhere *)p; }
+INLINE void store(REAL *p, vec v) { *(anywhere *)p = v; }
+INLINE vec pick(mask which, vec a, vec b) { return (vec)(((mask)a & which) | ((mask)b & ~which)); }
+/* exp(x) for x from -87 (float) or -700 (double) to 0: 2^n times a polynomial on [-log(2)/2, log(2)/2]. */
+INLINE vec exponential(vec x) {
+    static const REAL over[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+                                1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1};
+    const int is_float = sizeof(REAL) == 4, bits = is_float ? 23 : 52, first = is_float ? 6 : 0;
+    const REAL round = (REAL)(is_float ? 0x1.8p23 : 0x1.8p52);
+    const REAL high = (REAL)(is_float ? 0x1.62ep-1 : 0x1.62e42fefap-1), low = (REAL)(0x1.62e42fefa39efp-1 - (double)high);
+    vec shifted = x * (REAL)1.44269504088896340736 + round;
+    vec n = shifted - round;
+    vec rest = x - n * high - n * low;
+    vec sum = (vec){0} + over[first];
+#pragma GCC unroll 14
+    for (int i = first + 1; i < 14; i++) sum = sum * rest + over[i];
+    return (vec)((mask)sum + ((mask)shifted << bits));
+}
+
+INLINE int64_t tiles_of(int64_t dim) { return (dim + COLUMNS - 1) / COLUMNS; }
 
 typedef float float_ __attribute__((aligned(1), may_alias));
 typedef double double_ __attribute__((aligned(1), may_alias));
@@ -37,3 +73,28 @@ INLINE REAL widened(const int kind, const char *x, int64_t j) {
     default: return (REAL)((const float_ *)x)[j];
     }
 }
+
+/* ---- the kernel (compiled_kernel.c) ------------------------------------------------------------------------------------------------- */
+
+enum mode { SOFT, HARD, DISTANCES };
+
+typedef struct {
+    int64_t dim, prototypes, panels; /* panels: of LANES prototypes each, the last one filled up with bias -inf */
+    int64_t mode, squares;
+    double temperature, negligible;
+    const REAL *origin;    /* (tiles * COLUMNS), filled up with zeros */
+    const REAL *linear;    /* (panels, tiles * COLUMNS, LANES), filled up with zeros */
+    const REAL *quadratic; /* the same; NULL without */
+    const REAL *bias;      /* (panels * LANES) */
+    const REAL *common;    /* (tiles * COLUMNS), filled up with zeros: of the squares, for the score alone; NULL without */
+} Parameters;
+
+typedef struct {
+    const char *x;
+    int64_t rows, stride, kind; /* stride in bytes */
+    REAL *assignment;           /* (rows, prototypes) or NULL; with DISTANCES the distances */
+    REAL *scores;               /* (rows) or NULL */
+} Slice;
+
+int64_t EXPORT(scratch)(const Parameters *p);
+void EXPORT(walk)(const Parameters *p, const Slice *x, REAL *scratch, REAL *parts, double *mass, double *score);
