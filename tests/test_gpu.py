@@ -88,6 +88,34 @@ def test_a_cohort_is_embedded_as_on_the_cpu(method):
     np.testing.assert_allclose(there.vectors, here.vectors, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("blocks", [["space"], ["tail"], ["space", "tail"]], ids="+".join)
+@pytest.mark.parametrize("preset", ["paper", "calibrated"])
+def test_blocks_are_read_on_a_gpu_as_on_the_cpu(blocks, preset):
+    """Where patches lie, and what no prototype explains: ten patches of a tissue that the prototypes have never seen."""
+    rng, corners = (
+        np.random.default_rng(0),
+        torch.tensor([[x, y] for x in range(0, 8192, 256) for y in range(0, 8192, 256)]),
+    )
+    tissues = 2 * rng.normal(size=(5, 24))
+    known = {str(i): tissues[rng.integers(0, 4, 400)] + rng.normal(size=(400, 24)) for i in range(4)}
+    prototypes = panther.fit_prototypes(known, n_prototypes=4)
+    bags = []
+    for number in range(3):
+        tissue = np.repeat(rng.integers(0, 4, 32), 32)  # 32 columns of 32 patches
+        tissue[:10] = 4
+        rows = torch.tensor(tissues[tissue] + rng.normal(size=(1024, 24)), dtype=torch.float32)
+        bags.append(panther.Bag(f"s{number}", rows, lambda: corners, panther.PatchSpec(size_level0=256)))
+    here, there = (
+        panther.embed_cohort(bags, prototypes, preset=preset, blocks=blocks, work=Work(device=device))
+        for device in ("cpu", "cuda")
+    )
+    assert not here.failures
+    assert not there.failures
+    np.testing.assert_allclose(there.vectors, here.vectors, rtol=1e-3, atol=1e-4)
+    if "tail" in blocks:
+        assert (np.exp(here.vectors[:, [s for _, s, _ in here.columns].index("tail_share")]) > 0.005).all()
+
+
 def test_prototypes_are_found_as_on_the_cpu():
     from panther.execution import Work
 

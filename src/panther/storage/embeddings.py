@@ -1,7 +1,6 @@
 """Slide embeddings on disk: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
 
 import json
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from panther.content import hash_contents
 from panther.errors import InputError
 from panther.feature_space import Basis
 from panther.storage.atomic import atomic_write
+from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_collisions
 from panther.storage.pickles import load_arrays
 from panther.types import Prototypes
@@ -201,7 +201,7 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
         raise InputError(f"{path}: not an embeddings file; expected {' or '.join(READERS)}.")
     try:
         samples, weights, columns = READERS[path.suffix](path)
-    except (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise InputError(f"{path}: cannot be read as embeddings ({error}); write them with `panther embed`.") from error
     if weights is None:
         raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t.")
@@ -222,7 +222,7 @@ def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
         raise InputError(f"{path}: not an embeddings file; expected {' or '.join(VECTORS)}.")
     try:
         samples, vectors, made_with = VECTORS[path.suffix](path)
-    except (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise InputError(f"{path}: cannot be read as embeddings ({error}); write them with `panther embed`.") from error
     if (
         vectors.ndim != 2
@@ -257,10 +257,20 @@ def check_weights(path: Path, samples: list[str], weights: np.ndarray, columns: 
         )
 
 
-def _read_h5ad(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list[str]]]:
+def open_anndata(path: Path) -> "anndata.AnnData":
+    """AnnData whose matrix stays in the file; a ValueError where it is none, whatever a damaged one makes anndata raise."""
     import anndata
 
-    table = anndata.read_h5ad(path, backed="r")
+    try:
+        return anndata.read_h5ad(path, backed="r")
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_h5ad(path: Path) -> tuple[list[str], np.ndarray | None, dict[str, list[str]]]:
+    table = open_anndata(path)
     weights = np.asarray(table.obsm["pi"]) if "pi" in table.obsm else None
     columns = {str(name): [str(value) for value in table.obs[name]] for name in table.obs.columns}
     samples = [str(name) for name in table.obs_names]
@@ -279,9 +289,7 @@ READERS = {".h5ad": _read_h5ad, ".npz": _read_npz}
 
 
 def _vectors_h5ad(path: Path) -> tuple[list[str], np.ndarray, str | None]:
-    import anndata
-
-    table = anndata.read_h5ad(path, backed="r")
+    table = open_anndata(path)
     try:
         found = table.uns.get("panther", {}).get("prototypes_hash")
         return [str(name) for name in table.obs_names], np.asarray(table.X[:]), None if found is None else str(found)

@@ -6,15 +6,36 @@ import errno
 import hashlib
 import json
 import os
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from panther.storage.atomic import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np  # read when an array is: completing a word in the shell writes and reads text alone
 
+# What numpy, zipfile, pyarrow, anndata and h5py raise on a damaged file, seen with files of every kind damaged at random; a MemoryError is none of
+# it: the machine may be too small for a file that is sound
+DAMAGE = (
+    OSError,
+    EOFError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,  # h5py; of a kind that is not implemented: zipfile
+    SyntaxError,
+    TokenError,  # numpy, of the header of an array
+    BadZipFile,
+    struct.error,
+    zlib.error,
+)
 BLOCK = 8 * 2**20  # bytes that are copied at a time
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError, listed
 from panther.storage.atomic import atomic_write
+from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_repeated_columns
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ def read_parquet(path: Path) -> "pd.DataFrame":
         refuse_repeated_columns(path, pq.read_schema(path).names)
         # one thread, nothing read ahead: threads that meet a damaged page abort the process when it ends
         return pq.read_table(path, use_threads=False, pre_buffer=False).to_pandas(use_threads=False)
-    except (pa.ArrowException, OverflowError) as error:
+    except (InputError, OSError):
+        raise
+    except (pa.ArrowException, *DAMAGE) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"{path}: not a readable parquet file ({reason}); expected a table written as parquet."

@@ -1,8 +1,6 @@
 """What a study keeps on disk is read before it is used again: a damaged file is reported, removed and made anew."""
 
 import json
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from panther.models.model_file import read_about
-from panther.storage.files import read_array, read_arrays, read_json
+from panther.storage.files import DAMAGE, read_array, read_arrays, read_json
 from panther.storage.prototypes import load_prototypes
 from panther.storage.tensors import TensorFileError, read_checkpoint
-
-DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:

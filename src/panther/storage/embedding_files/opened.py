@@ -12,11 +12,11 @@ import torch
 
 from panther.errors import InputError
 from panther.storage.embeddings import READERS, check_weights, column_name
+from panther.storage.files import DAMAGE
 from panther.storage.readers._base import mapped
 from panther.storage.readers._h5 import h5_rows
 from panther.types import Rows
 
-DAMAGE = (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, zipfile.BadZipFile)
 STORED = 0  # of zip: as it is, not compressed
 
 

@@ -1,13 +1,13 @@
 """All slides in one file: AnnData (.h5ad), .npz, or a .npy with the names beside it."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from panther.errors import InputError, suggestion
-from panther.storage.files import read_json, read_text
+from panther.storage.embeddings import open_anndata
+from panther.storage.files import DAMAGE, read_json, read_text
 from panther.storage.slide_vectors._base import SlideVectors, rows_of
 
 NAME_FILES = (".json", ".txt", ".csv")  # what may lie beside a .npy and name its rows
@@ -15,16 +15,14 @@ NAME_FILES = (".json", ".txt", ".csv")  # what may lie beside a .npy and name it
 
 def read_h5ad(path: Path, key: str | None) -> SlideVectors:
     """`X`, or `obsm/NAME`; the names are those of the observations."""
-    import anndata
-
     try:
-        table = anndata.read_h5ad(path, backed="r")
-    except Exception as error:  # a broken file may raise anything
+        table = open_anndata(path)
+    except DAMAGE as error:
         raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
     try:
         matrix = _of_anndata(path, table, key)
         names = [str(name) for name in table.obs_names]
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except DAMAGE as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: the vectors cannot be read ({error}).") from error
@@ -51,8 +49,9 @@ def read_npz(path: Path, key: str | None) -> SlideVectors:
             missing = [name for name in ("samples", key or "X") if name not in arrays.files]
             if missing:
                 raise InputError(f"{path}: there is no array {missing[0]!r}; {suggestion(missing[0], arrays.files)}.")
-            return rows_of(str(path), arrays["samples"].tolist(), arrays[key or "X"], f"npz, {key or 'X'}")
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            names, matrix = np.asarray(arrays["samples"]).tolist(), np.asarray(arrays[key or "X"])
+            return rows_of(str(path), names, matrix, f"npz, {key or 'X'}")
+    except DAMAGE as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable .npz ({error}).") from error
@@ -69,7 +68,7 @@ def read_npy(path: Path, key: str | None) -> SlideVectors:
         )
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except DAMAGE as error:
         raise InputError(f"{path}: not a readable .npy ({error}).") from error
     return rows_of(f"{path} with {names.name}", _names_in(names), np.asarray(matrix), "npy with names")
 
