@@ -86,6 +86,12 @@ int64_t EXPORT(parts)(const Parameters *p, int64_t rows) {
 INLINE void centre_tile(const int kind, const char *x, const REAL *origin, REAL *z) {
     REAL wide[COLUMNS];
     int j = 0;
+#if defined(__AVX512F__)
+    if (kind == FLOAT16 && sizeof(REAL) == 4) { /* all of them by one instruction */
+        _mm512_storeu_ps((float *)wide, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)x)));
+        j = COLUMNS;
+    }
+#endif
 #if defined(__AVX2__)
     for (; kind == FLOAT16 && j < COLUMNS; j += 8) {
         float eight[8];
