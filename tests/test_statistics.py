@@ -1,5 +1,6 @@
 """The streaming kernel: blocks, masks, types, and sums that add."""
 
+import pickle
 import subprocess
 import sys
 
@@ -213,3 +214,14 @@ def test_the_kernel_needs_numpy_and_torch_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_sums_travel_between_processes_as_plain_arrays_with_the_same_bytes():
+    x = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    sums = accumulate(x, nearest(x[:3]), torch.zeros(4)).statistics
+    sent = pickle.dumps(sums)
+    assert b"_load_from_bytes" not in sent  # torch's way
+    for name, before, after in zip(sums._fields, sums, pickle.loads(sent), strict=True):
+        assert torch.equal(before, after), name
+        assert (before.dtype, before.shape) == (after.dtype, after.shape)
+    assert torch.equal(pickle.loads(sent).merge(sums).mass, 2 * sums.mass)

@@ -1,7 +1,10 @@
 """What the kernel adds up."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -17,6 +20,14 @@ class Statistics(NamedTuple):
     def merge(self, other: "Statistics") -> "Statistics":
         """Statistics of two disjoint sets of patches."""
         return Statistics(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def __reduce__(self) -> tuple[Callable[..., "Statistics"], tuple[Any, ...]]:
+        """Travel between processes as arrays: torch packs every single tensor as a file, which takes longer than the sums of a small bag."""
+        return _from_arrays, tuple(t.detach().cpu().numpy() for t in self)
+
+
+def _from_arrays(*arrays: np.ndarray) -> Statistics:
+    return Statistics(*map(torch.from_numpy, arrays))
 
 
 class Accumulated(NamedTuple):
