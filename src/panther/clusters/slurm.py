@@ -88,7 +88,8 @@ class SlurmOptions(BaseModel):
         """The same in dask-jobqueue's words. One Dask worker per job: its threads are processes of ours."""
         life = self.lifetime or f"{max(self.seconds - MARGIN, self.seconds // 2)}s"
         stagger = self.stagger or f"{min(MARGIN // 2, self.seconds // 10)}s"
-        extra = ["--lifetime", life, "--lifetime-stagger", stagger]
+        # memory is SLURM's business: Dask would pause a worker that uses what it was granted, and not see its processes
+        extra = ["--memory-limit", "0", "--lifetime", life, "--lifetime-stagger", stagger]
         given = {
             "cores": self.cores,
             "memory": self.memory,
@@ -125,10 +126,8 @@ def slurm_cluster(options: SlurmOptions) -> Iterator[Any]:
         logger.debug("%s", script)  # shown with -v
         _refuse_what_slurm_refuses(script)
         logger.info("Asking SLURM for %s.", options.words)
-        if options.min_jobs == options.max_jobs:
-            cluster.scale(jobs=options.max_jobs)
-        else:
-            cluster.adapt(minimum_jobs=options.min_jobs, maximum_jobs=options.max_jobs)
+        # also where the number is fixed: a job that has come to its end is followed by another
+        cluster.adapt(minimum_jobs=options.min_jobs, maximum_jobs=options.max_jobs)
         yield cluster
 
 
