@@ -10,7 +10,6 @@ Nothing here is needed for a result: where a line cannot be written the work goe
 """
 
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 from panther.content import hash_of
 from panther.errors import InputError
-from panther.storage.files import read_json, write_json
+from panther.storage.files import forget_listing, read_json, remove_tree, write_json
 from panther.storage.locks import Holder, clock_offset, holders, host_name, lock
 from panther.storage.row_log import LineLog
 
@@ -90,6 +89,7 @@ class WorkRecord:
 
     def forget_failures(self) -> None:
         """Let what this shard saw fail, or an earlier request, be tried again."""
+        forget_listing(self.folder / FAILED)
         for path, found in self._failed():
             if found.get("key") != self.key or found.get("shard") == self.shard or not self._same_count(found):
                 with suppress(OSError):
@@ -191,7 +191,7 @@ class WorkRecord:
 def remove_record(folder: Path) -> None:
     """Remove what is written here, and the folder if nothing else is in it."""
     for name in (PLANS, NOTED, FAILED, AT_WORK, FINISHED):
-        shutil.rmtree(folder / name, ignore_errors=True)
+        remove_tree(folder / name)
     with suppress(OSError):
         folder.rmdir()
 

@@ -1,68 +1,21 @@
 """Processes that believe to be on other machines, with other clocks: claims are judged by the file server's clock alone."""
 
-import os
 import random
-import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from faults.lab import SOURCE, Lab, make_cohort, until
+from faults.lab import Lab, make_cohort, until
+from faults.machines import CLOCKS, HOLD, LIMIT, TRY, python_on
 
 pytestmark = pytest.mark.slow
-
-HERE = Path(__file__).parent
-CLOCKS = {"early": -3 * 3600, "right": 0, "late": 86400}  # seconds
-LIMIT = 10.0  # seconds without a sign of life
-
-
-@pytest.fixture(scope="session")
-def machine(tmp_path_factory):
-    """Environment of a process on a machine of that name."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("the library that changes a process's clock cannot be built here")
-    library = tmp_path_factory.mktemp("machine") / "machine.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O", "-o", library, HERE / "machine.c", "-ldl"], check=True)
-    shared = {"LD_PRELOAD": str(library), "PYTHONPATH": str(SOURCE), "PANTHER_LOCK_LIMIT": str(LIMIT)}
-    return lambda name: {**shared, "MACHINE_NAME": name, "MACHINE_SKEW": str(CLOCKS[name])}
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from panther.storage.locks import lock
-with lock(Path("a.lock")) as got:
-    print(got, flush=True)
-    time.sleep(600)
-"""
-TRY = """
-import time
-from pathlib import Path
-from panther.storage.locks import lock, owner
-print(int(time.time()))
-print(owner(Path("a.lock")))
-end = time.monotonic() + float(__import__("sys").argv[1])
-while time.monotonic() < end:
-    with lock(Path("a.lock")) as got:
-        if got:
-            print("taken", flush=True)
-            break
-    time.sleep(0.1)
-"""
 
 
 @pytest.mark.parametrize("holder", ["early", "late"])
 def test_a_lock_of_a_machine_whose_clock_is_wrong(tmp_path, machine, holder, tally):
     def python(script, name, *words):
-        command = [sys.executable, "-c", script, *words]
-        return subprocess.Popen(
-            command, cwd=tmp_path, env={**os.environ, **machine(name)}, stdout=subprocess.PIPE, text=True
-        )
+        return python_on(machine(name), script, tmp_path, *words)
 
     with python(HOLD, holder) as held:
         try:

@@ -5,7 +5,9 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 
 from panther.errors import InputError
@@ -13,15 +15,30 @@ from panther.storage import locks
 from panther.storage.locks import hold, holders, lock, owner
 
 
-@pytest.fixture(params=["links", "no links"])
+def no_links(*_):
+    raise OSError(errno.EPERM, "no links here")
+
+
+def as_over_sftp(function):
+    """The same function where the server cannot say that a name is there already: it only refuses."""
+
+    def called(*words, **options):
+        try:
+            return function(*words, **options)
+        except FileExistsError as error:
+            raise PermissionError(errno.EPERM, "Operation not permitted") from error
+
+    return called
+
+
+@pytest.fixture(params=["links", "no links", "over SFTP"])
 def path(request, tmp_path, monkeypatch):
-    """A place for a lock, on file systems with and without hard links."""
-
-    def refused(*_):
-        raise OSError(errno.EPERM, "no links here")
-
+    """A place for a lock, on file systems with and without hard links, and on one that tells little."""
     if request.param == "no links":
-        monkeypatch.setattr(os, "link", refused)
+        monkeypatch.setattr(os, "link", no_links)
+    if request.param == "over SFTP":
+        monkeypatch.setattr(os, "link", as_over_sftp(os.link))
+        monkeypatch.setattr(Path, "open", as_over_sftp(Path.open))
     return tmp_path / "folder" / "lock"
 
 
@@ -82,11 +99,11 @@ def test_whoever_looks_sees_who_is_there_since_when_and_who_has_died(tmp_path):
 def test_an_owner_is_alive_also_after_the_clock_of_its_machine_was_set(path, monkeypatch):
     with lock(path) as got:
         assert got
-        before = locks.psutil.boot_time()
-        start = locks.psutil.Process.create_time
+        before = psutil.boot_time()
+        start = psutil.Process.create_time
         # the system tells when it was started, and when a process was, in the clock that was set
-        monkeypatch.setattr(locks.psutil, "boot_time", lambda: before + 3600)
-        monkeypatch.setattr(locks.psutil.Process, "create_time", lambda self: start(self) + 3600)
+        monkeypatch.setattr(psutil, "boot_time", lambda: before + 3600)
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self: start(self) + 3600)
         with lock(path) as again:
             assert not again
 
@@ -129,3 +146,32 @@ def test_a_lock_that_was_held_aside_while_it_was_given_back_does_not_stay(path):
         late.start()
     late.join()
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_lock_that_was_made_although_the_answer_was_lost_is_held_and_given_back(tmp_path, monkeypatch):
+    """NFS asks once more where an answer was lost, and hears that the name is there."""
+    link = os.link
+
+    def twice(*names):
+        link(*names)
+        link(*names)
+
+    monkeypatch.setattr(os, "link", twice)
+    with lock(tmp_path / "a.lock") as got:
+        assert got
+        assert [file.name for file in tmp_path.iterdir()] == ["a.lock"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_signs_of_life_are_dated_by_the_file_server_also_where_a_time_that_is_set_is_this_machines(path, monkeypatch):
+    set_time, wrong = os.utime, time.time() - 3 * 3600
+    monkeypatch.setattr(os, "utime", lambda file, times=None: set_time(file, times or (wrong, wrong)))
+    with lock(path, 0.2) as got:
+        assert got
+        os.utime(path, (wrong - 3600,) * 2)
+        end = time.monotonic() + 60
+        while path.stat().st_mtime < wrong - 1800:
+            assert time.monotonic() < end, "no sign of life"
+            time.sleep(0.01)
+        assert path.stat().st_mtime > wrong + 3600
+        assert owner(path).startswith(f"process {os.getpid()} on")

@@ -11,7 +11,6 @@ OUTPUT.shards/request.json         what all shards were asked for; another reque
 
 import os
 import pickle
-import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +22,8 @@ from panther.content import hash_of
 from panther.errors import InputError
 from panther.progress import PLANS, Item, Plan, WorkRecord
 from panther.shards.shard import Shard
-from panther.storage.files import read_bytes, read_json, write_bytes, write_json
-from panther.storage.locks import lock, owner
+from panther.storage.files import forget_listing, read_bytes, read_json, remove_tree, write_bytes, write_json
+from panther.storage.locks import lock, locks_in, owner
 from panther.storage.working import MARKER, TEXT
 from panther.users import other_user, refusal
 
@@ -171,21 +170,22 @@ class Session:
         if (self.folder / MARKER).exists():
             (self.folder / REQUEST).unlink(missing_ok=True)  # from now on the others know that this session is over
             for name in (RESULTS, FAILED, FINISHED, CLAIMS, MEMBERS, PLANS):
-                shutil.rmtree(self.folder / name, ignore_errors=True)
+                remove_tree(self.folder / name)
             for path in self.folder.glob("*.part"):  # of killed processes
                 path.unlink(missing_ok=True)
             (self.folder / MARKER).unlink(missing_ok=True)
 
     def _forget_failed(self) -> None:
         """Have what failed tried again, by shards that have all yet to end."""
+        forget_listing(self.folder / FAILED)
         for path in (self.folder / FAILED).glob("*"):
             self._result(path.name).unlink(missing_ok=True)
         for name in (FAILED, FINISHED):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            remove_tree(self.folder / name)
 
     def _member(self) -> str | None:
         """Somebody else who is at work here."""
-        for path in sorted((self.folder / MEMBERS).glob("*.lock")):
+        for path in locks_in(self.folder / MEMBERS)[0]:
             with lock(path) as got:
                 if not got:
                     return owner(path)

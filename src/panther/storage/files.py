@@ -6,9 +6,13 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import struct
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
@@ -41,7 +45,7 @@ BLOCK = 8 * 2**20  # bytes that are copied at a time
 
 def read_text(path: Path) -> str:
     """Text of a file, with or without a byte order mark; an OSError or UnicodeDecodeError where it is none."""
-    return path.read_text(encoding="utf-8-sig")
+    return TextIOWrapper(BytesIO(read_bytes(path)), encoding="utf-8-sig").read()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -52,8 +56,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Content of a file."""
-    return path.read_bytes()
+    """Content of a file. Where it has just replaced a shorter one that a network file system remembers, its end comes after the end."""
+    with path.open("rb") as handle:
+        return b"".join(iter(handle.read, b""))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -107,6 +112,20 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 def content_of(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def forget_listing(folder: Path) -> None:
+    """Have a network file system ask what a folder holds when it is listed next, not tell what it remembers: it asks once one has made a file."""
+    with suppress(OSError):  # not there, or not for us to write to
+        handle, name = tempfile.mkstemp(".part", dir=folder)
+        os.close(handle)
+        os.unlink(name)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with what it holds, as far as we may; also what other machines have just put there."""
+    forget_listing(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def copy_file(source: Path, target: Path, stopped: Callable[[], bool]) -> None:

@@ -16,10 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
 from panther.errors import InputError
-from panther.users import DENIED, is_hidden, other_user, refusal, runs
+from panther.users import DENIED, other_user, refusal, runs, started, still_runs
 
 LOCK_LIMIT = "PANTHER_LOCK_LIMIT"  # environment variable: seconds, the same in all processes
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # file systems without hard links: FAT, some shares
@@ -71,9 +69,11 @@ def sweep(folder: Path) -> None:
     for file in folder.glob("*") if folder.is_dir() else ():
         parts = file.name.rsplit(".", 3)  # NAME.HOST.PID.part
         dead = len(parts) == 4 and parts[3] == "part" and parts[2].isdigit() and not runs(int(parts[2]))
-        if (dead and parts[1] == host_name()) or (file.suffix == ".lock" and _stale(file, expiry())):
-            with suppress(OSError):  # gone by now, or another user's
+        with suppress(OSError, InputError):  # gone by now, or another user's
+            if dead and parts[1] == host_name():
                 file.unlink()
+            elif file.suffix == ".lock" and _stale(file, expiry()):
+                _break(file, expiry())
     with suppress(OSError):
         folder.rmdir()
 
@@ -101,14 +101,20 @@ class Holder(NamedTuple):
 
 def holders(folder: Path) -> tuple[list[Holder], float]:
     """Everybody who has a lock in a folder, and what time it is there; for whoever only looks: no lock is taken or broken."""
-    now = _now_at(folder / "look")
+    paths, now = locks_in(folder)
     found = []
-    for path in sorted(folder.glob("*.lock")):
-        with suppress(OSError, ValueError, TypeError, KeyError):  # given back meanwhile, or not ours
-            about, seen = json.loads(path.read_text(encoding="utf-8")), path.stat().st_mtime
+    for path in paths:
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # given back meanwhile, or not ours
+            about, seen = _read(path)
             since, alive = float(about.get("since", seen)), not _dead(about, now - seen, expiry())
             found.append(Holder(path.stem, str(about["host"]), int(about["pid"]), since, seen, alive))
     return found, now
+
+
+def locks_in(folder: Path) -> tuple[list[Path], float]:
+    """Locks of a folder, and what time it is there. Where a file has just been made no machine lists what it remembers."""
+    now = _now_at(folder / "look")
+    return sorted(folder.glob("*.lock")), now
 
 
 def clock_offset(folder: Path) -> float:
@@ -148,13 +154,11 @@ def _create(path: Path) -> str | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
         since = temporary.stat().st_mtime  # by the clock that the signs of life are dated by
-        content = json.dumps(
-            {"pid": os.getpid(), "host": host_name(), "started": _started(psutil.Process()), "since": since}
-        )
+        content = json.dumps({"pid": os.getpid(), "host": host_name(), "started": started(os.getpid()), "since": since})
         temporary.write_text(content, encoding="utf-8")
         os.link(temporary, path)
     except FileExistsError:
-        return None
+        return content if content and _has_two_names(temporary) else None
     except FileNotFoundError:  # another process has just swept the folder away
         return None
     except OSError as error:
@@ -173,12 +177,19 @@ def _create(path: Path) -> str | None:
     return content
 
 
+def _has_two_names(path: Path) -> bool:
+    """Whether a link was made although the system says that it was there: NFS may lose the answer and ask once more."""
+    with suppress(OSError):
+        return path.stat().st_nlink > 1
+    return False
+
+
 def _create_in_two_steps(path: Path, content: str) -> str | None:
     """Make the lock where the file system has no hard links; an empty one that a killed process leaves expires."""
     try:
         with path.open("x", encoding="utf-8") as handle:
             handle.write(content)
-    except FileExistsError:
+    except (FileExistsError, PermissionError):  # SFTP has one word for both; that we may write here is known by now
         return None
     return content
 
@@ -217,22 +228,33 @@ def _put_back(aside: Path, path: Path) -> None:
 
 def _stale(path: Path, expires: float) -> bool:
     """Whether the owner is dead (on this machine) or has given no sign of life for long."""
-    about: Any = None
+    now = _now_at(path)
     try:
-        age = _now_at(path) - path.stat().st_mtime
-        # empty, not ours, or not for us to read: it expires as one of another machine
-        with suppress(ValueError, PermissionError):
-            about = json.loads(path.read_text(encoding="utf-8"))
+        about, seen = _read(path)
     except OSError:  # given back meanwhile
         return False
-    return _dead(about, age, expires)
+    return _dead(about, now - seen, expires)
+
+
+def _read(path: Path) -> tuple[Any, float]:
+    """What a lock says, and when its last sign of life was; in this order, since other machines remember times of a file for a while:
+    NFS asks for them when it is opened, SFTP when it is read to its end.
+    """
+    about = None  # empty, not ours, or not for us to read: it expires as one of another machine
+    try:
+        with path.open("rb") as handle:
+            with suppress(ValueError):
+                about = json.loads(handle.read())
+            return about, os.fstat(handle.fileno()).st_mtime
+    except PermissionError:
+        return about, path.stat().st_mtime
 
 
 def _dead(about: Any, silent: float, expires: float) -> bool:
     """Whether the owner that a lock tells of is gone; ``silent`` is how long it has given no sign of life."""
     here = isinstance(about, dict) and about.get("host") == host_name()
     # an owner that was stopped gives no sign of life either; should it come back, it finds its work done
-    return silent > expires or (here and not _alive(about.get("pid"), about.get("started")))
+    return silent > expires or (here and not still_runs(about.get("pid"), about.get("started")))
 
 
 def _now_at(path: Path) -> float:
@@ -248,28 +270,18 @@ def _now_at(path: Path) -> float:
             probe.unlink()
 
 
-def _alive(pid: int | None, started: float | None) -> bool:
-    """Whether that process runs; the same number may have been given to a new one, and a zombie only waits to be counted."""
-    try:
-        process = psutil.Process(pid)
-        same = isinstance(started, float | int) and abs(_started(process) - started) < 2
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return isinstance(pid, int) and is_hidden(pid)
-    except psutil.Error:
-        return True
-
-
-def _started(process: psutil.Process) -> float:
-    """When it was started, in seconds since the machine was: whoever sets the machine's clock moves all other times."""
-    return process.create_time() - psutil.boot_time()
-
-
 def _beat(path: Path, mine: str, every: float, stop: threading.Event) -> None:
     while not stop.wait(every):
         with suppress(OSError):
-            if _is(path, mine):
-                os.utime(path)
+            _give_sign(path, mine.encode("utf-8"))
+
+
+def _give_sign(path: Path, mine: bytes) -> None:
+    """Write the same words again, which the file server dates; a time that is set would be this machine's over SFTP."""
+    with path.open("r+b", buffering=0) as handle:
+        if handle.read() == mine:
+            handle.seek(0)
+            handle.write(mine)
 
 
 def _is(path: Path, content: str) -> bool:
