@@ -18,7 +18,7 @@ from panther.errors import InputError
 from panther.job_folder import read_summary
 from panther.slides import Job, PatchStep, TissueSettings, TissueStep, list_slides, read_coords, run_job
 from panther.slides.job import JobReport
-from panther.storage.locks import _started
+from panther.users import started
 
 STEPS = (TissueStep(), PatchStep(64))
 
@@ -142,7 +142,7 @@ def lock_file(folder: Path, slide: str, pid: int, host: str, started: float, age
 
 def test_a_lock_of_a_living_process_is_respected(slides: Path, tmp_path: Path) -> None:
     me = psutil.Process()
-    path = lock_file(tmp_path, "s1", me.pid, socket.gethostname(), _started(me))
+    path = lock_file(tmp_path, "s1", me.pid, socket.gethostname(), started(me.pid))
     report = run(slides, tmp_path)
     assert list(report.busy) == ["s1"]
     assert str(me.pid) in report.busy["s1"]
