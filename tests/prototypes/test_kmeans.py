@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from mixture_bags import mixture_bag
 from panther.errors import InputError
 from panther.prototypes.kmeans import kmeans
-from panther.prototypes.lloyd import lloyd
+from panther.prototypes.lloyd import lloyd, lloyd_many
 from panther.prototypes.sampling import allocate, choose_rows
 from panther.prototypes.seeding import energies, plus_plus
 from panther.statistics import take
@@ -71,7 +71,9 @@ def test_an_empty_cluster_is_moved_to_where_patches_are(kernel):
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 300])
-@pytest.mark.parametrize(("rows", "dim", "clusters"), [(70, 3, 1), (500, 5, 3), (777, 33, 17), (300, 130, 40)])
+@pytest.mark.parametrize(
+    ("rows", "dim", "clusters"), [(70, 3, 1), (500, 5, 3), (777, 33, 17), (300, 130, 40), (900, 200, 9)]
+)
 def test_iterations_in_c_are_those_of_torch(rows, dim, clusters, most, monkeypatch):
     x, _ = mixture_bag(rows, dim, clusters, separation=1.0)
     x, found = x.double(), {}  # in float32 a patch between two centroids may go either way
@@ -80,6 +82,28 @@ def test_iterations_in_c_are_those_of_torch(rows, dim, clusters, most, monkeypat
         found[kernel] = lloyd_from(x, x[:clusters].clone(), max_iterations=most)
     assert found["auto"].inertia == pytest.approx(found["torch"].inertia, rel=1e-10)
     torch.testing.assert_close(found["auto"].centroids, found["torch"].centroids, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 300.0])
+def test_comparing_with_few_centroids_gives_the_labels_of_comparing_with_all(offset):
+    """Rows of 128 numbers and more are compared with single centroids first; the kernel, which shorter ones are left to, says what is right."""
+    short, _ = mixture_bag(2000, 100, 6, separation=0.4, offset=offset)
+    origin, found = short.mean(0), []
+    for zeros in (0, 60):  # which make rows long and change no distance
+        x, about = (torch.nn.functional.pad(t, (0, zeros)) for t in (short, origin))
+        found.append(lloyd(x, x[:14].clone(), about, energies(x, about)).centroids[:, :100])
+    assert torch.equal(*found)
+
+
+def test_starts_that_go_together_end_where_each_ends_alone(kernel):
+    x, _ = mixture_bag(1100, 150, 5, separation=0.5)
+    lost = torch.cat([x[:6], torch.full((1, 150), 1e4)])  # stops because a cluster is empty, while the others go on
+    starts = [x[:7], lost, x[50:57]]
+    origin = x.mean(0)
+    for run, start in zip(lloyd_many(x, starts, origin, energies(x, origin)), starts, strict=True):
+        alone = lloyd_from(x, start)
+        assert torch.equal(run.centroids, alone.centroids)
+        assert run.inertia == alone.inertia
 
 
 def test_seeds_are_different_patches_and_prefer_far_ones():

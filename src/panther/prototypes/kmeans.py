@@ -10,7 +10,7 @@ from torch import Tensor
 
 from panther.errors import InputError, value_of
 from panther.execution import Track, untracked
-from panther.prototypes.lloyd import KMeansRun, lloyd
+from panther.prototypes.lloyd import KMeansRun, lloyd_many
 from panther.prototypes.seeding import energies, plus_plus
 from panther.statistics import block_rows
 from panther.workers import cores
@@ -40,14 +40,15 @@ def kmeans_many(problems: Sequence[KMeansProblem], track: Track = untracked) -> 
     threads = torch.get_num_threads()
     # Threads of `solving` wait; those of `pool` compute. Few samples are in work at a time, which keeps caches and memory small.
     with ThreadPoolExecutor(cores()) as pool, ThreadPoolExecutor(max(1, min(count, 2 * cores()))) as solving:
-        function = partial(_solve, pool=pool)
+        teams = -(-cores() // max(1, count))  # restarts are spread where cores would be idle
+        function = partial(_solve, pool=pool, teams=teams)
         found = list(track(solving.map(function, problems), "K-means on the sample", count))
     torch.set_num_threads(threads)
     return found
 
 
 @torch.no_grad()
-def _solve(problem: KMeansProblem, pool: Executor) -> Solved | InputError:
+def _solve(problem: KMeansProblem, pool: Executor, teams: int) -> Solved | InputError:
     torch.set_num_threads(1)
     x, n_clusters, seed, restarts = problem
     if _fewer_different(x, n_clusters):
@@ -60,7 +61,10 @@ def _solve(problem: KMeansProblem, pool: Executor) -> Solved | InputError:
     energy = energies(x, origin)
     generators = [torch.Generator().manual_seed(seed * 1_000_003 + number) for number in range(restarts)]
     starts = plus_plus(x, n_clusters, origin, energy, generators, each)
-    runs = list(each(lambda start: lloyd(x, start, origin, energy), starts))
+    size = -(-restarts // teams)
+    groups = [starts[first : first + size] for first in range(0, restarts, size)]
+    found = each(lambda group: lloyd_many(x, group, origin, energy), groups)
+    runs = [run for group in found for run in group]
     return min(runs, key=lambda run: run.inertia), [run.inertia for run in runs]
 
 

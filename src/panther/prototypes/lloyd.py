@@ -4,9 +4,10 @@ r"""Lloyd iterations on a sample in memory, until no patch changes its prototype
 
 After a few iterations hardly any patch changes, and bounds say which cannot (Elkan 2003): a patch whose own centroid is surely nearer than
 any other is not looked at. The late iterations, in which a coarser criterion would have stopped too early, then cost a tenth of the first ones.
-The same iterations are one loop in C where there is a compiled kernel.
+The same iterations are one loop in C where there is a compiled kernel, with bounds that also say which centroids a patch is compared with.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -29,9 +30,21 @@ class KMeansRun(NamedTuple):
 
 def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iterations: int = ITERATIONS) -> KMeansRun:
     """Iterate from given centroids, |x - origin|^2 of all patches known; an empty cluster moves to the patch that is served worst."""
+    (run,) = lloyd_many(x, [centroids], origin, energy, max_iterations)
+    return run
+
+
+def lloyd_many(
+    x: Tensor, starts: Sequence[Tensor], origin: Tensor, energy: Tensor, max_iterations: int = ITERATIONS
+) -> list[KMeansRun]:
+    """The same from several starts: each ends where it would alone. In C they take their steps together and read the sample once."""
     library = compiled_kernel()
     if library is not None and compiled_lloyd.suits(x):
-        return _lloyd_compiled(library, x, centroids, origin, energy, max_iterations)
+        return _lloyd_compiled(library, x.contiguous(), starts, origin.contiguous(), energy, max_iterations)
+    return [_lloyd_in_torch(x, start, origin, energy, max_iterations) for start in starts]
+
+
+def _lloyd_in_torch(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iterations: int) -> KMeansRun:
     labels = _Labels(x, origin, energy, len(centroids))
     before = centroids
     for _ in range(max_iterations):
@@ -43,16 +56,17 @@ def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iter
 
 
 def _lloyd_compiled(
-    library: Library, x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iterations: int
-) -> KMeansRun:
-    run = compiled_lloyd.CompiledLloyd(library, x, centroids, origin, _slack(energy))
-    left, empty = max_iterations, True
-    while empty and left > 0:
-        done, empty = run.iterate(left)
-        left -= done
-        if empty:
+    library: Library, x: Tensor, starts: Sequence[Tensor], origin: Tensor, energy: Tensor, max_iterations: int
+) -> list[KMeansRun]:
+    runs = [compiled_lloyd.CompiledRun(library, x, start, origin, energy, max_iterations) for start in starts]
+    stopped = runs
+    while stopped:
+        compiled_lloyd.iterate(library, stopped, x.dtype)
+        stopped = [run for run in stopped if run.empty]
+        for run in stopped:
             run.centroids.copy_(moved(run.sums, run.centroids, origin, x))
-    return KMeansRun(run.centroids, _inertia(run.sums, run.before, origin, energy))
+            run.go_on()
+    return [KMeansRun(run.centroids, _inertia(run.sums, run.before, origin, energy)) for run in runs]
 
 
 def _slack(energy: Tensor) -> float:

@@ -18,7 +18,7 @@ from panther.types import Ragged, Rows
 from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
-INTERFACE = 7  # of the C files: a library of another number is not used
+INTERFACE = 8  # of the C files: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
 COLUMNS = 16  # of a tile
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
@@ -32,7 +32,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "touch": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 3]),
     "regions": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 4]),
     "lloyd_memory": (WHOLE, [POINTER]),
-    "lloyd": (WHOLE, [POINTER, WHOLE]),
+    "lloyd": (None, [POINTER, WHOLE]),
     "sinkhorn": (WHOLE, [POINTER]),
     "moments": (None, [POINTER, WHOLE, WHOLE, POINTER, POINTER, WHOLE, WHOLE, *[POINTER] * 3]),
 }
