@@ -24,7 +24,9 @@ from _harness import interleaved, machine, table
 from _passes import COMPONENTS, DIM, KINDS, error, exact, ours, plain, plain_slide_on, slide
 from embed import write_layouts
 from panther.aggregators import embed_cohort
+from panther.content import HashedRows
 from panther.execution import Work, map_slides, open_executor
+from panther.statistics.upload import upload
 from panther.storage.bags import BagRef, list_bags
 from panther.types import Mixture, Prototypes, Ragged
 
@@ -78,6 +80,14 @@ def pinned_rate() -> float:
     return (256 << 20) / _median_ms(lambda: there.copy_(here, non_blocking=True)) / 1e6
 
 
+def only_upload(ref: BagRef) -> str:
+    """Read, hash and copy to the GPU; nothing is computed."""
+    rows = HashedRows(ref.open().features)
+    upload(rows, "cuda")
+    torch.cuda.synchronize()
+    return rows.digest()
+
+
 def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
     """From files in the page cache to embeddings, by number of processes."""
     _, prototypes = slide("one-hot", patches)
@@ -93,6 +103,9 @@ def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
                     sides = {
                         "plain": lambda job=job, refs=refs, pool=pool: list(map_slides(job, refs, pool)),
                         "ours": partial(embed_cohort, refs, ready, work=Work(pool, "cuda")),
+                        "ours, reading, hashing and copying alone": lambda refs=refs, pool=pool: list(
+                            map_slides(only_upload, refs, pool)
+                        ),
                     }
                     seconds = interleaved(sides, 2)
                     for side, spent in seconds.items():

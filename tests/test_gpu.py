@@ -116,6 +116,28 @@ def test_blocks_are_read_on_a_gpu_as_on_the_cpu(blocks, preset):
         assert (np.exp(here.vectors[:, [s for _, s, _ in here.columns].index("tail_share")]) > 0.005).all()
 
 
+def test_rows_of_a_file_come_to_the_gpu_as_they_are_and_are_hashed_on_the_way(tmp_path):
+    from panther.content import HashedRows
+    from panther.statistics.upload import upload
+
+    rows = np.random.default_rng(0).normal(size=(5001, 517)).astype("float32")  # several blocks, none of them full
+    np.save(tmp_path / "s.npy", rows)
+    bag = panther.open_bag(tmp_path / "s.npy")
+    hashed = HashedRows(bag.features)
+    assert torch.equal(upload(hashed, "cuda").cpu(), torch.from_numpy(rows))
+    assert hashed.digest() == bag.fingerprint()
+
+
+def test_results_are_fetched_in_one_copy_as_they_are():
+    from panther.statistics.upload import fetch
+
+    given = [torch.rand(3, 5), torch.rand(7, dtype=torch.float64), torch.tensor(True), torch.arange(3), torch.rand(())]
+    for here, back in zip(given, fetch([t.cuda() for t in given]), strict=True):
+        assert back.device.type == "cpu"
+        assert back.dtype == here.dtype
+        assert torch.equal(back, here)
+
+
 def test_prototypes_are_found_as_on_the_cpu():
     from panther.execution import Work
 

@@ -165,9 +165,10 @@ class _SharedFits:
     def __call__(self, embedder: Embedder, device: str) -> Callable[..., SlideEmbedding]:
         """The embedder's module, or what does the same with a mixture that another embedder has fitted."""
         module = embedder.module.to(device)
-        if not isinstance(module, PantherAggregator):
-            return module
-        return _Shared(self, module, (id(embedder.prototypes), module.settings))
+        found: Any = module
+        if isinstance(module, PantherAggregator):
+            found = _Shared(self, module, (id(embedder.prototypes), module.settings))
+        return _Fetched(found) if torch.device(device).type == "cuda" else found
 
     def fit(self, key: "_Fit", module: PantherAggregator, x: Rows) -> MixtureFit:
         """The mixture, fitted when first asked for."""
@@ -195,6 +196,25 @@ class _Shared:
     def __call__(self, x: Rows, *, with_assignment: bool, places: Places | None = None) -> SlideEmbedding:
         """Read the mixture out."""
         return self.module.read(self.fits.fit(self.key, self.module, x), x, places=places)
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """A module on a GPU whose results come from there in one copy."""
+
+    module: Any
+
+    @property
+    def needs_places(self) -> bool:
+        """As of the module."""
+        return self.module.needs_places
+
+    def __call__(self, x: Rows, *, with_assignment: bool, **more: Any) -> SlideEmbedding:
+        """Embed, and fetch what a row keeps."""
+        found = self.module(x, with_assignment=with_assignment, **more)
+        named = {name: value for name, value in found.aux.items() if isinstance(value, Tensor)}
+        vector, *rest = gpu.fetch([found.vector, *named.values()])
+        return SlideEmbedding(vector, aux={**found.aux, **dict(zip(named, rest, strict=True))})
 
 
 def _in_memory(rows: Rows, device: str) -> Tensor:

@@ -29,8 +29,7 @@ class _Graph:
             self._outputs = tuple(function(*self._inputs, *fixed))
 
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        for own, given in zip(self._inputs, inputs, strict=True):
-            own.copy_(given)
+        torch._foreach_copy_(self._inputs, list(inputs))  # one call instead of one for each
         self._graph.replay()
         return self._outputs
 

@@ -1,6 +1,7 @@
-"""Rows of a file onto the GPU: read into pinned memory block by block, each copied while the next is read."""
+"""Rows of a file onto the GPU: read into pinned memory block by block, each copied while the next is read. And results back, in one copy."""
 
 import threading
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 from panther.types import Rows
 
 HELD_BYTES = 8 << 30  # of a bag that is held on the GPU while it is worked on; a larger one is read by blocks
-BLOCK_BYTES = 8 << 20  # smaller ones cost more to launch than they gain by staying in a cache
+BLOCK_BYTES = 8 << 20  # smaller ones cost more to launch than they gain
+READ_BYTES = 1 << 20  # of them at a time: what was just hashed is in the cache still when it is copied
 _local = threading.local()  # pinned memory is slow to get: every thread takes its own once
 
 
@@ -34,17 +36,29 @@ def _uploaded(rows: Rows, device: str) -> Tensor:
     n, d = int(rows.shape[0]), int(rows.shape[1])
     there = torch.empty(n, d, dtype=rows.dtype, device=device)
     row_bytes = d * there.element_size()
-    step = max(1, BLOCK_BYTES // row_bytes)
     if row_bytes > BLOCK_BYTES:  # a row that no stage can hold
         return there.copy_(rows[0:n])
+    step, at_once = BLOCK_BYTES // row_bytes, max(1, READ_BYTES // row_bytes)
     for number, start in enumerate(range(0, n, step)):
         stage = _stages(torch.cuda.current_device())[number % 2]
-        block = rows[start : start + step]
+        end = min(start + step, n)
         stage.copied.synchronize()
-        pinned = stage.memory[: len(block) * row_bytes].view(there.dtype).view(len(block), d)
-        there[start : start + step].copy_(pinned.copy_(block), non_blocking=True)
+        pinned = stage.memory[: (end - start) * row_bytes].view(there.dtype).view(end - start, d)
+        for first in range(start, end, at_once):
+            last = min(first + at_once, end)
+            pinned[first - start : last - start] = rows[first:last]
+        there[start:end].copy_(pinned, non_blocking=True)
         stage.copied.record()
     return there
+
+
+def fetch(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers out of the GPU, in one copy: where processes share it, each waits for its turn once, not for every tensor."""
+    widest_first = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())  # so that all stay aligned
+    flat = [tensors[i].contiguous().view(-1).view(torch.uint8) for i in widest_first]
+    here = torch.cat(flat).cpu().split([len(part) for part in flat])
+    parts = dict(zip(widest_first, here, strict=True))
+    return [parts[i].view(t.dtype).view(t.shape) for i, t in enumerate(tensors)]
 
 
 def _stages(device: int) -> list[_Stage]:

@@ -100,6 +100,9 @@ class _Stored:
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
 
+CHUNK_CACHE = 32 << 20  # bytes; a chunk that does not fit is unpacked again for every block of it that is read
+
+
 @dataclass(frozen=True)
 class H5Rows(_Stored):
     """Rows through h5py: compressed, or chunked across columns."""
@@ -108,7 +111,7 @@ class H5Rows(_Stored):
     def _dataset(self) -> Any:
         import h5py
 
-        return h5py.File(self.path, "r")[self.name]
+        return h5py.File(self.path, "r", rdcc_nbytes=CHUNK_CACHE)[self.name]
 
     def __getitem__(self, rows: slice) -> Tensor:
         try:
