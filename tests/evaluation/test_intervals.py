@@ -127,6 +127,19 @@ def test_the_p_value_counts_the_data_themselves_on_both_sides():
     assert found.p_value == pytest.approx(2 * (np.sum(drawn <= 0) + 1) / 401)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_wilcoxon_is_to_the_last_digit_that_of_scipy(tied):
+    rng = np.random.default_rng(0)
+    for folds in (2, 3, 5, 8, 15, 50, 51, 80):
+        for _ in range(10):
+            difference = rng.integers(-4, 5, folds) / 8 if tied else rng.normal(0.3, 1, folds)
+            kept = difference[difference != 0]
+            if len(kept) > 0:
+                exact = len(kept) <= 50 and len(np.unique(np.abs(kept))) == len(kept)
+                expected = stats.wilcoxon(kept, method="exact" if exact else "approx").pvalue
+                assert wilcoxon(difference, np.zeros(folds)) == expected
+
+
 def test_wilcoxon_over_folds_is_scipys_and_says_nothing_about_equal_folds():
     a, b = [0.7, 0.71, 0.69, 0.75, 0.73], [0.65, 0.70, 0.66, 0.71, 0.67]
     assert wilcoxon(a, b) == pytest.approx(stats.wilcoxon(a, b).pvalue)

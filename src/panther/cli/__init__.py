@@ -1,5 +1,6 @@
 """The command `panther`. Commands are a few lines over the library; heavy imports happen inside them."""
 
+import gc
 import io
 import logging
 import signal
@@ -44,6 +45,7 @@ from panther.cli.completion import add_completion
 from panther.errors import InputError
 from panther.version import __version__
 
+RARELY = 20_000  # new objects between two searches for garbage; after every 700 of them, imports take a fifth longer
 INTERRUPTED, TERMINATED = 130, 143  # what the shell calls Ctrl-C, and an end at the wall-time
 
 app = typer.Typer(
@@ -90,7 +92,10 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Data": {"inspect": bags.inspect, "convert": bags.convert, "merge": merge.merge, "status": status.status},
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
-PRELOADS = {"view": ("panther.execution", "h5py", "panther.viewer.workbench")}
+PRELOADS = {
+    "run": ("panther.study.run", "scipy.optimize", "h5py"),
+    "view": ("panther.execution", "h5py", "panther.viewer.workbench"),
+}
 for panel, commands in PANELS.items():
     for name, function in commands.items():
         app.command(name, rich_help_panel=panel)(function)
@@ -138,8 +143,12 @@ def main() -> None:
 
         start_early(*PRELOADS.get(name, ()))
         keep_freed_memory()
-    with speaking_of(name, commands.commands.get(name, commands)), _ending_when_told():
-        _run(commands, arguments, verbose)
+    gc.set_threshold(RARELY)
+    try:
+        with speaking_of(name, commands.commands.get(name, commands)), _ending_when_told():
+            _run(commands, arguments, verbose)
+    finally:
+        gc.freeze()  # the system takes everything back; searching torch for garbage first takes more than half a second
 
 
 def _uses_workers(command: Any, arguments: list[str]) -> bool:

@@ -11,7 +11,6 @@ is the imbalance: the share of patients that would have to change their fold for
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, sparse
 
 from panther.errors import InputError
 
@@ -126,6 +125,8 @@ def _descend(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -
 
 def _solve(counts: np.ndarray, needed: np.ndarray, k: int, effort: Effort) -> tuple[np.ndarray | None, float, bool]:
     """Integer programme with one variable per site and fold and one deviation per row and fold."""
+    from scipy import optimize, sparse
+
     n_sites, n_rows = counts.shape
     cells, everybody = n_sites * k, counts.sum(0)
     price = np.concatenate([np.zeros(cells), np.repeat(0.5 / everybody / n_rows, k)])

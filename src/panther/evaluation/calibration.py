@@ -7,7 +7,6 @@ Labels are integers 0 ... K-1, probabilities (n, K); `counts` (..., n) says how 
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 from panther.evaluation.metrics import ratio
 
@@ -116,6 +115,8 @@ def fit_temperature(
         return WIDEST
     if slope(high) <= 0:
         return 1 / WIDEST
+    from scipy.optimize import brentq  # half a second, which few commands need
+
     return float(np.exp(-brentq(slope, low, high, xtol=1e-10)))
 
 

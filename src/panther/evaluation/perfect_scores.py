@@ -5,7 +5,6 @@ next patient. How many patients there were does: if the truth were much worse, s
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import brentq
 
 from panther.evaluation.metric_names import LOWER_IS_BETTER
 
@@ -39,6 +38,8 @@ def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
 
     def excess(log_scale: float) -> float:
         return float(counts @ np.minimum(0.0, log_scale + np.log(counts))) - log_alpha
+
+    from scipy.optimize import brentq
 
     # at the lower end all classes share one recall or less, at the upper all are 1
     low = log_alpha / counts.sum() - np.log(counts).max() - 1

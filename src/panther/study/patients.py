@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from panther.evaluation.metrics import mean_of_defined
 from panther.evaluation.wrong_pairs import wrong_pairs
@@ -141,6 +140,8 @@ def mean_over_methods(values: np.ndarray) -> np.ndarray:
 
 def _counted(group: pd.DataFrame) -> pd.DataFrame:
     """Ranks and pairs of the patients that one model met."""
+    from scipy.stats import rankdata  # half a second
+
     time, event, risk = (
         group[name].to_numpy(kind) for name, kind in (("time", float), ("event", bool), ("risk", float))
     )

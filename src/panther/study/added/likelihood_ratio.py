@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy.special import chdtrc
 
 from panther.cohort.targets import Survival
 from panther.models.probe_solvers import cox_loss
@@ -41,11 +41,12 @@ def added_by_second(strata: Sequence[Stratum]) -> LikelihoodRatio:
     both = _largest_likelihood(scaled)
     first = _largest_likelihood([one._replace(scores=one.scores[:, :1]) for one in scaled])
     statistic = max(0.0, 2 * (both - first))
-    return LikelihoodRatio(statistic, float(stats.chi2.sf(statistic, 1)))
+    return LikelihoodRatio(statistic, float(chdtrc(1, statistic)))
 
 
 def _largest_likelihood(strata: Sequence[Stratum]) -> float:
     """Largest log partial likelihood (Breslow ties) of a linear combination of the scores."""
+    from scipy import optimize  # half a second, and only survival with covariates comes here
 
     def loss(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         total, slope = 0.0, np.zeros_like(coefficients)
