@@ -1,8 +1,17 @@
 """Aggregators: from a bag of patches to one slide embedding."""
 
 from panther.aggregators import counts, deepsets, h2t, ot, panther, pooling  # noqa: F401 (register)
-from panther.aggregators._base import aggregators, build
+from panther.aggregators._base import aggregators, build, mixture_columns
 from panther.aggregators.cohort import EmbeddingTable, embed_cohort
 from panther.mixture import PRESETS, EMSettings
 
-__all__ = ["PRESETS", "Aggregator", "EMSettings", "EmbeddingTable", "aggregators", "build", "embed_cohort"]
+__all__ = [
+    "PRESETS",
+    "Aggregator",
+    "EMSettings",
+    "EmbeddingTable",
+    "aggregators",
+    "build",
+    "embed_cohort",
+    "mixture_columns",
+]

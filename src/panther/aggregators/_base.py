@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from panther.errors import InputError
@@ -84,6 +85,15 @@ def build(
         raise InputError(f"A setting of {method!r} has the wrong type ({error}).") from error
 
 
-def per_prototype_means(count: int, dim: int) -> list[tuple[int, str, int]]:
+# The columns of a wide embedding are tens of thousands of tuples, which every model of a study asks for: they are made once.
+@lru_cache(8)
+def per_prototype_means(count: int, dim: int) -> tuple[tuple[int, str, int], ...]:
     """Columns of methods that keep one mean per prototype."""
-    return [(c, "mean", j) for c in range(count) for j in range(dim)]
+    return tuple((c, "mean", j) for c in range(count) for j in range(dim))
+
+
+@lru_cache(8)
+def mixture_columns(owners: tuple[int, ...], dim: int) -> tuple[tuple[int, str, int], ...]:
+    """Columns of whole components, [pi_c, mu_c, Sigma_c] of each owner."""
+    token = [("weight", -1), *((statistic, j) for statistic in ("mean", "variance") for j in range(dim))]
+    return tuple((c, statistic, j) for c in owners for statistic, j in token)

@@ -54,4 +54,4 @@ class H2T(Aggregator):
 
     def columns(self) -> list[tuple[int, str, int]]:
         """Each number is one dimension of a prototype's mean."""
-        return per_prototype_means(*self.get_buffer("centroids").shape)
+        return list(per_prototype_means(*self.get_buffer("centroids").shape))

@@ -165,7 +165,7 @@ class OT(Aggregator):
 
     def columns(self) -> list[tuple[int, str, int]]:
         """Each number is one dimension of a prototype's transported mean."""
-        return per_prototype_means(*self.get_buffer("centroids").shape)
+        return list(per_prototype_means(*self.get_buffer("centroids").shape))
 
 
 def _kernel(cost: Tensor, potentials: Tensor, real: Tensor) -> Tensor:

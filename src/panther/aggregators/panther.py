@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from panther.aggregators._base import aggregators
+from panther.aggregators._base import aggregators, mixture_columns
 from panther.aggregators.blocks import EmbeddingBlock, build_blocks, read_places
 from panther.errors import InputError, suggestion
 from panther.mixture import PRESETS, EMSettings, MixtureFit, effective_number, fit_mixture, starting_variance
@@ -189,13 +189,11 @@ class PantherAggregator(Aggregator):
         """Prototype (-1: not of one prototype), statistic and dimension of each number."""
         return [*self._own_columns(), *(column for block in self._blocks for column in block.columns())]
 
-    def _own_columns(self) -> list[tuple[int, str, int]]:
+    def _own_columns(self) -> Sequence[tuple[int, str, int]]:
         count, dim = self.centroids.shape
-        moments = [(statistic, j) for statistic in ("mean", "variance") for j in range(dim)]
         if self.readout == "wa":
-            return [(-1, statistic, j) for statistic, j in moments]
-        owners = range(count) if self.readout == "all" else [-1]
-        return [(c, statistic, j) for c in owners for statistic, j in [("weight", -1), *moments]]
+            return mixture_columns((-1,), dim)[1:]  # without a weight
+        return mixture_columns(tuple(range(count)) if self.readout == "all" else (-1,), dim)
 
 
 def _bags(

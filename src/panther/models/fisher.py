@@ -10,10 +10,13 @@ beside them: where single tissues are too small to be judged, it is the best tha
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from panther.aggregators import mixture_columns
 
 Columns = Sequence[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number, as aggregators name them
 SLIDE_MEAN = "slide mean"
@@ -31,11 +34,9 @@ def mixture_shape(columns: Columns | None) -> tuple[int, int] | None:
     """(C, d) where the numbers are all of a mixture, [pi_c, mu_c, Sigma_c] of each prototype; None where they are something else."""
     if columns is None or len(columns) == 0:
         return None
-    count = 1 + max(c for c, _, _ in columns)
-    dim = sum(c == 0 and statistic == "mean" for c, statistic, _ in columns)
-    token = [("weight", -1), *(("mean", j) for j in range(dim)), *(("variance", j) for j in range(dim))]
-    wanted = [(c, statistic, j) for c in range(count) for statistic, j in token]
-    return (count, dim) if dim and list(columns) == wanted else None
+    count = max(1, 1 + columns[-1][0])
+    dim = (len(columns) // count - 1) // 2
+    return (count, dim) if dim > 0 and tuple(columns) == mixture_columns(tuple(range(count)), dim) else None
 
 
 def split(x: Tensor, count: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,10 +70,7 @@ def fisher_coordinates(x: Tensor, usual: UsualMixture) -> Tensor:
     return torch.cat([tokens.flatten(1), (weights * means).sum(1)], 1)
 
 
-def fisher_columns(count: int, dim: int) -> list[tuple[int, str, int]]:
+@lru_cache(8)
+def fisher_columns(count: int, dim: int) -> tuple[tuple[int, str, int], ...]:
     """Prototype (-1: the whole slide), statistic and dimension of each coordinate."""
-    token = [("weight", -1), *(("mean", j) for j in range(dim)), *(("variance", j) for j in range(dim))]
-    return [
-        *((c, statistic, j) for c in range(count) for statistic, j in token),
-        *((-1, SLIDE_MEAN, j) for j in range(dim)),
-    ]
+    return (*mixture_columns(tuple(range(count)), dim), *((-1, SLIDE_MEAN, j) for j in range(dim)))

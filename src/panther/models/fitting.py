@@ -23,7 +23,7 @@ from panther.models.model import Model, embedding_model
 from panther.models.named import Named
 from panther.models.presets import TrainSettings
 from panther.models.probes import fit_suitable
-from panther.models.scaling import moments
+from panther.models.scaling import column_means
 from panther.models.sources import ArraySource, BatchSource
 from panther.models.sureness.learn import learn_sureness, mean_features
 from panther.models.tasks import Prediction, Task, fit_task
@@ -31,6 +31,8 @@ from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings
 from panther.types import Openable, PatchSpec, Prototypes
 from panther.version import __version__
+
+HEAD_SECONDS = 2.0  # of training a head; most are done by then, and a checkpoint would take a tenth of their time
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,13 @@ def _fit_on_embeddings(
     task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
     settings = recipe.training
 
-    def source(part: str, *, training: bool = False) -> BatchSource:
+    @cache  # rows are scaled once: the training part is predicted as well
+    def whole(part: str) -> ArraySource:
         target = task.encode(parts.targets[part])
-        shuffle = training and settings.shuffle
-        return ArraySource(data.x, target, settings.batch_size, rows[part], scaler, shuffle=shuffle)
+        return ArraySource(data.x, target, settings.batch_size, rows[part], scaler, shuffle=settings.shuffle)
+
+    def source(part: str, *, training: bool = False) -> BatchSource:
+        return whole(part) if training else whole(part).in_order()
 
     if recipe.head.name == PROBE:
         scaled = {part: scaler(torch.from_numpy(np.array(data.x[own]))).numpy() for part, own in rows.items()}
@@ -200,8 +205,8 @@ def _fit_on_embeddings(
     else:
         shape = token_shape(scaler.columns(columns))
         head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=settings.seed)
-        trained = _fit_network(head, source, parts, task, settings, checkpoint, track)
-    about, baseline = _about(recipe, parts), moments(train)[0].float()
+        trained = _fit_network(head, source, parts, task, settings, checkpoint, track, worth_keeping=HEAD_SECONDS)
+    about, baseline = _about(recipe, parts), column_means(train).float()
     model = embedding_model(recipe.method, recipe.head, task, trained.network, data.blocks, scaler, about, baseline)
     return _finished(model, trained, parts)
 
@@ -234,10 +239,12 @@ def _fit_network(
     settings: TrainSettings,
     checkpoint: Path | None,
     track: Track,
+    worth_keeping: float = 0.0,
 ) -> _Trained:
     """Epoch by epoch."""
     val = source("val") if "val" in parts.ids else None
-    fitted = fit(network, source("train", training=True), task, settings, val=val, checkpoint=checkpoint, track=track)
+    kept: dict[str, Any] = {"checkpoint": checkpoint, "worth_keeping": worth_keeping}
+    fitted = fit(network, source("train", training=True), task, settings, val=val, track=track, **kept)
     return _Trained(fitted.model, fitted.history, lambda part: predict_logits(fitted.model, source(part), settings)[0])
 
 

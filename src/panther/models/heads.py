@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -230,7 +231,7 @@ def paper_survival(shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn
 
 def token_shape(columns: Columns) -> tuple[int, ...]:
     """(C, t) where every number belongs to a prototype; (C, t, e) where e numbers of the whole slide follow them; else (D,)."""
-    owners = [c for c, _, _ in columns]
+    owners = list(map(itemgetter(0), columns))
     rest = owners.count(-1)
     if rest == len(columns) or -1 in owners[: len(columns) - rest]:
         return (len(columns),)

@@ -7,9 +7,10 @@ noise. Measured in `docs/decisions/0005`, `0007` and `0009`.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -200,15 +201,27 @@ def moments(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = No
     """Mean and variance of each column (of what is read of the rows), float64, in two passes over blocks of rows; NaN is refused."""
     if len(x) == 0:
         raise InputError("There are no training rows to fit the scaling on.")
-    total, square = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    for block in _blocks(x, read):
+    square = torch.zeros(1, dtype=torch.float64)
+    held = list(_blocks(x, read)) if len(x) <= ROWS else None  # one block is read once
+    mean = _mean(x, held or _blocks(x, read))
+    for block in held or _blocks(x, read):
+        square = square + (block - mean).square().sum(0)
+    return mean, square / len(x)
+
+
+def column_means(x: Tensor | np.ndarray) -> Tensor:
+    """Mean of each column, float64; NaN is refused."""
+    return _mean(x, _blocks(x))
+
+
+def _mean(x: Tensor | np.ndarray, blocks: Iterable[Tensor]) -> Tensor:
+    total = torch.zeros(1, dtype=torch.float64)
+    for block in blocks:
         total = total + block.sum(0)
     mean = total / len(x)
     if not bool(torch.isfinite(mean).all()):
         raise InputError(f"Training row {_bad_row(x)} holds NaN or an infinite number; embed this sample again.")
-    for block in _blocks(x, read):
-        square = square + (block - mean).square().sum(0)
-    return mean, square / len(x)
+    return mean
 
 
 def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
@@ -221,12 +234,20 @@ def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
 
 def _balanced(mean: Tensor, variance: Tensor, columns: Columns | None) -> Scaler:
     """Every kind of statistic the same total variance."""
-    member, size = _blocks_of(columns, len(variance), kind_of)
-    return _finished(mean, _block_variance(variance, columns) * (size * len(size) / size.sum())[member])
+    member, names = _statistics(columns, len(variance))
+    kinds = sorted({kind_of(name) for name in names})
+    kind = torch.tensor([kinds.index(kind_of(name)) for name in names])[member]
+    size = torch.bincount(kind)
+    return _finished(mean, _mean_of_each(variance, member) * (size * len(size) / size.sum())[kind])
 
 
 def _block_variance(variance: Tensor, columns: Columns | None) -> Tensor:
-    member, size = _blocks_of(columns, len(variance))
+    return _mean_of_each(variance, _statistics(columns, len(variance))[0])
+
+
+def _mean_of_each(variance: Tensor, member: Tensor) -> Tensor:
+    """Mean over the columns of the same statistic, for each column."""
+    size = torch.bincount(member)
     return (torch.zeros(len(size), dtype=torch.float64).index_add(0, member, variance) / size)[member]
 
 
@@ -239,15 +260,16 @@ def kind_of(statistic: str) -> str:
     return statistic.partition("_")[0]
 
 
-def _blocks_of(columns: Columns | None, width: int, named: Callable[[str], str] = str) -> tuple[Tensor, Tensor]:
-    """Statistic of each column (D,), and how many columns each has (B,); without names all are one."""
+def _statistics(columns: Columns | None, width: int) -> tuple[Tensor, list[str]]:
+    """Which statistic each column is of (D,), and their names in order; without columns all are one."""
     if columns is None:
-        return torch.zeros(width, dtype=torch.int64), torch.tensor([width])
+        return torch.zeros(width, dtype=torch.int64), [""]
     if len(columns) != width:
         raise InputError(f"The embedding has {width} numbers but {len(columns)} names for them.")
-    _, member = np.unique([named(statistic) for _, statistic, _ in columns], return_inverse=True)
-    index = torch.as_tensor(member)
-    return index, torch.bincount(index)
+    found = list(map(itemgetter(1), columns))
+    names = sorted(set(found))
+    number = {name: position for position, name in enumerate(names)}
+    return torch.from_numpy(np.fromiter(map(number.__getitem__, found), np.int64, width)), names
 
 
 def _finished(shift: Tensor, variance: Tensor) -> Scaler:

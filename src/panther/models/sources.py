@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -70,6 +71,12 @@ class ArraySource:
             if alike and block[0].nbytes * len(rows) <= HELD_BYTES:
                 held.append(self._scaled(block))
         object.__setattr__(self, "_held", torch.cat(held) if held else None)
+
+    def in_order(self) -> "ArraySource":
+        """The same rows as they are."""
+        ordered = copy(self)
+        object.__setattr__(ordered, "shuffle", False)
+        return ordered
 
     def __len__(self) -> int:
         return math.ceil(len(self._rows) / self.batch_size)

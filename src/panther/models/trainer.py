@@ -7,8 +7,8 @@ step, so a checkpoint is parameters, optimiser and history: nothing else has to 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +67,7 @@ def fit(
     *,
     val: BatchSource | None = None,
     checkpoint: Path | None = None,
+    worth_keeping: float = 0.0,
     track: Track = untracked,
     on_epoch: Callable[[Mapping[str, float]], None] | None = None,
 ) -> Fitted:
@@ -80,6 +81,8 @@ def fit(
         Written after the first epoch, and after a later one where writing takes less than a twentieth of the time since; found there,
         training goes on from it to the identical result. It belongs to the same settings, task and starting parameters, otherwise it is
         refused.
+    worth_keeping : float
+        Seconds of training before which there is no checkpoint.
     track, on_epoch
         Progress bar over the epochs, and a function that is given each row of the learning curve.
     """
@@ -88,7 +91,7 @@ def fit(
     groups = _decayed(model, settings)
     key = _key(model, task, settings, len(batches))
     progress = _resume(checkpoint, key, model, groups) or _Progress([])
-    due = 0.0  # when a checkpoint is worth its time again
+    due = time.monotonic() + worth_keeping  # when a checkpoint is worth its time again
     for epoch in track(
         range(len(progress.history), settings.epochs), "training", settings.epochs - len(progress.history)
     ):
@@ -139,8 +142,7 @@ def _train_epoch(
     device, total, samples, n_batches = torch.device(settings.device), 0.0, 0, len(batches)
     rate = settings.learning_rate
     model.train()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        _seed(mixed_seed(settings.seed, epoch), device)
+    with _seeded(mixed_seed(settings.seed, epoch), device):
         for number, (inputs, batch) in enumerate(batches.epoch(epoch, settings.seed)):
             inputs, batch = moved(inputs, device), moved(batch, device)
             if settings.input_dropout:
@@ -167,12 +169,21 @@ def _train_epoch(
     return {"learning_rate": rate, "train_loss": total / max(samples, 1)}
 
 
-def _seed(seed: int, device: torch.device) -> None:
-    """As torch.manual_seed, which also queues the seed for GPUs that are never used, with a stack trace each time: 2 ms."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """The same random numbers for the same seed, and those of others as if nothing had been."""
+    if device.type != "cpu":
+        with torch.random.fork_rng(devices=[device]):
+            torch.manual_seed(seed)
+            yield
+        return
+    # torch.manual_seed also queues the seed for GPUs that are never used, with a stack trace each time: 2 ms
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
 
 
 def predict_logits(model: nn.Module, batches: BatchSource, settings: TrainSettings) -> tuple[Tensor, dict[str, Tensor]]:
@@ -214,7 +225,7 @@ def _validated(model: nn.Module, val: BatchSource, task: Task[Any], settings: Tr
 
 def _precision(settings: TrainSettings) -> AbstractContextManager[Any]:
     device = torch.device(settings.device).type
-    return torch.autocast(device, torch.bfloat16, enabled=settings.mixed_precision and device == "cuda")
+    return torch.autocast(device, torch.bfloat16) if settings.mixed_precision and device == "cuda" else nullcontext()
 
 
 def _key(model: nn.Module, task: Task[Any], settings: TrainSettings, n_batches: int) -> str:

@@ -1,6 +1,5 @@
 """Files appear whole or not at all."""
 
-import glob
 import hashlib
 import os
 import re
@@ -124,8 +123,13 @@ def _errno(error: BaseException | None) -> int | None:
 
 def _remove_leftovers(path: Path) -> None:
     """Temporary files of killed processes of this machine."""
-    for leftover in path.parent.glob(glob.escape(_prefix(path)) + "*.part"):
-        pid = leftover.name.rsplit(".", 2)[1]
+    prefix, names = _prefix(path), list[str]()
+    with suppress(OSError):  # a folder that may be written to and not listed
+        names = os.listdir(path.parent)  # pathlib's glob takes three times as long in the folder of a large study
+    for name in names:
+        if not (name.startswith(prefix) and name.endswith(".part")):
+            continue
+        pid = name.rsplit(".", 2)[1]
         if pid.isdigit() and int(pid) != os.getpid() and not runs(int(pid)):
             with suppress(OSError):  # gone by now, or another user's
-                leftover.unlink()
+                (path.parent / name).unlink()

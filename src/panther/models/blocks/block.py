@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from panther.aggregators import aggregators, build
 from panther.cohort.covariates import COVARIATES
@@ -28,7 +28,7 @@ class Block:
 
     def columns(self) -> Columns:
         """Prototype, statistic and dimension of each number."""
-        return [column for part in self.parts() for column in part]
+        return list(chain.from_iterable(self.parts()))
 
     def parts(self) -> list[Columns]:
         """Columns of what is scaled by itself, from left to right: all of them, or the method's own and those of each of its optional blocks."""
@@ -42,7 +42,7 @@ class Block:
 
 def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:
     """Columns of blocks side by side."""
-    return [column for block in blocks for column in block.columns()]
+    return list(chain.from_iterable(block.columns() for block in blocks))
 
 
 def reads_coordinates(method: Named) -> bool:
