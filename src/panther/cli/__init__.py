@@ -1,6 +1,5 @@
 """The command `panther`. Commands are a few lines over the library; heavy imports happen inside them."""
 
-import gc
 import io
 import logging
 import signal
@@ -45,7 +44,6 @@ from panther.cli.completion import add_completion
 from panther.errors import InputError
 from panther.version import __version__
 
-RARELY = 20_000  # new objects between two searches for garbage; after every 700 of them, imports take a fifth longer
 INTERRUPTED, TERMINATED = 130, 143  # what the shell calls Ctrl-C, and an end at the wall-time
 
 app = typer.Typer(
@@ -143,12 +141,8 @@ def main() -> None:
 
         start_early(*PRELOADS.get(name, ()))
         keep_freed_memory()
-    gc.set_threshold(RARELY)
-    try:
-        with speaking_of(name, commands.commands.get(name, commands)), _ending_when_told():
-            _run(commands, arguments, verbose)
-    finally:
-        gc.freeze()  # the system takes everything back; searching torch for garbage first takes more than half a second
+    with speaking_of(name, commands.commands.get(name, commands)), _ending_when_told():
+        _run(commands, arguments, verbose)
 
 
 def _uses_workers(command: Any, arguments: list[str]) -> bool:
