@@ -2,7 +2,9 @@
 for a large grid as for a small one.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -24,6 +26,8 @@ from panther.study.needle.job import DiagnosisJob, run_diagnosis
 from panther.workers import Team, side_by_side
 
 Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
+
+WRITERS = 2  # files that are written at a time: one waits for the disk while the other is copied
 
 
 def run_stage(
@@ -76,12 +80,18 @@ def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
     if walking:
         write_json(members, list(embedders))
         listing = Listing(walking[0].bags, {})
-        with closing(embed_grid(listing, list(embedders.values()), kept, work)) as tables:
+        grid = embed_grid(listing, list(embedders.values()), kept, work)
+        with closing(grid) as tables, ThreadPoolExecutor(WRITERS) as writers:
+            written: deque[Future[None]] = deque()
             for job, table in zip(walking, tables, strict=True):
                 if isinstance(table, InputError):
                     yield job, str(table)
                 elif not job.done:
-                    job.write(table)
+                    written.append(writers.submit(job.write, table))
+                if len(written) > WRITERS:
+                    written.popleft().result()
+            for one in written:
+                one.result()
     remove_working_folder(rows)
     members.unlink(missing_ok=True)
 
