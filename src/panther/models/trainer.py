@@ -161,7 +161,8 @@ def _train_epoch(
                     f"The loss became {value} in epoch {epoch + 1}; lower learning_rate, scale the embeddings, or look for extreme numbers in them."
                 )
             start = number - number % settings.accumulate
-            (loss / min(settings.accumulate, n_batches - start)).backward()
+            together = min(settings.accumulate, n_batches - start)
+            (loss if together == 1 else loss / together).backward()
             total, samples = total + value * size, samples + size
             if (number + 1) % settings.accumulate == 0 or number + 1 == n_batches:
                 rate = settings.rate(epoch + (start + number + 1) / 2 / n_batches)  # the middle of this step's batches
