@@ -3,7 +3,8 @@ r"""AdamW (Loshchilov and Hutter 2019) as functions, on torch's own arithmetic w
 .. math:: \theta \leftarrow (1 - \eta \lambda)\, \theta - \eta\, \hat m / (\sqrt{\hat v} + \epsilon)
 
 The first `torch.optim.AdamW` of a process imports torch's compiler, more than a second in each worker of a study, and a step of a linear
-head costs several times as much in the class, or in the function `torch.optim.adamw`, as in the arithmetic. The bytes are those of `torch.optim.AdamW(fused=True)`: one pass over memory, not ten.
+head costs several times as much in the class, or in the function `torch.optim.adamw`, as in the arithmetic. So the kernel of both is called
+directly. The bytes are those of `torch.optim.AdamW(fused=True)`: one pass over memory, not ten.
 """
 
 from collections.abc import Iterable, Sequence
