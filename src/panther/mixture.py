@@ -13,7 +13,7 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.limits import check_choice, check_number, check_whole
-from panther.statistics import Logits, Statistics, accumulate, compute_dtype
+from panther.statistics import Accumulated, Logits, Statistics, accumulate, compute_dtype
 from panther.statistics.replay import replay
 from panther.types import Mixture, Ragged, Rows
 
@@ -83,6 +83,30 @@ class MixtureFit(NamedTuple):
     scores: Tensor | None = None  # (N,), log p of each patch under the mixture that EM starts from
 
 
+class FirstStep(NamedTuple):
+    """The first E-step of a bag. It depends on the prototypes, the starting variance and the temperature, and on nothing else that is set."""
+
+    assign: Logits
+    found: Accumulated
+
+
+def take_first_step(
+    x: Rows,
+    prototypes: Tensor,
+    variance: Tensor,
+    temperature: float = 1.0,
+    *,
+    keep_assignment: bool = False,
+    keep_scores: bool = False,
+) -> FirstStep:
+    """Take the first E-step, for fits that share it: see :func:`fit_mixture`."""
+    dtype = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
+    origin, centres, start = _start(prototypes, variance, dtype)
+    assign = posterior(_uniform(centres, start), temperature, dtype, whole_score=keep_scores)
+    found = accumulate(x, assign, origin.to(dtype), keep_assignment=keep_assignment, keep_scores=keep_scores)
+    return FirstStep(assign, found)
+
+
 def fit_mixture(
     x: Rows | Ragged,
     prototypes: Tensor,
@@ -92,6 +116,7 @@ def fit_mixture(
     mask: Tensor | None = None,
     keep_assignment: bool = False,
     keep_scores: bool = False,
+    first_step: FirstStep | None = None,
 ) -> MixtureFit:
     r"""Fit a mixture to a bag, starting from the prototypes: :math:`\pi=1/C,\ \mu_c=h_c,\ \Sigma=V`.
 
@@ -103,6 +128,8 @@ def fit_mixture(
         (C, d); its device is where the arithmetic is done.
     variance : Tensor
         Starting variance V, (d,); with a prior (tau > 0) also the variance it pulls to.
+    first_step : FirstStep, optional
+        The first E-step, where somebody has taken it already.
 
     Notes
     -----
@@ -110,7 +137,7 @@ def fit_mixture(
     noticed and its step repeated in float64, so that accuracy does not depend on the data.
     """
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
-    if _replayable(x, prototypes, variance, mask):
+    if first_step is None and _replayable(x, prototypes, variance, mask):
         fit = _fit_replayed(x, prototypes, variance, settings, **keep)
         if fit is not None:
             return fit
@@ -122,13 +149,16 @@ def fit_mixture(
         before = mixture if step == 0 else _floored(mixture, start)
         first, last = step == 0, step == settings.steps - 1
         while True:
-            assign = posterior(before, settings.temperature, precision, whole_score=keep_scores and first)
-            sums, assignment, each = accumulate(
-                *(x, assign, origin.to(precision)),
-                mask=mask,
-                keep_assignment=keep_assignment and last,
-                keep_scores=keep_scores and first,
-            )
+            if first_step is not None and first and precision == dtype:
+                assign, (sums, assignment, each) = first_step
+            else:
+                assign = posterior(before, settings.temperature, precision, whole_score=keep_scores and first)
+                sums, assignment, each = accumulate(
+                    *(x, assign, origin.to(precision)),
+                    mask=mask,
+                    keep_assignment=keep_assignment and last,
+                    keep_scores=keep_scores and first,
+                )
             mixture = _constrained(maximise(sums, centres, start, settings.tau), sums.mass + settings.tau, settings)
             if precision == torch.float64 or not bool(_ill_conditioned(sums.mass, mixture)):
                 break
@@ -137,7 +167,10 @@ def fit_mixture(
             precision = torch.float64
         scores = each if first else scores
         log_likelihood.append(_log_likelihood(sums, before, assign))
-    kept = (None if t is None else t.to(dtype) for t in (assignment, scores))
+    kept = (
+        t.to(dtype) if t is not None and wanted else None
+        for t, wanted in ((assignment, keep_assignment), (scores, keep_scores))
+    )
     return MixtureFit(_finished(mixture, origin, dtype), sums.mass, torch.stack(log_likelihood, -1), *kept)
 
 

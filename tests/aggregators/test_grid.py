@@ -1,9 +1,12 @@
 """Several methods on several prototypes from one walk: the bytes of one walk each, and one read per bag."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from panther import mixture
 from panther.aggregators import aggregators, embed_cohort, grid, panther
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.errors import InputError
@@ -13,7 +16,7 @@ from panther.statistics import kernels
 from panther.storage import fingerprints
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.embeddings import EmbeddingTable
-from panther.types import Projection, Prototypes
+from panther.types import PatchSpec, Projection, Prototypes
 from reading import CountedRef, Counts
 
 DIM = 6
@@ -89,6 +92,33 @@ def test_readouts_of_one_mixture_share_its_fit_and_have_the_bytes_of_their_own(f
     for table, expected in zip(tables_of(folder, embedders), alone, strict=True):
         assert_same(table, expected)
     assert len(fits) == 4 * len(embedders) / len(readouts)  # four bags
+
+
+def test_mixtures_that_begin_alike_share_their_first_step_and_have_the_bytes_of_their_own(folder, monkeypatch):
+    alike = [{}, {"covariance": "spherical"}, {"tau": 0.5, "steps": 2}, {"blocks": ["space"], "readout": "wa"}]
+    others = [{"temperature": 2.0}, {"preset": "calibrated"}, {"preset": "published-code", "blocks": ["tail"]}]
+    on = replace(prototypes(0), surprise=torch.tensor([[10.0, 12.0]] * 3))
+    bags = {ref.sample: with_places(ref.open()) for ref in list_bags(folder).refs}
+    embedders = [Embedder(on, "panther", options) for options in (*alike, *others)]
+    alone = [embed_cohort(bags, on, "panther", one.options) for one in embedders]
+    walks = []
+
+    def counted(*arguments, **options):
+        walks.append(options)
+        return kernels.accumulate(*arguments, **options)
+
+    monkeypatch.setattr(mixture, "accumulate", counted)
+    for table, expected in zip(tables_of(bags, embedders), alone, strict=True):
+        assert table.observations == expected.observations
+        np.testing.assert_array_equal(table.vectors, expected.vectors)
+    assert len(walks) == len(bags) * (1 + 1 + len(others))  # what is alike, its one second step, the others
+
+
+def with_places(bag):
+    """The bag on a line, for methods that ask where patches lie."""
+    along = torch.arange(len(bag)) * 256
+    places = torch.stack([along, torch.zeros_like(along)], 1)
+    return replace(bag, places=lambda: places, spec=PatchSpec(size=256, size_level0=256))
 
 
 def test_workers_give_the_same_bytes(folder):

@@ -60,7 +60,11 @@ def embed_sample(
     sample: Openable, prototypes: Basis, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False
 ) -> SlideEmbedding:
     """Embedding of one bag, checked: NaN raises, naming the row."""
-    bag = prototypes.prepared(sample.open())
+    return embed_prepared(prototypes.prepared(sample.open()), module, with_assignment=with_assignment)
+
+
+def embed_prepared(bag: Bag, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False) -> SlideEmbedding:
+    """The same of a bag that the prototypes have prepared."""
     if len(bag) == 0:
         raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
     embedding = run_on(bag, module, with_assignment=with_assignment)

@@ -4,7 +4,7 @@ Bags are spread over workers, and the rows of all methods are kept side by side 
 """
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -13,28 +13,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from panther.aggregators._base import build
-from panther.aggregators.embed import embed_sample
-from panther.aggregators.panther import PantherAggregator
+from panther.aggregators.sharing import HELD_BYTES, SharedBag, in_memory
 from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, reason_of, stream
 from panther.feature_space import Basis
-from panther.mixture import EMSettings, MixtureFit
-from panther.statistics import block_rows
-from panther.statistics import upload as gpu
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
 from panther.storage.row_log import Block, RowLog
-from panther.types import Aggregator, Bag, Openable, Places, Prototypes, Rows, SlideEmbedding
+from panther.types import Aggregator, Bag, Openable, Prototypes, SlideEmbedding
 from panther.version import __version__
 
-# A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
-HELD_BYTES = {"cpu": 512 << 20, "cuda": gpu.HELD_BYTES}
 FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
 
 
@@ -128,12 +121,12 @@ def _embed_one(
     place = torch.device(device).type
     fits = len(bag) * bag.dim * bag.features.dtype.itemsize <= HELD_BYTES.get(place, 0)
     held = fits and (len(embedders) > 1 or place == "cuda")
-    bag = replace(bag, features=_in_memory(features, device) if held else features)
+    bag = replace(bag, features=in_memory(features, device) if held else features)
     vectors, each, errors = [], [], []
-    share = _SharedFits(embedders)
+    shared = SharedBag(bag, [(embedder.prototypes, embedder.module) for embedder in embedders], device)
     for embedder in embedders:
         try:
-            embedding = embed_sample(bag, embedder.prototypes, share(embedder, device))
+            embedding = shared.embed(embedder.prototypes, embedder.module)
             vectors.append(embedding.vector.cpu().numpy())
             each.append(_summary(embedding))
         except Exception as error:  # the other embedders go on
@@ -150,82 +143,6 @@ def _embed_one(
 def _content(bag: Bag, features: str, embedders: Sequence[Embedder]) -> str:
     """Hash of what a row depends on: the features and, where a method reads them, the places of the patches."""
     return hash_of([features, bag.places_fingerprint()]) if any(e.module.needs_places for e in embedders) else features
-
-
-class _SharedFits:
-    """Mixtures of one bag, each fitted once: readouts of the same mixture differ in what they keep of it."""
-
-    def __init__(self, embedders: Sequence[Embedder]) -> None:
-        self._found: dict[_Fit, MixtureFit] = {}
-        mine = [(id(e.prototypes), e.module) for e in embedders if isinstance(e.module, PantherAggregator)]
-        # what one of them reads of the single patches must be kept, whoever comes first
-        self._assigned = {(basis, module.settings) for basis, module in mine if len(module.blocks)}
-        self._scored = {(basis, module.settings) for basis, module in mine if module.needs_scores}
-
-    def __call__(self, embedder: Embedder, device: str) -> Callable[..., SlideEmbedding]:
-        """The embedder's module, or what does the same with a mixture that another embedder has fitted."""
-        module = embedder.module.to(device)
-        found: Any = module
-        if isinstance(module, PantherAggregator):
-            found = _Shared(self, module, (id(embedder.prototypes), module.settings))
-        return _Fetched(found) if torch.device(device).type == "cuda" else found
-
-    def fit(self, key: "_Fit", module: PantherAggregator, x: Rows) -> MixtureFit:
-        """The mixture, fitted when first asked for."""
-        if key not in self._found:
-            self._found[key] = module.fit(x, with_assignment=key in self._assigned, with_scores=key in self._scored)
-        return self._found[key]
-
-
-_Fit = tuple[int, EMSettings]  # which prototypes, and how
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """PANTHER on mixtures that it shares."""
-
-    fits: _SharedFits
-    module: PantherAggregator
-    key: _Fit
-
-    @property
-    def needs_places(self) -> bool:
-        """As of the module."""
-        return self.module.needs_places
-
-    def __call__(self, x: Rows, *, with_assignment: bool, places: Places | None = None) -> SlideEmbedding:
-        """Read the mixture out."""
-        return self.module.read(self.fits.fit(self.key, self.module, x), x, places=places)
-
-
-@dataclass(frozen=True)
-class _Fetched:
-    """A module on a GPU whose results come from there in one copy."""
-
-    module: Any
-
-    @property
-    def needs_places(self) -> bool:
-        """As of the module."""
-        return self.module.needs_places
-
-    def __call__(self, x: Rows, *, with_assignment: bool, **more: Any) -> SlideEmbedding:
-        """Embed, and fetch what a row keeps."""
-        found = self.module(x, with_assignment=with_assignment, **more)
-        named = {name: value for name, value in found.aux.items() if isinstance(value, Tensor)}
-        vector, *rest = gpu.fetch([found.vector, *named.values()])
-        return SlideEmbedding(vector, aux={**found.aux, **dict(zip(named, rest, strict=True))})
-
-
-def _in_memory(rows: Rows, device: str) -> Tensor:
-    """All rows (N, d) as stored, out of their file."""
-    if torch.device(device).type == "cuda":
-        return gpu.upload(rows, device)
-    held = torch.empty(tuple(rows.shape), dtype=rows.dtype)
-    step = block_rows(int(rows.shape[1]), rows.dtype.itemsize, "cpu")
-    for start in range(0, len(held), step):
-        held[start : start + step] = rows[start : start + step]
-    return held
 
 
 def _fingerprint(done: Block | None) -> Fingerprint | None:

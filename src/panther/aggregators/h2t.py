@@ -37,10 +37,14 @@ class H2T(Aggregator):
 
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Average the patches of each prototype."""
+        return self.read(self.projection.view(x), mask, with_assignment=with_assignment)
+
+    def read(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """The same of patches that are normalised already, where they are to be."""
         centroids = self.projection(self.get_buffer("centroids").to(compute_dtype(x.dtype)))
         origin = centroids.mean(0)
         sums, assignment, _ = accumulate(
-            self.projection.view(x),
+            x,
             nearest(centroids - origin),
             origin,
             mask=mask,

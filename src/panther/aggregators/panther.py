@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from panther.aggregators._base import aggregators, mixture_columns
 from panther.aggregators.blocks import EmbeddingBlock, build_blocks, read_places
 from panther.errors import InputError, suggestion
-from panther.mixture import PRESETS, EMSettings, MixtureFit, effective_number, fit_mixture, starting_variance
+from panther.mixture import PRESETS, EMSettings, FirstStep, MixtureFit, effective_number, fit_mixture, starting_variance
 from panther.types import Aggregator, Mixture, Places, Prototypes, Ragged, Rows, SlideEmbedding
 
 
@@ -138,9 +138,15 @@ class PantherAggregator(Aggregator):
         return found if with_assignment else replace(found, assignment=None)
 
     def fit(
-        self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False, with_scores: bool = False
+        self,
+        x: Rows,
+        mask: Tensor | None = None,
+        *,
+        with_assignment: bool = False,
+        with_scores: bool = False,
+        first_step: FirstStep | None = None,
     ) -> MixtureFit:
-        """Fit the mixture, which does not depend on the readout."""
+        """Fit the mixture, which does not depend on the readout; from its first step on, where that is given."""
         return fit_mixture(
             x,
             self.centroids,
@@ -149,6 +155,7 @@ class PantherAggregator(Aggregator):
             mask=mask,
             keep_assignment=with_assignment or len(self.blocks) > 0,
             keep_scores=with_scores or self.needs_scores,
+            first_step=first_step,
         )
 
     def read(

@@ -1,0 +1,154 @@
+"""What several methods do to one bag in the same way is done once: normalised rows, the first step of EM, fitted mixtures."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from panther.aggregators.embed import embed_prepared
+from panther.aggregators.h2t import H2T
+from panther.aggregators.panther import PantherAggregator
+from panther.feature_space import Basis
+from panther.mixture import EMSettings, FirstStep, MixtureFit, take_first_step
+from panther.statistics import block_rows
+from panther.statistics import upload as gpu
+from panther.types import Aggregator, Bag, Places, Rows, SlideEmbedding
+
+# A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
+HELD_BYTES = {"cpu": 512 << 20, "cuda": gpu.HELD_BYTES}
+
+T = TypeVar("T")
+Fit = tuple[int, EMSettings]  # which prototypes, and how
+
+
+class SharedBag:
+    """One bag, and what was made of it so far; every number is what the method would have found alone."""
+
+    def __init__(self, bag: Bag, methods: Sequence[tuple[Basis, Aggregator]], device: str) -> None:
+        self._bag, self._device = bag, torch.device(device)
+        self._made: dict[Hashable, Any] = {}
+        mine = [(id(basis), module) for basis, module in methods if isinstance(module, PantherAggregator)]
+        # what one of them reads of the single patches must be kept, whoever comes first
+        self._assigned = {(basis, module.settings) for basis, module in mine if len(module.blocks)}
+        self._scored = {(basis, module.settings) for basis, module in mine if module.needs_scores}
+
+    def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
+        """Embed it by one method, checked."""
+        bag = self._once(("bag", id(basis)), lambda: basis.prepared(self._bag))
+        found: Any = placed(module, self._device)
+        if isinstance(found, PantherAggregator):
+            found = _OnSharedFit(self, found, (id(basis), found.settings))
+        elif isinstance(found, H2T) and self._can_hold(bag.features) and not found.projection.is_identity:
+            found = _OnSharedRows(self, found)
+        return embed_prepared(bag, _Fetched(found) if self._device.type == "cuda" else found)
+
+    def fit(self, key: Fit, module: PantherAggregator, x: Rows) -> MixtureFit:
+        """A mixture, whatever is read out of it."""
+
+        def make() -> MixtureFit:
+            first = (
+                self._first_step(key, module, x) if self._device.type == "cpu" else None
+            )  # a GPU does it all at once
+            keep = {"with_assignment": key in self._assigned, "with_scores": key in self._scored}
+            return module.fit(x, None, **keep, first_step=first)
+
+        return self._once(("fit", key), make)
+
+    def normalised(self, module: H2T, x: Tensor) -> Tensor:
+        """All rows as the method sees them."""
+        return self._once(("rows", id(x)), lambda: in_memory(module.projection.view(x)))
+
+    def _first_step(self, key: Fit, module: PantherAggregator, x: Rows) -> FirstStep:
+        alike, scored = _start_of(key), key in self._scored
+        assigned = any(_start_of(other) == alike and other[1].steps == 1 for other in self._assigned)
+
+        def make() -> FirstStep:
+            start = module.centroids, module.get_buffer("variance"), module.settings.temperature
+            return take_first_step(x, *start, keep_assignment=assigned, keep_scores=scored)
+
+        return self._once(("first step", alike, scored), make)
+
+    def _can_hold(self, x: Rows) -> bool:
+        """Whether there is room for another copy of rows that are held."""
+        wide = 8 if x.dtype == torch.float64 else 4
+        return isinstance(x, Tensor) and self._device.type == "cpu" and x.numel() * wide <= HELD_BYTES["cpu"]
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+
+def _start_of(fit: Fit) -> tuple[Any, ...]:
+    """What its first step depends on."""
+    basis, settings = fit
+    return basis, settings.variance, settings.temperature
+
+
+@dataclass(frozen=True)
+class _OnSharedFit:
+    """PANTHER on mixtures that it shares."""
+
+    shared: SharedBag
+    module: PantherAggregator
+    key: Fit
+
+    @property
+    def needs_places(self) -> bool:
+        """As of the module."""
+        return self.module.needs_places
+
+    def __call__(self, x: Rows, *, with_assignment: bool, places: Places | None = None) -> SlideEmbedding:
+        """Read the mixture out."""
+        return self.module.read(self.shared.fit(self.key, self.module, x), x, places=places)
+
+
+@dataclass(frozen=True)
+class _OnSharedRows:
+    """H2T on normalised rows that it shares."""
+
+    shared: SharedBag
+    module: H2T
+
+    def __call__(self, x: Tensor, *, with_assignment: bool) -> SlideEmbedding:
+        """Average them."""
+        return self.module.read(self.shared.normalised(self.module, x), with_assignment=with_assignment)
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """A module on a GPU whose results come from there in one copy."""
+
+    module: Any
+
+    @property
+    def needs_places(self) -> bool:
+        """As of the module."""
+        return self.module.needs_places
+
+    def __call__(self, x: Rows, *, with_assignment: bool, **more: Any) -> SlideEmbedding:
+        """Embed, and fetch what a row keeps."""
+        found = self.module(x, with_assignment=with_assignment, **more)
+        named = {name: value for name, value in found.aux.items() if isinstance(value, Tensor)}
+        vector, *rest = gpu.fetch([found.vector, *named.values()])
+        return SlideEmbedding(vector, aux={**found.aux, **dict(zip(named, rest, strict=True))})
+
+
+def placed(module: Aggregator, device: torch.device) -> Aggregator:
+    """The module on a device; asked for every bag, and moved once."""
+    own = next(chain(module.parameters(), module.buffers()), None)
+    return module if own is None or own.device == device else module.to(device)
+
+
+def in_memory(rows: Rows, device: str = "cpu") -> Tensor:
+    """All rows (N, d) as stored, out of their file."""
+    if torch.device(device).type == "cuda":
+        return gpu.upload(rows, device)
+    held = torch.empty(tuple(rows.shape), dtype=rows.dtype)
+    step = block_rows(int(rows.shape[1]), rows.dtype.itemsize, "cpu")
+    for start in range(0, len(held), step):
+        held[start : start + step] = rows[start : start + step]
+    return held
