@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from panther.statistics import Logits, accumulate, compiled, nearest, squared_di
 from panther.statistics.compiled import LIBRARY, load_library, suits
 from panther.statistics.kernels import kernel_name
 from panther.statistics.torch_kernel import accumulate_in_torch
+from panther.workers import allow_threads
 
 missing = load_library()
 needs_library = pytest.mark.skipif(isinstance(missing, str), reason=f"there is no compiled kernel: {missing}")
@@ -185,16 +187,13 @@ def test_tiny_and_huge_numbers_are_added_as_in_torch(size):
 
 @needs_library
 @pytest.mark.parametrize("hard", [False, True])
-def test_the_number_of_threads_does_not_change_a_byte(hard):
+def test_neither_threads_nor_reading_in_pieces_change_a_byte(hard):
     torch.manual_seed(0)
     x, assign, origin = torch.randn(6000, 200), logits(200, 7, torch.float32, hard=hard), torch.zeros(200)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            found.append(accumulate(x, assign, origin, keep_assignment=True, keep_scores=True))
-    finally:
-        torch.set_num_threads(before)
+    found = []
+    for threads, rows in product((1, 2, 5), (x, Unaligned(x.numpy(), x.dtype, x.shape))):
+        with allow_threads(threads):
+            found.append(accumulate(rows, assign, origin, keep_assignment=True, keep_scores=True))
     for other in found[1:]:
         assert torch.equal(found[0].assignment, other.assignment)
         assert torch.equal(found[0].scores, other.scores)
@@ -215,6 +214,14 @@ def test_rows_that_cannot_be_read_raise_in_the_calling_thread(threads, monkeypat
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     with pytest.raises(OSError, match="ends here"):
         accumulate(Torn(), nearest(torch.eye(4, 16)), torch.zeros(16))
+
+
+@needs_library
+def test_a_thread_does_not_wait_for_the_turn_of_one_that_has_failed():
+    walk = compiled._Walk(missing, logits(16, 4, torch.float32), torch.zeros(16), compiled.SOFT, squares=True)
+    walk._sums.merged, walk._sums.stopped = -1, 1
+    walk.over(torch.randn(600, 16), None)
+    assert not any(sums.any() for sums in walk.sums)
 
 
 @needs_library

@@ -5,14 +5,16 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from panther.statistics.assign import NEGLIGIBLE, Logits
-from panther.statistics.blocks import blocks
+from panther.statistics.blocks import block_rows
 from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
 from panther.workers import kernel_threads
@@ -21,14 +23,13 @@ LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
 INTERFACE = 8  # of the C files: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
 COLUMNS = 16  # of a tile
+UNIT = 512  # rows that one thread walks at a time
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
 NAMES = {torch.float32: "float", torch.float64: "double"}
 POINTER, WHOLE = ctypes.c_void_p, ctypes.c_int64
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "scratch": (WHOLE, [POINTER]),
-    "parts": (WHOLE, [POINTER, WHOLE]),
-    "walk": (None, [POINTER] * 6),
-    "merge": (None, [POINTER, WHOLE, *[POINTER] * 3]),
+    "walk": (None, [POINTER] * 4),
     "touch": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 3]),
     "regions": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 4]),
     "lloyd_memory": (WHOLE, [POINTER]),
@@ -51,8 +52,15 @@ class _Slice(ctypes.Structure):
     _fields_ = [
         ("x", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("rows", "stride", "kind")),
-        ("assignment", ctypes.c_void_p),
-        ("scores", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("assignment", "scores")),
+        *((name, ctypes.c_int64) for name in ("first", "begun")),
+    ]
+
+
+class _Sums(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("mass", "score", "total", "square")),
+        *((name, ctypes.c_int64) for name in ("merged", "stopped")),
     ]
 
 
@@ -116,8 +124,7 @@ def accumulate_compiled(
     scores = torch.empty(patches, dtype=origin.dtype) if keep_scores else None
     walk = _Walk(library, assign, origin, HARD if assign.hard else SOFT, squares)
     walk.over(x, kept, scores)
-    mass, score = walk.small.split([count, 1])
-    sums = Statistics(mass, walk.total, walk.square, score[0], mass.new_tensor(float(patches)))
+    sums = Statistics(*walk.sums, torch.tensor(float(patches), dtype=torch.float64))
     return Accumulated(sums, kept, scores)
 
 
@@ -129,7 +136,7 @@ def distances_compiled(library: Library, x: Rows, linear: Logits, origin: Tensor
 
 
 class _Walk:
-    """One walk over rows: the parameters as the library wants them, and the sums, to which slices are added in their order."""
+    """One walk over rows: the parameters as the library wants them, and the sums."""
 
     def __init__(self, library: Library, assign: Logits, origin: Tensor, mode: int, squares: bool) -> None:
         self._library, self._origin = library, origin
@@ -145,10 +152,11 @@ class _Walk:
         ]
         addresses = (None if t is None else t.data_ptr() for t in self._held)
         self._parameters = _Parameters(dim, count, panels, mode, squares, assign.temperature, NEGLIGIBLE, *addresses)
-        self.small = torch.zeros(count + 1, dtype=torch.float64)  # mass and score
-        self.total, self.square = torch.zeros(2, count, dim, dtype=torch.float64)
-        self._next, self._turn = 0, threading.Condition()
-        self._failure: BaseException | None = None
+        sizes = [count, 1, *[0 if mode == DISTANCES else count * dim] * 2]
+        mass, score, total, square = torch.from_numpy(np.zeros(sum(sizes))).split(sizes)
+        shape = -1 if mode == DISTANCES else count, dim
+        self.sums = mass, total.view(shape), square.view(shape), score[0]
+        self._sums = _Sums(*(t.data_ptr() for t in (mass, score, total, square)))
 
     def _panels(self, factors: Tensor, panels: int) -> Tensor:
         """(d, C) -> (panels, d, lanes), filled up with zeros."""
@@ -157,74 +165,51 @@ class _Walk:
         return wide.view(len(wide), panels, self._lanes).transpose(0, 1).contiguous()
 
     def over(self, x: Rows, out: Tensor | None, scores: Tensor | None = None) -> None:
-        """Compute slice by slice, on as many threads as are allowed; slices are read one after the other."""
-        source = _numbered(x, self._origin)
-        first = next(source)
-        slices = -(-int(x.shape[0]) // len(first[2]))
+        """Compute on as many threads as are allowed: they share what is in memory, else slices are read one after the other."""
+        whole, dim = int(x.shape[0]), int(x.shape[1])
+        step = max(UNIT, block_rows(dim, self._origin.element_size(), "cpu") // UNIT * UNIT)
+        threads = min(kernel_threads(), -(-whole // step))
+        slices: Iterator[tuple[_Slice, Tensor]]
+        if isinstance(x, Tensor) and _plain(x):
+            slices = repeat(self._slice(x, 0, (out, scores)), threads)
+        else:
+            slices = (self._slice(x[i : i + step], i, (out, scores)) for i in range(0, whole, step))
         reading = threading.Lock()
+        failures: list[BaseException] = []
+        parameters, sums, dtype = ctypes.byref(self._parameters), ctypes.byref(self._sums), self._origin.dtype
+        size, walk = self._library.function("scratch", dtype)(parameters), self._library.function("walk", dtype)
 
-        def work(item: tuple[int, int, Tensor] | None = None) -> None:
+        def work() -> None:
             try:
-                memory = self._memory(len(first[2]))
-                while self._failure is None:
-                    if item is None:
-                        with reading:
-                            item = next(source, None)
+                scratch = torch.empty(size, dtype=torch.uint8)
+                while not failures:
+                    with reading:
+                        item = next(slices, None)
                     if item is None:
                         return
-                    self._one(*item, (out, scores), *memory)
-                    item = None
+                    walk(parameters, ctypes.byref(item[0]), scratch.data_ptr(), sums)
             except BaseException as error:
-                with self._turn:
-                    self._failure = error
-                    self._turn.notify_all()
+                failures.append(error)
+                self._sums.stopped = 1  # nobody waits for the turn of a thread that has failed
 
-        others = [threading.Thread(target=work) for _ in range(min(kernel_threads(), slices) - 1)]
+        others = [threading.Thread(target=work) for _ in range(threads - 1)]
         for thread in others:
             thread.start()
-        work(first)
+        work()
         for thread in others:
             thread.join()
-        if self._failure is not None:
-            raise self._failure
+        if failures:
+            raise failures[0]
 
-    def _memory(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What one thread needs: scratch, sums of the units of one slice, mass and score of one slice."""
-        p, dtype = ctypes.byref(self._parameters), self._origin.dtype
-        scratch, parts = self._library.function("scratch", dtype)(p), self._library.function("parts", dtype)(p, rows)
-        raw = torch.empty(scratch, dtype=torch.uint8), torch.empty(parts, dtype=torch.uint8)
-        return *raw, torch.empty_like(self.small)
-
-    def _one(
-        self, number: int, start: int, block: Tensor, kept: tuple[Tensor | None, Tensor | None], *memory: Tensor
-    ) -> None:
-        scratch, parts, small = memory
-        if block.dtype not in KINDS:
-            block = block.to(self._origin.dtype)
-        if block.stride(1) != 1 and block.shape[1] > 1:
-            block = block.contiguous()
-        rows, dtype, p = len(block), self._origin.dtype, ctypes.byref(self._parameters)
+    def _slice(self, block: Tensor, start: int, kept: tuple[Tensor | None, ...]) -> tuple[_Slice, Tensor]:
+        """Rows as the library wants them, and what must live as long."""
+        if not _plain(block):
+            block = block.to("cpu", block.dtype if block.dtype in KINDS else self._origin.dtype).contiguous()
         addresses = (None if t is None else t.data_ptr() + start * t.stride(0) * t.element_size() for t in kept)
-        piece = _Slice(block.data_ptr(), rows, block.stride(0) * block.element_size(), KINDS[block.dtype], *addresses)
-        self._library.function("walk", dtype)(p, ctypes.byref(piece), *_pointers(scratch, parts, small, small[-1:]))
-        if self._parameters.mode == DISTANCES:
-            return
-        with self._turn:
-            self._turn.wait_for(lambda: self._next == number or self._failure is not None)
-            if self._failure is None:
-                merge = self._library.function("merge", dtype)
-                merge(p, rows, *_pointers(parts, self.total, self.square))
-                self.small += small
-            self._next += 1
-            self._turn.notify_all()
+        stride = block.stride(0) * block.element_size()
+        return _Slice(block.data_ptr(), len(block), stride, KINDS[block.dtype], *addresses, start), block
 
 
-def _numbered(x: Rows, origin: Tensor) -> Iterator[tuple[int, int, Tensor]]:
-    start = 0
-    for number, (block, _) in enumerate(blocks(x, None, origin)):
-        yield number, start, block
-        start += len(block)
-
-
-def _pointers(*tensors: Tensor) -> list[int]:
-    return [t.data_ptr() for t in tensors]
+def _plain(x: Tensor) -> bool:
+    """Whether the library can read these rows where they are."""
+    return x.dtype in KINDS and x.device.type == "cpu" and (x.stride(1) == 1 or x.shape[1] == 1)

@@ -4,11 +4,12 @@
    of VECTOR bytes and nothing else of the machine, save the conversion of half precision. `compiled.py` calls it; the torch kernel says
    what is right, also for numbers that are not finite.
 
-   A slice of rows is cut into units of UNIT rows, whose sums are of type REAL and handed on in double by `merge`, in the order of the
-   rows; a unit is cut into blocks of rows that stay in the second-level cache between their logits and their sums. No result depends
-   on the number of threads. */
+   Rows are cut into units of UNIT rows, whose sums are of type REAL and merged in double, in the order of the rows; a unit is cut into
+   blocks of rows that stay in the second-level cache between their logits and their sums. Threads take units by turns. No result depends
+   on their number. */
 
 #include <math.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -44,6 +45,8 @@ INLINE int64_t block_rows(int64_t dim) {
 typedef struct {
     int64_t tiles, block, width;
     int64_t apart;     /* of two tiles: not a multiple of 64 lines, or they would compete for the same places of the cache */
+    double *mass;      /* (width): of a unit */
+    REAL *part;        /* (tiles, 1 or 2, prototypes, COLUMNS): sums of a unit, totals and, where asked for, squares */
     REAL *z;           /* (tiles, block, COLUMNS): centred rows, filled up with zeros; a tile lies on one page of memory */
     REAL *a;           /* (block, width): logits, then the assignment */
     REAL *packed;      /* (block, width): columns of the assignment that are mostly not zero ... */
@@ -54,10 +57,16 @@ typedef struct {
     uint8_t *listed;   /* (width, block): the rows */
 } Memory;
 
-INLINE Memory memory_of(const Parameters *p, REAL *scratch) {
-    Memory m = {.tiles = tiles_of(p->dim), 
-                .block = block_rows(p->dim), .width = p->panels * LANES, .z = scratch};
+/* Numbers of the sums of a unit. */
+INLINE int64_t part_size(const Parameters *p) {
+    return p->mode == DISTANCES ? 0 : tiles_of(p->dim) * (1 + p->squares) * p->prototypes * COLUMNS;
+}
+
+INLINE Memory memory_of(const Parameters *p, char *scratch) {
+    Memory m = {.tiles = tiles_of(p->dim), .block = block_rows(p->dim), .width = p->panels * LANES, .mass = (double *)scratch};
     m.apart = (m.block + 1) * COLUMNS;
+    m.part = (REAL *)(m.mass + m.width);
+    m.z = m.part + part_size(p);
     m.a = m.z + m.tiles * m.apart;
     m.packed = m.a + m.block * m.width;
     m.squared = m.packed + m.block * m.width;
@@ -68,16 +77,10 @@ INLINE Memory memory_of(const Parameters *p, REAL *scratch) {
     return m;
 }
 
-/* Bytes that a thread needs as scratch ... */
+/* Bytes that a thread needs as scratch. */
 int64_t EXPORT(scratch)(const Parameters *p) {
     Memory m = memory_of(p, 0);
     return (int64_t)(intptr_t)m.listed + m.width * m.block;
-}
-
-/* ... and for the sums of a slice. */
-int64_t EXPORT(parts)(const Parameters *p, int64_t rows) {
-    int64_t units = p->mode == DISTANCES ? 0 : (rows + UNIT - 1) / UNIT;
-    return units * tiles_of(p->dim) * (1 + p->squares) * p->prototypes * COLUMNS * (int64_t)sizeof(REAL);
 }
 
 /* ---- centring ---------------------------------------------------------------------------------------------------------------------- */
@@ -399,25 +402,26 @@ static int64_t sort_columns(const Parameters *p, int64_t rows, const char *odd, 
     return packed;
 }
 
-/* Sums of one block, tile by tile. parts: (tiles, 1 or 2, prototypes, COLUMNS). */
-INLINE void add(const int squares, const Parameters *p, const Memory *m, int64_t rows, const char *odd, double *mass, REAL *parts) {
+/* Add the sums of one block to those of its unit, tile by tile. */
+INLINE void add(const int squares, const Parameters *p, const Memory *m, int64_t rows, const char *odd) {
     int64_t size = p->prototypes * COLUMNS, packed;
+    REAL *part = m->part;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < p->prototypes; c++) mass[c] += m->a[r * m->width + c];
+        for (int64_t c = 0; c < p->prototypes; c++) m->mass[c] += m->a[r * m->width + c];
     packed = sort_columns(p, rows, odd, m);
-    for (int64_t t = 0; t < m->tiles; t++, parts += size * (1 + squares)) {
+    for (int64_t t = 0; t < m->tiles; t++, part += size * (1 + squares)) {
         const REAL *z = m->z + t * m->apart;
         for (int64_t c = 0; c < p->prototypes; c++)
             if (m->counts[c])
-                add_listed(squares, z, m->a + c, m->width, m->listed + c * m->block, m->counts[c], parts + c * COLUMNS,
-                           parts + size + c * COLUMNS);
+                add_listed(squares, z, m->a + c, m->width, m->listed + c * m->block, m->counts[c], part + c * COLUMNS,
+                           part + size + c * COLUMNS);
         if (packed)
             for (int j = 0; j < COLUMNS; j += squares ? LANES : 2 * LANES) {
                 if (squares)
-                    multiply_all(1, m, packed, z + j, m->squared + j, rows, parts + j, parts + size + j);
+                    multiply_all(1, m, packed, z + j, m->squared + j, rows, part + j, part + size + j);
                 else
-                    multiply_all(0, m, packed, z + j, (REAL *)z + (j + LANES) % COLUMNS, rows, parts + j,
-                                 j + LANES < COLUMNS ? parts + j + LANES : 0);
+                    multiply_all(0, m, packed, z + j, (REAL *)z + (j + LANES) % COLUMNS, rows, part + j,
+                                 j + LANES < COLUMNS ? part + j + LANES : 0);
             }
     }
 }
@@ -459,46 +463,61 @@ int EXPORT(usable)(void) {
 #endif
 }
 
-/* Walk a slice. The sums of each unit are written to `parts`, (units, tiles, 1 or 2, prototypes, COLUMNS): totals and, where asked for,
-   squares. mass (prototypes) and score (1) are overwritten. */
-void EXPORT(walk)(const Parameters *p, const Slice *x, REAL *scratch, REAL *parts, double *mass, double *score) {
-    Memory m = memory_of(p, scratch);
+/* Rows from `start` to `end`, at most UNIT: their sums to `part` and `mass`. Returns the sum of their scores. */
+static double walk_unit(const Parameters *p, const Slice *x, int64_t start, int64_t end, const Memory *m) {
     char odd[MOST_ROWS];
-    memset(mass, 0, p->prototypes * sizeof(double));
-    *score = 0;
-    for (int64_t unit = 0; unit < x->rows; unit += UNIT) {
-        int64_t end = unit + UNIT < x->rows ? unit + UNIT : x->rows, size = EXPORT(parts)(p, end - unit);
-        memset(parts, 0, size);
-        for (int64_t start = unit; start < end; start += m.block) {
-            int64_t rows = end - start < m.block ? end - start : m.block;
-            logits(p, x, start, rows, &m);
-            if (p->mode == DISTANCES) {
-                write_distances(p, rows, &m);
-            } else {
-                *score += assign(p, rows, &m, odd, x->scores ? x->scores + start : 0);
-                if (p->squares)
-                    add(1, p, &m, rows, odd, mass, parts);
-                else
-                    add(0, p, &m, rows, odd, mass, parts);
-            }
-            if (x->assignment)
-                for (int64_t r = 0; r < rows; r++)
-                    memcpy(x->assignment + (start + r) * p->prototypes, m.a + r * m.width, p->prototypes * sizeof(REAL));
+    double score = 0;
+    memset(m->mass, 0, m->width * sizeof(double));
+    memset(m->part, 0, part_size(p) * sizeof(REAL));
+    for (; start < end; start += m->block) {
+        int64_t rows = end - start < m->block ? end - start : m->block;
+        logits(p, x, start, rows, m);
+        if (p->mode == DISTANCES) {
+            write_distances(p, rows, m);
+        } else {
+            score += assign(p, rows, m, odd, x->scores ? x->scores + start : 0);
+            if (p->squares)
+                add(1, p, m, rows, odd);
+            else
+                add(0, p, m, rows, odd);
         }
-        parts += size / (int64_t)sizeof(REAL);
+        if (x->assignment)
+            for (int64_t r = 0; r < rows; r++)
+                memcpy(x->assignment + (start + r) * p->prototypes, m->a + r * m->width, p->prototypes * sizeof(REAL));
     }
+    return score;
 }
 
-/* Add the sums of a slice's units to those of the whole, in double and in order: total and square (prototypes, dim). */
-void EXPORT(merge)(const Parameters *p, int64_t rows, const REAL *parts, double *total, double *square) {
-    for (int64_t unit = 0; unit < rows; unit += UNIT)
-        for (int64_t t = 0; t < p->dim; t += COLUMNS)
-            for (int64_t which = 0; which <= p->squares; which++)
-                for (int64_t c = 0; c < p->prototypes; c++, parts += COLUMNS) {
-                    double *sum = (which ? square : total) + c * p->dim + t;
-                    if (t + COLUMNS <= p->dim)
-                        for (int j = 0; j < COLUMNS; j++) sum[j] += parts[j];
-                    else
-                        for (int j = 0; j < p->dim - t; j++) sum[j] += parts[j];
-                }
+/* Add the sums of a unit to those of the whole. */
+static void merge(const Parameters *p, double score, const Memory *m, Sums *sums) {
+    const REAL *part = m->part;
+    for (int64_t t = 0; t < p->dim; t += COLUMNS)
+        for (int64_t which = 0; which <= p->squares; which++)
+            for (int64_t c = 0; c < p->prototypes; c++, part += COLUMNS) {
+                double *sum = (which ? sums->square : sums->total) + c * p->dim + t;
+                if (t + COLUMNS <= p->dim)
+                    for (int j = 0; j < COLUMNS; j++) sum[j] += part[j];
+                else
+                    for (int j = 0; j < p->dim - t; j++) sum[j] += part[j];
+            }
+    for (int64_t c = 0; c < p->prototypes; c++) sums->mass[c] += m->mass[c];
+    *sums->score += score;
+}
+
+/* Walk the units of a slice that no other thread has begun. The order of the rows is the order of the sums, so a thread waits for its
+   turn before it adds its own; where another one has failed, the turn never comes. Without `sums` for distances. */
+void EXPORT(walk)(const Parameters *p, Slice *x, char *scratch, Sums *sums) {
+    Memory m = memory_of(p, scratch);
+    int64_t start;
+    while ((start = UNIT * __atomic_fetch_add(&x->begun, 1, __ATOMIC_RELAXED)) < x->rows) {
+        int64_t end = start + UNIT < x->rows ? start + UNIT : x->rows, turn = x->first + start;
+        double score = walk_unit(p, x, start, end, &m);
+        if (p->mode == DISTANCES) continue;
+        while (__atomic_load_n(&sums->merged, __ATOMIC_ACQUIRE) != turn) {
+            if (__atomic_load_n(&sums->stopped, __ATOMIC_RELAXED)) return;
+            sched_yield();
+        }
+        merge(p, score, &m, sums);
+        __atomic_store_n(&sums->merged, x->first + end, __ATOMIC_RELEASE);
+    }
 }

@@ -45,8 +45,7 @@ typedef struct {
     REAL *block;                  /* (BLOCK, wide): rows about the origin; of the first run, for all of them */
     REAL *gathered;               /* (BLOCK, wide): rows for the kernel */
     REAL *distances;              /* (BLOCK, clusters) */
-    double *unused;               /* (clusters + 1): what the kernel has to say of masses */
-    REAL *scratch;
+    char *scratch;
     int64_t wide, width; /* dimensions and clusters, filled up */
     REAL doubt;          /* ROUNDING and so on */
     REAL largest;        /* of |p|^2 */
@@ -79,11 +78,10 @@ static char *cut(const Lloyd *s, Work *w, char *memory) {
     w->block = (REAL *)taken(&memory, BLOCK * wide * real);
     w->gathered = (REAL *)taken(&memory, BLOCK * wide * real);
     w->distances = (REAL *)taken(&memory, BLOCK * s->clusters * real);
-    w->unused = (double *)taken(&memory, (s->clusters + 1) * sizeof(double));
     w->near = (int64_t *)taken(&memory, (w->width + 1) * sizeof(int64_t));
     w->kernel = (Parameters){.dim = wide, .prototypes = s->clusters, .panels = panels, .mode = DISTANCES, .temperature = 1,
                              .negligible = 1e-30, .origin = w->origin, .linear = w->linear, .bias = w->bias};
-    w->scratch = (REAL *)taken(&memory, EXPORT(scratch)(&w->kernel));
+    w->scratch = taken(&memory, EXPORT(scratch)(&w->kernel));
     w->doubt = (REAL)(ROUNDING * sqrt((double)s->dim)) * EPSILON;
     return memory;
 }
@@ -134,8 +132,8 @@ static void look(const Lloyd *s, Work *w, const Block *b) {
         for (int64_t i = 0; i < count; i++) memcpy(w->gathered + i * wide, b->z + w->index[i] * wide, wide * sizeof(REAL));
         rows = w->gathered;
     }
-    Slice slice = {(const char *)rows, count, wide * (int64_t)sizeof(REAL), sizeof(REAL) == 4 ? FLOAT32 : FLOAT64, w->distances, 0};
-    EXPORT(walk)(&w->kernel, &slice, w->scratch, w->scratch, w->unused, w->unused + clusters);
+    Slice slice = {(const char *)rows, count, wide * (int64_t)sizeof(REAL), sizeof(REAL) == 4 ? FLOAT32 : FLOAT64, w->distances};
+    EXPORT(walk)(&w->kernel, &slice, w->scratch, 0);
     for (int64_t i = 0; i < count; i++) {
         int64_t n = b->start + w->index[i];
         const REAL *distance = w->distances + i * clusters;

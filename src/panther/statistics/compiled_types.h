@@ -94,7 +94,15 @@ typedef struct {
     int64_t rows, stride, kind; /* stride in bytes */
     REAL *assignment;           /* (rows, prototypes) or NULL; with DISTANCES the distances */
     REAL *scores;               /* (rows) or NULL */
+    int64_t first;              /* which row of the whole the first one is */
+    int64_t begun;              /* units that a thread has begun to walk */
 } Slice;
 
+typedef struct {
+    double *mass, *score, *total, *square; /* (prototypes), (1), (prototypes, dim) twice */
+    int64_t merged;                        /* rows whose sums are in */
+    int64_t stopped;                       /* not 0: a thread has failed, the others need not go on */
+} Sums;
+
 int64_t EXPORT(scratch)(const Parameters *p);
-void EXPORT(walk)(const Parameters *p, const Slice *x, REAL *scratch, REAL *parts, double *mass, double *score);
+void EXPORT(walk)(const Parameters *p, Slice *x, char *scratch, Sums *sums);
