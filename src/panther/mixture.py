@@ -14,6 +14,7 @@ from torch import Tensor
 from panther.errors import InputError
 from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import Accumulated, Logits, Statistics, accumulate, compute_dtype
+from panther.statistics.compiled_mixture import factors_compiled, far_out_compiled, library_for, maximise_compiled
 from panther.statistics.replay import replay
 from panther.types import Mixture, Ragged, Rows
 
@@ -160,7 +161,7 @@ def fit_mixture(
                     keep_scores=keep_scores and first,
                 )
             mixture = _constrained(maximise(sums, centres, start, settings.tau), sums.mass + settings.tau, settings)
-            if precision == torch.float64 or not bool(_ill_conditioned(sums.mass, mixture)):
+            if precision == torch.float64 or not _ill_conditioned(sums.mass, mixture):
                 break
             if isinstance(x, Ragged):  # most bags of the batch need no repetition
                 return _one_by_one(x, prototypes, variance, settings, **keep)
@@ -301,12 +302,14 @@ def posterior(
     """
     weights, means, variances = mixture
     shared = variances.shape[-2] == 1
+    common = (-0.5 / variances).squeeze(-2).to(dtype) if shared and whole_score else None
+    if library := library_for(*mixture):
+        return Logits(*factors_compiled(library, *mixture, dtype), temperature, common=common)
     log_weights = torch.where(weights > 0, weights, 1).log().masked_fill(weights == 0, -torch.inf)
     constant = (means * means / variances + variances.log() + math.log(2 * math.pi)).sum(-1)
     bias = (log_weights - 0.5 * constant).unsqueeze(-2).to(dtype)  # (..., 1, C)
     linear = (means / variances).transpose(-1, -2).to(dtype)  # (..., d, C)
     quadratic = None if shared else (-0.5 / variances).transpose(-1, -2).to(dtype)
-    common = (-0.5 / variances).squeeze(-2).to(dtype) if shared and whole_score else None
     return Logits(linear, bias, quadratic, temperature, common=common)
 
 
@@ -318,6 +321,8 @@ def maximise(sums: Statistics, centres: Tensor, variance: Tensor, tau: float) ->
 
     A component without mass keeps its prototype and the starting variance, with weight 0: never NaN.
     """
+    if library := library_for(*sums, centres, variance):
+        return Mixture(*maximise_compiled(library, sums, centres, variance, tau))
     mass = (sums.mass + tau).unsqueeze(-1)  # (..., C, 1)
     empty = mass == 0
     divisor = mass.masked_fill(empty, 1.0)
@@ -370,6 +375,8 @@ def _log_likelihood(sums: Statistics, mixture: Mixture, assign: Logits) -> Tenso
 
 
 @torch.no_grad()
-def _ill_conditioned(mass: Tensor, mixture: Mixture) -> Tensor:
+def _ill_conditioned(mass: Tensor, mixture: Mixture) -> Tensor | bool:
+    if library := library_for(mass, *mixture):
+        return far_out_compiled(library, mass, mixture.means, mixture.variances, ILL_CONDITIONED)
     distance, spread = mixture.means.square().mean(-1), mixture.variances.mean(-1)
     return (torch.isfinite(mass) & (mass > 1.5) & (distance > ILL_CONDITIONED * spread)).any()

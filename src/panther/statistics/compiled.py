@@ -26,7 +26,7 @@ COLUMNS = 16  # of a tile
 UNIT = 512  # rows that one thread walks at a time
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
 NAMES = {torch.float32: "float", torch.float64: "double"}
-POINTER, WHOLE = ctypes.c_void_p, ctypes.c_int64
+POINTER, WHOLE, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "scratch": (WHOLE, [POINTER]),
     "walk": (None, [POINTER] * 4),
@@ -35,6 +35,9 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "lloyd_memory": (WHOLE, [POINTER]),
     "lloyd": (None, [POINTER, WHOLE]),
     "sinkhorn": (WHOLE, [POINTER]),
+    "factors": (None, [WHOLE, WHOLE, *[POINTER] * 6]),
+    "maximise": (None, [WHOLE, WHOLE, REAL, *[POINTER] * 8]),
+    "far_out": (WHOLE, [WHOLE, WHOLE, REAL, *[POINTER] * 3]),
     "moments": (None, [POINTER, WHOLE, WHOLE, POINTER, POINTER, WHOLE, WHOLE, *[POINTER] * 3]),
 }
 SOFT, HARD, DISTANCES = range(3)
@@ -161,8 +164,9 @@ class _Walk:
     def _panels(self, factors: Tensor, panels: int) -> Tensor:
         """(d, C) -> (panels, d, lanes), filled up with zeros."""
         dim, count = factors.shape
-        wide = torch.nn.functional.pad(factors, (0, panels * self._lanes - count, 0, -dim % COLUMNS))
-        return wide.view(len(wide), panels, self._lanes).transpose(0, 1).contiguous()
+        missing = panels * self._lanes - count, -dim % COLUMNS
+        wide = torch.nn.functional.pad(factors, (0, missing[0], 0, missing[1])) if any(missing) else factors
+        return wide.reshape(len(wide), panels, self._lanes).transpose(0, 1).contiguous()
 
     def over(self, x: Rows, out: Tensor | None, scores: Tensor | None = None) -> None:
         """Compute on as many threads as are allowed: they share what is in memory, else slices are read one after the other."""
