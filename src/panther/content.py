@@ -38,14 +38,9 @@ class HashedRows:
     """
 
     def __init__(self, rows: "Rows") -> None:
-        self._rows = rows
-        self._hash = _xxh3_128(f"{tuple(map(int, rows.shape))} {rows.dtype}".encode())
+        self._rows, self.shape = rows, tuple(map(int, rows.shape))  # (N, d)
+        self._hash = _xxh3_128(f"{self.shape} {rows.dtype}".encode())
         self._next = 0  # first row that is not hashed yet
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return (N, d)."""
-        return tuple(map(int, self._rows.shape))
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -53,13 +48,11 @@ class HashedRows:
         return self._rows.dtype
 
     def __getitem__(self, rows: slice) -> "Tensor":
-        import torch
-
         block = self._rows[rows]
-        start, _, step = rows.indices(self.shape[0])
-        if start == self._next and step == 1 and len(block):
-            self._hash.update(block.contiguous().view(-1).view(torch.uint8).numpy().data)
-            self._next += len(block)
+        start, stop, step = rows.indices(self.shape[0])
+        if start == self._next and step == 1 and start < stop:
+            self._hash.update(_bytes(block.contiguous()))
+            self._next = stop
         return block
 
     def digest(self) -> str:
@@ -69,6 +62,13 @@ class HashedRows:
         while self._next < count:
             self[self._next : self._next + step]
         return str(self._hash.hexdigest())
+
+
+def _bytes(block: "Tensor") -> memoryview:
+    """The numbers as they lie in memory; numpy has no bfloat16."""
+    import torch
+
+    return (block if block.dtype != torch.bfloat16 else block.view(torch.uint16)).numpy().data
 
 
 def _xxh3_128(data: bytes) -> Any:

@@ -171,7 +171,7 @@ class _Walk:
     def over(self, x: Rows, out: Tensor | None, scores: Tensor | None = None) -> None:
         """Compute on as many threads as are allowed: they share what is in memory, else slices are read one after the other."""
         whole, dim = int(x.shape[0]), int(x.shape[1])
-        step = max(UNIT, block_rows(dim, self._origin.element_size(), "cpu") // UNIT * UNIT)
+        step = max(UNIT, block_rows(dim, x.dtype.itemsize, "cpu") // UNIT * UNIT)
         threads = min(kernel_threads(), -(-whole // step))
         slices: Iterator[tuple[_Slice, Tensor]]
         if isinstance(x, Tensor) and _plain(x):

@@ -170,7 +170,7 @@ INLINE void product(const int tall, const int wide, const int quadratic, const P
         const REAL *l = p->linear + first * panel + t * COLUMNS * LANES;
         const REAL *q = quadratic ? p->quadratic + first * panel + t * COLUMNS * LANES : 0;
         if (ahead.x)
-            for (int r = 0; r < tall; r++) __builtin_prefetch(ahead.x + r * ahead.stride + t * COLUMNS * ahead.size, 0, 2);
+            for (int r = 0; r < tall; r++) __builtin_prefetch(ahead.x + r * ahead.stride + t * COLUMNS * ahead.size, 0, 3);
         for (int k = 0; k < COLUMNS; k++, l += LANES, q += quadratic ? LANES : 0) {
             vec lk[2], qk[2];
             for (int v = 0; v < wide; v++) {
