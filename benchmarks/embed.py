@@ -38,6 +38,7 @@ from _passes import (
     plain_slide_on,
     slide,
 )
+from _peak import multiply_adds
 from panther.aggregators import build, embed_cohort
 from panther.execution import Work, map_slides, open_executor
 from panther.statistics.compiled import load_library
@@ -66,7 +67,7 @@ def kernels() -> tuple[Side, ...]:
 
 def kernel(patches: int, cores: int) -> None:
     """Part a: one slide in memory; both sides with the same number of threads, one and all."""
-    steps_tried, rows = (1, 10), []
+    steps_tried, rows, found = (1, 10), [], {}
     cases = [
         *((kind, 0.0, torch.float32) for kind in KINDS),
         ("one-hot", 0.0, torch.float16),
@@ -82,6 +83,8 @@ def kernel(patches: int, cores: int) -> None:
             torch.set_num_threads(threads)
             sides = {side.__name__: partial(side, x, prototypes, steps) for side in (plain, *kernels())}
             seconds = interleaved(sides, rounds=7 if steps == 1 else 3)
+            if threads == 1 and not offset and kind != "subnormal":
+                found[kind, str(dtype)[6:], steps] = seconds
             rows.append(
                 [
                     kind + (f", mean {offset:g} std" if offset else ""),
@@ -109,7 +112,26 @@ def kernel(patches: int, cores: int) -> None:
     table(
         f"Kernel: {patches:,} x {DIM}, C = {COMPONENTS}, the same threads on all sides; {kernel_name()}", header, rows
     )
+    arithmetic(patches, found)
     memory(patches)
+
+
+def arithmetic(patches: int, found: dict[tuple[str, str, int], dict[str, float]]) -> None:
+    """How far the compiled kernel is from what this processor could do at the most, were there nothing but its multiply-adds."""
+    rate = multiply_adds()
+    if rate is None or len(kernels()) == 1:
+        return
+    rows = []
+    for (kind, dtype, steps), seconds in found.items():
+        # logits: linear in the first step, then with squares; sums: of all prototypes, or of the one that owns the patch
+        products = (2 * steps - 1) * COMPONENTS + 2 * steps * (COMPONENTS if kind == "soft" else 1)
+        least, took = patches * DIM * products / rate, seconds["ours_compiled"]
+        rows.append([kind, dtype, steps, f"{least * 1e3:.1f}", f"{took * 1e3:.1f}", f"{least / took:.0%}"])
+        rows[-1] += [f"{seconds['plain'] / least:.1f}x", f"{seconds['plain'] / took:.1f}x"]
+    header = ["posteriors", "input", "steps", "multiply-adds alone, ms", "compiled ms", "share of it"]
+    header += ["plain / multiply-adds alone", "plain / compiled"]
+    title = f"Bound by arithmetic: one thread, which does {rate / 1e9:.0f} thousand million multiply-adds of floats per second at the most"
+    table(title, header, rows)
 
 
 def memory(patches: int) -> None:
