@@ -91,7 +91,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {
-    "run": ("panther.study.run", "scipy.optimize", "h5py"),
+    "run": ("panther.study.run", "h5py"),
     "view": ("panther.execution", "h5py", "panther.viewer.workbench"),
 }
 for panel, commands in PANELS.items():
