@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from panther.evaluation.metrics import ratio
+from panther.evaluation.roots import bracketed_root
 
 BINS = 10
 TINY = 1e-12  # probabilities below count as this where their logarithm is taken
@@ -115,9 +116,7 @@ def fit_temperature(
         return WIDEST
     if slope(high) <= 0:
         return 1 / WIDEST
-    from scipy.optimize import brentq  # half a second, which few commands need
-
-    return float(np.exp(-brentq(slope, low, high, xtol=1e-10)))
+    return float(np.exp(-bracketed_root(slope, low, high, 1e-10)))
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from panther.evaluation.metric_names import LOWER_IS_BETTER
+from panther.evaluation.roots import bracketed_root
 
 PERFECT = 1 - 1e-12  # every metric is best at 1, but errors
 
@@ -39,13 +40,11 @@ def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
     def excess(log_scale: float) -> float:
         return float(counts @ np.minimum(0.0, log_scale + np.log(counts))) - log_alpha
 
-    from scipy.optimize import brentq
-
     # at the lower end all classes share one recall or less, at the upper all are 1
     low = log_alpha / counts.sum() - np.log(counts).max() - 1
     while excess(low) > 0:
         low -= 1
-    scale = np.exp(brentq(excess, low, -np.log(counts).min() + 1e-9, xtol=1e-13))
+    scale = np.exp(bracketed_root(excess, low, -np.log(counts).min() + 1e-9, 1e-13))
     return float(np.minimum(1.0, scale * counts).mean())
 
 
