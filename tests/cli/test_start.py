@@ -49,3 +49,9 @@ def test_the_fork_server_starts_before_torch_is_imported_and_only_where_workers_
 
 def test_workers_come_from_the_server_that_was_started_early():
     assert python(POOL).split() == ["True", "False"]
+
+
+def test_a_study_begins_without_the_large_rooms_of_scipy():
+    large = ("scipy.stats", "scipy.optimize", "sklearn", "matplotlib")
+    program = f"import sys, panther.study.run; print([name for name in {large} if name in sys.modules])"
+    assert python(program).strip() == "[]"

@@ -94,6 +94,23 @@ def test_interrupted_in_any_epoch_and_resumed_is_uninterrupted_bit_for_bit(setti
     assert again.history == whole.history
 
 
+def test_what_trains_in_less_time_than_is_worth_keeping_leaves_no_checkpoint(tmp_path):
+    task, source, _ = parts()
+    path = tmp_path / "checkpoint.pt"
+    fit(head(), source, task, SETTINGS, checkpoint=path, worth_keeping=1e9)
+    assert not path.exists()
+
+
+def test_a_source_in_order_has_the_same_rows_unshuffled():
+    x, target = cohort()
+    source = ArraySource(x, fit_task("cross-entropy", target).encode(target), len(x))
+    (shuffled, _), (ordered, labels) = (next(iter(one.epoch(0, seed=3))) for one in (source, source.in_order()))
+    assert torch.equal(ordered["x"], torch.as_tensor(x).float())
+    assert labels["label"].tolist() == target.labels.tolist()
+    assert not torch.equal(shuffled["x"], ordered["x"])
+    assert source.shuffle
+
+
 def test_the_same_seed_gives_the_same_bytes_and_the_global_generator_is_left_alone():
     task, source, _ = parts()
     torch.manual_seed(1)
