@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ from panther.prototypes.align.fit import AlignedBags, align_fits
 from panther.prototypes.align.origins import Origins, origins_of
 from panther.prototypes.draw import Draw, check_enough, draw_patches, plan_draw
 from panther.prototypes.kmeans import Solved, kmeans_many
-from panther.prototypes.passes import pass_over
+from panther.prototypes.passes import CohortPass, PassRequest, pass_over
 from panther.prototypes.patches import Scan, scan_cohorts
 from panther.prototypes.progress import FitProgress, project
 from panther.prototypes.rare_prototypes import with_rare
@@ -24,6 +25,7 @@ from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection, Prototypes
+from panther.workers import cores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,17 +200,26 @@ def _fit_group(planned: _Plans, work: Work) -> dict[int, PrototypeFit | InputErr
         what = f"pass {step + 1} of {last} over all patches" if step < last else "measuring"
         requests = {number: fit.request(step) for number, fit in running.items()}
         passed = pass_over({number: (running[number].bags, r) for number, r in requests.items()}, work, what)
-        for number, request in requests.items():
-            fit = running[number]
-            try:
-                fit.take(passed[number], request)
-            except InputError as error:
+        with ThreadPoolExecutor(cores()) as pool:  # what is measured on a sample takes a while
+            learned = list(pool.map(_learned, running.values(), [passed[n] for n in running], requests.values()))
+        for (number, fit), error in zip(list(running.items()), learned, strict=True):
+            if error is not None:
                 found[number] = error
-            if fit.prototypes is not None:
+            elif fit.prototypes is not None:
                 found[number] = PrototypeFit(fit.prototypes, fit.failures, fit.empty)
             if number in found:
                 del running[number]
     return found
+
+
+@torch.no_grad()
+def _learned(fit: FitProgress, passed: CohortPass, request: PassRequest) -> InputError | None:
+    """Let a fit learn from a pass; returns why it cannot go on."""
+    try:
+        fit.take(passed, request)
+    except InputError as error:
+        return error
+    return None
 
 
 def _start(planned: _Plans, work: Work) -> dict[int, FitProgress | InputError]:

@@ -15,6 +15,10 @@ from panther.prototypes.patches import in_order, walk
 from panther.statistics import Logits, Statistics, accumulate, block_rows, first_bad_row, nearest
 from panther.types import Bag, Openable, Projection
 
+READ_BLOCKS = {
+    "cpu": 8
+}  # of the kernel, read at once: each is walked over in the second cache, and all of them stay in the third
+
 
 class PassRequest(NamedTuple):
     """What a pass has to know of one fit; small enough to send."""
@@ -85,11 +89,14 @@ def _sums_of_bag(
     rows = bag.features if hashed is None else hashed
     kernels = [request.on(device) for request in wanted]
     sums: list[Statistics | None] = [None] * len(wanted)
-    step = block_rows(bag.dim, 4, torch.device(device).type)
+    kind = torch.device(device).type
+    step = block_rows(bag.dim, 4, kind) * READ_BLOCKS.get(kind, 1)
     for start in range(0, max(len(bag), 1), step):  # an empty bag is refused by the kernel
         block = rows[start : start + step].to(device)
         for place, (request, (assign, origin)) in enumerate(zip(wanted, kernels, strict=True)):
             part = accumulate(request.projection(block), assign, origin, squares=request.measure).statistics
+            if not request.measure:
+                part = part._replace(square=part.score.new_zeros(()))  # nobody asked for them, and all sums travel
             before = sums[place]
             sums[place] = part if before is None else before.merge(part)
     return _BagSums(_checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest())
