@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ COHORTS = {  # the same of those that are timed
     "slides": (20, 600, 1024),
     "many patches": (40, 3000, 1024),
 }
+LARGE = (24, 100_000, 256)  # of that which does not fit into memory
 PASSES = 5  # of K-means over the cohort: sampling, three of Lloyd, measuring
 
 # A study in one process whose reads of rows are counted. Rows that lie in memory already are not read again: what counts is what was asked
@@ -101,34 +102,29 @@ def write_study(folder: Path, methods: int, seeds: int) -> Path:
     return folder / "study.yaml"
 
 
-def run(source: Path, *arguments: str | Path) -> str:
-    """Output of a Python process that has that version of the package."""
+def run(source: Path, *arguments: str | Path, before: Sequence[str] = ()) -> str:
+    """Output of a Python process that has that version of the package; ``before``: words before the command."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source / "src")}
-    done = subprocess.run([sys.executable, *map(str, arguments)], check=True, capture_output=True, env=environment)
+    done = subprocess.run(
+        [*before, sys.executable, *map(str, arguments)], check=True, capture_output=True, env=environment
+    )
     return done.stdout.decode()
 
 
 @contextmanager
-def forgotten(folder: Path) -> Iterator[None]:
-    """Keep the features out of the page cache, as if they were far larger than the memory: what is let go is read from the disk again."""
-    stop = threading.Event()
-    handles = [os.open(path, os.O_RDONLY) for path in sorted((folder / "features").iterdir())]
-
-    def forget() -> None:
-        while not stop.wait(0.02):
-            for handle in handles:
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    os.sync()  # what is not on the disk yet cannot be forgotten
-    thread = threading.Thread(target=forget)
-    thread.start()
+def little_memory(megabytes: int) -> Iterator[list[str]]:
+    """Words before a command that give it so much memory, the page cache of what it reads included: a control group of this machine."""
+    root = Path("/sys/fs/cgroup")
+    old = (root / "memory").is_dir()  # the first version has a tree for memory alone
+    group = (root / "memory" if old else root) / f"panther-{os.getpid()}"
+    group.mkdir()
+    (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(megabytes << 20))
     try:
-        yield
+        yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
     finally:
-        stop.set()
-        thread.join()
-        for handle in handles:
-            os.close(handle)
+        while (group / "cgroup.procs").read_text():  # those that end last
+            time.sleep(0.1)
+        group.rmdir()
 
 
 def reads_table(sources: dict[str, Path]) -> None:
@@ -151,28 +147,51 @@ def reads_table(sources: dict[str, Path]) -> None:
 
 
 def seconds_table(sources: dict[str, Path]) -> None:
-    """Seconds of 8 methods x 5 folds x 3 seeds."""
+    """Seconds of 8 methods x 5 folds x 3 seeds on cohorts that lie in the page cache."""
     rows = []
     for cohort, shape in COHORTS.items():
         with tempfile.TemporaryDirectory(dir=".") as temporary:  # on a disk: /tmp may be memory
             folder = Path(temporary)
             size, study = generate(folder, *shape), write_study(folder, 8, 3)
-            for where, kept in {"in memory": nullcontext, "from the disk": partial(forgotten, folder)}.items():
-                seconds = {}
-                for name, source in sources.items():
-                    command = ("-m", "panther", "run", study, "-o", folder / f"{name} {where}")
-                    with kept():
-                        seconds[name], _ = harness.timed(partial(run, source, *command))
-                ratio = f"{seconds['before'] / seconds['now']:.1f}x" if "before" in seconds else "-"
-                title = f"{cohort}: {' x '.join(map(str, shape))}, {size / 1e6:.0f} MB"
-                rows.append([title, where, *(f"{s:.0f}" for s in seconds.values()), ratio])
-    harness.table("8 methods x 5 folds x 3 seeds, the whole command", ["cohort", "features", *sources, "ratio"], rows)
+            seconds = {name: _seconds(source, study, folder / name) for name, source in sources.items()}
+            rows.append([f"{cohort}: {' x '.join(map(str, shape))}, {size / 1e6:.0f} MB", *_ratio(seconds)])
+    harness.table("8 methods x 5 folds x 3 seeds, the whole command", ["cohort", *sources, "ratio"], rows)
 
 
-def main(before: Path | None) -> None:
-    """Print both tables."""
+def little_memory_table(sources: dict[str, Path], megabytes: int) -> None:
+    """The same on a cohort that does not fit into the memory given to it."""
+    with tempfile.TemporaryDirectory(dir=".") as temporary:
+        folder = Path(temporary)
+        size, study = generate(folder, *LARGE), write_study(folder, 8, 3)
+        os.sync()  # what is not on the disk yet cannot be forgotten
+        seconds = {}
+        for name, source in sources.items():
+            for file in (folder / "features").iterdir():  # nothing of it is in the page cache at the start
+                with file.open("rb") as handle:
+                    os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with little_memory(megabytes) as before:
+                seconds[name] = _seconds(source, study, folder / name, before)
+    title = f"The same, {' x '.join(map(str, LARGE))}, {size / 1e6:,.0f} MB, in {megabytes:,} MiB of memory"
+    harness.table(title, [*sources, "ratio"], [_ratio(seconds)])
+
+
+def _seconds(source: Path, study: Path, output: Path, before: Sequence[str] = ()) -> float:
+    command = ("-m", "panther", "run", study, "-o", output)
+    return harness.timed(partial(run, source, *command, before=before))[0]
+
+
+def _ratio(seconds: dict[str, float]) -> list[str]:
+    ratio = f"{seconds['before'] / seconds['now']:.1f}x" if "before" in seconds else "-"
+    return [*(f"{s:.0f}" for s in seconds.values()), ratio]
+
+
+def main(before: Path | None, megabytes: int | None) -> None:
+    """Print the tables; with ``megabytes`` only that of little memory."""
     sources = {"now": Path(__file__).resolve().parents[1]}
     if before is not None:
         sources = {"before": before.resolve(), **sources}
+    if megabytes is not None:
+        little_memory_table(sources, megabytes)
+        return
     reads_table(sources)
     seconds_table(sources)

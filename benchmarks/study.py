@@ -2,7 +2,8 @@
 
 `python benchmarks/study.py` needs no arguments; it runs the product's own command. `--full` compares all ten methods with all their
 heads on 200 patients instead, the networks in small widths. `--io` counts what studies of growing grids read of their features, and times
-8 methods x 5 folds x 3 seeds; with `--before CHECKOUT` (a `git worktree` of an older commit) both versions run in turn.
+8 methods x 5 folds x 3 seeds; with `--before CHECKOUT` (a `git worktree` of an older commit) both versions run in turn, with `--memory MB` on a
+cohort larger than that, in a control group of the system that has no more (as root).
 """
 
 import argparse
@@ -105,11 +106,12 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="all ten methods and heads on 200 patients")
     parser.add_argument("--io", action="store_true", help="bytes read and files opened against the size of the grid")
     parser.add_argument("--before", type=Path, help="checkout of an older version to compare with, for --io")
+    parser.add_argument("--memory", type=int, help="for --io: megabytes given to a study of 2.5 GB of features")
     arguments = parser.parse_args()
     size = FULL if arguments.full else THOUSAND
     print(harness.machine("scikit-learn"))
     if arguments.io:
-        _study_io.main(arguments.before)
+        _study_io.main(arguments.before, arguments.memory)
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
