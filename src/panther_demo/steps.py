@@ -68,6 +68,7 @@ def launch(step: DemoStep) -> int:
 def _typed(arguments: Sequence[str]) -> None:
     share_server()
     sys.argv = ["panther", *arguments]
+    sys.modules.pop("panther.__main__", None)  # of the demo's own command; Python warns of a module that is run again
     runpy.run_module("panther", run_name="__main__")
 
 
