@@ -6,7 +6,7 @@ import sys
 
 from panther.cli import main
 
-RARELY = 20_000  # new objects between two searches for garbage; with one after every 700, imports take a fifth longer
+RARELY = 20_000  # new objects between two searches for garbage: imports make many objects and hardly any garbage
 
 
 def run() -> None:
@@ -17,7 +17,7 @@ def run() -> None:
 
 
 def _leave() -> None:
-    """Leave memory to the system: searching torch for garbage takes more than half a second."""
+    """Leave memory to the system: searching torch for garbage takes longer than many a command."""
     if "triton" not in sys.modules:  # it reports what is left as a leak
         gc.freeze()
 

@@ -49,9 +49,8 @@ class SharedBag:
         """A mixture, whatever is read out of it."""
 
         def make() -> MixtureFit:
-            first = (
-                self._first_step(key, module, x) if self._device.type == "cpu" else None
-            )  # a GPU does it all at once
+            on_cpu = self._device.type == "cpu"  # a GPU does it all at once
+            first = self._first_step(key, module, x) if on_cpu else None
             keep = {"with_assignment": key in self._assigned, "with_scores": key in self._scored}
             return module.fit(x, None, **keep, first_step=first)
 
@@ -140,7 +139,8 @@ class _Fetched:
 def placed(module: Aggregator, device: torch.device) -> Aggregator:
     """The module on a device; asked for every bag, and moved once."""
     own = next(chain(module.parameters(), module.buffers()), None)
-    return module if own is None or own.device == device else module.to(device)
+    there = own is None or (own.device.type == device.type and device.index in (None, own.device.index))
+    return module if there else module.to(device)
 
 
 def in_memory(rows: Rows, device: str = "cpu") -> Tensor:
