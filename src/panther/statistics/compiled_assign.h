@@ -20,6 +20,13 @@ INLINE REAL exponentials(const REAL *l, REAL *out, int64_t width, REAL top, REAL
     return total;
 }
 
+/* Whether all logits but one are so far below the largest that their posteriors count as zero: exponentials would say the same. */
+INLINE int is_alone(const REAL *l, int64_t width, REAL top, REAL far) {
+    int near = 0;
+    for (int64_t c = 0; c < width; c += LANES) near += __builtin_popcountll(bits_of(load(l + c) - top > far));
+    return near == 1;
+}
+
 /* A row with a logit that is NaN, or whose largest is infinite: what torch makes of it. */
 static REAL unusual(const Parameters *p, REAL *a) {
     REAL top = a[0];
@@ -54,6 +61,7 @@ INLINE REAL largest(const REAL *l, int64_t width) {
 static double assign(const Parameters *p, int64_t rows, const Memory *m, char *odd, REAL *scores) {
     int64_t width = m->width;
     REAL negligible = (REAL)p->negligible, temperature = (REAL)p->temperature, cut = (REAL)(log(p->negligible) - 1);
+    REAL far = temperature > 1 ? cut * temperature : cut; /* zero both in the posterior and in the score, which has no temperature */
     double score = 0, totals = 1; /* their product: one logarithm for many rows */
     for (int64_t r = 0; r < rows; r++) {
         REAL *a = m->a + r * width, top = largest(a, width);
@@ -61,7 +69,7 @@ static double assign(const Parameters *p, int64_t rows, const Memory *m, char *o
         odd[r] = !(top - top == 0);
         if (odd[r]) {
             own = unusual(p, a);
-        } else if (p->mode == HARD) {
+        } else if (p->mode == HARD || is_alone(a, width, top, far)) {
             int64_t best = 0;
             while (a[best] != top) best++;
             memset(a, 0, width * sizeof(REAL));

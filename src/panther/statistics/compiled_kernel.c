@@ -82,16 +82,18 @@ static double walk_unit(const Parameters *p, const Slice *x, int64_t start, int6
 
 /* Add the sums of a unit to those of the whole. */
 static void merge(const Parameters *p, double score, const Memory *m, Sums *sums) {
-    const REAL *part = m->part;
-    for (int64_t t = 0; t < p->dim; t += COLUMNS)
-        for (int64_t which = 0; which <= p->squares; which++)
-            for (int64_t c = 0; c < p->prototypes; c++, part += COLUMNS) {
-                double *sum = (which ? sums->square : sums->total) + c * p->dim + t;
-                if (t + COLUMNS <= p->dim)
+    int64_t size = p->prototypes * COLUMNS, next = size * (1 + p->squares);
+    for (int64_t which = 0; which <= p->squares; which++)
+        for (int64_t c = 0; c < p->prototypes; c++) { /* sums were last touched a unit ago: one row after the other can be read ahead */
+            const REAL *part = m->part + which * size + c * COLUMNS;
+            double *sum = (which ? sums->square : sums->total) + c * p->dim;
+            for (int64_t left = p->dim; left > 0; left -= COLUMNS, sum += COLUMNS, part += next) {
+                if (left >= COLUMNS)
                     for (int j = 0; j < COLUMNS; j++) sum[j] += part[j];
                 else
-                    for (int j = 0; j < p->dim - t; j++) sum[j] += part[j];
+                    for (int j = 0; j < left; j++) sum[j] += part[j];
             }
+        }
     for (int64_t c = 0; c < p->prototypes; c++) sums->mass[c] += m->mass[c];
     *sums->score += score;
 }

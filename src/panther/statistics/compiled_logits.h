@@ -3,10 +3,6 @@
 #pragma once
 #include "compiled_memory.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 /* ---- centring ---------------------------------------------------------------------------------------------------------------------- */
 
 /* z = x - origin of COLUMNS numbers, widened first into memory of their own: the compiler need not fear that z overlaps x. */
@@ -30,27 +26,30 @@ INLINE void centre_tile(const int kind, const char *x, const REAL *origin, REAL 
     for (int v = 0; v < COLUMNS; v += LANES) store(z + v, load(wide + v) - load(origin + v));
 }
 
-/* `tall` rows, of which `real` are there, tile by tile; the others are zeros, as are columns beyond the last. With `common` their weighed
-   squares too, while the rows are on their way from memory. */
+static const int64_t sizes[] = {4, 2, 2, 8}; /* bytes of a number, by kind */
+
+/* `tall` rows, of which `real` are there, tiles `from` to `to`; the others are zeros, as are columns beyond the last. With `common` their
+   weighed squares too, while the rows are on their way from memory. */
 INLINE void centre_rows(const int kind, const int common, int64_t tall, int64_t real, const Parameters *p, const char *x,
-                        int64_t stride, REAL *z, REAL *squares, const Memory *m) {
-    static const int64_t sizes[] = {4, 2, 2, 8};
-    const REAL *origin = p->origin, *k = p->common;
+                        int64_t stride, int64_t from, int64_t to, REAL *z, REAL *squares, const Memory *m) {
     vec sum[TALL] = {{0}};
-    for (int64_t left = p->dim; left > 0; left -= COLUMNS, x += COLUMNS * sizes[kind], origin += COLUMNS, z += m->apart) {
-        const char *row = x;
+    for (int64_t t = from; t < to; t++) {
+        const REAL *origin = p->origin + t * COLUMNS;
+        const char *row = x + t * COLUMNS * sizes[kind];
+        REAL *tile = z + t * m->apart;
+        int64_t left = p->dim - t * COLUMNS;
         for (int64_t r = 0; r < real; r++, row += stride) {
             if (left >= COLUMNS)
-                centre_tile(kind, row, origin, z + r * COLUMNS);
+                centre_tile(kind, row, origin, tile + r * COLUMNS);
             else
-                for (int64_t j = 0; j < COLUMNS; j++) z[r * COLUMNS + j] = j < left ? widened(kind, row, j) - origin[j] : 0;
+                for (int64_t j = 0; j < COLUMNS; j++) tile[r * COLUMNS + j] = j < left ? widened(kind, row, j) - origin[j] : 0;
         }
-        memset(z + real * COLUMNS, 0, (tall - real) * COLUMNS * sizeof(REAL));
-        for (int j = 0; common && j < COLUMNS; j += LANES, k += LANES) {
-            vec weight = load(k);
+        memset(tile + real * COLUMNS, 0, (tall - real) * COLUMNS * sizeof(REAL));
+        for (int j = 0; common && j < COLUMNS; j += LANES) {
+            vec weight = load(p->common + t * COLUMNS + j);
 #pragma GCC unroll 12
             for (int r = 0; r < TALL; r++) {
-                vec own = load(z + r * COLUMNS + j);
+                vec own = load(tile + r * COLUMNS + j);
                 sum[r] += own * own * weight;
             }
         }
@@ -62,45 +61,56 @@ INLINE void centre_rows(const int kind, const int common, int64_t tall, int64_t 
 }
 
 static __attribute__((noinline)) void centre(int64_t tall, const Parameters *p, const Slice *x, int64_t start, int64_t first,
-                                             const Memory *m) {
+                                             int64_t from, int64_t to, const Memory *m) {
     int64_t left = x->rows - start - first, real = left < tall ? left : tall;
     const char *row = x->x + (start + first) * x->stride;
     REAL *z = m->z + first * COLUMNS, *squares = m->common + first;
     switch (x->kind * 2 + (p->common != 0)) {
 #define KIND(kind)                                                                                                                 \
-    case 2 * kind: centre_rows(kind, 0, tall, real, p, row, x->stride, z, squares, m); break;                                      \
-    case 2 * kind + 1: centre_rows(kind, 1, tall, real, p, row, x->stride, z, squares, m); break;
+    case 2 * kind: centre_rows(kind, 0, tall, real, p, row, x->stride, from, to, z, squares, m); break;                            \
+    case 2 * kind + 1: centre_rows(kind, 1, tall, real, p, row, x->stride, from, to, z, squares, m); break;
         KIND(FLOAT32) KIND(FLOAT16) KIND(BFLOAT16) KIND(FLOAT64)
     }
 }
 
 /* ---- logits ------------------------------------------------------------------------------------------------------------------------ */
 
+/* The rows as they are stored: these, of which every tile but the first is centred while the one before it is multiplied, and those that
+   come later, on their way from memory meanwhile. */
 typedef struct {
-    const char *x; /* rows that come next, fetched from memory while these are computed; NULL: none */
+    const char *now, *later;
     int64_t stride, size;
-} Ahead;
+    int64_t whole; /* tiles that are full */
+} Stored;
+
+#define CENTRED -1 /* instead of a kind: nothing is left to centre */
 
 /* Logits of `tall` rows += some tiles of them times one or two panels; with a quadratic term z (L + z Q). */
-INLINE void product(const int tall, const int wide, const int quadratic, const Parameters *p, int64_t first, int64_t row,
-                    int64_t from, int64_t to, const Memory *m, Ahead ahead) {
+INLINE void product(const int tall, const int wide, const int quadratic, const int kind, const Parameters *p, int64_t first,
+                    int64_t row, int64_t from, int64_t to, const Memory *m, const Stored *x) {
     int64_t panel = m->tiles * COLUMNS * LANES;
     REAL *out = m->a + row * m->width + first * LANES;
     vec sum[TALL][2];
     for (int r = 0; r < tall; r++)
         for (int v = 0; v < wide; v++) sum[r][v] = (vec){0};
     for (int64_t t = from; t < to; t++) {
-        const REAL *z = m->z + t * m->apart + row * COLUMNS;
+        REAL *z = m->z + t * m->apart + row * COLUMNS;
         const REAL *l = p->linear + first * panel + t * COLUMNS * LANES;
         const REAL *q = quadratic ? p->quadratic + first * panel + t * COLUMNS * LANES : 0;
-        if (ahead.x)
-            for (int r = 0; r < tall; r++) __builtin_prefetch(ahead.x + r * ahead.stride + t * COLUMNS * ahead.size, 0, 3);
+        int64_t then = t + 1;
+        int another = kind != CENTRED && then < x->whole;
+#pragma GCC unroll 16
         for (int k = 0; k < COLUMNS; k++, l += LANES, q += quadratic ? LANES : 0) {
             vec lk[2], qk[2];
             for (int v = 0; v < wide; v++) {
                 lk[v] = load(l + v * panel);
                 if (quadratic) qk[v] = load(q + v * panel);
             }
+            /* a row for every column: there are fewer rows, and room between the multiply-adds */
+            if (k < tall && x) __builtin_prefetch(x->later + k * x->stride + t * COLUMNS * x->size, 0, 2);
+            if (k < tall && another)
+                centre_tile(kind, x->now + k * x->stride + then * COLUMNS * x->size, p->origin + then * COLUMNS,
+                            z + m->apart + k * COLUMNS);
 #pragma GCC unroll 12
             for (int r = 0; r < tall; r++) {
                 REAL zk = z[r * COLUMNS + k];
@@ -115,35 +125,47 @@ INLINE void product(const int tall, const int wide, const int quadratic, const P
         }
 }
 
-typedef void Product(const Parameters *, int64_t, int64_t, int64_t, int64_t, const Memory *, Ahead);
+typedef void Product(const Parameters *, int64_t, int64_t, int64_t, int64_t, const Memory *, const Stored *);
 
 /* A function of its own for each tile, which gives the compiler all registers. */
-#define PRODUCT(name, tall, wide, quadratic)                                                                                       \
+#define PRODUCT(name, tall, wide, quadratic, kind)                                                                                 \
     static __attribute__((noinline)) void name(const Parameters *p, int64_t first, int64_t row, int64_t from, int64_t to,         \
-                                               const Memory *m, Ahead ahead) {                                                     \
-        product(tall, wide, quadratic, p, first, row, from, to, m, ahead);                                                         \
+                                               const Memory *m, const Stored *x) {                                                 \
+        product(tall, wide, quadratic, kind, p, first, row, from, to, m, x);                                                       \
     }
-PRODUCT(linear_one, TALL, 1, 0)
-PRODUCT(linear_two, TALL, 2, 0)
-PRODUCT(quadratic_one, SMALL, 1, 1)
-PRODUCT(quadratic_two, SMALL, 2, 1)
+#define PRODUCTS(name, kind)                                                                                                       \
+    PRODUCT(linear_one_##name, TALL, 1, 0, kind)                                                                                   \
+    PRODUCT(linear_two_##name, TALL, 2, 0, kind)                                                                                   \
+    PRODUCT(quadratic_one_##name, SMALL, 1, 1, kind)                                                                               \
+    PRODUCT(quadratic_two_##name, SMALL, 2, 1, kind)                                                                               \
+    static Product *const products_##name[] = {linear_one_##name, linear_two_##name, quadratic_one_##name, quadratic_two_##name};
+PRODUCTS(centred, CENTRED)
+PRODUCTS(float32, FLOAT32) /* the kinds that features are stored in; rows of others are centred first */
+PRODUCTS(float16, FLOAT16)
 
-/* Centre the rows of a block and make their logits. The first panels meet rows that have just been centred; the others meet the whole
-   block, piece by piece, so that a piece of them stays in the first-level cache. */
+/* Centre the rows of a block and make their logits. The first panels meet rows that are being centred; the others meet the whole block,
+   piece by piece, so that a piece of them stays in the first-level cache. */
 static void logits(const Parameters *p, const Slice *x, int64_t start, int64_t rows, const Memory *m) {
-    static const int64_t sizes[] = {4, 2, 2, 8};
-    Product *one = p->quadratic ? quadratic_one : linear_one, *two = p->quadratic ? quadratic_two : linear_two;
-    int64_t tall = p->quadratic ? SMALL : TALL, deep = PANEL_BYTES / (2 * VECTOR) / COLUMNS / (p->quadratic ? 2 : 1);
-    Ahead none = {0}, ahead = {0, x->stride, sizes[x->kind]};
+    Product *const *own = x->kind == FLOAT32 ? products_float32 : x->kind == FLOAT16 ? products_float16 : products_centred;
+    int64_t quadratic = p->quadratic != 0, tall = quadratic ? SMALL : TALL, whole = p->dim / COLUMNS;
+    int64_t deep = PANEL_BYTES / (2 * VECTOR) / COLUMNS / (1 + quadratic);
     for (int64_t row = 0; row < rows; row += tall) {
-        centre(tall, p, x, start, row, m);
+        const char *now = x->x + (start + row) * x->stride;
+        Stored stored = {now, now + 2 * tall * x->stride, x->stride, sizes[x->kind], whole};
+        Product *const *products = own;
+        if (p->common || start + row + tall > x->rows) products = products_centred;
+        if (products == products_centred || whole == 0) {
+            centre(tall, p, x, start, row, 0, m->tiles, m);
+        } else {
+            centre(tall, p, x, start, row, 0, 1, m);
+            centre(tall, p, x, start, row, whole, m->tiles, m);
+        }
         for (int64_t r = row; r < row + tall; r++) memcpy(m->a + r * m->width, p->bias, m->width * sizeof(REAL));
-        ahead.x = x->x + (start + row + tall) * x->stride;
         for (int64_t t = 0; t < m->tiles; t += deep)
-            (p->panels > 1 ? two : one)(p, 0, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, ahead);
+            products[2 * quadratic + (p->panels > 1)](p, 0, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, &stored);
     }
     for (int64_t first = 2; first < p->panels; first += 2)
         for (int64_t t = 0; t < m->tiles; t += deep)
             for (int64_t row = 0; row < rows; row += tall)
-                (p->panels > first + 1 ? two : one)(p, first, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, none);
+                products_centred[2 * quadratic + (p->panels > first + 1)](p, first, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, 0);
 }

@@ -3,26 +3,40 @@
 #pragma once
 #include "compiled_memory.h"
 
-/* Add the listed rows of a tile, weighed by one column of the assignment, to one prototype's sums (COLUMNS each). */
-INLINE void add_listed(const int squares, const REAL *z, const REAL *a, int64_t width, const uint8_t *list, int count,
-                       REAL *total, REAL *square) {
+/* Columns of the assignment that are mostly not zero, side by side (rows, width); which ones they are, `columns` of the memory says. */
+typedef struct {
+    const REAL *a;
+    int64_t count;
+} Dense;
+
+#define TOGETHER (4 * LANES > COLUMNS ? 4 * LANES / COLUMNS : 1) /* tiles whose listed rows are added in one loop */
+
+/* Add the listed rows of some tiles, weighed by one column of the assignment, to one prototype's sums; those of the next tile lie `next`
+   numbers farther. */
+INLINE void add_listed(const int tiles, const int squares, const Memory *m, const REAL *z, const REAL *a, const uint8_t *list, int count,
+                       REAL *total, REAL *square, int64_t next) {
     enum { VECTORS = COLUMNS / LANES };
-    vec one[VECTORS], two[VECTORS];
-    for (int v = 0; v < VECTORS; v++) {
-        one[v] = load(total + v * LANES);
-        if (squares) two[v] = load(square + v * LANES);
+    vec one[TOGETHER * VECTORS], two[TOGETHER * VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < tiles * VECTORS; v++) {
+        int64_t at = v / VECTORS * next + v % VECTORS * LANES;
+        one[v] = load(total + at);
+        if (squares) two[v] = load(square + at);
     }
     for (int i = 0; i < count; i++) {
-        const REAL *row = z + list[i] * COLUMNS, weight = a[list[i] * width];
-        for (int v = 0; v < VECTORS; v++) {
-            vec x = load(row + v * LANES), weighed = weight * x;
+        const REAL *row = z + list[i] * COLUMNS, weight = a[list[i] * m->width];
+#pragma GCC unroll 8
+        for (int v = 0; v < tiles * VECTORS; v++) {
+            vec x = load(row + v / VECTORS * m->apart + v % VECTORS * LANES), weighed = weight * x;
             one[v] += weighed;
             if (squares) two[v] += weighed * x;
         }
     }
-    for (int v = 0; v < VECTORS; v++) {
-        store(total + v * LANES, one[v]);
-        if (squares) store(square + v * LANES, two[v]);
+#pragma GCC unroll 8
+    for (int v = 0; v < tiles * VECTORS; v++) {
+        int64_t at = v / VECTORS * next + v % VECTORS * LANES;
+        store(total + at, one[v]);
+        if (squares) store(square + at, two[v]);
     }
 }
 
@@ -53,19 +67,14 @@ INLINE void multiply(const int wide, const int fresh, const REAL *packed, int64_
 }
 
 /* The same for all prototypes that own a part of many rows. */
-INLINE void multiply_all(const int squares, const Memory *m, int64_t count, const REAL *x, REAL *y, int64_t rows, REAL *left,
-                         REAL *right) {
-    for (int64_t c = 0, wide; c < count; c += wide) {
-        int64_t times = (count - c + WIDE - 1) / WIDE;
-        wide = (count - c + times - 1) / times;
+INLINE void multiply_all(const int squares, const Memory *m, Dense dense, const REAL *x, REAL *y, int64_t rows, REAL *left, REAL *right) {
+    for (int64_t c = 0, wide; c < dense.count; c += wide) {
+        int64_t times = (dense.count - c + WIDE - 1) / WIDE;
+        wide = (dense.count - c + times - 1) / times;
         switch (wide * 2 + (squares && c == 0)) {
 #define CASE(n)                                                                                                                    \
-    case 2 * n:                                                                                                                    \
-        multiply(n, 0, m->packed + c, m->width, x, y, rows, m->columns + c, left, right);                                          \
-        break;                                                                                                                     \
-    case 2 * n + 1:                                                                                                                \
-        multiply(n, 1, m->packed + c, m->width, x, y, rows, m->columns + c, left, right);                                          \
-        break;
+    case 2 * n: multiply(n, 0, dense.a + c, m->width, x, y, rows, m->columns + c, left, right); break;                             \
+    case 2 * n + 1: multiply(n, 1, dense.a + c, m->width, x, y, rows, m->columns + c, left, right); break;
             CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #if WIDE == 8
             CASE(7) CASE(8)
@@ -74,47 +83,64 @@ INLINE void multiply_all(const int squares, const Memory *m, int64_t count, cons
     }
 }
 
-/* Sort the columns of the assignment: lists of rows for those that are mostly zero, the others packed. Zeros are skipped, except in
-   odd rows: 0 * inf is NaN. Returns how many are packed. */
-static int64_t sort_columns(const Parameters *p, int64_t rows, const char *odd, const Memory *m) {
-    int64_t packed = 0;
-    for (int64_t c = 0; c < p->prototypes; c++) {
-        uint8_t *list = m->listed + c * m->block;
-        int count = 0;
-        for (int64_t r = 0; r < rows; r++) {
-            list[count] = (uint8_t)r;
-            count += odd[r] | (m->a[r * m->width + c] != 0);
-        }
-        m->counts[c] = count;
-        if (3 * count >= rows) {
-            for (int64_t r = 0; r < rows; r++) m->packed[r * m->width + packed] = m->a[r * m->width + c];
-            m->columns[packed++] = (int)c;
-            m->counts[c] = 0;
-        }
-    }
-    return packed;
+/* Lanes of a row of the assignment that count: zeros are skipped, except in odd rows, where 0 * inf is NaN. */
+INLINE mask counts_of(const Memory *m, const char *odd, int64_t r, int64_t c) {
+    return odd[r] ? (mask){0} - 1 : load(m->a + r * m->width + c) != 0;
 }
 
-/* Add the sums of one block to those of its unit, tile by tile. */
+/* Sort the columns of the assignment: lists of rows for those that are mostly zero, the others side by side. */
+static Dense sort_columns(const Parameters *p, int64_t rows, const char *odd, const Memory *m) {
+    INTEGER many[m->width], is_listed[m->width];
+    Dense dense = {m->a, 0};
+    memset(many, 0, sizeof many);
+    memset(m->counts, 0, m->width * sizeof(int));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < m->width; c += LANES) *(mask_anywhere *)(many + c) -= counts_of(m, odd, r, c);
+    for (int64_t c = 0; c < m->width; c++) {
+        is_listed[c] = c < p->prototypes && 3 * many[c] < rows ? -1 : 0;
+        if (c < p->prototypes && !is_listed[c]) m->columns[dense.count++] = (int)c;
+    }
+    if (dense.count == p->prototypes) return dense;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < m->width; c += LANES)
+            for (uint64_t left = bits_of(counts_of(m, odd, r, c) & *(mask_anywhere *)(is_listed + c)); left; left &= left - 1) {
+                int64_t own = c + __builtin_ctzll(left);
+                m->listed[own * m->block + m->counts[own]++] = (uint8_t)r;
+            }
+    for (int64_t c = 0; c < dense.count; c++)
+        for (int64_t r = 0; r < rows; r++) m->packed[r * m->width + c] = m->a[r * m->width + m->columns[c]];
+    dense.a = m->packed;
+    return dense;
+}
+
+/* Add the sums of one block to those of its unit, some tiles at a time. */
 INLINE void add(const int squares, const Parameters *p, const Memory *m, int64_t rows, const char *odd) {
-    int64_t size = p->prototypes * COLUMNS, packed;
-    REAL *part = m->part;
+    int64_t size = p->prototypes * COLUMNS, next = size * (1 + squares);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < p->prototypes; c++) m->mass[c] += m->a[r * m->width + c];
-    packed = sort_columns(p, rows, odd, m);
-    for (int64_t t = 0; t < m->tiles; t++, part += size * (1 + squares)) {
+    Dense dense = sort_columns(p, rows, odd, m);
+    for (int64_t t = 0, tiles; t < m->tiles; t += tiles) {
         const REAL *z = m->z + t * m->apart;
-        for (int64_t c = 0; c < p->prototypes; c++)
-            if (m->counts[c])
-                add_listed(squares, z, m->a + c, m->width, m->listed + c * m->block, m->counts[c], part + c * COLUMNS,
-                           part + size + c * COLUMNS);
-        if (packed)
-            for (int j = 0; j < COLUMNS; j += squares ? LANES : 2 * LANES) {
-                if (squares)
-                    multiply_all(1, m, packed, z + j, m->squared + j, rows, part + j, part + size + j);
-                else
-                    multiply_all(0, m, packed, z + j, (REAL *)z + (j + LANES) % COLUMNS, rows, part + j,
-                                 j + LANES < COLUMNS ? part + j + LANES : 0);
-            }
+        REAL *part = m->part + t * next;
+        tiles = t + TOGETHER <= m->tiles ? TOGETHER : 1;
+        for (int64_t c = 0; c < p->prototypes; c++, part += COLUMNS) {
+            const uint8_t *list = m->listed + c * m->block;
+            if (m->counts[c] == 0) continue;
+            if (tiles == TOGETHER)
+                add_listed(TOGETHER, squares, m, z, m->a + c, list, m->counts[c], part, part + size, next);
+            else
+                add_listed(1, squares, m, z, m->a + c, list, m->counts[c], part, part + size, next);
+        }
+    }
+    for (int64_t t = 0; dense.count && t < m->tiles; t++) {
+        const REAL *z = m->z + t * m->apart;
+        REAL *part = m->part + t * next;
+        for (int j = 0; j < COLUMNS; j += squares ? LANES : 2 * LANES) {
+            if (squares)
+                multiply_all(1, m, dense, z + j, m->squared + j, rows, part + j, part + size + j);
+            else
+                multiply_all(0, m, dense, z + j, (REAL *)z + (j + LANES) % COLUMNS, rows, part + j,
+                             j + LANES < COLUMNS ? part + j + LANES : 0);
+        }
     }
 }

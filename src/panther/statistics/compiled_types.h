@@ -5,6 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #define JOIN_(name, suffix) name##_##suffix
 #define JOIN(name, suffix) JOIN_(name, suffix)
 #define EXPORT(name) JOIN(name, SUFFIX)
@@ -25,10 +29,25 @@ enum kind { FLOAT32, FLOAT16, BFLOAT16, FLOAT64 };
 typedef REAL vec __attribute__((vector_size(VECTOR)));
 typedef INTEGER mask __attribute__((vector_size(VECTOR))); /* of comparisons, and the bits of a vec */
 typedef REAL anywhere __attribute__((vector_size(VECTOR), aligned(1), may_alias));
+typedef INTEGER mask_anywhere __attribute__((vector_size(VECTOR), aligned(1), may_alias));
 
 INLINE vec load(const REAL *p) { return *(const anywhere *)p; }
 INLINE void store(REAL *p, vec v) { *(anywhere *)p = v; }
 INLINE vec pick(mask which, vec a, vec b) { return (vec)(((mask)a & which) | ((mask)b & ~which)); }
+
+/* Bit i: whether lane i of a comparison holds. */
+INLINE uint64_t bits_of(mask which) {
+#if defined(__AVX512F__)
+    return sizeof(REAL) == 4 ? _mm512_movepi32_mask((__m512i)which) : _mm512_movepi64_mask((__m512i)which);
+#elif defined(__AVX2__)
+    return (uint64_t)(sizeof(REAL) == 4 ? _mm256_movemask_ps((__m256)which) : _mm256_movemask_pd((__m256d)which));
+#else
+    uint64_t bits = 0;
+    for (int i = 0; i < LANES; i++) bits |= (uint64_t)(which[i] & 1) << i;
+    return bits;
+#endif
+}
+
 /* exp(x) for x from -87 (float) or -700 (double) to 0: 2^n times a polynomial on [-log(2)/2, log(2)/2]. */
 INLINE vec exponential(vec x) {
     static const REAL over[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
