@@ -63,8 +63,11 @@ def _load(path: Path) -> Tensor:
 
 
 @torch.no_grad()
-def ours(x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None) -> Mixture:
-    return fit_mixture(x, prototypes, torch.ones_like(prototypes[0]), EMSettings(steps=steps), mask=mask).mixture
+def ours(
+    x: Tensor, prototypes: Tensor, steps: int, mask: Tensor | None = None, variance: Tensor | None = None
+) -> Mixture:
+    variance = torch.ones_like(prototypes[0]) if variance is None else variance  # which the product holds
+    return fit_mixture(x, prototypes, variance, EMSettings(steps=steps), mask=mask).mixture
 
 
 @contextmanager

@@ -39,14 +39,15 @@ def kernel(patches: int) -> None:
     for kind, dtype in ((kind, dtype) for kind in KINDS for dtype in (torch.float32, torch.float16)):
         bags = [slide(kind, patches, seed)[0].to("cuda", dtype) for seed in range(8)] * (BATCH // 8)
         prototypes = slide(kind, patches)[1].cuda()
+        mine = partial(ours, variance=torch.ones_like(prototypes[0]))
         stacked, ragged = torch.stack(bags), Ragged(torch.cat(bags), (patches,) * BATCH)
         truth = exact(bags[0], prototypes, 10)
         for steps in (1, 10):
             sides: dict[str, Callable[[], Mixture]] = {
                 "plain": partial(plain, bags[0], prototypes, steps),
-                "ours": partial(ours, bags[0], prototypes, steps),
+                "ours": partial(mine, bags[0], prototypes, steps),
                 f"plain, {BATCH} at once": partial(plain, stacked, prototypes, steps),
-                f"ours, {BATCH} at once": partial(ours, ragged, prototypes, steps),
+                f"ours, {BATCH} at once": partial(mine, ragged, prototypes, steps),
             }
             ms = {name: _median_ms(call) / (BATCH if "once" in name else 1) for name, call in sides.items()}
             for name, call in sides.items():

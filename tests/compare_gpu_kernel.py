@@ -7,6 +7,7 @@ from panther.statistics.torch_kernel import accumulate_bags_in_torch
 from panther.types import Ragged
 
 gpu.CHUNK = 128  # several chunks in small bags
+gpu.PART = torch.float16  # the interpreter takes the bits of bfloat16 numbers for whole numbers when it multiplies
 lengths, d = (150, 1, 300), 70  # neither a multiple of a piece nor of a block
 
 
@@ -55,6 +56,21 @@ def _last(assign: Logits) -> Logits:
     return Logits(assign.linear[-1:], assign.bias[-1:], assign.quadratic[-1:])
 
 
+def several() -> None:
+    """The same rows under several sets of factors give what they give under each."""
+    generator = torch.Generator().manual_seed(0)
+    rows, origin = torch.randn(300, d, generator=generator), torch.zeros(d)
+    linear, bias = torch.randn(3, d, 5, generator=generator), torch.randn(3, 1, 5, generator=generator)
+    together = gpu.accumulate_many(rows, Logits(linear, bias, hard=True), origin)
+    for i in range(3):
+        keep = {"keep_assignment": False, "keep_scores": False}
+        one = Logits(linear[i], bias[i], hard=True)
+        alone = gpu.accumulate_ragged(Ragged(rows, (300,)), one, origin, squares=False, **keep).statistics
+        for a, b in zip(together, alone, strict=True):
+            assert torch.equal(a[i], b[0])
+
+
+several()
 for case in ("soft", "hard", "quadratic", "tempered", "own parameters", "half", "one prototype", "common", "nan"):
     print(case, flush=True)
     main(case)

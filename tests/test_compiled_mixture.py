@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from panther.mixture import EMSettings, Mixture, _ill_conditioned, fit_mixture, maximise, posterior
+from panther.mixture import EMSettings, fit_mixture
+from panther.mixture.steps import is_ill_conditioned, maximise, posterior
 from panther.statistics import Statistics
 from panther.statistics.compiled import load_library
 from panther.statistics.compiled_mixture import library_for
+from panther.types import Mixture
 
 missing = load_library()
 pytestmark = pytest.mark.skipif(isinstance(missing, str), reason=f"there is no compiled kernel: {missing}")
@@ -83,7 +85,7 @@ def test_the_same_slides_are_repeated_in_float64(both, distance):
     mixture = mixture_of(4, 20)
     mixture = Mixture(mixture.weights, mixture.means * distance, torch.ones_like(mixture.means))
     for mass in ([50.0] * 4, [1.0] * 4, [torch.nan, 1.0, 1.0, torch.inf]):
-        found, reference = both(_ill_conditioned, torch.tensor(mass, dtype=torch.float64), mixture)
+        found, reference = both(is_ill_conditioned, torch.tensor(mass, dtype=torch.float64), mixture)
         assert bool(found) == bool(reference) == (distance > 1 and mass[0] == 50.0)
 
 

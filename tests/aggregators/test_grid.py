@@ -1,16 +1,19 @@
 """Several methods on several prototypes from one walk: the bytes of one walk each, and one read per bag."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from panther import mixture
-from panther.aggregators import aggregators, embed_cohort, grid, panther
+from panther.aggregators import aggregators, build, embed_cohort, grid, panther
 from panther.aggregators.grid import Embedder, embed_grid
+from panther.aggregators.sharing import placed
 from panther.errors import InputError
 from panther.execution import HERE, Work, open_work
+from panther.mixture import fit as fitting
 from panther.mixture import fit_mixture
 from panther.statistics import kernels
 from panther.storage import fingerprints
@@ -107,7 +110,7 @@ def test_mixtures_that_begin_alike_share_their_first_step_and_have_the_bytes_of_
         walks.append(options)
         return kernels.accumulate(*arguments, **options)
 
-    monkeypatch.setattr(mixture, "accumulate", counted)
+    monkeypatch.setattr(fitting, "accumulate", counted)
     for table, expected in zip(tables_of(bags, embedders), alone, strict=True):
         assert table.observations == expected.observations
         np.testing.assert_array_equal(table.vectors, expected.vectors)
@@ -195,3 +198,20 @@ def test_a_table_says_which_kernel_made_it_and_different_ones_are_told(folder, t
         (table,) = tables_of(folder, EMBEDDERS[:1], tmp_path / "partial")
     assert "torch" in table.settings["kernel"]
     assert "compiled" in table.settings["kernel"]
+
+
+def test_threads_that_share_a_module_move_it_once(monkeypatch):
+    """Another move would take the memory from under those who compute with it already: embeddings of a GPU were wrong, now and then."""
+    module = build("panther", Prototypes(torch.eye(3)))
+    moves, move = [], module.to
+
+    def slowly(device):
+        moves.append(device)
+        time.sleep(0.05)
+        return move(device)
+
+    monkeypatch.setattr(module, "to", slowly)
+    with ThreadPoolExecutor(8) as threads:
+        there = list(threads.map(lambda _: placed(module, torch.device("meta")), range(8)))
+    assert moves == [torch.device("meta")]
+    assert all(one.centroids.device.type == "meta" for one in there)

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from mixture_bags import mixture_bag
 from panther.errors import InputError
 from panther.prototypes.kmeans import kmeans
-from panther.prototypes.lloyd import lloyd, lloyd_many
+from panther.prototypes.lloyd import _lloyd_in_torch, _lloyd_on_gpu, lloyd, lloyd_many
 from panther.prototypes.sampling import allocate, choose_rows
 from panther.prototypes.seeding import energies, plus_plus
 from panther.statistics import take
@@ -104,6 +104,19 @@ def test_starts_that_go_together_end_where_each_ends_alone(kernel):
         alone = lloyd_from(x, start)
         assert torch.equal(run.centroids, alone.centroids)
         assert run.inertia == alone.inertia
+
+
+@pytest.mark.parametrize("most", [3, 300])
+def test_looking_at_every_patch_ends_where_bounds_end(most):
+    """The way of a GPU, here on the CPU: starts of different lengths, and one that begins with an empty cluster."""
+    x = mixture_bag(1500, 12, 7, separation=0.7)[0].double()
+    origin = x.mean(0)
+    starts = [x[:7].clone(), torch.cat([x[20:26], torch.full((1, 12), 99.0).double()]), x[40:47].clone()]
+    found = _lloyd_on_gpu(x, starts, origin, energies(x, origin), most)
+    for run, start in zip(found, starts, strict=True):
+        reference = _lloyd_in_torch(x, start, origin, energies(x, origin), most)
+        torch.testing.assert_close(run.centroids, reference.centroids)
+        assert run.inertia == pytest.approx(reference.inertia, rel=1e-12)
 
 
 def test_seeds_are_different_patches_and_prefer_far_ones():

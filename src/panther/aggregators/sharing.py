@@ -1,5 +1,6 @@
 """What several methods do to one bag in the same way is done once: normalised rows, the first step of EM, fitted mixtures."""
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -20,6 +21,7 @@ from panther.types import Aggregator, Bag, Places, Rows, SlideEmbedding
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
 HELD_BYTES = {"cpu": 512 << 20, "cuda": gpu.HELD_BYTES}
 
+_moving = threading.Lock()
 T = TypeVar("T")
 Fit = tuple[int, EMSettings]  # which prototypes, and how
 
@@ -137,10 +139,11 @@ class _Fetched:
 
 
 def placed(module: Aggregator, device: torch.device) -> Aggregator:
-    """The module on a device; asked for every bag, and moved once."""
-    own = next(chain(module.parameters(), module.buffers()), None)
-    there = own is None or (own.device.type == device.type and device.index in (None, own.device.index))
-    return module if there else module.to(device)
+    """The module on a device; asked for every bag, and moved once: by one thread, because moving takes the memory from under who computes with it."""
+    with _moving:
+        own = next(chain(module.parameters(), module.buffers()), None)
+        there = own is None or (own.device.type == device.type and device.index in (None, own.device.index))
+        return module if there else module.to(device)
 
 
 def in_memory(rows: Rows, device: str = "cpu") -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from panther.aggregators.embed import run_on
+from panther.aggregators.sharing import placed
 from panther.errors import InputError, not_finite
 from panther.statistics import first_bad_row
 from panther.statistics.upload import near
@@ -28,7 +29,7 @@ def assign(bag: Bag, module: Aggregator, device: str = "cpu") -> Assigned:
     """
     check_patches(bag)
     there = replace(bag, features=near(bag.features, device))
-    embedding = run_on(there, module.to(device), with_assignment=True)
+    embedding = run_on(there, placed(module, torch.device(device)), with_assignment=True)
     rows = embedding.assignment
     # only methods with prototypes have a per-prototype view or masses
     if rows is None or "mass" not in embedding.aux:

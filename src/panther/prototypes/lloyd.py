@@ -5,6 +5,7 @@ r"""Lloyd iterations on a sample in memory, until no patch changes its prototype
 After a few iterations hardly any patch changes, and bounds say which cannot (Elkan 2003): a patch whose own centroid is surely nearer than
 any other is not looked at. The late iterations, in which a coarser criterion would have stopped too early, then cost a tenth of the first ones.
 The same iterations are one loop in C where there is a compiled kernel, with bounds that also say which centroids a patch is compared with.
+A GPU reads all patches in less time than it takes to ask which to read: there the kernel looks at every one of them in each iteration.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.statistics import Statistics, block_rows, compiled_lloyd, squared_distances
+from panther.statistics import Statistics, block_rows, compiled_lloyd, nearest, squared_distances
 from panther.statistics.compiled import Library
-from panther.statistics.kernels import compiled_kernel
+from panther.statistics.kernels import accumulate_many, compiled_kernel, kernel_name
 
 ITERATIONS = 300  # at most
 SLACK = 1e-3  # of the patches' distance to the origin: rounding of distances in float32 stays far below
@@ -38,6 +39,8 @@ def lloyd_many(
     x: Tensor, starts: Sequence[Tensor], origin: Tensor, energy: Tensor, max_iterations: int = ITERATIONS
 ) -> list[KMeansRun]:
     """The same from several starts: each ends where it would alone. In C they take their steps together and read the sample once."""
+    if x.is_cuda and kernel_name("cuda") == "triton":
+        return _lloyd_on_gpu(x, starts, origin, energy, max_iterations)
     library = compiled_kernel()
     if library is not None and compiled_lloyd.suits(x):
         return _lloyd_compiled(library, x.contiguous(), starts, origin.contiguous(), energy, max_iterations)
@@ -69,6 +72,31 @@ def _lloyd_compiled(
     return [KMeansRun(run.centroids, _inertia(run.sums, run.before, origin, energy)) for run in runs]
 
 
+def _lloyd_on_gpu(
+    x: Tensor, starts: Sequence[Tensor], origin: Tensor, energy: Tensor, max_iterations: int
+) -> list[KMeansRun]:
+    """All starts take a step, then one wait says which of them have settled: labels that stay give the same sums, to the last bit."""
+    ended: dict[int, KMeansRun] = {}
+    running, before = list(range(len(starts))), torch.stack(list(starts))  # (starts, C, d)
+    for left in reversed(range(max_iterations)):
+        sums = accumulate_many(x, nearest(before - origin), origin)
+        after = _means(sums, before, origin)
+        looks = torch.stack([(sums.mass == 0).any(-1), (after == before).flatten(1).all(-1)]).tolist()
+        going = []
+        for place, (start, empty, same) in enumerate(zip(running, *looks, strict=True)):
+            own = Statistics(*(t[place] for t in sums))
+            if empty:
+                after[place] = moved(own, before[place], origin, x)
+            if left == 0 or (same and not empty):
+                ended[start] = KMeansRun(after[place].clone(), _inertia(own, before[place], origin, energy))
+            else:
+                going.append(place)
+        if not going:
+            break
+        running, before = [running[place] for place in going], after[going]
+    return [ended[start] for start in range(len(starts))]
+
+
 def _slack(energy: Tensor) -> float:
     """How much nearer the own centroid must be for a patch not to be looked at."""
     return SLACK * float(energy.mean().sqrt())
@@ -81,10 +109,14 @@ def _inertia(sums: Statistics, centroids: Tensor, origin: Tensor, energy: Tensor
     return max(float(about), 0.0)
 
 
+def _means(sums: Statistics, centroids: Tensor, origin: Tensor) -> Tensor:
+    """Means of the patches of each centroid."""
+    return (sums.total / sums.mass.unsqueeze(-1).clamp_min(1) + origin.double()).to(centroids)
+
+
 def moved(sums: Statistics, centroids: Tensor, origin: Tensor, sample: Tensor) -> Tensor:
     """New centroids: the means of their patches; an empty one goes to the patch of the sample that is served worst."""
-    mass = sums.mass.unsqueeze(-1)
-    means = (sums.total / mass.clamp_min(1) + origin.double()).to(centroids)
+    means = _means(sums, centroids, origin)
     empty = (sums.mass == 0).nonzero().flatten()
     if len(empty):
         means[empty] = centroids[empty]

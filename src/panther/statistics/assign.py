@@ -29,6 +29,9 @@ class Logits:
     temperature: float = 1.0
     hard: bool = False
     common: Tensor | None = None  # (d,), k
+    parts: tuple[
+        Tensor, ...
+    ] = ()  # linear and quadratic factors as a GPU's kernel reads them, where somebody has made them
 
     def __call__(self, z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
         """Assignment and score of a centred block and its squares."""
@@ -51,7 +54,7 @@ class Logits:
 
 def nearest(centroids: Tensor) -> Logits:
     r"""Hard assignment to the nearest centroid, centred like the blocks; score :math:`\max_c z\cdot h_c - |h_c|^2/2`."""
-    return Logits(centroids.T, -0.5 * (centroids * centroids).sum(-1), hard=True)
+    return Logits(centroids.mT, -0.5 * (centroids * centroids).sum(-1), hard=True)
 
 
 def everything(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:

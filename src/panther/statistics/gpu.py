@@ -1,5 +1,6 @@
 """Launching the Triton kernels: bags one after the other in one tensor, without padding."""
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache, reduce
 from typing import Any
 
@@ -11,12 +12,13 @@ from panther.statistics.blocks import blocks
 from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
 
-CHUNK = 512  # rows whose sums are added in float32; their sums are added in float64
+CHUNK = 1024  # rows whose sums are added in float32; their sums are added in float64
 MOST_PROTOTYPES = 128  # the logits of a block of rows stay in registers
+PART = torch.bfloat16  # type of the three parts of a float32 number
 # found on an H200, 15,000 x 1024: rows of a block, features of a piece, warps, stages of the pipeline that loads ahead
-ASSIGN = {"ROWS": 128, "PIECE": 32, "num_warps": 4, "num_stages": 3}
-ADD = {"ROWS": 32, "COLUMNS": 64, "num_warps": 2, "num_stages": 3}
-FINISH = {"SIZE": 1024, "AT_ONCE": 32}
+ASSIGN = {"ROWS": 64, "PIECE": 64, "num_warps": 4, "num_stages": 3}
+ADD = {"ROWS": 32, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
+FINISH = {"SIZE": 256, "PARTS": 8, "BLOCKS": 128}
 
 
 @cache
@@ -44,8 +46,14 @@ def accumulate_on_gpu(
     x: Rows | Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool, keep_scores: bool
 ) -> Accumulated:
     """See :func:`panther.statistics.accumulate`. Bags of a batch give the same bytes together and alone."""
-    with torch.cuda.device(origin.device):  # Triton launches where the current device is
+    with on_device_of(origin):  # Triton launches where the current device is
         return _accumulate(x, assign, origin, squares=squares, keep_assignment=keep_assignment, keep_scores=keep_scores)
+
+
+def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Make its GPU the current one, if it is not."""
+    there = not tensor.is_cuda or torch.cuda.current_device() == tensor.device.index
+    return nullcontext() if there else torch.cuda.device(tensor.device)
 
 
 def _accumulate(
@@ -58,38 +66,65 @@ def _accumulate(
         ragged = Ragged(x.flatten(0, 1), (int(x.shape[1]),) * int(x.shape[0]))
         sums, *kept = accumulate_ragged(ragged, assign, origin, **how)
         return Accumulated(sums, *(None if t is None else t.unflatten(0, x.shape[:2]) for t in kept))
-    found = [
-        accumulate_ragged(Ragged(block, (len(block),)), assign, origin, **how) for block, _ in blocks(x, None, origin)
-    ]
-    parts = (Statistics(*(t.squeeze(0) for t in part.statistics)) for part in found)
+    found = [_accumulate_one(block, assign, origin, **how) for block, _ in blocks(x, None, origin)]
+    if len(found) == 1:
+        return found[0]
     assignments = [part.assignment for part in found if part.assignment is not None]
     scores = [part.scores for part in found if part.scores is not None]
     return Accumulated(
-        reduce(Statistics.merge, parts),
+        reduce(Statistics.merge, (part.statistics for part in found)),
         torch.cat(assignments) if assignments else None,
         torch.cat(scores) if scores else None,
     )
+
+
+def _accumulate_one(block: Tensor, *given: Any, **how: Any) -> Accumulated:
+    sums, *kept = accumulate_ragged(Ragged(block, (len(block),)), *given, **how)
+    return Accumulated(Statistics(*(t[0] for t in sums)), *kept)
 
 
 def accumulate_ragged(
     x: Ragged, assign: Logits, origin: Tensor, *, squares: bool, keep_assignment: bool, keep_scores: bool
 ) -> Accumulated:
     """Statistics with a leading dimension for the bags; the assignment (rows, C) and the scores (rows,) of all rows."""
+    rows = x.rows.to(origin.device).contiguous()
+    sums, assignment, scores = _sums(rows, _chunks(x.lengths, rows.device), len(rows), assign, origin, squares)
+    c = assign.linear.shape[-1]
+    return Accumulated(
+        _cut(sums, c, rows.shape[1], squares, _counts(x.lengths, rows.device)),
+        assignment[..., :c].float().sum(0) if keep_assignment else None,
+        scores if keep_scores else None,
+    )
+
+
+def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
+    """Statistics, without squares, of the same rows under each of several sets of factors (R, d, C)."""
+    n, times = len(x), assign.linear.shape[0]
+    with on_device_of(origin):
+        sums, _, _ = _sums(x, _chunks_again(n, times, x.device), n * times, assign, origin, squares=False)
+    return _cut(sums, assign.linear.shape[-1], x.shape[1], False, _counts((n,) * times, x.device))
+
+
+def _sums(
+    rows: Tensor, chunks_of: tuple[Tensor, Tensor], places: int, assign: Logits, origin: Tensor, squares: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums (bags, ...) in float64, the assignment in two parts (2, places, PADDED), and the scores (places,)."""
     from panther.statistics import triton_kernel as kernel
 
-    rows, origin = x.rows.to(origin.device).contiguous(), origin.contiguous()
-    (n, d), c, bags = rows.shape, assign.linear.shape[-1], len(x.lengths)
-    padded = max(16, 1 << (c - 1).bit_length())
-    chunks, firsts = _chunks(x.lengths, rows.device)
-    linear, quadratic = _by_prototype(assign.linear), _by_prototype(assign.quadratic)
-    bias = assign.bias.reshape(-1, c).contiguous()
+    chunks, firsts = chunks_of
+    d, c, bags = rows.shape[1], assign.linear.shape[-1], len(firsts) - 1
+    linear, *rest = assign.parts or parts_of(assign)
+    quadratic = rest[0] if rest else None
+    padded, bias, origin = linear.shape[-2], assign.bias.reshape(-1, c).contiguous(), origin.contiguous()
     new: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
     blocks_of_chunk = CHUNK // ASSIGN["ROWS"]
-    assignment, scores = torch.empty(n, padded, **new), torch.empty(n, **new)
+    assignment = torch.empty(2, places, padded, dtype=PART, device=rows.device)
+    scores = torch.empty(places, **new)
     counted = torch.empty(len(chunks) * blocks_of_chunk, c + 1, dtype=torch.float64, device=rows.device)
     kernel.assign[(len(chunks), blocks_of_chunk)](
         *(rows, origin, linear, bias, quadratic, assign.common, chunks, assignment, scores, counted),
-        *(d, c, c if len(bias) > 1 else 0, 1 / assign.temperature),
+        *(places, d, c, len(bias), 1 / assign.temperature),
+        EVEN=d % ASSIGN["PIECE"] == 0,
         PADDED=padded,
         QUADRATIC=quadratic is not None,
         COMMON=assign.common is not None,
@@ -101,36 +136,60 @@ def accumulate_ragged(
     width = (2 if squares else 1) * c * d
     partial = torch.empty(len(chunks), width, **new)
     kernel.add[(len(chunks), -(-d // ADD["COLUMNS"]))](
-        *(rows, origin, assignment, chunks, partial, d, c), PADDED=padded, SQUARES=squares, **ADD
+        *(rows, origin, assignment, chunks, partial, places, d, c),
+        EVEN=d % ADD["COLUMNS"] == 0,
+        PADDED=padded,
+        SQUARES=squares,
+        **ADD,
     )
     sums = torch.empty(bags, width + c + 1, dtype=torch.float64, device=rows.device)
     kernel.finish[(bags, -(-width // FINISH["SIZE"]) + 1)](
         *(partial, counted, firsts, sums, width, c, blocks_of_chunk), COUNTS=1 << c.bit_length(), **FINISH
     )
-    total, square = sums[:, : c * d].view(bags, c, d), sums[:, c * d : 2 * c * d]
-    square = square.view(bags, c, d) if squares else torch.zeros_like(total)
-    mass, score = sums[:, -c - 1 : -1], sums[:, -1]
-    statistics = Statistics(mass, total, square, score, _counts(x.lengths, rows.device))
-    return Accumulated(
-        statistics,
-        assignment[:, :c].contiguous() if keep_assignment else None,
-        scores if keep_scores else None,
-    )
+    return sums, assignment, scores
 
 
-def _by_prototype(parameters: Tensor | None) -> Tensor | None:
-    return None if parameters is None else parameters.mT.contiguous()  # (..., C, d)
+def _cut(sums: Tensor, c: int, d: int, squares: bool, patches: Tensor) -> Statistics:
+    """Sums (bags, moments, masses and score) as statistics."""
+    total, square = sums[:, : c * d].view(-1, c, d), sums[:, c * d : 2 * c * d]
+    square = square.view(-1, c, d) if squares else torch.zeros_like(total)
+    return Statistics(sums[:, -c - 1 : -1], total, square, sums[:, -1], patches)
+
+
+def parts_of(assign: Logits) -> tuple[Tensor, ...]:
+    """Linear factors and, where there are any, quadratic ones (..., d, C), in three parts and by prototype: (3, ..., PADDED, d)."""
+    from panther.statistics import triton_kernel as kernel
+
+    made = []
+    for factors in (assign.linear, assign.quadratic):
+        if factors is None:
+            continue
+        d, c = factors.shape[-2:]
+        many, padded = factors.numel() // (d * c), max(16, 1 << (c - 1).bit_length())
+        parts = torch.empty(3, many, padded, d, dtype=PART, device=factors.device)
+        kernel.split[(padded, many)](factors.contiguous(), parts, d, c, many, PADDED=padded, SIZE=1024)
+        made.append(parts)
+    return tuple(made)
 
 
 @lru_cache(maxsize=256)
 def _chunks(lengths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Bag, first and last row of every chunk, and the first chunk of every bag; no chunk has rows of two bags."""
+    """Bag, first and last row of every chunk and its place, and the first chunk of every bag; no chunk has rows of two bags."""
     table, firsts, offset = [], [0], 0
     for bag, length in enumerate(lengths):
-        table += [(bag, offset + start, offset + min(start + CHUNK, length)) for start in range(0, length, CHUNK)]
+        starts = range(offset, offset + length, CHUNK)
+        table += [(bag, start, min(start + CHUNK, offset + length), start) for start in starts]
         firsts.append(len(table))
         offset += length
     return torch.tensor(table, device=device), torch.tensor(firsts, device=device)
+
+
+@lru_cache(maxsize=32)
+def _chunks_again(n: int, times: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The same rows several times, each with a place of its own for what is made of them."""
+    ((table, firsts), again) = _chunks((n,), device), torch.arange(times, device=device)
+    step = torch.tensor([1, 0, 0, n], device=device)
+    return (again[:, None, None] * step + table).flatten(0, 1), torch.cat([firsts[:1], (again + 1) * len(table)])
 
 
 @lru_cache(maxsize=256)

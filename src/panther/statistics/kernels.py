@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,7 +13,7 @@ from panther.limits import check_choice
 from panther.statistics import compiled, gpu
 from panther.statistics.assign import Assign, Logits
 from panther.statistics.blocks import check_patches
-from panther.statistics.sums import Accumulated
+from panther.statistics.sums import Accumulated, Statistics
 from panther.statistics.torch_kernel import accumulate_bags_in_torch, accumulate_in_torch
 from panther.types import Ragged, Rows
 
@@ -82,6 +83,15 @@ def accumulate(
     return accumulate_in_torch(x, assign, origin, mask, squares=squares, **keep)
 
 
+def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
+    """Statistics, without squares, of the same rows (N, d) under each of several sets of factors (R, d, C): what each would find alone."""
+    if x.is_cuda and wanted_kernel() != "torch" and gpu.suits(x.dtype, assign, origin):
+        return gpu.accumulate_many(x, assign, origin)
+    each = zip(assign.linear, assign.bias, strict=True)
+    found = [accumulate(x, replace(assign, linear=a, bias=b), origin, squares=False).statistics for a, b in each]
+    return Statistics(*(torch.stack(t) for t in zip(*found, strict=True)))
+
+
 def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[..., Accumulated] | None:
     """The kernel that can do this faster than torch, if there is one and it is wanted."""
     if wanted_kernel() != "torch" and gpu.suits(x.dtype, assign, origin):
@@ -90,6 +100,13 @@ def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[.
     if library is not None and compiled.suits(x, assign, origin):
         return partial(compiled.accumulate_compiled, library)
     return None
+
+
+def parts_of(assign: Logits) -> tuple[Tensor, ...]:
+    """What the kernel would make of the factors in every call, if there is one that does."""
+    if assign.linear.is_cuda and wanted_kernel() != "torch" and gpu.suits(assign.linear.dtype, assign, assign.linear):
+        return gpu.parts_of(assign)
+    return ()
 
 
 def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:

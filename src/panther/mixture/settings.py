@@ -1,0 +1,79 @@
+"""How a mixture is fitted, and the presets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from panther.errors import InputError
+from panther.limits import check_choice, check_number, check_whole
+
+FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
+STARTING_VARIANCES = (0.1, 1.0, "pooled")  # of the presets: those for which prototypes say what is surprising
+
+
+def _tied(variances: Tensor, mass: Tensor) -> Tensor:
+    """Average over the components, weighted by their mass."""
+    mass = mass.unsqueeze(-1)
+    return ((variances * mass).sum(-2, keepdim=True) / mass.sum(-2, keepdim=True)).expand_as(variances)
+
+
+def _spherical(variances: Tensor, mass: Tensor) -> Tensor:
+    """Average over the dimensions."""
+    return variances.mean(-1, keepdim=True).expand_as(variances)
+
+
+# Maximum-likelihood (or posterior) variances under a constraint are averages of the unconstrained ones.
+COVARIANCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "diagonal": lambda variances, mass: variances,
+    "tied": _tied,
+    "spherical": _spherical,
+}
+WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "free": lambda weights: weights,
+    "uniform": lambda weights: torch.full_like(weights, 1 / weights.shape[-1]),
+}
+
+
+@dataclass(frozen=True)
+class EMSettings:
+    """How the mixture is fitted."""
+
+    steps: int = 1
+    tau: float = 0.0  # pseudo-count of the prior; 0 is maximum likelihood
+    variance: float | Literal["pooled"] = 1.0  # Sigma0; "pooled" takes the prototypes' within-cluster variance
+    temperature: float = 1.0  # > 1 softens the posteriors, which saturate in many dimensions
+    covariance: str = "diagonal"  # or "tied": shared by the components, "spherical": one number per component
+    weights: str = "free"  # or "uniform": 1/C for all, the special case close to optimal transport
+
+    def __post_init__(self) -> None:
+        for name, known in (("covariance", COVARIANCE), ("weights", WEIGHTS)):
+            check_choice(name, getattr(self, name), known)
+        check_whole("steps", self.steps, 1, 10_000)
+        check_number("tau", self.tau, 0)
+        check_number("temperature", self.temperature, 0, above=True)
+        if self.variance != "pooled":
+            check_number("variance ('pooled', or a number)", self.variance, 0, above=True)
+
+
+PRESETS = {
+    "paper": EMSettings(),
+    "published-code": EMSettings(tau=0.001, variance=0.1),
+    "calibrated": EMSettings(tau=1.0, variance="pooled"),
+}
+
+
+def starting_variance(variance: float | str, dim: int, within: Tensor | None) -> Tensor:
+    """Variance (d,) that EM starts from, of its name and the prototypes' within-cluster variance."""
+    if variance != "pooled":
+        return torch.full((dim,), float(variance), dtype=torch.float64)
+    if within is None:
+        raise InputError(
+            "These prototypes carry no within-cluster variance, which `calibrated` starts from; refit them with `panther prototypes`, "
+            "or use the preset `paper`."
+        )
+    pooled = within.double()
+    # a constant feature has no variance: a small one keeps it from deciding everything
+    return pooled.clamp_min(1e-6 * float(pooled.mean()) or 1e-12)
