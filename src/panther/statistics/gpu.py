@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -106,13 +106,13 @@ def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
 
 
 def _sums(
-    rows: Tensor, chunks_of: tuple[Tensor, Tensor], places: int, assign: Logits, origin: Tensor, squares: bool
+    rows: Tensor, chunks_of: "_Chunks", places: int, assign: Logits, origin: Tensor, squares: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sums (bags, ...) in float64, the assignment in two parts (2, places, PADDED), and the scores (places,)."""
     from panther.statistics import triton_kernel as kernel
 
-    chunks, firsts = chunks_of
-    d, c, bags = rows.shape[1], assign.linear.shape[-1], len(firsts) - 1
+    chunks, spans, step = chunks_of
+    d, c, bags = rows.shape[1], assign.linear.shape[-1], len(spans)
     linear, *rest = assign.parts or parts_of(assign)
     quadratic = rest[0] if rest else None
     padded, bias, origin = linear.shape[-2], assign.bias.reshape(-1, c).contiguous(), origin.contiguous()
@@ -144,7 +144,7 @@ def _sums(
     )
     sums = torch.empty(bags, width + c + 1, dtype=torch.float64, device=rows.device)
     kernel.finish[(bags, -(-width // FINISH["SIZE"]) + 1)](
-        *(partial, counted, firsts, sums, width, c, blocks_of_chunk), COUNTS=1 << c.bit_length(), **FINISH
+        *(partial, counted, spans, sums, width, c, blocks_of_chunk, step), COUNTS=1 << c.bit_length(), **FINISH
     )
     return sums, assignment, scores
 
@@ -172,24 +172,33 @@ def parts_of(assign: Logits) -> tuple[Tensor, ...]:
     return tuple(made)
 
 
+class _Chunks(NamedTuple):
+    """Rows that are added up together, as the kernels want to know them."""
+
+    table: Tensor  # (chunks, 4): which bag, first row, row after the last, place of the first row in the assignment
+    spans: Tensor  # (bags, 2): first chunk of a bag, and how many it has ...
+    step: int  # ... each so much farther than the one before
+
+
 @lru_cache(maxsize=256)
-def _chunks(lengths: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Bag, first and last row of every chunk and its place, and the first chunk of every bag; no chunk has rows of two bags."""
-    table, firsts, offset = [], [0], 0
+def _chunks(lengths: tuple[int, ...], device: torch.device) -> _Chunks:
+    """Bags one after the other; no chunk has rows of two bags."""
+    table: list[tuple[int, ...]] = []
+    spans, offset = [], 0
     for bag, length in enumerate(lengths):
         starts = range(offset, offset + length, CHUNK)
+        spans.append((len(table), len(starts)))
         table += [(bag, start, min(start + CHUNK, offset + length), start) for start in starts]
-        firsts.append(len(table))
         offset += length
-    return torch.tensor(table, device=device), torch.tensor(firsts, device=device)
+    return _Chunks(torch.tensor(table, device=device), torch.tensor(spans, device=device), 1)
 
 
 @lru_cache(maxsize=32)
-def _chunks_again(n: int, times: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The same rows several times, each with a place of its own for what is made of them."""
-    ((table, firsts), again) = _chunks((n,), device), torch.arange(times, device=device)
-    step = torch.tensor([1, 0, 0, n], device=device)
-    return (again[:, None, None] * step + table).flatten(0, 1), torch.cat([firsts[:1], (again + 1) * len(table)])
+def _chunks_again(n: int, times: int, device: torch.device) -> _Chunks:
+    """The same rows several times, each with a place of its own for what is made of them; those that read the same rows are neighbours."""
+    once, again = _chunks((n,), device).table, torch.arange(times, device=device)
+    table = once[:, None] + again[:, None] * torch.tensor([1, 0, 0, n], device=device)  # (chunks, times, 4)
+    return _Chunks(table.flatten(0, 1), torch.stack([again, torch.full_like(again, len(once))], -1), times)
 
 
 @lru_cache(maxsize=256)

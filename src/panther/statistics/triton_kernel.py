@@ -210,33 +210,38 @@ def add(
 def finish(
     partial,
     counted,
-    firsts,
+    spans,
     out,
     width,
     C,
     blocks,
+    step,
     SIZE: tl.constexpr,
     PARTS: tl.constexpr,
     BLOCKS: tl.constexpr,
     COUNTS: tl.constexpr,
 ):
-    """Add the parts of each bag in float64, in an order that is always the same: a piece of the moments, and by the last program masses and score."""
+    """Add the parts of each bag in float64, in an order that is always the same: a piece of the moments, and by the last program masses and score.
+
+    A row of `spans`: the first chunk of a bag, and how many it has; the next one is `step` farther.
+    """
     bag = tl.program_id(0)
-    first, last = tl.load(firsts + bag), tl.load(firsts + bag + 1)
+    first, many = tl.load(spans + 2 * bag), tl.load(spans + 2 * bag + 1)
     own_sums = out + bag * (width + C + 1)
     if tl.program_id(1) < tl.num_programs(1) - 1:
         i = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
         total = tl.zeros((SIZE,), tl.float64)
-        for start in range(first, last, PARTS):
+        for start in range(0, many, PARTS):
             part = start + tl.arange(0, PARTS)
-            both = (part < last)[:, None] & (i < width)[None, :]
-            found = tl.load(partial + part[:, None] * width + i[None, :], mask=both, other=0.0)
+            both = (part < many)[:, None] & (i < width)[None, :]
+            found = tl.load(partial + (first + part * step)[:, None] * width + i[None, :], mask=both, other=0.0)
             total += tl.sum(found.to(tl.float64), 0)
         tl.store(own_sums + i, total, mask=i < width)
     else:
         c, counts = tl.arange(0, COUNTS), tl.zeros((COUNTS,), tl.float64)
-        for start in range(first * blocks, last * blocks, BLOCKS):
-            part = start + tl.arange(0, BLOCKS)
-            both = (part < last * blocks)[:, None] & (c <= C)[None, :]
-            counts += tl.sum(tl.load(counted + part[:, None] * (C + 1) + c[None, :], mask=both, other=0.0), 0)
+        for start in range(0, many * blocks, BLOCKS):
+            block = start + tl.arange(0, BLOCKS)
+            both = (block < many * blocks)[:, None] & (c <= C)[None, :]
+            row = (first + block // blocks * step) * blocks + block % blocks
+            counts += tl.sum(tl.load(counted + row[:, None] * (C + 1) + c[None, :], mask=both, other=0.0), 0)
         tl.store(own_sums + width + c, counts, mask=c <= C)
