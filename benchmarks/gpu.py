@@ -49,7 +49,7 @@ def kernel(patches: int) -> None:
                 f"plain, {BATCH} at once": partial(plain, stacked, prototypes, steps),
                 f"ours, {BATCH} at once": partial(mine, ragged, prototypes, steps),
             }
-            ms = {name: _median_ms(call) / (BATCH if "once" in name else 1) for name, call in sides.items()}
+            ms = _medians_ms(sides)
             for name, call in sides.items():
                 found = call()
                 one = Mixture(*(t[0] for t in found)) if "once" in name else found
@@ -59,26 +59,33 @@ def kernel(patches: int) -> None:
     table(f"Kernel: {patches:,} x {DIM}, C = {COMPONENTS}", header, rows)
 
 
-def _median_ms(call: Callable[[], Any], rounds: int = 40) -> float:
-    for _ in range(5):
-        call()
-    found = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        call()
-        last.record()
-        torch.cuda.synchronize()
-        found.append(first.elapsed_time(last))
-    return float(np.median(found))
+def _medians_ms(sides: dict[str, Callable[[], Any]], rounds: int = 40) -> dict[str, float]:
+    """Milliseconds per slide, all sides in turns."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(5 + rounds):
+        for name, call in sides.items():
+            ms = _event_ms(call) / (BATCH if "once" in name else 1)
+            if number >= 5:
+                found[name].append(ms)
+    return {name: float(np.median(values)) for name, values in found.items()}
+
+
+def _event_ms(call: Callable[[], Any]) -> float:
+    torch.cuda.synchronize()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    call()
+    last.record()
+    torch.cuda.synchronize()
+    return float(first.elapsed_time(last))
 
 
 def pinned_rate() -> float:
     """GB/s from pinned memory to the GPU: what no pipeline can exceed."""
     here = torch.empty(256 << 20, dtype=torch.uint8, pin_memory=True)
     there = torch.empty_like(here, device="cuda")
-    return (256 << 20) / _median_ms(lambda: there.copy_(here, non_blocking=True)) / 1e6
+    copies = [_event_ms(lambda: there.copy_(here, non_blocking=True)) for _ in range(45)]
+    return (256 << 20) / float(np.median(copies[5:])) / 1e6
 
 
 def only_upload(ref: BagRef) -> str:
