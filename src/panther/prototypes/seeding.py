@@ -10,11 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from panther.statistics import block_rows, compiled_lloyd, squared_distances
-from panther.statistics.kernels import compiled_kernel
+from panther.statistics import block_rows
 
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # the built-in, or that of a pool of threads
-PIECE = 4096  # rows that one thread measures at a time in C
 
 
 def plus_plus(
@@ -48,21 +46,16 @@ def _drawn(closest: Tensor, generators: Sequence[torch.Generator], draws: int) -
 
 def _distances(x: Tensor, rows: list[int], origin: Tensor, energy: Tensor, each: Map) -> Tensor:
     """(k, m) squared distances to some of the patches, their norms known: |z|^2 - 2 z.p + |p|^2."""
-    points, found = x[rows], x.new_empty(len(rows), len(x))
-    p, own = points - origin, energy[rows].unsqueeze(-1)
+    p = x[rows] - origin
+    found = x.new_empty(len(rows), len(x))
+    own = energy[rows].unsqueeze(-1)
 
     def fill(start: int) -> None:
         part = slice(start, start + step)
-        if in_c:
-            found[:, part] = squared_distances(x[part], points, origin).T
-        else:
-            cross = p @ (x[part] - origin).T
-            torch.add(energy[part] + own, cross, alpha=-2, out=found[:, part]).clamp_min_(0)
+        cross = p @ (x[part] - origin).T
+        torch.add(energy[part] + own, cross, alpha=-2, out=found[:, part]).clamp_min_(0)
 
-    in_c = compiled_kernel() is not None and compiled_lloyd.suits(
-        x
-    )  # three times as fast as torch's product of few rows
-    step = PIECE if in_c else _step(x)
+    step = _step(x)
     for _ in each(fill, range(0, len(x), step)):
         pass
     return found

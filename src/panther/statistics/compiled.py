@@ -20,14 +20,14 @@ from panther.types import Ragged, Rows
 from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
-INTERFACE = 9  # of the C files: a library of another number is not used
+INTERFACE = 10  # of the C files: a library of another number is not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
-COLUMNS = 16  # of a tile
 UNIT = 512  # rows that one thread walks at a time
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
 NAMES = {torch.float32: "float", torch.float64: "double"}
 POINTER, WHOLE, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "pack": (WHOLE, [POINTER, POINTER]),
     "scratch": (WHOLE, [POINTER]),
     "walk": (None, [POINTER] * 4),
     "touch": (None, [POINTER, WHOLE, WHOLE, POINTER, WHOLE, *[POINTER] * 3]),
@@ -45,7 +45,7 @@ SOFT, HARD, DISTANCES = range(3)
 
 class _Parameters(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("dim", "prototypes", "panels", "mode", "squares")),
+        *((name, ctypes.c_int64) for name in ("dim", "prototypes", "mode", "squares")),
         *((name, ctypes.c_double) for name in ("temperature", "negligible")),
         *((name, ctypes.c_void_p) for name in ("origin", "linear", "quadratic", "bias", "common")),
     ]
@@ -142,31 +142,21 @@ class _Walk:
     """One walk over rows: the parameters as the library wants them, and the sums."""
 
     def __init__(self, library: Library, assign: Logits, origin: Tensor, mode: int, squares: bool) -> None:
-        self._library, self._origin = library, origin
-        self._lanes = VECTOR_BYTES[library.name] // origin.element_size()
+        self._library, self._dtype = library, origin.dtype
         dim, count = assign.linear.shape
-        panels = -(-count // self._lanes)
-        self._held = [  # the library has their addresses
-            torch.nn.functional.pad(origin, (0, -dim % COLUMNS)),
-            self._panels(assign.linear, panels),
-            None if assign.quadratic is None else self._panels(assign.quadratic, panels),
-            torch.nn.functional.pad(assign.bias.reshape(-1), (0, panels * self._lanes - count), value=-torch.inf),
-            None if assign.common is None else torch.nn.functional.pad(assign.common, (0, -dim % COLUMNS)),
-        ]
+        factors = (origin, assign.linear, assign.quadratic, assign.bias, assign.common)
+        self._held = [None if t is None else t.contiguous() for t in factors]  # the library has their addresses
         addresses = (None if t is None else t.data_ptr() for t in self._held)
-        self._parameters = _Parameters(dim, count, panels, mode, squares, assign.temperature, NEGLIGIBLE, *addresses)
+        self._parameters = _Parameters(dim, count, mode, squares, assign.temperature, NEGLIGIBLE, *addresses)
+        pack, given = library.function("pack", self._dtype), ctypes.byref(self._parameters)
+        if size := pack(given, None):
+            self._held.append(origin.new_empty(size))
+            pack(given, self._held[-1].data_ptr())  # type: ignore[union-attr]
         sizes = [count, 1, *[0 if mode == DISTANCES else count * dim] * 2]
         mass, score, total, square = torch.from_numpy(np.zeros(sum(sizes))).split(sizes)
         shape = -1 if mode == DISTANCES else count, dim
         self.sums = mass, total.view(shape), square.view(shape), score[0]
         self._sums = _Sums(*(t.data_ptr() for t in (mass, score, total, square)))
-
-    def _panels(self, factors: Tensor, panels: int) -> Tensor:
-        """(d, C) -> (panels, d, lanes), filled up with zeros."""
-        dim, count = factors.shape
-        missing = panels * self._lanes - count, -dim % COLUMNS
-        wide = torch.nn.functional.pad(factors, (0, missing[0], 0, missing[1])) if any(missing) else factors
-        return wide.reshape(len(wide), panels, self._lanes).transpose(0, 1).contiguous()
 
     def over(self, x: Rows, out: Tensor | None, scores: Tensor | None = None) -> None:
         """Compute on as many threads as are allowed: they share what is in memory, else slices are read one after the other."""
@@ -180,7 +170,7 @@ class _Walk:
             slices = (self._slice(x[i : i + step], i, (out, scores)) for i in range(0, whole, step))
         reading = threading.Lock()
         failures: list[BaseException] = []
-        parameters, sums, dtype = ctypes.byref(self._parameters), ctypes.byref(self._sums), self._origin.dtype
+        parameters, sums, dtype = ctypes.byref(self._parameters), ctypes.byref(self._sums), self._dtype
         size, walk = self._library.function("scratch", dtype)(parameters), self._library.function("walk", dtype)
 
         def work() -> None:
@@ -208,7 +198,7 @@ class _Walk:
     def _slice(self, block: Tensor, start: int, kept: tuple[Tensor | None, ...]) -> tuple[_Slice, Tensor]:
         """Rows as the library wants them, and what must live as long."""
         if not _plain(block):
-            block = block.to("cpu", block.dtype if block.dtype in KINDS else self._origin.dtype).contiguous()
+            block = block.to("cpu", block.dtype if block.dtype in KINDS else self._dtype).contiguous()
         addresses = (None if t is None else t.data_ptr() + start * t.stride(0) * t.element_size() for t in kept)
         stride = block.stride(0) * block.element_size()
         return _Slice(block.data_ptr(), len(block), stride, KINDS[block.dtype], *addresses, start), block

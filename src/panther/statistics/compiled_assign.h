@@ -47,13 +47,17 @@ INLINE REAL largest(const REAL *l, int64_t width) {
         most = pick(x > most, x, most);
         nan |= x != x;
     }
-    REAL top = most[0];
-    int64_t any = nan[0];
-    for (int i = 1; i < LANES; i++) {
-        top = most[i] > top ? most[i] : top;
-        any |= nan[i];
-    }
-    return any ? (REAL)NAN : top;
+    return bits_of(nan) ? (REAL)NAN : highest(most);
+}
+
+/* One for the first prototype that has the largest logit, zeros for the others. */
+INLINE void take_all(REAL *a, int64_t width, REAL top) {
+    int64_t best = 0;
+    uint64_t found;
+    while (!(found = bits_of(load(a + best) == top))) best += LANES;
+    best += __builtin_ctzll(found);
+    for (int64_t c = 0; c < width; c += LANES) store(a + c, (vec){0});
+    a[best] = 1;
 }
 
 /* Logits to the assignment, in place. Returns the sum of the rows' scores, and each where `scores` is given; marks the odd rows, which
@@ -70,10 +74,7 @@ static double assign(const Parameters *p, int64_t rows, const Memory *m, char *o
         if (odd[r]) {
             own = unusual(p, a);
         } else if (p->mode == HARD || is_alone(a, width, top, far)) {
-            int64_t best = 0;
-            while (a[best] != top) best++;
-            memset(a, 0, width * sizeof(REAL));
-            a[best] = 1;
+            take_all(a, width, top);
         } else {
             REAL total = exponentials(a, m->packed, width, top, 1, cut);
             totals *= total;

@@ -67,7 +67,7 @@ INLINE char *taken(char **memory, int64_t size) {
 
 /* Cut the memory into what is needed; returns where it ends. */
 static char *cut(const Lloyd *s, Work *w, char *memory) {
-    int64_t wide = tiles_of(s->dim) * COLUMNS, panels = (s->clusters + LANES - 1) / LANES, real = sizeof(REAL);
+    int64_t wide = tiles_of(s->dim) * COLUMNS, panels = panels_of(s->clusters), real = sizeof(REAL);
     w->wide = wide;
     w->width = panels * LANES;
     w->origin = (REAL *)taken(&memory, wide * real);
@@ -79,7 +79,7 @@ static char *cut(const Lloyd *s, Work *w, char *memory) {
     w->gathered = (REAL *)taken(&memory, BLOCK * wide * real);
     w->distances = (REAL *)taken(&memory, BLOCK * s->clusters * real);
     w->near = (int64_t *)taken(&memory, (w->width + 1) * sizeof(int64_t));
-    w->kernel = (Parameters){.dim = wide, .prototypes = s->clusters, .panels = panels, .mode = DISTANCES, .temperature = 1,
+    w->kernel = (Parameters){.dim = wide, .prototypes = s->clusters, .mode = DISTANCES, .temperature = 1,
                              .negligible = 1e-30, .origin = w->origin, .linear = w->linear, .bias = w->bias};
     w->scratch = taken(&memory, EXPORT(scratch)(&w->kernel));
     w->doubt = (REAL)(ROUNDING * sqrt((double)s->dim)) * EPSILON;

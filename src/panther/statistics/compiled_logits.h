@@ -162,10 +162,10 @@ static void logits(const Parameters *p, const Slice *x, int64_t start, int64_t r
         }
         for (int64_t r = row; r < row + tall; r++) memcpy(m->a + r * m->width, p->bias, m->width * sizeof(REAL));
         for (int64_t t = 0; t < m->tiles; t += deep)
-            products[2 * quadratic + (p->panels > 1)](p, 0, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, &stored);
+            products[2 * quadratic + (m->panels > 1)](p, 0, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, &stored);
     }
-    for (int64_t first = 2; first < p->panels; first += 2)
+    for (int64_t first = 2; first < m->panels; first += 2)
         for (int64_t t = 0; t < m->tiles; t += deep)
             for (int64_t row = 0; row < rows; row += tall)
-                products_centred[2 * quadratic + (p->panels > first + 1)](p, first, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, 0);
+                products_centred[2 * quadratic + (m->panels > first + 1)](p, first, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, 0);
 }

@@ -25,7 +25,7 @@ INLINE int64_t block_rows(int64_t dim) {
 }
 
 typedef struct {
-    int64_t tiles, block, width;
+    int64_t tiles, block, width, panels;
     int64_t apart;     /* of two tiles: not a multiple of 64 lines, or they would compete for the same places of the cache */
     double *mass;      /* (width): of a unit */
     REAL *part;        /* (tiles, 1 or 2, prototypes, COLUMNS): sums of a unit, totals and, where asked for, squares */
@@ -45,7 +45,8 @@ INLINE int64_t part_size(const Parameters *p) {
 }
 
 INLINE Memory memory_of(const Parameters *p, char *scratch) {
-    Memory m = {.tiles = tiles_of(p->dim), .block = block_rows(p->dim), .width = p->panels * LANES, .mass = (double *)scratch};
+    Memory m = {.tiles = tiles_of(p->dim), .block = block_rows(p->dim), .panels = panels_of(p->prototypes), .mass = (double *)scratch};
+    m.width = m.panels * LANES;
     m.apart = (m.block + 1) * COLUMNS;
     m.part = (REAL *)(m.mass + m.width);
     m.z = m.part + part_size(p);

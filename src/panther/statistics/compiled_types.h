@@ -48,6 +48,17 @@ INLINE uint64_t bits_of(mask which) {
 #endif
 }
 
+/* Largest lane; none may be NaN. */
+INLINE REAL highest(vec v) {
+#if defined(__AVX512F__)
+    return sizeof(REAL) == 4 ? (REAL)_mm512_reduce_max_ps((__m512)v) : (REAL)_mm512_reduce_max_pd((__m512d)v);
+#else
+    REAL top = v[0];
+    for (int i = 1; i < LANES; i++) top = v[i] > top ? v[i] : top;
+    return top;
+#endif
+}
+
 /* exp(x) for x from -87 (float) or -700 (double) to 0: 2^n times a polynomial on [-log(2)/2, log(2)/2]. */
 INLINE vec exponential(vec x) {
     static const REAL over[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
@@ -65,6 +76,7 @@ INLINE vec exponential(vec x) {
 }
 
 INLINE int64_t tiles_of(int64_t dim) { return (dim + COLUMNS - 1) / COLUMNS; }
+INLINE int64_t panels_of(int64_t prototypes) { return (prototypes + LANES - 1) / LANES; }
 
 typedef float float_ __attribute__((aligned(1), may_alias));
 typedef double double_ __attribute__((aligned(1), may_alias));
@@ -98,13 +110,13 @@ INLINE REAL widened(const int kind, const char *x, int64_t j) {
 enum mode { SOFT, HARD, DISTANCES };
 
 typedef struct {
-    int64_t dim, prototypes, panels; /* panels: of LANES prototypes each, the last one filled up with bias -inf */
+    int64_t dim, prototypes;
     int64_t mode, squares;
     double temperature, negligible;
     const REAL *origin;    /* (tiles * COLUMNS), filled up with zeros */
-    const REAL *linear;    /* (panels, tiles * COLUMNS, LANES), filled up with zeros */
+    const REAL *linear;    /* (panels, tiles * COLUMNS, LANES), filled up with zeros; a panel is LANES prototypes */
     const REAL *quadratic; /* the same; NULL without */
-    const REAL *bias;      /* (panels * LANES) */
+    const REAL *bias;      /* (panels * LANES), the last one filled up with -inf */
     const REAL *common;    /* (tiles * COLUMNS), filled up with zeros: of the squares, for the score alone; NULL without */
 } Parameters;
 
