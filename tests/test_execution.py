@@ -222,6 +222,24 @@ def test_workers_that_cannot_even_begin_are_told_in_a_sentence():
         list(map_slides(threads, range(3), pool))
 
 
+UNGUARDED = """
+from panther.execution import map_slides, open_executor
+with open_executor(2) as pool:
+    print([result.value for result in map_slides(abs, [-1, -2], pool)])
+"""
+
+
+def test_a_script_that_works_when_it_is_imported_is_told_so_once(tmp_path):
+    """Workers import the script: what every user of multiprocessing forgets once, and Python tells in a hundred lines."""
+    script = tmp_path / "mine.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr.count("mine.py: worker processes import this script") == 1
+    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+    assert "bootstrapping" not in done.stderr
+
+
 class _ServerKilledAt:
     """A context whose fork server is killed while it starts some of the workers."""
 

@@ -5,6 +5,7 @@ Anything with the ``concurrent.futures.Executor`` interface will do.
 
 import logging
 import pickle
+import sys
 import time
 import traceback
 from collections import deque
@@ -13,6 +14,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -24,6 +26,7 @@ from panther.workers import (
     SentOnce,
     TaskLostError,
     Team,
+    UnguardedScriptError,
     allow_threads,
     cores,
     kernel_threads,
@@ -187,6 +190,11 @@ def _results(
                 yield from _collected(*pending.popleft(), batches, submit)
         while pending:
             yield from _collected(*pending.popleft(), batches, submit)
+    except UnguardedScriptError as error:
+        raise InputError(
+            f"{Path(sys.argv[0]).name}: worker processes import this script, and it starts its work again when it is imported; put what "
+            'it does under `if __name__ == "__main__":`, and what it defines above that.'
+        ) from error
     except BrokenExecutor as error:
         raise InputError(
             "Worker processes cannot be started, or were ended; what was finished is kept: run the command again to go on, "

@@ -6,7 +6,7 @@ are read in worker processes (`pool`) that say what they read (`watch`).
 
 from panther.workers.batches import Batches
 from panther.workers.memory import keep_freed_memory
-from panther.workers.pool import GuardedPool, process_context, share_server, start_early
+from panther.workers.pool import GuardedPool, UnguardedScriptError, process_context, share_server, start_early
 from panther.workers.side_by_side import side_by_side
 from panther.workers.team import SentOnce, Team
 from panther.workers.threads import allow_threads, cores, kernel_threads, limit_cores
@@ -19,6 +19,7 @@ __all__ = [
     "SentOnce",
     "TaskLostError",
     "Team",
+    "UnguardedScriptError",
     "allow_threads",
     "begin_worker",
     "cores",

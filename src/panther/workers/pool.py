@@ -5,6 +5,7 @@ when nothing else runs, and given up if that fails as well. The other tasks neve
 """
 
 import multiprocessing
+import os
 import pickle
 import threading
 import time
@@ -21,6 +22,7 @@ from panther.workers.team import SentOnce, Team
 from panther.workers.watch import GRACE, TaskLostError, Watch, begin_worker, read_limit
 
 ATTEMPTS = 2  # the second one alone
+UNGUARDED = 96  # exit code of a worker that was about to start workers of its own while it imported the script
 FUNCTION = b"function"  # begins a message that is no task; a pickle begins otherwise
 
 
@@ -67,6 +69,10 @@ class _Worker:
     task: _Task | None = None
     ready: bool = False
     function: SentOnce | None = None  # what was sent to it last
+
+
+class UnguardedScriptError(BrokenExecutor):
+    """Workers import the script that starts them, and it does its work again instead of waiting to be asked."""
 
 
 def _give_up(task: _Task, error: Exception) -> None:
@@ -119,6 +125,8 @@ class GuardedPool(Team):
     limit: float = field(default_factory=read_limit)
 
     def __post_init__(self) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+            os._exit(UNGUARDED)  # at once and without a word: the parent says what is wrong
         self._lock = threading.Lock()
         self._queue: deque[_Task] = deque()
         self._suspects: deque[_Task] = deque()
@@ -278,7 +286,9 @@ class GuardedPool(Team):
         path, task, worker.task = worker.watch.path, worker.task, None
         self._team.remove(worker)
         self._end(worker)
-        if not worker.ready:
+        if code == UNGUARDED:
+            self._break(UnguardedScriptError())
+        elif not worker.ready:
             self._stillborn += 1
             if self._stillborn > ATTEMPTS:
                 self._break()
@@ -290,14 +300,14 @@ class GuardedPool(Team):
         else:
             task.future.set_exception(TaskLostError(path, code, self.limit))
 
-    def _break(self) -> None:
+    def _break(self, why: BrokenExecutor | None = None) -> None:
         """Workers cannot even be started: there is no point in going on."""
         with self._lock:
             waiting = [*self._queue, *self._suspects]
             self._queue.clear()
             self._suspects.clear()
         for task in waiting:
-            _give_up(task, BrokenExecutor("worker processes die before they begin"))
+            _give_up(task, why or BrokenExecutor("worker processes die before they begin"))
 
     def _end(self, worker: _Worker) -> None:
         worker.connection.close()  # an idle worker ends by itself
