@@ -33,7 +33,7 @@ COHORTS = {  # the same of those that are timed
     "slides": (20, 600, 1024),
     "many patches": (40, 3000, 1024),
 }
-LARGE = (24, 100_000, 256)  # of that which does not fit into memory
+LARGE = (24, 25_000, 1024)  # of that which does not fit into memory
 PASSES = 5  # of K-means over the cohort: sampling, three of Lloyd, measuring
 
 # A study in one process whose reads of rows are counted. Rows that lie in memory already are not read again: what counts is what was asked
@@ -112,19 +112,27 @@ def run(source: Path, *arguments: str | Path, before: Sequence[str] = ()) -> str
 
 
 @contextmanager
-def little_memory(megabytes: int) -> Iterator[list[str]]:
-    """Words before a command that give it so much memory, the page cache of what it reads included: a control group of this machine."""
+def limited(megabytes: int, rate: int | None, folder: Path) -> Iterator[list[str]]:
+    """Words before a command that give it so much memory, the page cache of what it reads included, and so many MB/s of the folder's disk."""
     root = Path("/sys/fs/cgroup")
-    old = (root / "memory").is_dir()  # the first version has a tree for memory alone
-    group = (root / "memory" if old else root) / f"panther-{os.getpid()}"
-    group.mkdir()
-    (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(megabytes << 20))
+    old = (root / "memory").is_dir()  # the first version has a tree for each kind of limit
+    disk = f"{os.major(folder.stat().st_dev)}:{os.minor(folder.stat().st_dev)}"
+    memory = ("memory", "memory.limit_in_bytes" if old else "memory.max", str(megabytes << 20))
+    reading = ("blkio", "blkio.throttle.read_bps_device", f"{disk} {(rate or 0) * 10**6}")
+    reading = reading if old else ("", "io.max", f"{disk} rbps={(rate or 0) * 10**6}")
+    limits = [memory] if rate is None else [memory, reading]
+    groups = {(root / tree if old else root) / f"panther-{os.getpid()}": (file, text) for tree, file, text in limits}
+    for group, (file, text) in groups.items():
+        group.mkdir(exist_ok=True)
+        (group / file).write_text(text)
     try:
-        yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+        joined = "; ".join(f"echo $$ > {group}/cgroup.procs" for group in groups)
+        yield ["sh", "-c", f'{joined}; exec "$@"', "sh"]
     finally:
-        while (group / "cgroup.procs").read_text():  # those that end last
-            time.sleep(0.1)
-        group.rmdir()
+        for group in groups:
+            while (group / "cgroup.procs").read_text():  # those that end last
+                time.sleep(0.1)
+            group.rmdir()
 
 
 def reads_table(sources: dict[str, Path]) -> None:
@@ -158,7 +166,7 @@ def seconds_table(sources: dict[str, Path]) -> None:
     harness.table("8 methods x 5 folds x 3 seeds, the whole command", ["cohort", *sources, "ratio"], rows)
 
 
-def little_memory_table(sources: dict[str, Path], megabytes: int) -> None:
+def limited_table(sources: dict[str, Path], megabytes: int, rate: int | None) -> None:
     """The same on a cohort that does not fit into the memory given to it."""
     with tempfile.TemporaryDirectory(dir=".") as temporary:
         folder = Path(temporary)
@@ -169,9 +177,10 @@ def little_memory_table(sources: dict[str, Path], megabytes: int) -> None:
             for file in (folder / "features").iterdir():  # nothing of it is in the page cache at the start
                 with file.open("rb") as handle:
                     os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            with little_memory(megabytes) as before:
+            with limited(megabytes, rate, folder) as before:
                 seconds[name] = _seconds(source, study, folder / name, before)
-    title = f"The same, {' x '.join(map(str, LARGE))}, {size / 1e6:,.0f} MB, in {megabytes:,} MiB of memory"
+    disk = "the disk as it is" if rate is None else f"a disk of {rate} MB/s"
+    title = f"The same, {' x '.join(map(str, LARGE))}, {size / 1e6:,.0f} MB, in {megabytes:,} MiB of memory, {disk}"
     harness.table(title, [*sources, "ratio"], [_ratio(seconds)])
 
 
@@ -185,13 +194,13 @@ def _ratio(seconds: dict[str, float]) -> list[str]:
     return [*(f"{s:.0f}" for s in seconds.values()), ratio]
 
 
-def main(before: Path | None, megabytes: int | None) -> None:
-    """Print the tables; with ``megabytes`` only that of little memory."""
+def main(before: Path | None, megabytes: int | None, rate: int | None) -> None:
+    """Print the tables; with ``megabytes`` only that of little memory, and with ``rate`` of a slow disk."""
     sources = {"now": Path(__file__).resolve().parents[1]}
     if before is not None:
         sources = {"before": before.resolve(), **sources}
     if megabytes is not None:
-        little_memory_table(sources, megabytes)
+        limited_table(sources, megabytes, rate)
         return
     reads_table(sources)
     seconds_table(sources)

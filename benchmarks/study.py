@@ -3,7 +3,7 @@
 `python benchmarks/study.py` needs no arguments; it runs the product's own command. `--full` compares all ten methods with all their
 heads on 200 patients instead, the networks in small widths. `--io` counts what studies of growing grids read of their features, and times
 8 methods x 5 folds x 3 seeds; with `--before CHECKOUT` (a `git worktree` of an older commit) both versions run in turn, with `--memory MB` on a
-cohort larger than that, in a control group of the system that has no more (as root).
+cohort larger than that, in a control group of the system that has no more (as root), with `--disk MB/S` from a disk of that speed.
 """
 
 import argparse
@@ -107,11 +107,12 @@ def main() -> None:
     parser.add_argument("--io", action="store_true", help="bytes read and files opened against the size of the grid")
     parser.add_argument("--before", type=Path, help="checkout of an older version to compare with, for --io")
     parser.add_argument("--memory", type=int, help="for --io: megabytes given to a study of 2.5 GB of features")
+    parser.add_argument("--disk", type=int, help="with --memory: MB/s that the disk gives")
     arguments = parser.parse_args()
     size = FULL if arguments.full else THOUSAND
     print(harness.machine("scikit-learn"))
     if arguments.io:
-        _study_io.main(arguments.before, arguments.memory)
+        _study_io.main(arguments.before, arguments.memory, arguments.disk)
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import psutil
 
 from panther.errors import InputError
+from panther.workers import free_memory
 
 
 class Finding(NamedTuple):
@@ -96,9 +97,11 @@ def _threads() -> Finding:
 
 
 def _memory() -> Finding:
-    memory = psutil.virtual_memory()
-    found = f"{memory.available / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB"
-    return Finding("memory", found, "close other programs, or use fewer workers" if memory.available < 2e9 else None)
+    memory, free = psutil.virtual_memory(), free_memory()
+    found = f"{free / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB"
+    if free < 0.9 * memory.available:
+        found += f" (the machine has {memory.available / 1e9:.1f} GB, this job may not take them)"
+    return Finding("memory", found, "close other programs, or use fewer workers" if free < 2e9 else None)
 
 
 def _disk() -> Finding:

@@ -13,7 +13,7 @@ import torch
 from mixture_bags import mixture_bag
 from panther.errors import InputError
 from panther.execution import Work, open_executor
-from panther.prototypes import KMeansSettings, fit_bags, fit_many
+from panther.prototypes import KMeansSettings, fit, fit_bags, fit_many
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import save_prototypes
 from panther.types import Bag
@@ -108,6 +108,16 @@ def test_fits_whose_samples_are_too_large_together_walk_in_groups_and_give_the_s
     walks = 1 + 3 * (1 + SETTINGS.passes + 1)  # five samples, two at a time: three groups
     assert {bag.opened["times"] for bag in bags} == {walks}
     assert [saved(f, tmp_path / "a") for f in together] == [saved(fit_bags(*fit), tmp_path / "a") for fit in fits]
+
+
+def test_fits_walk_in_groups_where_a_job_has_little_memory(tmp_path, monkeypatch):
+    bags = [Counted(bag) for bag in cohort(n=300)]
+    fits = [(bags, replace(SETTINGS, seed=seed)) for seed in range(4)]
+    usual = [saved(f, tmp_path / "a") for f in fit_many(fits)]
+    before = bags[0].opened["times"]
+    monkeypatch.setattr(fit, "free_memory", lambda: int(600 * 8 * 4 * 3.5 / fit.SHARE_OF_MEMORY))
+    assert [saved(f, tmp_path / "a") for f in fit_many(fits)] == usual
+    assert bags[0].opened["times"] - before == 1 + 2 * (1 + SETTINGS.passes + 1)  # four samples, two at a time
 
 
 def test_equal_samples_are_held_once():

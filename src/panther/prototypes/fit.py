@@ -25,10 +25,14 @@ from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection, Prototypes
-from panther.workers import cores
+from panther.workers import cores, free_memory
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SHARE_OF_MEMORY = (
+    0.5  # of what is free, for samples that are held at the same time; workers and what they read have the rest
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def fit_many(
 
     Every bag is opened once to look at it, once to sample from it, and once in each pass, whatever the number of fits that learn from it.
     Each result is, byte for byte, what the fit gives alone. Samples that are equal (the same bags, seed and size) are held once; fits whose
-    samples do not fit into ``memory_gb`` together walk one group after the other.
+    samples do not fit into ``memory_gb`` together, or into half of the memory that is free, walk one group after the other.
 
     Parameters
     ----------
@@ -175,9 +179,11 @@ _Plans = Mapping[Draw, Sequence[_Plan]]  # by the sample that they share
 def _groups(planned: _Plans) -> Iterator[_Plans]:
     """Fits whose samples fit into memory together, beside a copy of the largest: each group is another round of walks."""
     group: dict[Draw, Sequence[_Plan]] = {}
+    there = SHARE_OF_MEMORY * free_memory()
     for draw, plans in planned.items():
         sizes = [other.nbytes for other in (*group, draw)]
-        room = min(plan.settings.memory_gb for some in (*group.values(), plans) for plan in some) * 1e9
+        asked = min(plan.settings.memory_gb for some in (*group.values(), plans) for plan in some) * 1e9
+        room = min(asked, there)
         if group and sum(sizes) + max(sizes) > room:
             yield group
             group = {}

@@ -1,0 +1,37 @@
+"""What is left of the memory that a job was given."""
+
+import psutil
+import pytest
+
+from panther.workers.memory import _left, free_memory
+
+GB = 1 << 30
+STAT = {1: "cache 7\ntotal_inactive_file {}\ntotal_active_file {}\n", 2: "anon 7\ninactive_file {}\nactive_file {}\n"}
+NAMES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}
+
+
+def group(folder, version, limit, used, cached):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(NAMES[version], (limit, used), strict=True):
+        (folder / name).write_text(f"{value}\n")
+    (folder / "memory.stat").write_text(STAT[version].format(cached // 2, cached - cached // 2))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_that_are_only_cached_do_not_count_and_groups_around_do(tmp_path, version):
+    top = tmp_path / "memory" if version == 1 else tmp_path
+    group(top / "slurm" / "job", version, 4 * GB, 3 * GB, 2 * GB)
+    group(top / "slurm", version, 8 * GB, 6 * GB, 0)
+    (tmp_path / "own").write_text(f"5:cpu:/x\n{'4:memory' if version == 1 else '0:'}:/slurm/job\n")
+    assert sorted(_left(tmp_path / "own", tmp_path)) == [2 * GB, 3 * GB]
+
+
+def test_no_limit_and_no_control_groups_are_no_limit(tmp_path):
+    group(tmp_path / "job", 2, "max", GB, 0)
+    (tmp_path / "own").write_text("0::/job\n")
+    assert not list(_left(tmp_path / "own", tmp_path))
+    assert not list(_left(tmp_path / "nothing", tmp_path))
+
+
+def test_there_is_memory_here():
+    assert 0 < free_memory() <= psutil.virtual_memory().total
