@@ -121,15 +121,16 @@ def limited(megabytes: int, rate: int | None, folder: Path) -> Iterator[list[str
     reading = ("blkio", "blkio.throttle.read_bps_device", f"{disk} {(rate or 0) * 10**6}")
     reading = reading if old else ("", "io.max", f"{disk} rbps={(rate or 0) * 10**6}")
     limits = [memory] if rate is None else [memory, reading]
-    groups = {(root / tree if old else root) / f"panther-{os.getpid()}": (file, text) for tree, file, text in limits}
-    for group, (file, text) in groups.items():
-        group.mkdir(exist_ok=True)
-        (group / file).write_text(text)
+    groups = {(root / tree if old else root) / f"panther-{os.getpid()}" for tree, _, _ in limits}
     try:
+        for tree, file, text in limits:
+            group = (root / tree if old else root) / f"panther-{os.getpid()}"
+            group.mkdir(exist_ok=True)
+            (group / file).write_text(text)
         joined = "; ".join(f"echo $$ > {group}/cgroup.procs" for group in groups)
         yield ["sh", "-c", f'{joined}; exec "$@"', "sh"]
     finally:
-        for group in groups:
+        for group in filter(Path.is_dir, groups):
             while (group / "cgroup.procs").read_text():  # those that end last
                 time.sleep(0.1)
             group.rmdir()

@@ -111,6 +111,8 @@ def main() -> None:
     arguments = parser.parse_args()
     size = FULL if arguments.full else THOUSAND
     print(harness.machine("scikit-learn"))
+    if arguments.disk is not None and arguments.memory is None:
+        parser.error("--disk goes with --memory")
     if arguments.io:
         _study_io.main(arguments.before, arguments.memory, arguments.disk)
         return

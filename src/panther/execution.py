@@ -5,7 +5,6 @@ Anything with the ``concurrent.futures.Executor`` interface will do.
 
 import logging
 import pickle
-import sys
 import time
 import traceback
 from collections import deque
@@ -14,7 +13,6 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -191,10 +189,7 @@ def _results(
         while pending:
             yield from _collected(*pending.popleft(), batches, submit)
     except UnguardedScriptError as error:
-        raise InputError(
-            f"{Path(sys.argv[0]).name}: worker processes import this script, and it starts its work again when it is imported; put what "
-            'it does under `if __name__ == "__main__":`, and what it defines above that.'
-        ) from error
+        raise InputError(str(error)) from None
     except BrokenExecutor as error:
         raise InputError(
             "Worker processes cannot be started, or were ended; what was finished is kept: run the command again to go on, "

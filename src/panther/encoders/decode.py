@@ -14,7 +14,7 @@ import numpy as np
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import OpenSource, Source
 from panther.errors import InputError
-from panther.workers import GuardedPool, TaskLostError, cores, process_context
+from panther.workers import GuardedPool, TaskLostError, UnguardedScriptError, cores, process_context
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,8 @@ class Decoder:
             self._pool.submit(_check, slide, mpp).result()
         except TaskLostError as error:
             raise InputError(error.sentence(slide.name)) from error
+        except UnguardedScriptError as error:
+            raise InputError(str(error)) from None
 
     def batches(self, source: Source, items: Sequence[Any] | np.ndarray, first: int = 0) -> Iterator[Batch]:
         """Decode ``items`` in order, from batch ``first`` on."""
@@ -116,6 +118,8 @@ class Decoder:
                 yield Batch(index, self.pixels[row : row + count], failed)
         except TaskLostError as error:
             raise InputError(error.sentence(str(source))) from error
+        except UnguardedScriptError as error:
+            raise InputError(str(error)) from None
         except BrokenExecutor as error:
             raise InputError(
                 "Processes that decode patches cannot be started, or were ended; what was finished is kept: run the command again, "

@@ -61,7 +61,7 @@ def _solve(problem: KMeansProblem, pool: Executor, teams: int) -> Solved | Input
     energy = energies(x, origin)
     generators = [torch.Generator().manual_seed(seed * 1_000_003 + number) for number in range(restarts)]
     starts = plus_plus(x, n_clusters, origin, energy, generators, each)
-    size = -(-restarts // teams)
+    size = restarts if x.is_cuda else -(-restarts // teams)
     groups = [starts[first : first + size] for first in range(0, restarts, size)]
     found = each(lambda group: lloyd_many(x, group, origin, energy), groups)
     runs = [run for group in found for run in group]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from panther.statistics import Statistics, block_rows, compiled_lloyd, nearest, squared_distances
 from panther.statistics.compiled import Library
-from panther.statistics.kernels import accumulate_many, compiled_kernel, kernel_name
+from panther.statistics.kernels import accumulate_many, compiled_kernel, on_triton
 
 ITERATIONS = 300  # at most
 SLACK = 1e-3  # of the patches' distance to the origin: rounding of distances in float32 stays far below
@@ -38,8 +38,8 @@ def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iter
 def lloyd_many(
     x: Tensor, starts: Sequence[Tensor], origin: Tensor, energy: Tensor, max_iterations: int = ITERATIONS
 ) -> list[KMeansRun]:
-    """The same from several starts: each ends where it would alone. In C they take their steps together and read the sample once."""
-    if x.is_cuda and kernel_name("cuda") == "triton":
+    """The same from several starts: each ends where it would alone. In C and on a GPU they take their steps together."""
+    if on_triton(x.dtype, nearest(starts[0] - origin), origin):
         return _lloyd_on_gpu(x, starts, origin, energy, max_iterations)
     library = compiled_kernel()
     if library is not None and compiled_lloyd.suits(x):

@@ -54,7 +54,7 @@ class Logits:
 
 def nearest(centroids: Tensor) -> Logits:
     r"""Hard assignment to the nearest centroid, centred like the blocks; score :math:`\max_c z\cdot h_c - |h_c|^2/2`."""
-    return Logits(centroids.mT, -0.5 * (centroids * centroids).sum(-1), hard=True)
+    return Logits(centroids.mT, -0.5 * (centroids * centroids).sum(-1).unsqueeze(-2), hard=True)
 
 
 def everything(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -10,11 +10,16 @@ typedef struct {
     int64_t used;
 } Room;
 
+static REAL *taken(Room *room, int64_t count) {
+    int64_t before = room->used;
+    room->used += count;
+    return room->memory ? room->memory + before : 0;
+}
+
 static const REAL *filled_up(const REAL *x, int64_t count, int64_t whole, REAL with, Room *room) {
     if (!x || count == whole) return x; /* as it is */
-    REAL *out = room->memory + room->used;
-    room->used += whole;
-    if (!room->memory) return x;
+    REAL *out = taken(room, whole);
+    if (!out) return x;
     memcpy(out, x, count * sizeof(REAL));
     for (int64_t j = count; j < whole; j++) out[j] = with;
     return out;
@@ -23,9 +28,8 @@ static const REAL *filled_up(const REAL *x, int64_t count, int64_t whole, REAL w
 static const REAL *in_panels(const REAL *x, int64_t dim, int64_t prototypes, Room *room) {
     int64_t wide = tiles_of(dim) * COLUMNS, width = panels_of(prototypes) * LANES;
     if (!x || (dim == wide && prototypes == LANES)) return x;
-    REAL *out = room->memory + room->used;
-    room->used += width * wide;
-    if (!room->memory) return x;
+    REAL *out = taken(room, width * wide);
+    if (!out) return x;
     memset(out, 0, width * wide * sizeof(REAL));
     for (int64_t first = 0; first < prototypes; first += LANES, out += wide * LANES) {
         int64_t count = prototypes - first < LANES ? prototypes - first : LANES;

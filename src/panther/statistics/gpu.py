@@ -15,6 +15,8 @@ from panther.types import Ragged, Rows
 CHUNK = 1024  # rows whose sums are added in float32; their sums are added in float64
 MOST_PROTOTYPES = 128  # the logits of a block of rows stay in registers
 PART = torch.bfloat16  # type of the three parts of a float32 number
+OLDEST = (8, 0)  # compute capability whose tensor cores multiply them
+HELD_BYTES = 1 << 30  # of the assignments of one launch
 # found on an H200, 15,000 x 1024: rows of a block, features of a piece, warps, stages of the pipeline that loads ahead
 ASSIGN = {"ROWS": 64, "PIECE": 64, "num_warps": 4, "num_stages": 3}
 ADD = {"ROWS": 32, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
@@ -31,14 +33,20 @@ def available() -> bool:
     return True
 
 
+@cache
+def can_compute(device: torch.device) -> bool:
+    """Whether a GPU has what the kernels need."""
+    return available() and torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= OLDEST
+
+
 def suits(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
-    """Whether these kernels can do it: float32 arithmetic on a GPU, few enough prototypes."""
+    """Whether these kernels can do it: float32 arithmetic on a GPU that is not too old, few enough prototypes."""
     return (
         origin.is_cuda
         and origin.dtype == torch.float32
         and dtype in (torch.float32, torch.float16, torch.bfloat16)
         and assign.linear.shape[-1] <= MOST_PROTOTYPES
-        and available()
+        and can_compute(origin.device)
     )
 
 
@@ -99,10 +107,21 @@ def accumulate_ragged(
 
 def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
     """Statistics, without squares, of the same rows under each of several sets of factors (R, d, C)."""
-    n, times = len(x), assign.linear.shape[0]
+    rows, (times, d, c) = x.contiguous(), assign.linear.shape
+    at_once = max(1, HELD_BYTES // (len(rows) * _padded(c) * 2 * PART.itemsize))
+    found = []
     with on_device_of(origin):
-        sums, _, _ = _sums(x, _chunks_again(n, times, x.device), n * times, assign, origin, squares=False)
-    return _cut(sums, assign.linear.shape[-1], x.shape[1], False, _counts((n,) * times, x.device))
+        for first in range(0, times, at_once):
+            some = slice(first, first + at_once)
+            own = Logits(assign.linear[some], assign.bias[some], hard=assign.hard)
+            chunks = _chunks_again(len(rows), len(own.linear), rows.device)
+            found.append(_sums(rows, chunks, len(rows) * len(own.linear), own, origin, squares=False)[0])
+    return _cut(torch.cat(found), c, d, False, _counts((len(rows),) * times, rows.device))
+
+
+def _padded(c: int) -> int:
+    """Prototypes with those that fill them up: the tensor cores want sixteen or more."""
+    return max(16, 1 << (c - 1).bit_length())
 
 
 def _sums(
@@ -114,7 +133,7 @@ def _sums(
     chunks, spans, step = chunks_of
     d, c, bags = rows.shape[1], assign.linear.shape[-1], len(spans)
     linear, *rest = assign.parts or parts_of(assign)
-    quadratic = rest[0] if rest else None
+    quadratic = rest[0] if assign.quadratic is not None else None
     padded, bias, origin = linear.shape[-2], assign.bias.reshape(-1, c).contiguous(), origin.contiguous()
     new: dict[str, Any] = {"dtype": torch.float32, "device": rows.device}
     blocks_of_chunk = CHUNK // ASSIGN["ROWS"]
@@ -123,7 +142,7 @@ def _sums(
     counted = torch.empty(len(chunks) * blocks_of_chunk, c + 1, dtype=torch.float64, device=rows.device)
     kernel.assign[(len(chunks), blocks_of_chunk)](
         *(rows, origin, linear, bias, quadratic, assign.common, chunks, assignment, scores, counted),
-        *(places, d, c, len(bias), 1 / assign.temperature),
+        *(places * padded, d, c, len(bias), 1 / assign.temperature),
         EVEN=d % ASSIGN["PIECE"] == 0,
         PADDED=padded,
         QUADRATIC=quadratic is not None,
@@ -136,7 +155,7 @@ def _sums(
     width = (2 if squares else 1) * c * d
     partial = torch.empty(len(chunks), width, **new)
     kernel.add[(len(chunks), -(-d // ADD["COLUMNS"]))](
-        *(rows, origin, assignment, chunks, partial, places, d, c),
+        *(rows, origin, assignment, chunks, partial, places * padded, d, c),
         EVEN=d % ADD["COLUMNS"] == 0,
         PADDED=padded,
         SQUARES=squares,
@@ -165,7 +184,7 @@ def parts_of(assign: Logits) -> tuple[Tensor, ...]:
         if factors is None:
             continue
         d, c = factors.shape[-2:]
-        many, padded = factors.numel() // (d * c), max(16, 1 << (c - 1).bit_length())
+        many, padded = factors.numel() // (d * c), _padded(c)
         parts = torch.empty(3, many, padded, d, dtype=PART, device=factors.device)
         kernel.split[(padded, many)](factors.contiguous(), parts, d, c, many, PADDED=padded, SIZE=1024)
         made.append(parts)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -41,7 +40,7 @@ def compiled_kernel() -> compiled.Library | None:
 def kernel_name(device: str = "cpu") -> str:
     """Name of the kernel that computes on a device of this machine: `torch`, `triton`, or `compiled` and the instruction set."""
     if torch.device(device).type == "cuda":
-        return "triton" if wanted_kernel() != "torch" and gpu.available() else "torch"
+        return "triton" if wanted_kernel() != "torch" and gpu.can_compute(torch.device(device)) else "torch"
     library = compiled_kernel()
     return "torch" if library is None else f"compiled ({library.name})"
 
@@ -85,16 +84,16 @@ def accumulate(
 
 def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
     """Statistics, without squares, of the same rows (N, d) under each of several sets of factors (R, d, C): what each would find alone."""
-    if x.is_cuda and wanted_kernel() != "torch" and gpu.suits(x.dtype, assign, origin):
+    if on_triton(x.dtype, assign, origin):
         return gpu.accumulate_many(x, assign, origin)
     each = zip(assign.linear, assign.bias, strict=True)
-    found = [accumulate(x, replace(assign, linear=a, bias=b), origin, squares=False).statistics for a, b in each]
+    found = [accumulate(x, Logits(a, b, hard=assign.hard), origin, squares=False).statistics for a, b in each]
     return Statistics(*(torch.stack(t) for t in zip(*found, strict=True)))
 
 
 def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[..., Accumulated] | None:
     """The kernel that can do this faster than torch, if there is one and it is wanted."""
-    if wanted_kernel() != "torch" and gpu.suits(x.dtype, assign, origin):
+    if on_triton(x.dtype, assign, origin):
         return gpu.accumulate_on_gpu
     library = compiled_kernel()
     if library is not None and compiled.suits(x, assign, origin):
@@ -104,9 +103,12 @@ def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[.
 
 def parts_of(assign: Logits) -> tuple[Tensor, ...]:
     """What the kernel would make of the factors in every call, if there is one that does."""
-    if assign.linear.is_cuda and wanted_kernel() != "torch" and gpu.suits(assign.linear.dtype, assign, assign.linear):
-        return gpu.parts_of(assign)
-    return ()
+    return gpu.parts_of(assign) if on_triton(assign.linear.dtype, assign, assign.linear) else ()
+
+
+def on_triton(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
+    """Whether the kernel of a GPU computes this: features of a type, where the origin is."""
+    return wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
 
 
 def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:

@@ -20,7 +20,6 @@ class _Graph:
         self, function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], fixed: Sequence[Tensor]
     ) -> None:
         self._inputs = [t.clone(memory_format=torch.contiguous_format) for t in inputs]
-        self._last: list[tuple[Tensor, int]] = []  # what came last, and how often it had been written to
         self._fixed = fixed  # held: the recording knows their addresses
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
@@ -32,21 +31,9 @@ class _Graph:
             self._outputs = tuple(function(*self._inputs, *fixed))
 
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if not self._fixed and self._came_last(inputs):
-            return self._outputs
         torch._foreach_copy_(self._inputs, list(inputs))  # one call instead of one for each
         self._graph.replay()
         return self._outputs
-
-    def _came_last(self, inputs: Sequence[Tensor]) -> bool:
-        """Whether these very tensors, unchanged, came last: prototypes are the same for every slide."""
-        last, self._last = (
-            self._last,
-            [] if any(t.is_inference() for t in inputs) else [(t, t._version) for t in inputs],
-        )
-        return len(last) == len(self._last) > 0 and all(
-            a is b and v == w for (a, v), (b, w) in zip(last, self._last, strict=True)
-        )
 
 
 def replay(
@@ -59,8 +46,7 @@ def replay(
 
     The function must do the same launches for the same ``key`` and shapes, without looking at numbers. What is returned on a
     GPU is overwritten by the next replay with the same key and shapes: copy what is to stay. Such tensors may be
-    handed to another function as ``fixed``: they are not copied, and it may write into them, as far as it does not need
-    what was in them: nothing is replayed where the same inputs come again.
+    handed to another function as ``fixed``: they are not copied, and it may write into them.
     """
     # a graph's memory is its own, so no two threads may replay the same one; and where two record at a time torch ends the process
     alone = threading.current_thread() is threading.main_thread()

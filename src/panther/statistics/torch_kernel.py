@@ -62,7 +62,7 @@ def _of_bag(assign: Assign, bag: int) -> Assign:
     if not isinstance(assign, Logits) or assign.linear.dim() == 2:
         return assign
     quadratic = None if assign.quadratic is None else assign.quadratic[bag]
-    return replace(assign, linear=assign.linear[bag], bias=assign.bias[bag], quadratic=quadratic)
+    return replace(assign, linear=assign.linear[bag], bias=assign.bias[bag], quadratic=quadratic, parts=())
 
 
 def _sums(z: Tensor, z2: Tensor | None, a: Tensor, score: Tensor, real: Tensor | None) -> Statistics:

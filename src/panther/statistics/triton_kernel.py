@@ -1,12 +1,13 @@
 r"""The kernel on a GPU, in Triton: two launches read the features, a third adds up. :mod:`panther.statistics.gpu` makes them.
 
-The first makes the assignment of a block of rows, looping over pieces of the features, and counts it. The second adds up :math:`[z, z^2]^T A` in
-registers, each program for one piece of the features and one chunk of rows; the features are the long side of that product, because the tensor cores
-work on 64 rows or more. The third adds the chunks of a bag in float64, in their order. There are no atomics: the bytes of a bag depend neither on the
-run nor on the bags beside it.
+The first makes the assignment of a block of rows, looping over pieces of the features, and counts it. The second adds up
+:math:`[z, z^2]^T A` in registers, each program for one piece of the features and one chunk of rows; the features are the long side of that
+product, because the tensor cores work on 64 rows or more. The third adds the chunks of a bag in float64, always in the same order. There are
+no atomics: the bytes of a bag depend neither on the run nor on the bags beside it.
 
-A float32 number is three bfloat16 ones, which have its range, and a product of two such numbers is six products of the tensor cores; the others would
-be beyond its last digit. Tensor cores cut what they add instead of rounding it, so only few of their sums go together before a rounded one.
+A float32 number is three bfloat16 ones, which have its range, and a product of two such numbers is six products of the tensor cores; the
+others would be beyond its last digit. An assignment, which needs fewer digits, is two of them. Tensor cores cut what they add instead of
+rounding it, so only few of their sums go together before a rounded one.
 """
 
 import triton
@@ -80,7 +81,7 @@ def assign(
     assignment,
     scores,
     counted,
-    n,
+    apart,
     d,
     C,
     many,
@@ -95,7 +96,7 @@ def assign(
     TEMPERED: tl.constexpr,
     NEGLIGIBLE: tl.constexpr,
 ):
-    """Assignment (2, n, PADDED) in two parts, scores, and both counted for each block of rows.
+    """Assignment (2, places, PADDED) in two parts that lie `apart`, scores, and both counted for each block of rows.
 
     A row of `chunks`: which of `many` parameters a chunk has, if not all have the same; its first row, the row after its last, and the place of its
     first row in the assignment.
@@ -151,7 +152,7 @@ def assign(
         places = tl.load(chunks + 4 * chunk + 3) + block * ROWS + tl.arange(0, ROWS)
         where = assignment + places[:, None] * PADDED + c[None, :]
         tl.store(where, a1, mask=real[:, None])
-        tl.store(where + n * PADDED, a2, mask=real[:, None])
+        tl.store(where + apart, a2, mask=real[:, None])
         tl.store(scores + places, score, mask=real)
         counts = a1.to(tl.float32) + a2.to(
             tl.float32
@@ -167,7 +168,7 @@ def add(
     assignment,
     chunks,
     partial,
-    n,
+    apart,
     d,
     C,
     ROWS: tl.constexpr,
@@ -194,12 +195,12 @@ def add(
         z = z - centre[:, None]  # (COLUMNS, ROWS); rows that are not there have no assignment
         where = assignment + (place + rows)[:, None] * PADDED + c[None, :]
         a1 = tl.load(where, mask=real[:, None], other=0.0)
-        a2 = tl.load(where + n * PADDED, mask=real[:, None], other=0.0)
+        a2 = tl.load(where + apart, mask=real[:, None], other=0.0)
         total = total + times_assignment(z, a1, a2)
         if SQUARES:
             square = square + times_assignment(z * z, a1, a2)
     MOMENTS: tl.constexpr = 2 if SQUARES else 1
-    where = partial + chunk * (MOMENTS * C * d) + c[None, :] * d + k[:, None]
+    where = partial + chunk.to(tl.int64) * (MOMENTS * C * d) + c[None, :] * d + k[:, None]
     both = own[None, :] & inside[:, None]
     tl.store(where, total, mask=both)
     if SQUARES:

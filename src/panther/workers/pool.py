@@ -7,6 +7,7 @@ when nothing else runs, and given up if that fails as well. The other tasks neve
 import multiprocessing
 import os
 import pickle
+import sys
 import threading
 import time
 from collections import deque
@@ -16,12 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from panther.workers.team import SentOnce, Team
 from panther.workers.watch import GRACE, TaskLostError, Watch, begin_worker, read_limit
 
 ATTEMPTS = 2  # the second one alone
+NAME = "panther worker"  # of the processes
 UNGUARDED = 96  # exit code of a worker that was about to start workers of its own while it imported the script
 FUNCTION = b"function"  # begins a message that is no task; a pickle begins otherwise
 
@@ -74,6 +77,12 @@ class _Worker:
 class UnguardedScriptError(BrokenExecutor):
     """Workers import the script that starts them, and it does its work again instead of waiting to be asked."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            f"{Path(sys.argv[0]).name}: worker processes import this script, and it starts its work again when it is imported; put what "
+            'it does under `if __name__ == "__main__":`, and what it defines above that.'
+        )
+
 
 def _give_up(task: _Task, error: Exception) -> None:
     if task.attempts or task.future.set_running_or_notify_cancel():
@@ -125,8 +134,11 @@ class GuardedPool(Team):
     limit: float = field(default_factory=read_limit)
 
     def __post_init__(self) -> None:
-        if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
-            os._exit(UNGUARDED)  # at once and without a word: the parent says what is wrong
+        own = multiprocessing.current_process()
+        if getattr(own, "_inheriting", False):  # as multiprocessing itself asks
+            if own.name == NAME:
+                os._exit(UNGUARDED)  # at once and without a word: the parent says what is wrong
+            raise UnguardedScriptError  # a process that somebody else has started
         self._lock = threading.Lock()
         self._queue: deque[_Task] = deque()
         self._suspects: deque[_Task] = deque()
@@ -246,7 +258,7 @@ class GuardedPool(Team):
         here, there = self.context.Pipe()
         watch = Watch(self.context, self.limit)
         arguments = (there, watch, self.initializer, self.initargs)
-        process = self.context.Process(target=_work, args=arguments, daemon=True)
+        process = self.context.Process(target=_work, name=NAME, args=arguments, daemon=True)
         process.start()
         there.close()
         return _Worker(process, here, watch)
@@ -286,11 +298,11 @@ class GuardedPool(Team):
         path, task, worker.task = worker.watch.path, worker.task, None
         self._team.remove(worker)
         self._end(worker)
-        if code == UNGUARDED:
-            self._break(UnguardedScriptError())
-        elif not worker.ready:
+        if not worker.ready:
             self._stillborn += 1
-            if self._stillborn > ATTEMPTS:
+            if code == UNGUARDED:
+                self._break(UnguardedScriptError())
+            elif self._stillborn > ATTEMPTS:
                 self._break()
         if task is None:
             return
