@@ -10,7 +10,6 @@ takes to launch the work.
 """
 
 import argparse
-import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -22,12 +21,12 @@ import torch
 
 from _harness import interleaved, machine, table
 from _passes import COMPONENTS, DIM, KINDS, error, exact, ours, plain, plain_slide_on, slide
-from embed import write_layouts
+from embed import DISTINCT, linked, write_layouts
 from panther.aggregators import embed_cohort
 from panther.content import HashedRows
 from panther.execution import Work, map_slides, open_executor
 from panther.statistics.upload import upload
-from panther.storage.bags import BagRef, list_bags
+from panther.storage.bags import BagRef
 from panther.types import Mixture, Prototypes, Ragged
 
 BATCH = 32
@@ -101,8 +100,8 @@ def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
     _, prototypes = slide("one-hot", patches)
     ready, rows, limit = Prototypes(prototypes), [], pinned_rate()
     with tempfile.TemporaryDirectory() as folder:
-        distinct = write_layouts(Path(folder), min(slides, 12), patches)
-        layouts = {name: _linked(refs, slides) for name, refs in distinct.items()}
+        distinct = write_layouts(Path(folder), min(slides, DISTINCT), patches)
+        layouts = {name: linked(refs, slides) for name, refs in distinct.items()}
         rates: dict[tuple[str, str], list[float]] = {}
         for count in processes:
             with open_executor(count) as pool:
@@ -124,15 +123,6 @@ def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
             rows.append([name, side, *(f"{r:.0f}" for r in found), f"{max(found) / possible:.0%}"])
     title = f"From files, slides/s by number of processes; the last column: the best against {limit:.0f} GB/s, pinned memory to the GPU"
     table(title, ["files", "", *processes, "of the copy's rate"], rows)
-
-
-def _linked(refs: list[BagRef], slides: int) -> list[BagRef]:
-    """More names for the same files: they lie in the page cache once."""
-    folder = refs[0].files[0].parent
-    for number in range(len(refs), slides):
-        file = refs[number % len(refs)].files[0]
-        os.link(file, folder / f"again_{number:03}{file.suffix}")
-    return list(list_bags(folder).refs)
 
 
 def main() -> None:
