@@ -154,10 +154,15 @@ static void look(const Lloyd *s, Work *w, const Block *b) {
     }
 }
 
+/* Sum of the lanes, in whatever order is fastest: what is decided by it is not decided where rounding could matter. */
 INLINE REAL sum_of(vec v) {
+#if defined(__AVX512F__)
+    return sizeof(REAL) == 4 ? (REAL)_mm512_reduce_add_ps((__m512)v) : (REAL)_mm512_reduce_add_pd((__m512d)v);
+#else
     REAL sum = 0;
     for (int i = 0; i < LANES; i++) sum += v[i];
     return sum;
+#endif
 }
 
 /* Squared distance of a centred row to a centroid. */
@@ -187,10 +192,7 @@ static int stays(const Lloyd *s, const Work *w, int64_t n, const REAL *z, REAL d
     for (int64_t c = 0; c < w->width; c += LANES) {
         vec bound = load(low + c);
         mask close = ~((bound > upper) & ((bound - upper) * (bound + upper) > doubt));
-        for (int i = 0; i < LANES; i++) {
-            w->near[near] = c + i;
-            near -= close[i];
-        }
+        for (uint64_t left = bits_of(close); left; left &= left - 1) w->near[near++] = c + __builtin_ctzll(left);
     }
     if (2 * near > s->clusters) return 0;
     for (int64_t i = 0; i < near; i++) {
@@ -213,8 +215,7 @@ static void follow(const Lloyd *s, Work *w, Block *b) {
             store(low + c, bound);
             smallest = pick(bound < smallest, bound, smallest);
         }
-        least = smallest[0];
-        for (int k = 1; k < LANES; k++) least = smallest[k] < least ? smallest[k] : least;
+        least = -highest(-smallest);
         if (s->label[n] >= 0) s->upper[n] = (s->upper[n] + w->shift[s->label[n]]) * (1 + EPSILON);
         if (farther(least, s->upper[n], doubt)) continue;
         b->wanted[i] = 1;
