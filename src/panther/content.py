@@ -31,6 +31,14 @@ def hash_contents(contents: Mapping[str, str]) -> str:
     return str(_xxh3_128(text.encode("utf-8", "surrogateescape")).hexdigest())
 
 
+def read_into(rows: "Rows", span: slice, out: "Tensor") -> None:
+    """Copy a span of rows into memory that is there (n, d); rows that can write to it themselves spare a copy."""
+    if (read := getattr(rows, "read_into", None)) is not None:
+        read(span, out)
+    else:
+        out.copy_(rows[span])
+
+
 class HashedRows:
     """Rows that are hashed as they are read from first to last, so that the hash costs no reading of its own.
 
@@ -49,11 +57,19 @@ class HashedRows:
 
     def __getitem__(self, rows: slice) -> "Tensor":
         block = self._rows[rows]
+        self._update(rows, block)
+        return block
+
+    def read_into(self, rows: slice, out: "Tensor") -> None:
+        """Read rows into memory that is there, and hash them where they are then: in the cache."""
+        read_into(self._rows, rows, out)
+        self._update(rows, out)
+
+    def _update(self, rows: slice, block: "Tensor") -> None:
         start, stop, step = rows.indices(self.shape[0])
         if start == self._next and step == 1 and start < stop:
             self._hash.update(_bytes(block.contiguous()))
             self._next = stop
-        return block
 
     def digest(self) -> str:
         """Hash of all rows, 32 hexadecimal digits."""

@@ -70,6 +70,19 @@ def test_the_order_of_reading_changes_nothing(slices):
     assert rows.digest() == hash_rows(X[:64])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rows_read_into_memory_that_is_there_are_hashed_too(tmp_path, dtype):
+    x, coords = features(300, dtype=dtype)
+    for number, layout in enumerate(LAYOUTS):
+        (tmp_path / str(number)).mkdir()
+        rows = HashedRows(BagRef("s", (write(tmp_path / str(number), layout, x, coords),)).open().features)
+        found = torch.full_like(torch.from_numpy(x), 7.0)
+        for start in range(0, 300, 70):
+            rows.read_into(slice(start, min(start + 70, 300)), found[start : start + 70])
+        assert torch.equal(found, torch.from_numpy(x))
+        assert rows.digest() == hash_rows(torch.from_numpy(x))
+
+
 def test_rows_that_were_read_in_order_are_not_read_again():
     counted = Counted(X)
     rows = HashedRows(counted)

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from panther.content import read_into
 from panther.types import Rows
 
 HELD_BYTES = 8 << 30  # of a bag that is held on the GPU while it is worked on; a larger one is read by blocks
 BLOCK_BYTES = 8 << 20  # smaller ones cost more to launch than they gain
-READ_BYTES = 1 << 20  # of them at a time: what was just hashed is in the cache still when it is copied
+READ_BYTES = 1 << 20  # of them at a time: what was just copied is in the cache still when it is hashed
 _local = threading.local()  # pinned memory is slow to get: every thread takes its own once
 
 
@@ -46,7 +47,7 @@ def _uploaded(rows: Rows, device: str) -> Tensor:
         pinned = stage.memory[: (end - start) * row_bytes].view(there.dtype).view(end - start, d)
         for first in range(start, end, at_once):
             last = min(first + at_once, end)
-            pinned[first - start : last - start] = rows[first:last]
+            read_into(rows, slice(first, last), pinned[first - start : last - start])
         there[start:end].copy_(pinned, non_blocking=True)
         stage.copied.record()
     return there

@@ -148,9 +148,14 @@ class ChunkedRows(_Stored):
         return self.shape[1] * self.numpy_dtype.itemsize
 
     def __getitem__(self, rows: slice) -> Tensor:
+        out = torch.from_numpy(np.empty((len(self._offsets[rows]), self.shape[1]), self.numpy_dtype))
+        self.read_into(rows, out)
+        return out
+
+    def read_into(self, rows: slice, out: Tensor) -> None:
+        """Read rows into memory that is there, contiguous and of this type."""
         starts = self._offsets[rows]
-        out = np.empty((len(starts), self.shape[1]), self.numpy_dtype)
-        flat, size = out.reshape(-1).view(np.uint8).data, self._row_bytes
+        flat, size = out.view(-1).view(torch.uint8).numpy().data, self._row_bytes
         first = 0
         try:
             with reading(self.path):
@@ -160,7 +165,6 @@ class ChunkedRows(_Stored):
                     first = last
         except (EOFError, OSError) as error:
             raise unreadable(self.path, rows, error) from error
-        return torch.from_numpy(out)
 
 
 def unreadable(path: Path, rows: slice, error: Exception) -> InputError:
