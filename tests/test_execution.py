@@ -1,5 +1,6 @@
 """map_slides and the loops over it: order, failures, executors, and a cluster one of whose workers dies."""
 
+import multiprocessing
 import os
 import platform
 import signal
@@ -238,6 +239,37 @@ def test_a_script_that_works_when_it_is_imported_is_told_so_once(tmp_path):
     assert done.stderr.count("mine.py: worker processes import this script") == 1
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
     assert "bootstrapping" not in done.stderr
+
+
+LEAVING = """
+import atexit
+from panther.workers import process_context
+
+class Late:
+    def __del__(self, open=open):
+        open("taken apart", "w").close()
+
+def said():
+    open("said goodbye", "w").close()
+
+if __name__ == "__main__":
+    context = process_context("leaving")
+    process = context.Process(target=abs, args=(1,))
+    process.start()
+    process.join()
+else:  # in the fork server, and forked with it
+    late = Late()
+    atexit.register(said)
+"""
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no fork server here")
+def test_the_fork_server_says_goodbye_and_leaves_without_taking_its_modules_apart(tmp_path):
+    """Whoever reads the output of a command through a pipe waits for it."""
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    subprocess.run([sys.executable, "leaving.py"], cwd=tmp_path, capture_output=True, check=True, timeout=100)
+    assert (tmp_path / "said goodbye").exists()
+    assert not (tmp_path / "taken apart").exists()
 
 
 class _ServerKilledAt:

@@ -30,9 +30,7 @@ from panther.workers import cores, free_memory
 if TYPE_CHECKING:
     import pandas as pd
 
-SHARE_OF_MEMORY = (
-    0.5  # of what is free, for samples that are held at the same time; workers and what they read have the rest
-)
+SHARE_OF_MEMORY = 0.5  # of what is free, for samples held at the same time; workers and what they read have the rest
 
 
 @dataclass(frozen=True)

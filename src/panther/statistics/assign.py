@@ -29,9 +29,7 @@ class Logits:
     temperature: float = 1.0
     hard: bool = False
     common: Tensor | None = None  # (d,), k
-    parts: tuple[
-        Tensor, ...
-    ] = ()  # linear and quadratic factors as a GPU's kernel reads them, where somebody has made them
+    parts: tuple[Tensor, ...] = ()  # factors as a GPU's kernel reads them, where somebody has made them
 
     def __call__(self, z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
         """Assignment and score of a centred block and its squares."""

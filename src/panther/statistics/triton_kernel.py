@@ -154,9 +154,8 @@ def assign(
         tl.store(where, a1, mask=real[:, None])
         tl.store(where + apart, a2, mask=real[:, None])
         tl.store(scores + places, score, mask=real)
-        counts = a1.to(tl.float32) + a2.to(
-            tl.float32
-        )  # what is counted is what is added up: rounding it shifts no mean
+        # what is counted is what is added up: rounding it shifts no mean
+        counts = a1.to(tl.float32) + a2.to(tl.float32)
         tl.store(own_count + c, tl.sum(counts, 0).to(tl.float64), mask=own)
         tl.store(own_count + C, tl.sum(score.to(tl.float64), 0))
 

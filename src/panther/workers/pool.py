@@ -117,7 +117,8 @@ def process_context(*preload: str) -> Any:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":
-        context.set_forkserver_preload(list(preload or PRELOAD))  # one that runs already has imported its own
+        # one that runs already has imported its own
+        context.set_forkserver_preload(["panther.workers.fork_server", *(preload or PRELOAD)])
     return context
 
 
