@@ -1,9 +1,12 @@
 """What is left of the memory that a job was given."""
 
+import sys
+
 import psutil
 import pytest
 
-from panther.workers.memory import _left, free_memory
+from panther.workers import cores, give_freed_memory_back, memory
+from panther.workers.memory import SMALL, _left, free_memory, is_spare
 
 GB = 1 << 30
 STAT = {1: "cache 7\ntotal_inactive_file {}\ntotal_active_file {}\n", 2: "anon 7\ninactive_file {}\nactive_file {}\n"}
@@ -35,3 +38,22 @@ def test_no_limit_and_no_control_groups_are_no_limit(tmp_path):
 
 def test_there_is_memory_here():
     assert 0 < free_memory() <= psutil.virtual_memory().total
+
+
+def test_what_all_cores_may_want_is_at_most_half_of_what_is_free(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 200 * SMALL * cores())
+    assert is_spare(100 * SMALL)
+    assert not is_spare(100 * SMALL + 1)
+    monkeypatch.setattr(memory, "free_memory", lambda: 0)
+    assert is_spare(SMALL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_freed_memory_between_what_is_still_used_is_given_back():
+    blocks = [bytearray(b"x") * (16 << 10) for _ in range(8000)]
+    kept = blocks[::16]
+    del blocks
+    before = psutil.Process().memory_info().rss
+    give_freed_memory_back()
+    assert before - psutil.Process().memory_info().rss > 50 << 20
+    assert len(kept) == 500

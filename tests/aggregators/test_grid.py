@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from panther.aggregators import aggregators, build, embed_cohort, grid, panther
+from panther.aggregators import aggregators, build, embed_cohort, panther, sharing
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.aggregators.sharing import placed
 from panther.errors import InputError
@@ -69,9 +69,9 @@ def assert_same(table, alone):
     np.testing.assert_array_equal(table.weights, alone.weights)
 
 
-@pytest.mark.parametrize("held_bytes", [grid.HELD_BYTES, {}], ids=["held", "read by blocks"])
-def test_a_walk_for_all_gives_the_bytes_of_a_walk_for_each(folder, held_bytes, monkeypatch):
-    monkeypatch.setattr(grid, "HELD_BYTES", held_bytes)
+@pytest.mark.parametrize("spare", [True, False], ids=["held", "read by blocks"])
+def test_a_walk_for_all_gives_the_bytes_of_a_walk_for_each(folder, spare, monkeypatch):
+    monkeypatch.setattr(sharing, "is_spare", lambda size: spare)
     for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):
         assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, embedder.options))
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from panther.aggregators._base import build
-from panther.aggregators.sharing import HELD_BYTES, SharedBag, in_memory
+from panther.aggregators.sharing import SharedBag, can_hold, in_memory
 from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, reason_of, stream
@@ -119,8 +119,8 @@ def _embed_one(
         return None
     features = HashedRows(bag.features)  # hashed as they are read
     place = torch.device(device).type
-    fits = len(bag) * bag.dim * bag.features.dtype.itemsize <= HELD_BYTES.get(place, 0)
-    held = fits and (len(embedders) > 1 or place == "cuda")
+    several = len(embedders) > 1 or place == "cuda"
+    held = several and can_hold(len(bag) * bag.dim * bag.features.dtype.itemsize, place)
     bag = replace(bag, features=in_memory(features, device) if held else features)
     vectors, each, errors = [], [], []
     shared = SharedBag(bag, [(embedder.prototypes, embedder.module) for embedder in embedders], device)

@@ -17,6 +17,7 @@ from panther.mixture import EMSettings, FirstStep, MixtureFit, take_first_step
 from panther.statistics import block_rows
 from panther.statistics import upload as gpu
 from panther.types import Aggregator, Bag, Places, Rows, SlideEmbedding
+from panther.workers import is_spare
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
 HELD_BYTES = {"cpu": 512 << 20, "cuda": gpu.HELD_BYTES}
@@ -75,7 +76,7 @@ class SharedBag:
     def _can_hold(self, x: Rows) -> bool:
         """Whether there is room for another copy of rows that are held."""
         wide = 8 if x.dtype == torch.float64 else 4
-        return isinstance(x, Tensor) and self._device.type == "cpu" and x.numel() * wide <= HELD_BYTES["cpu"]
+        return isinstance(x, Tensor) and self._device.type == "cpu" and can_hold(x.numel() * wide, "cpu")
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._made:
@@ -144,6 +145,11 @@ def placed(module: Aggregator, device: torch.device) -> Aggregator:
         own = next(chain(module.parameters(), module.buffers()), None)
         there = own is None or (own.device.type == device.type and device.index in (None, own.device.index))
         return module if there else module.to(device)
+
+
+def can_hold(size: int, place: str) -> bool:
+    """Whether so many bytes of a bag are held on a kind of device."""
+    return size <= HELD_BYTES.get(place, 0) and (place != "cpu" or is_spare(size))
 
 
 def in_memory(rows: Rows, device: str = "cpu") -> Tensor:

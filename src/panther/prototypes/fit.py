@@ -25,7 +25,7 @@ from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection, Prototypes
-from panther.workers import cores, free_memory
+from panther.workers import cores, free_memory, give_freed_memory_back
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,6 +144,7 @@ def fit_many(
             found[number] = error
     for group in _groups(planned):
         found |= _fit_group(group, work)
+        give_freed_memory_back()  # of samples
     return [_with_alignment(found[number], aligned[number]) for number in range(len(fits))]
 
 

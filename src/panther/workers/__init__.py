@@ -5,7 +5,7 @@ are read in worker processes (`pool`) that say what they read (`watch`).
 """
 
 from panther.workers.batches import Batches
-from panther.workers.memory import free_memory, keep_freed_memory
+from panther.workers.memory import free_memory, give_freed_memory_back, is_spare, keep_freed_memory
 from panther.workers.pool import GuardedPool, UnguardedScriptError, process_context, share_server, start_early
 from panther.workers.side_by_side import side_by_side
 from panther.workers.team import SentOnce, Team
@@ -24,6 +24,8 @@ __all__ = [
     "begin_worker",
     "cores",
     "free_memory",
+    "give_freed_memory_back",
+    "is_spare",
     "keep_freed_memory",
     "kernel_threads",
     "limit_cores",

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from panther.workers.threads import cores
+
 TRIM, MMAP = -1, -3  # glibc's names: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-KEPT = 256 << 20  # bytes of free memory that a process keeps
+KEPT = 256 << 20  # bytes of free memory that a process keeps at the most
+SMALL = 16 << 20  # bytes that are taken without asking how much there is
 ARRAY = 32 << 20  # larger arrays have pages of their own and go back at once; the most that glibc comes to by itself
 
 GROUPS, TREE = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # of Linux; elsewhere there are none
@@ -27,7 +30,19 @@ def keep_freed_memory() -> None:
         with suppress(AttributeError, OSError):  # another C library
             libc = ctypes.CDLL(None)
             libc.mallopt(MMAP, ARRAY)
-            libc.mallopt(TRIM, KEPT)
+            libc.mallopt(TRIM, min(KEPT, free_memory() // 16))
+
+
+def give_freed_memory_back() -> None:
+    """Give back what this process has freed and kept, before others need it."""
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def is_spare(size: int) -> bool:
+    """Whether a worker may take so many bytes to be faster: those of all cores want as much, and half of what is free is for the rest."""
+    return size <= SMALL or size <= free_memory() // (2 * cores())
 
 
 def free_memory() -> int:
