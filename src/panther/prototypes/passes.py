@@ -13,7 +13,6 @@ from panther.errors import InputError, not_finite
 from panther.execution import Work
 from panther.prototypes.patches import in_order, walk
 from panther.statistics import Logits, Statistics, accumulate, block_rows, first_bad_row, nearest
-from panther.storage.readers.ahead import read_ahead
 from panther.types import Bag, Openable, Projection
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
@@ -84,7 +83,6 @@ def _sums_of_bag(
     job: tuple[Openable, tuple[int, ...]], *, requests: Mapping[int, PassRequest], device: str
 ) -> _BagSums:
     bag = job[0].open()
-    read_ahead(job[0].files)
     wanted = [requests[number] for number in job[1]]
     hashed = HashedRows(bag.features) if any(request.measure for request in wanted) else None
     rows = bag.features if hashed is None else hashed
