@@ -1,0 +1,228 @@
+"""Worker processes: one that dies, hangs or cannot begin costs an item at most; scripts, fork servers and parents that end."""
+
+import multiprocessing
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from panther.errors import InputError
+from panther.execution import map_slides, open_executor
+from panther.workers import GuardedPool, process_context, reading
+
+
+def misbehave(number: int) -> int:
+    """Odd numbers cost the worker its life, each in its own way."""
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if number == 5:
+        with reading("five.h5"):
+            os.kill(os.getpid(), signal.SIGBUS)
+    if number == 7:
+        with reading("seven.h5"):
+            time.sleep(600)
+    return number
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_item_that_kills_or_blocks_its_worker_is_named_and_the_rest_goes_on(workers, monkeypatch):
+    monkeypatch.setenv("PANTHER_READ_LIMIT", "1")
+    with open_executor(workers) as executor:
+        outcomes = list(map_slides(misbehave, range(10), executor))
+    assert [o.value for o in outcomes] == [0, 1, 2, None, 4, None, 6, None, 8, 9]
+    assert "3: the process that worked on it crashed twice (signal 11, SIGSEGV)" in outcomes[3].reason
+    assert "five.h5: reading this file crashes" in outcomes[5].reason
+    assert "SIGBUS" in outcomes[5].reason
+    assert "seven.h5: one read takes longer than 1 s" in outcomes[7].reason
+
+
+def die_once(marker: str) -> str:
+    """As a worker does that was killed for the memory of its neighbours."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return marker
+
+
+def test_an_item_whose_worker_was_killed_once_is_tried_again_alone(tmp_path):
+    marker = str(tmp_path / "tried")
+    with open_executor(2) as executor:
+        (outcome,) = map_slides(die_once, [marker], executor)
+    assert outcome.value == marker
+
+
+class Heavy:
+    """A function that says when it is unpacked."""
+
+    def __init__(self, log: Path, plus: int) -> None:
+        self.log, self.plus = log, plus
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        with self.log.open("a") as lines:
+            lines.write(f"{os.getpid()}\n")
+
+    def __call__(self, number: int) -> int:
+        if number == 3 and self.plus == 100 and len(self.log.read_text().splitlines()) == 1:
+            os._exit(1)  # its worker is replaced, and gets the function again
+        return number + self.plus
+
+
+def test_a_function_is_sent_to_each_worker_once_and_to_one_that_takes_its_place(tmp_path):
+    with open_executor(1) as pool:
+        for name, plus, unpacked in [("a", 10, 1), ("b", 20, 1), ("c", 100, 2)]:
+            heavy = Heavy(tmp_path / name, plus)
+            assert [r.value for r in map_slides(heavy, range(5), pool)] == [plus + n for n in range(5)]
+            assert len((tmp_path / name).read_text().splitlines()) == unpacked
+
+
+def test_workers_that_cannot_even_begin_are_told_in_a_sentence():
+    pool = GuardedPool(2, process_context(), initializer=os._exit, initargs=(3,))
+    with pool, pytest.raises(InputError, match="cannot be started"):
+        list(map_slides(abs, range(3), pool))
+
+
+UNGUARDED = """
+from panther.execution import map_slides, open_executor
+with open_executor(2) as pool:
+    print([result.value for result in map_slides(abs, [-1, -2], pool)])
+"""
+
+
+def test_a_script_that_works_when_it_is_imported_is_told_so_once(tmp_path):
+    """Workers import the script: what every user of multiprocessing forgets once, and Python tells in a hundred lines."""
+    script = tmp_path / "mine.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr.count("mine.py: worker processes import this script") == 1
+    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+    assert "bootstrapping" not in done.stderr
+
+
+LEAVING = """
+import atexit
+from panther.workers import process_context
+
+class Late:
+    def __del__(self, open=open):
+        open("taken apart", "w").close()
+
+def said():
+    open("said goodbye", "w").close()
+
+if __name__ == "__main__":
+    context = process_context("leaving")
+    process = context.Process(target=abs, args=(1,))
+    process.start()
+    process.join()
+else:  # in the fork server, and forked with it
+    late = Late()
+    atexit.register(said)
+"""
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no fork server here")
+def test_the_fork_server_says_goodbye_and_leaves_without_taking_its_modules_apart(tmp_path):
+    """Whoever reads the output of a command through a pipe waits for it."""
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    subprocess.run([sys.executable, "leaving.py"], cwd=tmp_path, capture_output=True, check=True, timeout=100)
+    assert (tmp_path / "said goodbye").exists()
+    assert not (tmp_path / "taken apart").exists()
+
+
+class _ServerKilledAt:
+    """A context whose fork server is killed while it starts some of the workers."""
+
+    def __init__(self, *starts: int) -> None:
+        self.inner, self.starts, self.number = process_context(), starts, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def Process(self, *args, **kwargs):  # noqa: N802 (the name that multiprocessing has for it)
+        self.number += 1
+        if self.number in self.starts:
+            raise EOFError("unexpected EOF")  # as multiprocessing.forkserver.read_signed says
+        return self.inner.Process(*args, **kwargs)
+
+
+@pytest.mark.parametrize("starts", [(1,), (2, 3)])
+def test_a_fork_server_that_was_killed_while_it_started_a_worker_holds_nobody_up(starts):
+    with GuardedPool(2, _ServerKilledAt(*starts)) as pool:
+        assert len({r.value for r in map_slides(str, range(5), pool)}) == 5
+
+
+def test_a_mistake_of_what_looks_after_workers_leaves_nobody_waiting(monkeypatch):
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    pool = GuardedPool(1, process_context())
+    monkeypatch.setattr(pool, "_look_after", lambda *_: 1 / 0)
+    with pytest.raises(InputError, match=r"cannot be started|has failed"):
+        list(map_slides(abs, range(3), pool))
+
+
+PARENT = """
+import ctypes, os, signal, time
+from pathlib import Path
+from panther.execution import open_executor
+from panther.workers import reading
+
+def loop(name):
+    Path(name).write_text(str(os.getpid()))
+    with reading(name):
+        ctypes.PyDLL(None).pause()  # a C function that keeps the interpreter's lock, as HDF5 does: no Python thread runs meanwhile
+
+if __name__ == "__main__":
+    with open_executor(2) as executor:
+        executor.submit(loop, "a")
+        executor.submit(loop, "b")
+        while not all(Path(name).exists() and Path(name).read_text() for name in "ab"):
+            time.sleep(0.01)
+        print(*(Path(name).read_text() for name in "ab"), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_parent_that_was_killed_even_where_they_loop_in_a_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("PANTHER_READ_LIMIT", "2")
+    (tmp_path / "parent.py").write_text(PARENT)
+    done = subprocess.run(
+        [sys.executable, "parent.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    workers = [int(pid) for pid in done.stdout.split()]
+    assert workers, done.stderr
+    end = time.monotonic() + 30
+    while any(psutil.pid_exists(pid) for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not [pid for pid in workers if psutil.pid_exists(pid)]
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from panther.workers import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+for round in range(12):
+    if round == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [np.ones(3 << 20) for _ in range(4)]  # 24 MB each, and all freed together
+    del arrays
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
+def test_freed_memory_is_used_again_without_asking_the_system_for_new_pages() -> None:
+    def faults(how: str) -> int:
+        run = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
+        return int(run.stdout)
+
+    assert faults("kept") < 0.1 * faults("given back")
