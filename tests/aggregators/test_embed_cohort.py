@@ -53,3 +53,8 @@ def test_a_table_is_a_frame_and_opens_in_scanpy(bags):
     np.testing.assert_allclose(frame.filter(regex=":pi$").to_numpy(), data.obsm["pi"], atol=1e-6)
     assert data.obs["n_patches"].tolist() == [40, 40, 40]
     assert isinstance(frame, pd.DataFrame)
+
+
+def test_numbers_whose_sum_is_too_large_are_finite_all_the_same():
+    bag = np.full((2, 3), 3e38, "f4")
+    assert embed_cohort({"large": bag}, method="mean").vectors.tolist() == [bag[0].tolist()]

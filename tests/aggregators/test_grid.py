@@ -1,6 +1,7 @@
 """Several methods on several prototypes from one walk: the bytes of one walk each, and one read per bag."""
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from panther.aggregators import aggregators, build, embed_cohort, panther, sharing
+from panther.aggregators import aggregators, build, embed_cohort, panther, pooling, sharing
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.aggregators.sharing import placed
 from panther.errors import InputError
@@ -115,6 +116,43 @@ def test_mixtures_that_begin_alike_share_their_first_step_and_have_the_bytes_of_
         assert table.observations == expected.observations
         np.testing.assert_array_equal(table.vectors, expected.vectors)
     assert len(walks) == len(bags) * (1 + 1 + len(others))  # what is alike, its one second step, the others
+
+
+def test_distances_and_means_are_made_once_for_all_who_ask(folder, monkeypatch):
+    bases = prototypes(0), prototypes(1)
+    asked = [
+        ("ot", {}),
+        ("protocounts", {}),
+        ("ot", {"epsilon": 1.0}),
+        ("protocounts", {"scale": "l2"}),
+        ("deepsets", {}),
+    ]
+    made = Counter()
+
+    def counted(name, function):
+        def call(*arguments, **options):
+            made[name] += 1
+            return function(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(sharing, "distances_to_prototypes", counted("distances", sharing.distances_to_prototypes))
+    monkeypatch.setattr(pooling, "accumulate", counted("means", pooling.accumulate))
+    tables = tables_of(folder, [Embedder(on, *method) for on in bases for method in asked])
+    bags = len(list_bags(folder).refs)
+    assert made == {"distances": bags * len(bases), "means": bags}
+    np.testing.assert_array_equal(tables[4].vectors, tables[9].vectors)  # DeepSets
+
+
+def test_distances_are_held_no_longer_than_somebody_asks_for_them(folder):
+    on, bag = prototypes(0), list_bags(folder).refs[0].open()
+    modules = [build("ot", on), build("protocounts", on)]
+    shared = sharing.SharedBag(bag, [(on, module) for module in modules], "cpu")
+    held = []
+    for module in modules:
+        shared.embed(on, module)
+        held.append(any("distances" in key for key in shared._made))
+    assert held == [True, False]
 
 
 def with_places(bag):

@@ -12,11 +12,15 @@ import torch
 
 from mixture_bags import mixture_bag
 from panther.errors import InputError
-from panther.execution import Work, open_executor
-from panther.prototypes import KMeansSettings, fit, fit_bags, fit_many
+from panther.execution import HERE, Work, open_executor
+from panther.prototypes import KMeansSettings, fit_bags, fit_many, groups
+from panther.prototypes.draw import draw_patches, plan_draw
+from panther.prototypes.patches import scan_bags
+from panther.prototypes.sampling import choose_rows
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import save_prototypes
 from panther.types import Bag
+from panther.workers import cores
 
 SETTINGS = KMeansSettings(4, sample=600, restarts=2, passes=2)
 
@@ -102,7 +106,7 @@ def test_a_bag_is_opened_and_read_once_a_walk_whatever_the_number_of_fits():
 
 def test_fits_whose_samples_are_too_large_together_walk_in_groups_and_give_the_same(tmp_path):
     bags = [Counted(bag) for bag in cohort(n=300)]
-    room = 600 * 8 * 4 * 3.5 / 1e9  # two samples of 600 patches and a copy of one
+    room = 600 * 8 * 4 * 4.5 / 1e9  # two samples of 600 patches and a copy of each
     fits = [(bags, replace(SETTINGS, seed=seed, memory_gb=room)) for seed in range(5)]
     together = fit_many(fits)
     walks = 1 + 3 * (1 + SETTINGS.passes + 1)  # five samples, two at a time: three groups
@@ -115,9 +119,38 @@ def test_fits_walk_in_groups_where_a_job_has_little_memory(tmp_path, monkeypatch
     fits = [(bags, replace(SETTINGS, seed=seed)) for seed in range(4)]
     usual = [saved(f, tmp_path / "a") for f in fit_many(fits)]
     before = bags[0].opened["times"]
-    monkeypatch.setattr(fit, "free_memory", lambda: int(600 * 8 * 4 * 3.5 / fit.SHARE_OF_MEMORY))
+    monkeypatch.setattr(groups, "free_memory", lambda: int(600 * 8 * 4 * 4.5) + groups.WORKER_BYTES * cores())
     assert [saved(f, tmp_path / "a") for f in fit_many(fits)] == usual
     assert bags[0].opened["times"] - before == 1 + 2 * (1 + SETTINGS.passes + 1)  # four samples, two at a time
+
+
+def test_passes_go_forwards_and_backwards_by_turns():
+    names = []
+
+    class Noted(Counted):
+        def open(self):
+            names.append(self.sample)
+            return super().open()
+
+    fit_many([([Noted(bag) for bag in cohort(3)], SETTINGS)])
+    forwards, backwards = ["s0", "s1", "s2"], ["s2", "s1", "s0"]
+    assert names == [*forwards, *forwards, *backwards, *forwards, *backwards]  # look, sample, passes, measure
+
+
+def test_folds_hold_the_patches_that_they_have_in_common_once():
+    bags = cohort(5, n=300)
+    folds = [bags[:4], bags[1:]]
+    draws = [plan_draw(fold, scan_bags(fold, HERE), SETTINGS) for fold in folds]
+    first, second = draw_patches(draws, HERE)
+    assert len(first) == len(second) == SETTINGS.sample
+    mine, other = first.parts[1], second.parts[0]  # of s1
+    assert mine.rows is other.rows
+    assert len(mine.rows) == len(mine.pick)  # both drew the same
+    assert sum((draws[0].parts() | draws[1].parts()).values()) == 5 / 4 * draws[0].nbytes
+    names = torch.tensor([0, 1, 2, 3]).repeat_interleave(150)
+    assert torch.equal(second.owner, names)
+    rows = torch.cat([b.features[choose_rows(b.sample, 300, 150, SETTINGS.seed)] for b in folds[1]])
+    assert torch.equal(second.gathered(), rows)
 
 
 def test_equal_samples_are_held_once():

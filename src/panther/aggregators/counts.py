@@ -7,7 +7,7 @@ from torch import Tensor
 
 from panther.aggregators._base import aggregators
 from panther.limits import check_choice
-from panther.statistics import accumulate, compute_dtype, nearest
+from panther.statistics import distances_to_prototypes
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 SCALE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -47,16 +47,22 @@ class ProtoCounts(Aggregator):
 
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Count."""
-        centroids = self.get_buffer("centroids").to(compute_dtype(x.dtype))
-        origin = centroids.mean(0)
-        sums, assignment, _ = accumulate(
-            x, nearest(centroids - origin), origin, mask=mask, squares=False, keep_assignment=with_assignment
-        )
-        # a patch with NaN has some nearest prototype too; the sums tell what the counts do not
-        mass = torch.where(sums.total.isfinite().all(-1), sums.mass, torch.nan)
-        counts = SCALE[self.scale](mass).to(origin.dtype)
-        weights = SCALE["fraction"](mass).to(origin.dtype)
-        return SlideEmbedding(counts, counts.unsqueeze(-1), assignment, {"mass": mass, "weights": weights})
+        distances = distances_to_prototypes(x, self.get_buffer("centroids"), mask)
+        return self.read(distances, mask, with_assignment=with_assignment)
+
+    def read(self, distances: Tensor, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
+        """Count by squared distances (..., N, C) that are known."""
+        least, index = distances.min(-1)  # (..., N)
+        real = torch.ones_like(least) if mask is None else mask.to(least)
+        mass = distances.new_zeros(*distances.shape[:-2], self.out_dim, dtype=torch.float64)
+        mass.scatter_add_(-1, index, real.double())
+        # a patch with NaN has some nearest prototype too
+        mass = torch.where(least.isfinite().all(-1, keepdim=True), mass, torch.nan)
+        counts, weights = (SCALE[scale](mass).to(distances) for scale in (self.scale, "fraction"))
+        kept = None
+        if with_assignment:
+            kept = torch.nn.functional.one_hot(index, self.out_dim).to(distances) * real.unsqueeze(-1)
+        return SlideEmbedding(counts, counts.unsqueeze(-1), kept, {"mass": mass, "weights": weights})
 
     def columns(self) -> list[tuple[int, str, int]]:
         """Each number is the count of one prototype."""

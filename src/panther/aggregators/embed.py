@@ -1,10 +1,12 @@
 """One bag to its embedding."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from panther.aggregators._base import build
 from panther.aggregators.blocks.space import NO_PLACES
@@ -68,7 +70,7 @@ def embed_prepared(bag: Bag, module: Callable[..., SlideEmbedding], *, with_assi
     if len(bag) == 0:
         raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
     embedding = run_on(bag, module, with_assignment=with_assignment)
-    if not bool(torch.isfinite(embedding.vector).all()):
+    if not _is_finite(embedding.vector):
         bad = first_bad_row(bag.features)
         if bad is None:
             raise InputError(f"{bag.source}: features are too large to square in float32; rescale them.")
@@ -85,3 +87,8 @@ def run_on(bag: Bag, module: Callable[..., SlideEmbedding], *, with_assignment: 
             raise InputError(f"{bag.source}: {NO_PLACES}")
     with torch.no_grad():
         return module(bag.features, with_assignment=with_assignment, **more)
+
+
+def _is_finite(x: Tensor) -> bool:
+    """Whether every number is; a finite sum says so at once, one that is not may have been too large."""
+    return math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all())

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from panther.aggregators._base import aggregators, per_prototype_means
 from panther.limits import check_choice, check_number, check_whole
-from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_dtype, squared_distances
+from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_dtype, distances_to_prototypes
 from panther.statistics.compiled_sinkhorn import sinkhorn_compiled, suits
 from panther.statistics.kernels import compiled_kernel
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
@@ -140,10 +140,18 @@ class OT(Aggregator):
     @torch.no_grad()
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Find the potentials on the (N, C) costs, then walk the patches once more with the plan they define."""
+        distances = distances_to_prototypes(x, self.get_buffer("centroids"), mask)
+        return self.read(x, distances, mask, with_assignment=with_assignment)
+
+    @torch.no_grad()
+    def read(
+        self, x: Rows, distances: Tensor, mask: Tensor | None = None, *, with_assignment: bool = False
+    ) -> SlideEmbedding:
+        """The same where squared distances (..., N, C) are known."""
         centroids = self.get_buffer("centroids").to(compute_dtype(x.dtype))
         origin = centroids.mean(0)
         of_square, rows_of = COST[self.cost]
-        cost = of_square(squared_distances(x, centroids, origin, mask).double())  # (..., N, C)
+        cost = of_square(distances.double())
         real = (
             torch.ones(cost.shape[:-1], dtype=torch.bool, device=cost.device) if mask is None else mask.to(cost.device)
         )

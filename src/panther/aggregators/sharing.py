@@ -1,6 +1,7 @@
-"""What several methods do to one bag in the same way is done once: normalised rows, the first step of EM, fitted mixtures."""
+"""What several methods do to one bag in the same way is done once: normalised rows, distances, means, the first step of EM, fitted mixtures."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -9,12 +10,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from panther.aggregators.counts import ProtoCounts
 from panther.aggregators.embed import embed_prepared
 from panther.aggregators.h2t import H2T
+from panther.aggregators.ot import OT
 from panther.aggregators.panther import PantherAggregator
+from panther.aggregators.pooling import Mean
 from panther.feature_space import Basis
 from panther.mixture import EMSettings, FirstStep, MixtureFit, take_first_step
-from panther.statistics import block_rows
+from panther.statistics import block_rows, distances_to_prototypes
 from panther.statistics import upload as gpu
 from panther.types import Aggregator, Bag, Places, Rows, SlideEmbedding
 from panther.workers import is_spare
@@ -37,6 +41,7 @@ class SharedBag:
         # what one of them reads of the single patches must be kept, whoever comes first
         self._assigned = {(basis, module.settings) for basis, module in mine if len(module.blocks)}
         self._scored = {(basis, module.settings) for basis, module in mine if module.needs_scores}
+        self._ask_distances = Counter(id(basis) for basis, module in methods if isinstance(module, (OT, ProtoCounts)))
 
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
         """Embed it by one method, checked."""
@@ -46,6 +51,13 @@ class SharedBag:
             found = _OnSharedFit(self, found, (id(basis), found.settings))
         elif isinstance(found, H2T) and self._can_hold(bag.features) and not found.projection.is_identity:
             found = _OnSharedRows(self, found)
+        elif isinstance(found, (OT, ProtoCounts)):
+            found = _OnSharedDistances(self, found, id(basis))
+        elif isinstance(found, Mean):
+            return self._once(("mean", id(bag.features)), lambda: self._embedded(bag, found))
+        return self._embedded(bag, found)
+
+    def _embedded(self, bag: Bag, found: Any) -> SlideEmbedding:
         return embed_prepared(bag, _Fetched(found) if self._device.type == "cuda" else found)
 
     def fit(self, key: Fit, module: PantherAggregator, x: Rows) -> MixtureFit:
@@ -62,6 +74,15 @@ class SharedBag:
     def normalised(self, module: H2T, x: Tensor) -> Tensor:
         """All rows as the method sees them."""
         return self._once(("rows", id(x)), lambda: in_memory(module.projection.view(x)))
+
+    def distances(self, basis: int, module: OT | ProtoCounts, x: Rows) -> Tensor:
+        """Squared distances (N, C) to the prototypes; held until the last method has asked for them."""
+        key = ("distances", basis)
+        found = self._once(key, lambda: distances_to_prototypes(x, module.get_buffer("centroids")))
+        self._ask_distances[basis] -= 1
+        if self._ask_distances[basis] <= 0:
+            del self._made[key]
+        return found
 
     def _first_step(self, key: Fit, module: PantherAggregator, x: Rows) -> FirstStep:
         alike, scored = _start_of(key), key in self._scored
@@ -118,6 +139,22 @@ class _OnSharedRows:
     def __call__(self, x: Tensor, *, with_assignment: bool) -> SlideEmbedding:
         """Average them."""
         return self.module.read(self.shared.normalised(self.module, x), with_assignment=with_assignment)
+
+
+@dataclass(frozen=True)
+class _OnSharedDistances:
+    """OT or ProtoCounts on distances that they share."""
+
+    shared: SharedBag
+    module: OT | ProtoCounts
+    basis: int
+
+    def __call__(self, x: Rows, *, with_assignment: bool) -> SlideEmbedding:
+        """Read them."""
+        distances = self.shared.distances(self.basis, self.module, x)
+        if isinstance(self.module, OT):
+            return self.module.read(x, distances, with_assignment=with_assignment)
+        return self.module.read(distances, with_assignment=with_assignment)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def standard_error(values: Tensor) -> float:
 
 def _fit(parts: Sequence[Tensor], n_prototypes: int, seed: int, restarts: int) -> list[_Model]:
     """Fits on several parts of the sample, side by side."""
-    solved = kmeans_many([KMeansProblem(x, n_prototypes, seed, restarts) for x in parts])
+    solved = kmeans_many([KMeansProblem.on(x, n_prototypes, seed, restarts) for x in parts])
     return [_model(x, value_of(run)[0].centroids) for x, run in zip(parts, solved, strict=True)]
 
 

@@ -106,7 +106,7 @@ def compare_numbers(
     if not 1 <= smallest < largest:
         raise InputError(f"The range {smallest}:{largest} is empty; give two numbers, the smaller first, e.g. 4:64.")
     patches, drawn = sample_patches(bags, replace(settings, n_prototypes=largest), work)
-    x = Projection(normalise=settings.normalise)(patches.x).to(work.device)
+    x = Projection(normalise=settings.normalise)(patches.gathered()).to(work.device)
     owner, unit = _units(patches.owner, [bag.sample for bag in drawn], patients, settings.seed)
     cohort = HalvedCohort(unit, int(owner.max()) + 1, HALVINGS, dict(patches.failures))
     halvings = list(random_halves(owner, settings.seed, HALVINGS))

@@ -1,6 +1,9 @@
-"""The sample that K-means starts on: patches drawn uniformly over a cohort, for many fits from one walk over their bags."""
+"""The sample that K-means starts on: patches drawn uniformly over a cohort, for many fits from one walk over their bags.
 
-from collections.abc import Mapping, Sequence
+Which patches a bag gives depends on the seed, the bag and their number alone, so folds draw mostly the same ones: they are held once.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -30,14 +33,51 @@ class Draw:
         """Memory of the sample."""
         return sum(self.sizes) * self.dim * 4
 
+    def parts(self) -> dict[Hashable, int]:
+        """Memory of what it draws from each bag; draws hold together what they have in common."""
+        each = zip(self.bags, self.sizes, strict=True)
+        return {(bag, size, self.seed): size * self.dim * 4 for bag, size in each}
 
-@dataclass(frozen=True)
+
+@dataclass
 class PatchSample:
     """Sampled patches and where they are from."""
 
-    x: Tensor  # (m, d) float32
-    owner: Tensor  # (m,), index of each patch's bag in the draw
-    failures: Mapping[str, str]  # slide or patient -> sentence
+    dim: int
+    parts: list["_Part"] = field(default_factory=list)  # in the order of the bags
+    failures: dict[str, str] = field(default_factory=dict)  # slide or patient -> sentence
+
+    def __len__(self) -> int:
+        """Number of patches."""
+        return sum(len(part.pick) for part in self.parts)
+
+    def gathered(self) -> Tensor:
+        """All patches (m, d) in float32, copied from what samples hold together."""
+        x = torch.empty(len(self), self.dim)
+        for part, rows in zip(self.parts, x.split([len(part.pick) for part in self.parts]), strict=True):
+            torch.index_select(part.rows, 0, part.pick, out=rows)
+        return x
+
+    @property
+    def owner(self) -> Tensor:
+        """Index of each patch's bag in the draw, (m,)."""
+        return torch.cat([torch.full((len(part.pick),), part.place) for part in self.parts])
+
+    def add(self, taken: "_Taken", number: int, place: int, name: str) -> None:
+        """Take in what draw ``number`` of a bag has taken."""
+        row = taken.bad[number]
+        if row is None:
+            self.parts.append(_Part(taken.rows, taken.picks[number], place))
+        else:
+            self.failures[name] = str(not_finite(taken.source, row))
+
+
+class _Part(NamedTuple):
+    """What a sample has of one bag."""
+
+    rows: Tensor  # (n, d), of all samples
+    pick: Tensor  # those of this one
+    place: int  # of the bag in the draw
 
 
 def plan_draw(bags: Sequence[Openable], scan: Scan, settings: KMeansSettings) -> Draw:
@@ -56,7 +96,7 @@ def plan_draw(bags: Sequence[Openable], scan: Scan, settings: KMeansSettings) ->
 
 def draw_patches(draws: Sequence[Draw], work: Work) -> list[PatchSample]:
     """All samples from one walk: a bag is opened once for all draws; one that fails is left out and listed."""
-    samples = [_Filling.of(draw) for draw in draws]
+    samples = [PatchSample(draw.dim) for draw in draws]
     bags = in_order(draw.bags for draw in draws)
     takers: dict[Openable, list[tuple[int, int]]] = {bag: [] for bag in bags}  # draw, place of the bag in it
     for number, draw in enumerate(draws):
@@ -75,7 +115,7 @@ def draw_patches(draws: Sequence[Draw], work: Work) -> list[PatchSample]:
                 samples[number].failures[bag.sample] = str(result.reason)
             else:
                 samples[number].add(result.value, pick, place, bag.sample)
-    return [sample.whole() for sample in samples]
+    return samples
 
 
 def sample_patches(
@@ -86,15 +126,15 @@ def sample_patches(
     draw = plan_draw(bags, scan, settings)
     (sample,) = draw_patches([draw], work)
     sample = replace(sample, failures={**scan[1], **sample.failures})
-    check_enough(sample.x, sample.failures, settings)
+    check_enough(sample, sample.failures, settings)
     return sample, draw.bags
 
 
-def check_enough(x: Tensor, failures: Mapping[str, str], settings: KMeansSettings) -> None:
+def check_enough(sample: PatchSample, failures: Mapping[str, str], settings: KMeansSettings) -> None:
     """Refuse a sample with fewer patches than prototypes."""
-    if len(x) < settings.n_prototypes:
+    if len(sample) < settings.n_prototypes:
         raise InputError(
-            f"{len(x)} patches cannot give {settings.n_prototypes} prototypes; ask for fewer with `n_prototypes=`. {example(failures)}"
+            f"{len(sample)} patches cannot give {settings.n_prototypes} prototypes; ask for fewer with `n_prototypes=`. {example(failures)}"
         )
 
 
@@ -117,30 +157,3 @@ def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
     picks = [torch.searchsorted(index, mine) for mine in chosen]
     bad = [None if bool(finite[pick].all()) else int(index[pick][~finite[pick]][0]) for pick in picks]
     return _Taken(rows, picks, bad, bag.source)
-
-
-@dataclass
-class _Filling:
-    """A sample that is being filled, bag after bag."""
-
-    x: Tensor
-    owner: Tensor
-    failures: dict[str, str] = field(default_factory=dict)
-    filled: int = 0
-
-    @classmethod
-    def of(cls, draw: Draw) -> "_Filling":
-        size = sum(draw.sizes)
-        return cls(torch.empty(size, draw.dim), torch.empty(size, dtype=torch.long))
-
-    def add(self, taken: _Taken, pick: int, place: int, name: str) -> None:
-        row = taken.bad[pick]
-        if row is not None:
-            self.failures[name] = str(not_finite(taken.source, row))
-            return
-        end = self.filled + len(taken.picks[pick])
-        self.x[self.filled : end], self.owner[self.filled : end] = taken.rows[taken.picks[pick]], place
-        self.filled = end
-
-    def whole(self) -> PatchSample:
-        return PatchSample(self.x[: self.filled], self.owner[: self.filled], self.failures)

@@ -1,36 +1,34 @@
 """From cohorts of bags to prototypes: scan, sample, K-means on the sample, Lloyd passes over everything, measure."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from panther.content import hash_contents
 from panther.errors import InputError, value_of
 from panther.execution import HERE, Work
 from panther.prototypes.align.fit import AlignedBags, align_fits
 from panther.prototypes.align.origins import Origins, origins_of
-from panther.prototypes.draw import Draw, check_enough, draw_patches, plan_draw
-from panther.prototypes.kmeans import Solved, kmeans_many
+from panther.prototypes.draw import Draw, PatchSample, check_enough, draw_patches, plan_draw
+from panther.prototypes.groups import Plan, Plans, groups
+from panther.prototypes.kmeans import Sample, Solved, kmeans_many
 from panther.prototypes.passes import CohortPass, PassRequest, pass_over
-from panther.prototypes.patches import Scan, scan_cohorts
+from panther.prototypes.patches import scan_cohorts
 from panther.prototypes.progress import FitProgress, project
 from panther.prototypes.rare_prototypes import with_rare
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, Columns, select_slides
 from panther.types import Openable, Projection, Prototypes
-from panther.workers import cores, free_memory, give_freed_memory_back
+from panther.workers import cores, give_freed_memory_back
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SHARE_OF_MEMORY = 0.5  # of what is free, for samples held at the same time; workers and what they read have the rest
 
 
 @dataclass(frozen=True)
@@ -114,8 +112,8 @@ def fit_many(
     """Many fits (folds, seeds, numbers of prototypes) from the same walks over their bags.
 
     Every bag is opened once to look at it, once to sample from it, and once in each pass, whatever the number of fits that learn from it.
-    Each result is, byte for byte, what the fit gives alone. Samples that are equal (the same bags, seed and size) are held once; fits whose
-    samples do not fit into ``memory_gb`` together, or into half of the memory that is free, walk one group after the other.
+    Each result is, byte for byte, what the fit gives alone. What samples have in common is held once; fits whose samples do not fit into
+    ``memory_gb`` together, or into the memory that is free, walk one group after the other.
 
     Parameters
     ----------
@@ -132,17 +130,17 @@ def fit_many(
         In the order of ``fits``. An impossible fit (no patches, too few of them) does not stop the others: its error stands in its place.
     """
     found: dict[int, PrototypeFit | InputError] = {}
-    planned: dict[Draw, list[_Plan]] = {}
+    planned: dict[Draw, list[Plan]] = {}
     scans = scan_cohorts([bags for bags, _ in fits], work)
     aligned = align_fits(fits, scans, origins, work)
     for number, ((bags, settings), scan) in enumerate(zip(fits, scans, strict=True)):
         try:
             usable, moved = value_of(scan), value_of(aligned[number])
             bags = bags if moved is None else moved.bags
-            planned.setdefault(plan_draw(bags, usable, settings), []).append(_Plan(number, settings, usable))
+            planned.setdefault(plan_draw(bags, usable, settings), []).append(Plan(number, settings, usable))
         except InputError as error:
             found[number] = error
-    for group in _groups(planned):
+    for group in groups(planned):
         found |= _fit_group(group, work)
         give_freed_memory_back()  # of samples
     return [_with_alignment(found[number], aligned[number]) for number in range(len(fits))]
@@ -164,34 +162,7 @@ def _with_alignment(
     return replace(fitted, prototypes=own)
 
 
-class _Plan(NamedTuple):
-    """One fit before any patch of it was read."""
-
-    number: int  # position among those asked for
-    settings: KMeansSettings
-    scan: Scan
-
-
-_Plans = Mapping[Draw, Sequence[_Plan]]  # by the sample that they share
-
-
-def _groups(planned: _Plans) -> Iterator[_Plans]:
-    """Fits whose samples fit into memory together, beside a copy of the largest: each group is another round of walks."""
-    group: dict[Draw, Sequence[_Plan]] = {}
-    there = SHARE_OF_MEMORY * free_memory()
-    for draw, plans in planned.items():
-        sizes = [other.nbytes for other in (*group, draw)]
-        asked = min(plan.settings.memory_gb for some in (*group.values(), plans) for plan in some) * 1e9
-        room = min(asked, there)
-        if group and sum(sizes) + max(sizes) > room:
-            yield group
-            group = {}
-        group[draw] = plans
-    if group:
-        yield group
-
-
-def _fit_group(planned: _Plans, work: Work) -> dict[int, PrototypeFit | InputError]:
+def _fit_group(planned: Plans, work: Work) -> dict[int, PrototypeFit | InputError]:
     """Fits that walk together, each as far as it gets."""
     found: dict[int, PrototypeFit | InputError] = {}
     running: dict[int, FitProgress] = {}
@@ -204,7 +175,8 @@ def _fit_group(planned: _Plans, work: Work) -> dict[int, PrototypeFit | InputErr
     for step in range(last + 1):
         what = f"pass {step + 1} of {last} over all patches" if step < last else "measuring"
         requests = {number: fit.request(step) for number, fit in running.items()}
-        passed = pass_over({number: (running[number].bags, r) for number, r in requests.items()}, work, what)
+        asked = {number: (running[number].bags, request) for number, request in requests.items()}
+        passed = pass_over(asked, work, what, backwards=step % 2 == 0)  # the sample was drawn forwards
         with ThreadPoolExecutor(cores()) as pool:  # what is measured on a sample takes a while
             learned = list(pool.map(_learned, running.values(), [passed[n] for n in running], requests.values()))
         for (number, fit), error in zip(list(running.items()), learned, strict=True):
@@ -227,22 +199,21 @@ def _learned(fit: FitProgress, passed: CohortPass, request: PassRequest) -> Inpu
     return None
 
 
-def _start(planned: _Plans, work: Work) -> dict[int, FitProgress | InputError]:
+def _start(planned: Plans, work: Work) -> dict[int, FitProgress | InputError]:
     """K-means of every fit on its sample, all restarts side by side."""
     ready: dict[int, FitProgress] = {}
     found: dict[int, FitProgress | InputError] = {}
     samples = draw_patches(list(planned), work)
     for draw, plans in planned.items():
         sample = samples.pop(0)  # held no longer where it is projected
-        projected: dict[tuple[bool, int | None], tuple[Projection, Tensor]] = {}
+        projected: dict[tuple[bool, int | None], tuple[Projection, Sample]] = {}
         for number, settings, (infos, failures) in plans:
             failures = {**failures, **sample.failures}
             how = settings.normalise, settings.pca
             try:
-                check_enough(sample.x, failures, settings)
+                check_enough(sample, failures, settings)
                 if how not in projected:
-                    projection, x = project(sample.x, settings)
-                    projected[how] = projection, x.to(work.device)
+                    projected[how] = _projected(sample, settings, work.device)
             except InputError as error:
                 found[number] = error
             else:
@@ -252,6 +223,15 @@ def _start(planned: _Plans, work: Work) -> dict[int, FitProgress | InputError]:
     for (number, fit), run in zip(ready.items(), solved, strict=True):
         found[number] = run if isinstance(run, InputError) else _started(fit, run)
     return found
+
+
+def _projected(sample: PatchSample, settings: KMeansSettings, device: str) -> tuple[Projection, Sample]:
+    """How a fit sees features, and its sample: gathered whenever it is asked for, or held where it had to be computed."""
+    if not settings.projects:
+        return Projection(), lambda: sample.gathered().to(device)
+    projection, x = project(sample.gathered(), settings)
+    x = x.to(device)
+    return projection, lambda: x
 
 
 def _started(fit: FitProgress, solved: Solved) -> FitProgress | InputError:

@@ -15,14 +15,23 @@ from panther.prototypes.seeding import energies, plus_plus
 from panther.statistics import block_rows
 from panther.workers import cores
 
+Sample = Callable[
+    [], Tensor
+]  # gives patches (m, d); asked when they are needed, so that few samples are held at a time
+
 
 class KMeansProblem(NamedTuple):
     """A sample and how it is to be clustered."""
 
-    x: Tensor  # (m, d)
+    sample: Sample
     n_clusters: int
     seed: int
     restarts: int
+
+    @classmethod
+    def on(cls, x: Tensor, n_clusters: int, seed: int, restarts: int) -> "KMeansProblem":
+        """On a sample that is held anyway."""
+        return cls(lambda: x, n_clusters, seed, restarts)
 
 
 Solved = tuple[KMeansRun, list[float]]  # the best run, and the inertia of each
@@ -30,7 +39,7 @@ Solved = tuple[KMeansRun, list[float]]  # the best run, and the inertia of each
 
 def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int, track: Track = untracked) -> Solved:
     """Best of several restarts on a sample (m, d), and the inertia of each."""
-    (solved,) = kmeans_many([KMeansProblem(x, n_clusters, seed, restarts)], track)
+    (solved,) = kmeans_many([KMeansProblem.on(x, n_clusters, seed, restarts)], track)
     return value_of(solved)
 
 
@@ -39,7 +48,7 @@ def kmeans_many(problems: Sequence[KMeansProblem], track: Track = untracked) -> 
     count = len(problems)
     threads = torch.get_num_threads()
     # Threads of `solving` wait; those of `pool` compute. Few samples are in work at a time, which keeps caches and memory small.
-    with ThreadPoolExecutor(cores()) as pool, ThreadPoolExecutor(max(1, min(count, 2 * cores()))) as solving:
+    with ThreadPoolExecutor(cores()) as pool, ThreadPoolExecutor(samples_at_work(count)) as solving:
         teams = -(-cores() // max(1, count))  # restarts are spread where cores would be idle
         function = partial(_solve, pool=pool, teams=teams)
         found = list(track(solving.map(function, problems), "K-means on the sample", count))
@@ -47,10 +56,16 @@ def kmeans_many(problems: Sequence[KMeansProblem], track: Track = untracked) -> 
     return found
 
 
+def samples_at_work(count: int) -> int:
+    """How many of ``count`` samples are held at a time: one more than there are cores, which have something to do when one ends."""
+    return max(1, min(count, cores() + 1))
+
+
 @torch.no_grad()
 def _solve(problem: KMeansProblem, pool: Executor, teams: int) -> Solved | InputError:
     torch.set_num_threads(1)
-    x, n_clusters, seed, restarts = problem
+    sample, n_clusters, seed, restarts = problem
+    x = sample()
     if _fewer_different(x, n_clusters):
         return InputError(
             f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer with `n_prototypes=`, "

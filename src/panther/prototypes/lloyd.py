@@ -8,7 +8,7 @@ The same iterations are one loop in C where there is a compiled kernel, with bou
 A GPU reads all patches in less time than it takes to ask which to read: there the kernel looks at every one of them in each iteration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -52,7 +52,7 @@ def _lloyd_in_torch(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor
     before = centroids
     for _ in range(max_iterations):
         labels.follow(before, centroids)
-        before, centroids = centroids, moved(labels.sums, centroids, origin, x)
+        before, centroids = centroids, moved(labels.sums, centroids, origin, lambda: x)
         if torch.equal(before, centroids):
             break
     return KMeansRun(centroids, _inertia(labels.sums, before, origin, energy))
@@ -67,7 +67,7 @@ def _lloyd_compiled(
         compiled_lloyd.iterate(library, stopped, x.dtype)
         stopped = [run for run in stopped if run.empty]
         for run in stopped:
-            run.centroids.copy_(moved(run.sums, run.centroids, origin, x))
+            run.centroids.copy_(moved(run.sums, run.centroids, origin, lambda: x))
             run.go_on()
     return [KMeansRun(run.centroids, _inertia(run.sums, run.before, origin, energy)) for run in runs]
 
@@ -86,7 +86,7 @@ def _lloyd_on_gpu(
         for place, (start, empty, same) in enumerate(zip(running, *looks, strict=True)):
             own = Statistics(*(t[place] for t in sums))
             if empty:
-                after[place] = moved(own, before[place], origin, x)
+                after[place] = moved(own, before[place], origin, lambda: x)
             if left == 0 or (same and not empty):
                 ended[start] = KMeansRun(after[place].clone(), _inertia(own, before[place], origin, energy))
             else:
@@ -114,13 +114,13 @@ def _means(sums: Statistics, centroids: Tensor, origin: Tensor) -> Tensor:
     return (sums.total / sums.mass.unsqueeze(-1).clamp_min(1) + origin.double()).to(centroids)
 
 
-def moved(sums: Statistics, centroids: Tensor, origin: Tensor, sample: Tensor) -> Tensor:
+def moved(sums: Statistics, centroids: Tensor, origin: Tensor, sample: Callable[[], Tensor]) -> Tensor:
     """New centroids: the means of their patches; an empty one goes to the patch of the sample that is served worst."""
     means = _means(sums, centroids, origin)
     empty = (sums.mass == 0).nonzero().flatten()
     if len(empty):
         means[empty] = centroids[empty]
-        means[empty] = worst_served(sample, means, origin, len(empty))
+        means[empty] = worst_served(sample(), means, origin, len(empty))
     return means
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from panther.execution import Work
 from panther.prototypes.patches import in_order, walk
 from panther.statistics import Logits, Statistics, accumulate, block_rows, first_bad_row, nearest
 from panther.types import Bag, Openable, Projection
+
+T = TypeVar("T")
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
 READ_BLOCKS = {"cpu": 8}
@@ -37,7 +39,7 @@ class PassRequest(NamedTuple):
 class CohortPass:
     """What one fit learned from one pass."""
 
-    sums: Statistics | None = None  # added up in the order of the bags' names, whoever computed them; None: of no bag
+    sums: Statistics | None = None  # added up in the order of the walk, whoever computed them; None: of no bag
     slide_mass: dict[str, Tensor] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # slide or patient -> hash of its features, if measured
     failures: dict[str, str] = field(default_factory=dict)
@@ -49,18 +51,30 @@ class CohortPass:
         if content is not None:
             self.contents[name] = content
 
+    def by_name(self) -> "CohortPass":
+        """The same, bags in the order of their names."""
+        return CohortPass(self.sums, _by_name(self.slide_mass), _by_name(self.contents), _by_name(self.failures))
+
+
+def _by_name(found: dict[str, T]) -> dict[str, T]:
+    return {name: found[name] for name in sorted(found)}
+
 
 def pass_over(
-    fits: Mapping[int, tuple[Sequence[Openable], PassRequest]], work: Work, what: str
+    fits: Mapping[int, tuple[Sequence[Openable], PassRequest]], work: Work, what: str, *, backwards: bool = False
 ) -> dict[int, CohortPass]:
-    """Statistics of all patches of every fit (bags, request), by its number."""
+    """Statistics of all patches of every fit (bags, request), by its number.
+
+    Bags are walked over in the order of their names, or ``backwards``: what the walk before has read last is in the page cache still, and
+    of a cohort that is larger than the memory nothing else is.
+    """
     users: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits.values()), ())
     for number, (bags, _) in fits.items():
         for bag in bags:
             users[bag] += (number,)
     found = {number: CohortPass() for number in fits}
     function = partial(_sums_of_bag, requests={n: request for n, (_, request) in fits.items()}, device=work.device)
-    jobs = list(users.items())
+    jobs = list(reversed(users.items()) if backwards else users.items())
     for result in walk(function, jobs, what, work):
         bag, numbers = jobs[result.index]
         for place, number in enumerate(numbers):
@@ -70,7 +84,7 @@ def pass_over(
             else:
                 assert result.value is not None
                 found[number].add(bag.sample, sums, result.value.content if fits[number][1].measure else None)
-    return found
+    return {number: one.by_name() for number, one in found.items()}
 
 
 class _BagSums(NamedTuple):

@@ -12,7 +12,7 @@ from panther.errors import InputError
 from panther.mixture import STARTING_VARIANCES, starting_variance, surprise_of
 from panther.patch_spec import in_common
 from panther.prototypes.diagnostics import diagnose
-from panther.prototypes.kmeans import KMeansProblem, Solved
+from panther.prototypes.kmeans import KMeansProblem, Sample, Solved
 from panther.prototypes.lloyd import moved
 from panther.prototypes.passes import CohortPass, PassRequest
 from panther.prototypes.patches import BagInfo, example
@@ -35,7 +35,7 @@ class FitProgress:
     bags: Sequence[Openable]  # that can still be read
     failures: dict[str, str]
     projection: Projection
-    x: Tensor  # (m, d), the projected sample
+    sample: Sample  # projected
     centroids: Tensor = field(default_factory=lambda: torch.empty(0))  # (C, d), once it is started
     inertias: list[float] = field(default_factory=list)  # of the restarts
     rare_cost: RareCost | None = None  # where the last of them are rare ones
@@ -49,7 +49,7 @@ class FitProgress:
     @property
     def problem(self) -> KMeansProblem:
         """K-means on the sample."""
-        return KMeansProblem(self.x, self.settings.n_prototypes, self.settings.seed, self.settings.restarts)
+        return KMeansProblem(self.sample, self.settings.n_prototypes, self.settings.seed, self.settings.restarts)
 
     def start(self, solved: Solved) -> None:
         """Go on from the solution of the problem."""
@@ -70,13 +70,13 @@ class FitProgress:
         if request.measure:
             self.prototypes = self._measured(found, request, found.sums)
         else:
-            sums = Statistics(*(t.to(self.x.device) for t in found.sums))
-            new = moved(sums, self.centroids, request.origin.to(self.centroids), self.x)
+            sums = Statistics(*(t.to(self.centroids.device) for t in found.sums))
+            new = moved(sums, self.centroids, request.origin.to(self.centroids), self.sample)
             common = len(new) - self.settings.rare
             self.centroids = torch.cat([new[:common], self.centroids[common:]])  # rare ones stay
 
     def _measured(self, found: CohortPass, request: PassRequest, sums: Statistics) -> Prototypes:
-        slides = tuple(found.slide_mass)
+        slides, some = tuple(found.slide_mass), _some(self.sample())
         order = torch.argsort(-sums.mass, stable=True)  # C0 is the most common pattern
         centres = request.centroids.double() - request.origin.double()
         about = (
@@ -95,14 +95,14 @@ class FitProgress:
             settings={**asdict(self.settings), "protect": list(self.settings.protect), "patches": int(sums.patches)},
             diagnostics={
                 "inertia": float(f"{float(about.sum()):.6g}"),
-                "reach": _reach(self.x, centroids, request.origin),
+                "reach": _reach(some, centroids, request.origin),
                 **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
                 **self._rare(order, occupancy),
             },
             parents=hash_contents(found.contents),
             version=__version__,
             spec=in_common([self.infos[s].spec for s in slides]),
-            surprise=_surprise(self.x, centroids, within),
+            surprise=_surprise(some, centroids, within),
         )
 
     def _rare(self, order: Tensor, occupancy: Tensor) -> dict[str, Any]:
@@ -116,16 +116,14 @@ class FitProgress:
         return {"rare": {"prototypes": rare, "share": float(f"{share:.6g}"), "distance": cost, "sentence": sentence}}
 
 
-def _reach(x: Tensor, centroids: Tensor, origin: Tensor) -> float:
+def _reach(some: Tensor, centroids: Tensor, origin: Tensor) -> float:
     """Distance to the nearest prototype that 99 of 100 patches of the sample keep: what is farther is rare."""
-    some = _some(x)
     distance = squared_distances(some, centroids.to(some), origin.to(some)).amin(-1).sqrt()
     return float(f"{float(distance.double().quantile(0.99)):.6g}")
 
 
-def _surprise(x: Tensor, centroids: Tensor, within: Tensor) -> Tensor:
+def _surprise(some: Tensor, centroids: Tensor, within: Tensor) -> Tensor:
     """What is usual and what is rare among patches of the sample (3, 2), for each variance that EM may start from."""
-    some = _some(x)
     edges = [
         surprise_edges(surprise_of(some, centroids.to(some), starting_variance(name, some.shape[1], within)))
         for name in STARTING_VARIANCES

@@ -36,15 +36,16 @@ class RareCost(NamedTuple):
 
 def with_rare(problem: KMeansProblem, rare: int, usual: Tensor) -> tuple[Tensor, RareCost] | InputError:
     """Centroids (C, d), the last ``rare`` of them found on what lies farthest from the others, and the cost against C ``usual`` ones."""
-    x, count, seed, restarts = problem
-    (common,) = kmeans_many([KMeansProblem(x, count - rare, seed, restarts)])
+    _, count, seed, restarts = problem
+    x = problem.sample()
+    (common,) = kmeans_many([KMeansProblem.on(x, count - rare, seed, restarts)])
     if isinstance(common, InputError):
         return common
     centroids = common[0].centroids
     origin = centroids.mean(0)
     far = squared_distances(x, centroids, origin).amin(-1)
     tail = x[far.topk(min(len(x), max(math.ceil(TAIL * len(x)), LEAST * rare))).indices]
-    (found,) = kmeans_many([KMeansProblem(tail, rare, seed, restarts)])
+    (found,) = kmeans_many([KMeansProblem.on(tail, rare, seed, restarts)])
     if isinstance(found, InputError):
         return InputError(
             f"The {len(tail)} patches of the sample that are farthest from the other prototypes are too alike to give {rare} rare ones; ask for "

@@ -57,6 +57,11 @@ class KMeansSettings:
         self._check_alignment()
 
     @property
+    def projects(self) -> bool:
+        """Whether features are changed one by one before they meet prototypes."""
+        return self.normalise or self.pca is not None
+
+    @property
     def aligned_by(self) -> str | None:
         """How slides are aligned before prototypes see them: by slide, by site, harmonised or not at all."""
         return "harmonise" if self.harmonise else self.centre

@@ -16,6 +16,7 @@ from panther.statistics.blocks import block_rows as block_rows
 from panther.statistics.blocks import compute_dtype as compute_dtype
 from panther.statistics.blocks import first_bad_row as first_bad_row
 from panther.statistics.blocks import take as take
+from panther.statistics.distances import distances_to_prototypes as distances_to_prototypes
 from panther.statistics.distances import squared_distances as squared_distances
 from panther.statistics.kernels import accumulate as accumulate
 from panther.statistics.nearest_rows import Apart as Apart

@@ -85,15 +85,20 @@ typedef struct {
 
 #define CENTRED -1 /* instead of a kind: nothing is left to centre */
 
-/* Logits of `tall` rows += some tiles of them times one or two panels; with a quadratic term z (L + z Q). */
+/* Logits of `tall` rows += some tiles of them times one or two panels; with a quadratic term z (L + z Q). After every `deep` tiles the sums
+   are added to those in memory: short chains of additions keep digits. */
 INLINE void product(const int tall, const int wide, const int quadratic, const int kind, const Parameters *p, int64_t first,
-                    int64_t row, int64_t from, int64_t to, const Memory *m, const Stored *x) {
+                    int64_t row, int64_t from, int64_t to, int64_t deep, const Memory *m, const Stored *x) {
     int64_t panel = m->tiles * COLUMNS * LANES;
     REAL *out = m->a + row * m->width + first * LANES;
     vec sum[TALL][2];
-    for (int r = 0; r < tall; r++)
-        for (int v = 0; v < wide; v++) sum[r][v] = (vec){0};
-    for (int64_t t = from; t < to; t++) {
+    for (int64_t t = from, until = from; t < to; t++) {
+        if (t == until) {
+            until += deep;
+#pragma GCC unroll 12
+            for (int r = 0; r < tall; r++)
+                for (int v = 0; v < wide; v++) sum[r][v] = (vec){0};
+        }
         REAL *z = m->z + t * m->apart + row * COLUMNS;
         const REAL *l = p->linear + first * panel + t * COLUMNS * LANES;
         const REAL *q = quadratic ? p->quadratic + first * panel + t * COLUMNS * LANES : 0;
@@ -117,21 +122,23 @@ INLINE void product(const int tall, const int wide, const int quadratic, const i
                 for (int v = 0; v < wide; v++) sum[r][v] += quadratic ? zk * (lk[v] + zk * qk[v]) : zk * lk[v];
             }
         }
+        if (t + 1 == until || t + 1 == to)
+#pragma GCC unroll 12
+            for (int r = 0; r < tall; r++)
+                for (int v = 0; v < wide; v++) {
+                    REAL *to_row = out + r * m->width + v * LANES;
+                    store(to_row, load(to_row) + sum[r][v]);
+                }
     }
-    for (int r = 0; r < tall; r++)
-        for (int v = 0; v < wide; v++) {
-            REAL *to_row = out + r * m->width + v * LANES;
-            store(to_row, load(to_row) + sum[r][v]);
-        }
 }
 
-typedef void Product(const Parameters *, int64_t, int64_t, int64_t, int64_t, const Memory *, const Stored *);
+typedef void Product(const Parameters *, int64_t, int64_t, int64_t, int64_t, int64_t, const Memory *, const Stored *);
 
 /* A function of its own for each tile, which gives the compiler all registers. */
 #define PRODUCT(name, tall, wide, quadratic, kind)                                                                                 \
     static __attribute__((noinline)) void name(const Parameters *p, int64_t first, int64_t row, int64_t from, int64_t to,         \
-                                               const Memory *m, const Stored *x) {                                                 \
-        product(tall, wide, quadratic, kind, p, first, row, from, to, m, x);                                                       \
+                                               int64_t deep, const Memory *m, const Stored *x) {                                   \
+        product(tall, wide, quadratic, kind, p, first, row, from, to, deep, m, x);                                                 \
     }
 #define PRODUCTS(name, kind)                                                                                                       \
     PRODUCT(linear_one_##name, TALL, 1, 0, kind)                                                                                   \
@@ -161,11 +168,11 @@ static void logits(const Parameters *p, const Slice *x, int64_t start, int64_t r
             centre(tall, p, x, start, row, whole, m->tiles, m);
         }
         for (int64_t r = row; r < row + tall; r++) memcpy(m->a + r * m->width, p->bias, m->width * sizeof(REAL));
-        for (int64_t t = 0; t < m->tiles; t += deep)
-            products[2 * quadratic + (m->panels > 1)](p, 0, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, &stored);
+        products[2 * quadratic + (m->panels > 1)](p, 0, row, 0, m->tiles, deep, m, &stored);
     }
     for (int64_t first = 2; first < m->panels; first += 2)
         for (int64_t t = 0; t < m->tiles; t += deep)
             for (int64_t row = 0; row < rows; row += tall)
-                products_centred[2 * quadratic + (m->panels > first + 1)](p, first, row, t, t + deep < m->tiles ? t + deep : m->tiles, m, 0);
+                products_centred[2 * quadratic + (m->panels > first + 1)](p, first, row, t, t + deep < m->tiles ? t + deep : m->tiles,
+                                                                          deep, m, 0);
 }

@@ -89,12 +89,12 @@ def fingerprint_all(
     """Hash of the features behind every name, of untouched files from the store; and a sentence for each that cannot be read."""
     found: dict[str, str] = {}
     failures: dict[str, str] = {}
-    names = list(samples)
-    jobs = [(sample, store.get(name)) for name, sample in samples.items()]
+    names = list(samples)[::-1]  # who reads them next begins with the first, which are in the page cache then
+    jobs = [(samples[name], store.get(name)) for name in names]
     for index, value in stream(_job, jobs, "looking for changed features", work, failures):
         store.add(names[index], value)
         found[names[index]] = value.content
-    return found, failures
+    return dict(reversed(found.items())), dict(reversed(failures.items()))
 
 
 def _job(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:

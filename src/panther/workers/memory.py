@@ -8,8 +8,9 @@ from pathlib import Path
 
 from panther.workers.threads import cores
 
-TRIM, MMAP = -1, -3  # glibc's names: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+TRIM, MMAP, ARENAS = -1, -3, -8  # glibc's names: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
 KEPT = 256 << 20  # bytes of free memory that a process keeps at the most
+SHARED = 2  # pools of free memory, whatever the number of threads: what one has freed is there for the others
 SMALL = 16 << 20  # bytes that are taken without asking how much there is
 ARRAY = 32 << 20  # larger arrays have pages of their own and go back at once; the most that glibc comes to by itself
 
@@ -31,6 +32,7 @@ def keep_freed_memory() -> None:
             libc = ctypes.CDLL(None)
             libc.mallopt(MMAP, ARRAY)
             libc.mallopt(TRIM, min(KEPT, free_memory() // 16))
+            libc.mallopt(ARENAS, SHARED)
 
 
 def give_freed_memory_back() -> None:
