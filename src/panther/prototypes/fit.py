@@ -213,7 +213,7 @@ def _start(planned: Plans, work: Work) -> dict[int, FitProgress | InputError]:
             try:
                 check_enough(sample, failures, settings)
                 if how not in projected:
-                    projected[how] = _projected(sample, settings, work.device)
+                    projected[how] = _projected(sample, settings, work.device, hold=len(planned) == 1)
             except InputError as error:
                 found[number] = error
             else:
@@ -225,9 +225,9 @@ def _start(planned: Plans, work: Work) -> dict[int, FitProgress | InputError]:
     return found
 
 
-def _projected(sample: PatchSample, settings: KMeansSettings, device: str) -> tuple[Projection, Sample]:
-    """How a fit sees features, and its sample: gathered whenever it is asked for, or held where it had to be computed."""
-    if not settings.projects:
+def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, hold: bool) -> tuple[Projection, Sample]:
+    """How a fit sees features, and its sample: gathered whenever it is asked for, or held where it is computed or there is no other."""
+    if not (settings.projects or hold):
         return Projection(), lambda: sample.gathered().to(device)
     projection, x = project(sample.gathered(), settings)
     x = x.to(device)

@@ -15,9 +15,8 @@ from panther.prototypes.seeding import energies, plus_plus
 from panther.statistics import block_rows
 from panther.workers import cores
 
-Sample = Callable[
-    [], Tensor
-]  # gives patches (m, d); asked when they are needed, so that few samples are held at a time
+# gives patches (m, d); asked when they are needed, so that few samples are held at a time
+Sample = Callable[[], Tensor]
 
 
 class KMeansProblem(NamedTuple):
