@@ -2,6 +2,7 @@
 
 import os
 import signal
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from panther.errors import InputError
 from panther.execution import HERE, Work, open_executor
 from panther.prototypes import KMeansSettings, fit_bags, fit_many, groups
 from panther.prototypes.draw import draw_patches, plan_draw
+from panther.prototypes.kmeans import kmeans_many
 from panther.prototypes.patches import scan_bags
 from panther.prototypes.sampling import choose_rows
 from panther.storage.bags import list_bags
@@ -151,6 +153,27 @@ def test_folds_hold_the_patches_that_they_have_in_common_once():
     assert torch.equal(second.owner, names)
     rows = torch.cat([b.features[choose_rows(b.sample, 300, 150, SETTINGS.seed)] for b in folds[1]])
     assert torch.equal(second.gathered(), rows)
+
+
+@pytest.mark.parametrize(("settings", "drawn"), [({}, 0), ({"normalise": True}, 0), ({"seed": 1}, 8)])
+def test_what_was_drawn_is_let_go_where_nobody_gathers_it_again(settings, drawn, monkeypatch):
+    rows, held = [], []
+
+    def draw(*arguments):
+        samples = draw_patches(*arguments)
+        rows.extend(weakref.ref(part.rows) for sample in samples for part in sample.parts)
+        return samples
+
+    def solve(*arguments):
+        held.append(len({id(there()) for there in rows if there() is not None}))
+        return kmeans_many(*arguments)
+
+    monkeypatch.setattr("panther.prototypes.fit.draw_patches", draw)
+    monkeypatch.setattr("panther.prototypes.fit.kmeans_many", solve)
+    bags = cohort()
+    others = [(bags, SETTINGS)] if settings == {"seed": 1} else []
+    fit_many([(bags, replace(SETTINGS, **settings)), *others])
+    assert held == [drawn]
 
 
 def test_equal_samples_are_held_once():

@@ -201,27 +201,35 @@ def _learned(fit: FitProgress, passed: CohortPass, request: PassRequest) -> Inpu
 
 def _start(planned: Plans, work: Work) -> dict[int, FitProgress | InputError]:
     """K-means of every fit on its sample, all restarts side by side."""
-    ready: dict[int, FitProgress] = {}
-    found: dict[int, FitProgress | InputError] = {}
     samples = draw_patches(list(planned), work)
+    found: dict[int, FitProgress | InputError] = {}
     for draw, plans in planned.items():
-        sample = samples.pop(0)  # held no longer where it is projected
-        projected: dict[tuple[bool, int | None], tuple[Projection, Sample]] = {}
-        for number, settings, (infos, failures) in plans:
-            failures = {**failures, **sample.failures}
-            how = settings.normalise, settings.pca
-            try:
-                check_enough(sample, failures, settings)
-                if how not in projected:
-                    projected[how] = _projected(sample, settings, work.device, hold=len(planned) == 1)
-            except InputError as error:
-                found[number] = error
-            else:
-                bags = [bag for bag in draw.bags if bag.sample not in failures]
-                ready[number] = FitProgress(settings, infos, bags, failures, *projected[how])
+        found |= _prepared(draw, plans, samples.pop(0), work.device, hold=len(planned) == 1)
+    ready = {number: fit for number, fit in found.items() if isinstance(fit, FitProgress)}
     solved = kmeans_many([fit.problem for fit in ready.values()], work.track)
     for (number, fit), run in zip(ready.items(), solved, strict=True):
         found[number] = run if isinstance(run, InputError) else _started(fit, run)
+    return found
+
+
+def _prepared(
+    draw: Draw, plans: Sequence[Plan], sample: PatchSample, device: str, *, hold: bool
+) -> dict[int, FitProgress | InputError]:
+    """Fits on one sample, each as it sees it; the sample itself is held no longer where nobody gathers it again."""
+    found: dict[int, FitProgress | InputError] = {}
+    projected: dict[tuple[bool, int | None], tuple[Projection, Sample]] = {}
+    for number, settings, (infos, failures) in plans:
+        failures = {**failures, **sample.failures}
+        how = settings.normalise, settings.pca
+        try:
+            check_enough(sample, failures, settings)
+            if how not in projected:
+                projected[how] = _projected(sample, settings, device, hold=hold)
+        except InputError as error:
+            found[number] = error
+        else:
+            bags = [bag for bag in draw.bags if bag.sample not in failures]
+            found[number] = FitProgress(settings, infos, bags, failures, *projected[how])
     return found
 
 

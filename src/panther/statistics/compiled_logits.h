@@ -122,13 +122,14 @@ INLINE void product(const int tall, const int wide, const int quadratic, const i
                 for (int v = 0; v < wide; v++) sum[r][v] += quadratic ? zk * (lk[v] + zk * qk[v]) : zk * lk[v];
             }
         }
-        if (t + 1 == until || t + 1 == to)
+        if (t + 1 == until || t + 1 == to) {
 #pragma GCC unroll 12
             for (int r = 0; r < tall; r++)
                 for (int v = 0; v < wide; v++) {
                     REAL *to_row = out + r * m->width + v * LANES;
                     store(to_row, load(to_row) + sum[r][v]);
                 }
+        }
     }
 }
 
