@@ -17,7 +17,9 @@ def run() -> None:
 
 
 def _leave() -> None:
-    """Leave memory to the system: searching torch for garbage takes longer than many a command."""
+    """Leave memory to the system: searching torch for garbage takes longer than many a command. Nobody needs the fork server any more."""
+    if (workers := sys.modules.get("panther.workers")) is not None:
+        workers.end_server()
     if "triton" not in sys.modules:  # it reports what is left as a leak
         gc.freeze()
 

@@ -1,5 +1,6 @@
 """How commands begin: workers get ready while the command imports what it needs, and nothing is started in vain."""
 
+import os
 import subprocess
 import sys
 
@@ -55,3 +56,15 @@ def test_a_study_begins_without_the_large_rooms_of_scipy():
     large = ("scipy.stats", "scipy.optimize", "sklearn", "matplotlib")
     program = f"import sys, panther.study.run; print([name for name in {large} if name in sys.modules])"
     assert python(program).strip() == "[]"
+
+
+def test_a_refused_command_does_not_wait_for_workers_that_still_get_ready(tmp_path):
+    """Whoever reads its output through a pipe would wait for them, too."""
+    (tmp_path / "h5py.py").write_text(
+        "import time\ntime.sleep(600)\n"
+    )  # which the fork server imports, and a wrong option does not
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "panther", "prototypes", "--no-such-option"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    assert refused.returncode == 2
+    assert "--no-such-option" in refused.stderr

@@ -6,7 +6,14 @@ are read in worker processes (`pool`) that say what they read (`watch`).
 
 from panther.workers.batches import Batches
 from panther.workers.memory import free_memory, give_freed_memory_back, is_spare, keep_freed_memory
-from panther.workers.pool import GuardedPool, UnguardedScriptError, process_context, share_server, start_early
+from panther.workers.pool import (
+    GuardedPool,
+    UnguardedScriptError,
+    end_server,
+    process_context,
+    share_server,
+    start_early,
+)
 from panther.workers.side_by_side import side_by_side
 from panther.workers.team import SentOnce, Team
 from panther.workers.threads import allow_threads, cores, kernel_threads, limit_cores
@@ -23,6 +30,7 @@ __all__ = [
     "allow_threads",
     "begin_worker",
     "cores",
+    "end_server",
     "free_memory",
     "give_freed_memory_back",
     "is_spare",

@@ -7,6 +7,7 @@ when nothing else runs, and given up if that fails as well. The other tasks neve
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -96,6 +97,14 @@ def start_early(*preload: str) -> None:
     """Start the fork server before this process imports torch as well, so that both do it side by side."""
     if process_context(*preload).get_start_method() == "forkserver":
         forkserver.ensure_running()
+
+
+def end_server() -> None:
+    """End the fork server of this process at once, which may still be importing: a pipe that this command writes to is open until then."""
+    own = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if own is not None:  # a child that nobody has waited for: no other process has its number
+        with suppress(OSError):
+            os.kill(own, signal.SIGKILL)
 
 
 def share_server() -> None:
