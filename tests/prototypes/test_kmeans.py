@@ -13,7 +13,8 @@ from panther.prototypes.kmeans import kmeans
 from panther.prototypes.lloyd import _lloyd_in_torch, _lloyd_on_gpu, lloyd, lloyd_many
 from panther.prototypes.sampling import allocate, choose_rows
 from panther.prototypes.seeding import energies, plus_plus
-from panther.statistics import take
+from panther.statistics import compiled_lloyd, take
+from panther.statistics.kernels import compiled_kernel
 
 
 def inertia(x, centroids):
@@ -60,6 +61,19 @@ def test_bounds_skip_no_patch_that_has_a_nearer_centroid(separation, offset, ker
 def lloyd_from(x, start, **more):
     origin = x.mean(0)
     return lloyd(x, start, origin, energies(x, origin), **more)
+
+
+@pytest.mark.parametrize("clusters", [3, 16, 21])
+@pytest.mark.parametrize("bad", [torch.nan, 1e30])
+def test_a_patch_without_distances_is_some_cluster_that_there_is(bad, clusters):
+    library = compiled_kernel()
+    if library is None:
+        pytest.skip("there is no compiled kernel")
+    x, _ = mixture_bag(200, 12, 3)
+    x[7] = bad
+    run = compiled_lloyd.CompiledRun(library, x, x[20 : 20 + clusters], x[20:].mean(0), energies(x, x[20:].mean(0)), 1)
+    compiled_lloyd.iterate(library, [run], x.dtype)
+    assert float(run.sums.mass.sum()) == 200
 
 
 def test_an_empty_cluster_is_moved_to_where_patches_are(kernel):

@@ -124,6 +124,33 @@ INLINE void add(double *restrict total, const REAL *restrict z, int64_t dim, dou
     for (int64_t j = 0; j < dim; j++) total[j] += sign * (double)z[j];
 }
 
+/* Smallest lane; none may be NaN. */
+INLINE REAL lowest(vec v) { return -highest(-v); }
+
+/* Bounds of a row from its squared distances to all centroids, filled up with infinite ones. Returns the nearest centroid. */
+static int32_t set_bounds(const Lloyd *s, const Work *w, int64_t n, const REAL *distance) {
+    REAL least;
+    const vec infinite = (vec){0} + (REAL)INFINITY;
+    vec nearest = infinite;
+    mask lanes;
+    int64_t best = 0;
+    for (int i = 0; i < LANES; i++) lanes[i] = i;
+    for (int64_t c = 0; c < w->width; c += LANES) {
+        vec own = load(distance + c);
+        nearest = pick(own < nearest, own, nearest);
+    }
+    least = lowest(nearest);
+    for (int64_t c = w->width - LANES; c >= 0; c -= LANES) { /* the first of equals */
+        uint64_t found = bits_of(load(distance + c) == least);
+        if (found) best = c + __builtin_ctzll(found);
+    }
+    if (best >= s->clusters) best = 0; /* where no distance is a number */
+    s->upper[n] = (REAL)sqrt(distance[best]);
+    for (int64_t c = 0; c < w->width; c += LANES)
+        store(s->lower + n * w->width + c, pick(lanes == (INTEGER)(best - c), infinite, square_root(load(distance + c))));
+    return (int32_t)best;
+}
+
 /* The kernel's distances of the rows that wait to all centroids, and what follows from them. */
 static void look(const Lloyd *s, Work *w, const Block *b) {
     int64_t count = w->waiting, wide = w->wide, clusters = s->clusters;
@@ -137,13 +164,12 @@ static void look(const Lloyd *s, Work *w, const Block *b) {
     for (int64_t i = 0; i < count; i++) {
         int64_t n = b->start + w->index[i];
         const REAL *distance = w->distances + i * clusters;
-        REAL *low = s->lower + n * w->width;
-        int32_t best = 0, old = s->label[n];
-        for (int32_t c = 1; c < clusters; c++)
-            if (distance[c] < distance[best]) best = c;
-        for (int64_t c = 0; c < clusters; c++) low[c] = (REAL)sqrt(distance[c]);
-        s->upper[n] = low[best];
-        low[best] = (REAL)INFINITY;
+        REAL filled[w->width];
+        if (clusters < w->width) {
+            for (int64_t c = 0; c < w->width; c++) filled[c] = c < clusters ? distance[c] : (REAL)INFINITY;
+            distance = filled;
+        }
+        int32_t best = set_bounds(s, w, n, distance), old = s->label[n];
         if (best == old) continue;
         s->label[n] = best;
         s->mass[best]++;
@@ -215,7 +241,7 @@ static void follow(const Lloyd *s, Work *w, Block *b) {
             store(low + c, bound);
             smallest = pick(bound < smallest, bound, smallest);
         }
-        least = -highest(-smallest);
+        least = lowest(smallest);
         if (s->label[n] >= 0) s->upper[n] = (s->upper[n] + w->shift[s->label[n]]) * (1 + EPSILON);
         if (farther(least, s->upper[n], doubt)) continue;
         b->wanted[i] = 1;

@@ -59,6 +59,17 @@ INLINE REAL highest(vec v) {
 #endif
 }
 
+INLINE vec square_root(vec v) {
+#if defined(__AVX512F__)
+    return sizeof(REAL) == 4 ? (vec)_mm512_sqrt_ps((__m512)v) : (vec)_mm512_sqrt_pd((__m512d)v);
+#elif defined(__AVX2__)
+    return sizeof(REAL) == 4 ? (vec)_mm256_sqrt_ps((__m256)v) : (vec)_mm256_sqrt_pd((__m256d)v);
+#else
+    for (int i = 0; i < LANES; i++) v[i] = (REAL)__builtin_sqrt((double)v[i]);
+    return v;
+#endif
+}
+
 /* exp(x) for x from -87 (float) or -700 (double) to 0: 2^n times a polynomial on [-log(2)/2, log(2)/2]. */
 INLINE vec exponential(vec x) {
     static const REAL over[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
