@@ -232,3 +232,31 @@ def test_k_means_ends_where_it_ends_on_the_cpu():
     (here, starts), (there, gpu_starts) = kmeans(x, 12, 0, 3), kmeans(x.cuda(), 12, 0, 3)
     np.testing.assert_allclose(gpu_starts, starts, rtol=1e-4)
     torch.testing.assert_close(there.centroids.cpu(), here.centroids, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("blocks_first", [False, True])
+def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first):
+    """Some read it out on the host, where it comes in one copy; blocks read patches beside it, on the GPU."""
+    from panther.aggregators.grid import Embedder, embed_grid
+    from panther.execution import Work
+    from panther.storage.bags import as_bags
+
+    rng = np.random.default_rng(0)
+    bags = {f"s{i}": rng.normal(i % 2, 1, (200 + 100 * i, 12)).astype("float32") for i in range(3)}
+    prototypes = panther.fit_prototypes(bags, n_prototypes=4)
+    options = [{}, {"readout": "wa"}, {"blocks": ["tail"]}]
+    embedders = [Embedder(prototypes, "panther", each) for each in (options[::-1] if blocks_first else options)]
+    here, there = (list(embed_grid(as_bags(bags), embedders, None, Work(device=place))) for place in ("cpu", "cuda"))
+    for a, b in zip(here, there, strict=True):
+        assert not b.failures
+        np.testing.assert_allclose(b.vectors, a.vectors, rtol=1e-3, atol=1e-4)
+
+
+def test_bags_that_are_on_the_gpu_already_are_embedded_too():
+    rng = np.random.default_rng(0)
+    bags = {f"s{i}": torch.tensor(rng.normal(i, 1, (300, 12)), dtype=torch.float32) for i in range(3)}
+    prototypes = panther.fit_prototypes(bags, n_prototypes=4)
+    here = panther.embed_cohort(bags, prototypes)
+    there = panther.embed_cohort({name: x.cuda() for name, x in bags.items()}, prototypes, work=Work(device="cuda"))
+    assert not there.failures
+    np.testing.assert_allclose(there.vectors, here.vectors, rtol=1e-3, atol=1e-4)

@@ -15,7 +15,7 @@ from panther.aggregators.sharing import placed
 from panther.errors import InputError
 from panther.execution import HERE, Work, open_work
 from panther.mixture import fit as fitting
-from panther.mixture import fit_mixture
+from panther.mixture import fit_mixture, start_of
 from panther.statistics import kernels
 from panther.storage import fingerprints
 from panther.storage.bags import as_bags, list_bags
@@ -144,10 +144,19 @@ def test_distances_and_means_are_made_once_for_all_who_ask(folder, monkeypatch):
     np.testing.assert_array_equal(tables[4].vectors, tables[9].vectors)  # DeepSets
 
 
+def test_what_em_starts_from_is_made_once_for_all_bags(folder, monkeypatch):
+    starts = []
+    monkeypatch.setattr(sharing, "start_of", lambda *a, **k: starts.append(a) or start_of(*a, **k))
+    on, presets = prototypes(0), ("paper", "calibrated", "published-code")
+    tables_of(folder, [Embedder(on, "panther", {"preset": preset}) for preset in presets])
+    assert len(list_bags(folder).refs) > 1
+    assert len(starts) == len(presets)
+
+
 def test_distances_are_held_no_longer_than_somebody_asks_for_them(folder):
     on, bag = prototypes(0), list_bags(folder).refs[0].open()
     modules = [build("ot", on), build("protocounts", on)]
-    shared = sharing.SharedBag(bag, [(on, module) for module in modules], "cpu")
+    shared = sharing.SharedBag(bag, sharing.SharedMethods([(on, module) for module in modules], "cpu"))
     held = []
     for module in modules:
         shared.embed(on, module)

@@ -6,7 +6,7 @@ Bags are spread over workers, and the rows of all methods are kept side by side 
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from panther.aggregators._base import build
-from panther.aggregators.sharing import SharedBag, can_hold, in_memory
+from panther.aggregators.sharing import SharedBag, SharedMethods, can_hold, in_memory
 from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, reason_of, stream
@@ -97,7 +97,7 @@ def _walk(
     """Fill the log; returns a sentence for each bag that no embedder could embed, and the names of those that are no bags."""
     failures: dict[str, str] = {}
     skipped: set[str] = set()
-    function = partial(_embed_one, embedders=embedders, device=work.device)
+    function = _EmbedBag(embedders, work.device)
     jobs = [(bag, _fingerprint(log.done.get(index))) for index, bag in enumerate(bags)]
     for index, row in stream(function, jobs, "embedding", work, failures, skipped):
         if row is not None:
@@ -106,43 +106,61 @@ def _walk(
     return failures, skipped
 
 
-def _embed_one(
-    job: tuple[Openable, Fingerprint | None], *, embedders: Sequence[Embedder], device: str
-) -> tuple[np.ndarray, dict[str, Any]] | None:
-    """Vectors of one bag side by side, and what is kept beside them; None where an earlier run has finished these very features."""
-    ref, done = job
-    if done is not None and done.holds_for(ref.files):
-        return None
-    stamp = stamp_of(ref.files)
-    bag = ref.open()
-    if done is not None and _content(bag, bag.fingerprint(), embedders) == done.content:  # touched, but the same
-        return None
-    features = HashedRows(bag.features)  # hashed as they are read
-    place = torch.device(device).type
-    several = len(embedders) > 1 or place == "cuda"
-    held = several and can_hold(len(bag) * bag.dim * bag.features.dtype.itemsize, place)
-    bag = replace(bag, features=in_memory(features, device) if held else features)
-    vectors, each, errors = [], [], []
-    shared = SharedBag(bag, [(embedder.prototypes, embedder.module) for embedder in embedders], device)
-    for embedder in embedders:
-        try:
-            embedding = shared.embed(embedder.prototypes, embedder.module)
-            vectors.append(embedding.vector.cpu().numpy())
-            each.append(_summary(embedding))
-        except Exception as error:  # the other embedders go on
-            vectors.append(np.full(embedder.module.out_dim, np.nan, np.float32))
-            each.append({FAILED: reason_of(error, ref)})
-            errors.append(error)
-    if len(errors) == len(embedders):
-        raise errors[0]
-    content = _content(bag, features.digest(), embedders)
-    about = {"fingerprint": content, "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
-    return np.concatenate(vectors), {**about, "kernel": kernel_name(device), "each": each}
+@dataclass(frozen=True)
+class _EmbedBag:
+    """Embeds one bag after the other by all embedders."""
 
+    embedders: Sequence[Embedder]
+    device: str
 
-def _content(bag: Bag, features: str, embedders: Sequence[Embedder]) -> str:
-    """Hash of what a row depends on: the features and, where a method reads them, the places of the patches."""
-    return hash_of([features, bag.places_fingerprint()]) if any(e.module.needs_places for e in embedders) else features
+    @cached_property
+    def _methods(self) -> SharedMethods:
+        return SharedMethods([(embedder.prototypes, embedder.module) for embedder in self.embedders], self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what is made anew where it is sent to."""
+        return {item.name: self.__dict__[item.name] for item in fields(self)}
+
+    def __call__(self, job: tuple[Openable, Fingerprint | None]) -> tuple[np.ndarray, dict[str, Any]] | None:
+        """Vectors of one bag side by side, and what is kept beside them; None where an earlier run has finished these very features."""
+        ref, done = job
+        if done is not None and done.holds_for(ref.files):
+            return None
+        stamp = stamp_of(ref.files)
+        bag = ref.open()
+        if done is not None and self._content(bag, bag.fingerprint()) == done.content:  # touched, but the same
+            return None
+        features = HashedRows(bag.features)  # hashed as they are read
+        place = torch.device(self.device).type
+        several = len(self.embedders) > 1 or place == "cuda"
+        held = several and can_hold(len(bag) * bag.dim * bag.features.dtype.itemsize, place)
+        bag = replace(bag, features=in_memory(features, self.device) if held else features)
+        vectors, each = self._embedded(bag, ref)
+        content = self._content(bag, features.digest())
+        about = {"fingerprint": content, "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
+        return np.concatenate(vectors), {**about, "kernel": kernel_name(self.device), "each": each}
+
+    def _embedded(self, bag: Bag, ref: Openable) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+        """Vector of each embedder, and what is worth a column; or why there is none."""
+        vectors, each, errors = [], [], []
+        shared = SharedBag(bag, self._methods)
+        for basis, module in self._methods.all:
+            try:
+                embedding = shared.embed(basis, module)
+                vectors.append(embedding.vector.cpu().numpy())
+                each.append(_summary(embedding))
+            except Exception as error:  # the other embedders go on
+                vectors.append(np.full(module.out_dim, np.nan, np.float32))
+                each.append({FAILED: reason_of(error, ref)})
+                errors.append(error)
+        if len(errors) == len(self.embedders):
+            raise errors[0]
+        return vectors, each
+
+    def _content(self, bag: Bag, features: str) -> str:
+        """Hash of what a row depends on: the features and, where a method reads them, the places of the patches."""
+        needed = any(embedder.module.needs_places for embedder in self.embedders)
+        return hash_of([features, bag.places_fingerprint()]) if needed else features
 
 
 def _fingerprint(done: Block | None) -> Fingerprint | None:

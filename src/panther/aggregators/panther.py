@@ -145,6 +145,7 @@ class PantherAggregator(Aggregator):
         with_assignment: bool = False,
         with_scores: bool = False,
         first_step: FirstStep | None = None,
+        to_host: bool = False,
     ) -> MixtureFit:
         """Fit the mixture, which does not depend on the readout; from its first step on, where that is given."""
         return fit_mixture(
@@ -156,6 +157,7 @@ class PantherAggregator(Aggregator):
             keep_assignment=with_assignment or len(self.blocks) > 0,
             keep_scores=with_scores or self.needs_scores,
             first_step=first_step,
+            to_host=to_host,
         )
 
     def read(

@@ -17,10 +17,10 @@ from panther.aggregators.ot import OT
 from panther.aggregators.panther import PantherAggregator
 from panther.aggregators.pooling import Mean
 from panther.feature_space import Basis
-from panther.mixture import EMSettings, FirstStep, MixtureFit, take_first_step
-from panther.statistics import block_rows, distances_to_prototypes
+from panther.mixture import EMSettings, FirstStep, MixtureFit, Start, start_of, take_first_step
+from panther.statistics import block_rows, compute_dtype, distances_to_prototypes
 from panther.statistics import upload as gpu
-from panther.types import Aggregator, Bag, Places, Rows, SlideEmbedding
+from panther.types import Aggregator, Bag, Mixture, Places, Rows, SlideEmbedding
 from panther.workers import is_spare
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
@@ -31,22 +31,40 @@ T = TypeVar("T")
 Fit = tuple[int, EMSettings]  # which prototypes, and how
 
 
+class SharedMethods:
+    """The methods of a grid on one device, and what does not depend on a bag: made once for all of them."""
+
+    def __init__(self, methods: Sequence[tuple[Basis, Aggregator]], device: str) -> None:
+        self.device = torch.device(device)
+        self.all = [(basis, placed(module, self.device)) for basis, module in methods]
+        mine = [(id(basis), module) for basis, module in self.all if isinstance(module, PantherAggregator)]
+        # what one of them reads of the single patches must be kept, whoever comes first
+        self.assigned = {(basis, module.settings) for basis, module in mine if len(module.blocks)}
+        self.scored = {(basis, module.settings) for basis, module in mine if module.needs_scores}
+        self.ask_distances = Counter(id(basis) for basis, module in self.all if isinstance(module, (OT, ProtoCounts)))
+        self._starts: dict[Hashable, Start] = {}
+
+    def start(self, key: Fit, module: PantherAggregator, dtype: torch.dtype) -> Start:
+        """What EM starts from on these prototypes, for features that are computed with in a type."""
+        how = _first_step_key(key), key in self.scored, dtype
+        if how not in self._starts:
+            given = module.centroids, module.get_buffer("variance"), dtype, module.settings.temperature
+            self._starts[how] = start_of(*given, whole_score=key in self.scored)
+        return self._starts[how]
+
+
 class SharedBag:
     """One bag, and what was made of it so far; every number is what the method would have found alone."""
 
-    def __init__(self, bag: Bag, methods: Sequence[tuple[Basis, Aggregator]], device: str) -> None:
-        self._bag, self._device = bag, torch.device(device)
+    def __init__(self, bag: Bag, methods: SharedMethods) -> None:
+        self._bag, self._methods, self._device = bag, methods, methods.device
         self._made: dict[Hashable, Any] = {}
-        mine = [(id(basis), module) for basis, module in methods if isinstance(module, PantherAggregator)]
-        # what one of them reads of the single patches must be kept, whoever comes first
-        self._assigned = {(basis, module.settings) for basis, module in mine if len(module.blocks)}
-        self._scored = {(basis, module.settings) for basis, module in mine if module.needs_scores}
-        self._ask_distances = Counter(id(basis) for basis, module in methods if isinstance(module, (OT, ProtoCounts)))
+        self._ask_distances = methods.ask_distances.copy()
 
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
-        """Embed it by one method, checked."""
+        """Embed it by one of the methods, checked."""
         bag = self._once(("bag", id(basis)), lambda: basis.prepared(self._bag))
-        found: Any = placed(module, self._device)
+        found: Any = module
         if isinstance(found, PantherAggregator):
             found = _OnSharedFit(self, found, (id(basis), found.settings))
         elif isinstance(found, H2T) and self._can_hold(bag.features) and not found.projection.is_identity:
@@ -66,10 +84,12 @@ class SharedBag:
         def make() -> MixtureFit:
             on_cpu = self._device.type == "cpu"  # a GPU does it all at once
             first = self._first_step(key, module, x) if on_cpu else None
-            keep = {"with_assignment": key in self._assigned, "with_scores": key in self._scored}
+            assigned = key in self._methods.assigned  # by those who read single patches, where these are
+            keep = {"with_assignment": assigned, "with_scores": key in self._methods.scored, "to_host": not assigned}
             return module.fit(x, None, **keep, first_step=first)
 
-        return self._once(("fit", key), make)
+        found = self._once(("fit", key), make)
+        return found if module.blocks else self._once(("fit on the host", key), lambda: _on_host(found))
 
     def normalised(self, module: H2T, x: Tensor) -> Tensor:
         """All rows as the method sees them."""
@@ -85,12 +105,13 @@ class SharedBag:
         return found
 
     def _first_step(self, key: Fit, module: PantherAggregator, x: Rows) -> FirstStep:
-        alike, scored = _start_of(key), key in self._scored
-        assigned = any(_start_of(other) == alike and other[1].steps == 1 for other in self._assigned)
+        alike, scored = _first_step_key(key), key in self._methods.scored
+        assigned = any(_first_step_key(other) == alike and other[1].steps == 1 for other in self._methods.assigned)
 
         def make() -> FirstStep:
-            start = module.centroids, module.get_buffer("variance"), module.settings.temperature
-            return take_first_step(x, *start, keep_assignment=assigned, keep_scores=scored)
+            dtype = compute_dtype(torch.promote_types(x.dtype, module.centroids.dtype))
+            start = self._methods.start(key, module, dtype)
+            return take_first_step(x, start, keep_assignment=assigned, keep_scores=scored)
 
         return self._once(("first step", alike, scored), make)
 
@@ -105,10 +126,18 @@ class SharedBag:
         return self._made[key]
 
 
-def _start_of(fit: Fit) -> tuple[Any, ...]:
+def _first_step_key(fit: Fit) -> tuple[Any, ...]:
     """What its first step depends on."""
     basis, settings = fit
     return basis, settings.variance, settings.temperature
+
+
+def _on_host(fit: MixtureFit) -> MixtureFit:
+    """The same, out of a GPU in one copy: readouts are computed there, however the mixture was fitted and whoever shares it."""
+    if not fit.mass.is_cuda:
+        return fit
+    *mixture, mass, likelihood = gpu.fetch([*fit.mixture, fit.mass, fit.log_likelihood])
+    return fit._replace(mixture=Mixture(*mixture), mass=mass, log_likelihood=likelihood)
 
 
 @dataclass(frozen=True)
@@ -171,13 +200,15 @@ class _Fetched:
     def __call__(self, x: Rows, *, with_assignment: bool, **more: Any) -> SlideEmbedding:
         """Embed, and fetch what a row keeps."""
         found = self.module(x, with_assignment=with_assignment, **more)
+        if not found.vector.is_cuda:
+            return found
         named = {name: value for name, value in found.aux.items() if isinstance(value, Tensor)}
         vector, *rest = gpu.fetch([found.vector, *named.values()])
         return SlideEmbedding(vector, aux={**found.aux, **dict(zip(named, rest, strict=True))})
 
 
 def placed(module: Aggregator, device: torch.device) -> Aggregator:
-    """The module on a device; asked for every bag, and moved once: by one thread, because moving takes the memory from under who computes with it."""
+    """The module on a device, moved once: by one thread, because moving takes the memory from under who computes with it."""
     with _moving:
         own = next(chain(module.parameters(), module.buffers()), None)
         there = own is None or (own.device.type == device.type and device.index in (None, own.device.index))

@@ -89,7 +89,7 @@ def build(
         raise InputError(f"A network needs at least one feature and one output; found {dim_in} and {n_outputs}.")
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(int(seed))
             return networks[name](NetworkInputs(dim_in, n_outputs, prototypes), **(options or {}))
     except TypeError as error:
         raise InputError(f"A setting of {name!r} has the wrong type ({error}).") from error

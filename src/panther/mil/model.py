@@ -78,7 +78,7 @@ def build_model(
     """Network of that name with a linear head, both initialised from ``seed``."""
     network = build(name, dim_in, n_outputs, prototypes, options, seed=seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed + 1)
+        torch.default_generator.manual_seed(int(seed) + 1)
         return MILModel(network, nn.Linear(network.out_dim, n_outputs))
 
 

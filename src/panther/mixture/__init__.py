@@ -6,6 +6,7 @@ turn, on a GPU by way of `replayed`.
 
 from panther.mixture.fit import fit_mixture as fit_mixture
 from panther.mixture.fit import responsibilities as responsibilities
+from panther.mixture.fit import start_of as start_of
 from panther.mixture.fit import surprise_of as surprise_of
 from panther.mixture.fit import take_first_step as take_first_step
 from panther.mixture.settings import FLOOR as FLOOR
@@ -17,3 +18,4 @@ from panther.mixture.steps import effective_number as effective_number
 from panther.mixture.steps import log_posterior as log_posterior
 from panther.mixture.values import FirstStep as FirstStep
 from panther.mixture.values import MixtureFit as MixtureFit
+from panther.mixture.values import Start as Start

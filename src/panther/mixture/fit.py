@@ -18,26 +18,26 @@ from panther.mixture.steps import (
     starting_point,
     uniform,
 )
-from panther.mixture.values import FirstStep, MixtureFit
+from panther.mixture.values import FirstStep, MixtureFit, Start
 from panther.statistics import accumulate, compute_dtype
 from panther.types import Mixture, Ragged, Rows
 
 
-def take_first_step(
-    x: Rows,
-    prototypes: Tensor,
-    variance: Tensor,
-    temperature: float = 1.0,
-    *,
-    keep_assignment: bool = False,
-    keep_scores: bool = False,
-) -> FirstStep:
+def start_of(
+    prototypes: Tensor, variance: Tensor, dtype: torch.dtype, temperature: float = 1.0, *, whole_score: bool = False
+) -> Start:
+    """Return what EM starts from, for features that are computed with in a type."""
+    origin, centres, first = starting_point(prototypes, variance, dtype)
+    return Start(
+        origin, centres, first, posterior(uniform(centres, first), temperature, dtype, whole_score=whole_score)
+    )
+
+
+def take_first_step(x: Rows, start: Start, *, keep_assignment: bool = False, keep_scores: bool = False) -> FirstStep:
     """Take the first E-step, for fits that share it: see :func:`fit_mixture`."""
-    dtype = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
-    origin, centres, start = starting_point(prototypes, variance, dtype)
-    assign = posterior(uniform(centres, start), temperature, dtype, whole_score=keep_scores)
-    found = accumulate(x, assign, origin.to(dtype), keep_assignment=keep_assignment, keep_scores=keep_scores)
-    return FirstStep(assign, found)
+    origin = start.origin.to(start.assign.linear.dtype)
+    found = accumulate(x, start.assign, origin, keep_assignment=keep_assignment, keep_scores=keep_scores)
+    return FirstStep(start, found)
 
 
 def fit_mixture(
@@ -50,6 +50,7 @@ def fit_mixture(
     keep_assignment: bool = False,
     keep_scores: bool = False,
     first_step: FirstStep | None = None,
+    to_host: bool = False,
 ) -> MixtureFit:
     r"""Fit a mixture to a bag, starting from the prototypes: :math:`\pi=1/C,\ \mu_c=h_c,\ \Sigma=V`.
 
@@ -63,6 +64,8 @@ def fit_mixture(
         Starting variance V, (d,); with a prior (tau > 0) also the variance it pulls to.
     first_step : FirstStep, optional
         The first E-step, where somebody has taken it already.
+    to_host : bool, default=False
+        Bring the mixture from a GPU in the copy that is waited for anyway, where it is fitted in one go.
 
     Notes
     -----
@@ -71,11 +74,11 @@ def fit_mixture(
     """
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
     if first_step is None and can_replay(x, prototypes, variance, mask):
-        fit = fit_replayed(x, prototypes, variance, settings, **keep)
+        fit = fit_replayed(x, prototypes, variance, settings, **keep, to_host=to_host)
         if fit is not None:
             return fit
     dtype = precision = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
-    origin, centres, start = starting_point(prototypes, variance, dtype)
+    origin, centres, start = first_step.start[:3] if first_step else starting_point(prototypes, variance, dtype)
     mixture = uniform(centres, start)
     evidence, scores = [], None
     for step in range(settings.steps):
@@ -83,7 +86,7 @@ def fit_mixture(
         first, last = step == 0, step == settings.steps - 1
         while True:
             if first_step is not None and first and precision == dtype:
-                assign, (sums, assignment, each) = first_step
+                assign, (sums, assignment, each) = first_step.start.assign, first_step.found
             else:
                 assign = posterior(before, settings.temperature, precision, whole_score=keep_scores and first)
                 sums, assignment, each = accumulate(

@@ -21,6 +21,7 @@ from panther.mixture.values import MixtureFit
 from panther.statistics import Logits, Statistics, accumulate, compute_dtype
 from panther.statistics.kernels import parts_of
 from panther.statistics.replay import replay
+from panther.statistics.upload import fetch
 from panther.types import Mixture, Ragged, Rows
 
 
@@ -41,6 +42,7 @@ def fit_replayed(
     *,
     keep_assignment: bool,
     keep_scores: bool,
+    to_host: bool = False,
 ) -> MixtureFit | None:
     """The same mathematics as :func:`panther.mixture.fit_mixture`; None where a step wants to be repeated in float64."""
     dtype = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
@@ -80,9 +82,10 @@ def fit_replayed(
         key = "advance", first, last, keep_scores, settings, dtype
         own, *entering = replay(advance, sums[:4], key, fixed)
         evidence.append(own if last else own.clone())  # the next replay overwrites it
-    # all is launched before the only wait
-    fit = MixtureFit(_unpacked(entering[0].clone(), sums), sums.mass, torch.stack(evidence, -1), assignment, scores)
-    return None if bool(fixed[-1]) else fit
+    made = entering[0], sums.mass, torch.stack(evidence, -1), fixed[-1]
+    # all is launched before the only wait; the next replay overwrites what is not copied
+    packed, mass, likelihood, doubtful = fetch(made) if to_host else (made[0].clone(), *made[1:])
+    return None if bool(doubtful) else MixtureFit(_unpacked(packed, sums), mass, likelihood, assignment, scores)
 
 
 def _tensors(assign: Logits) -> tuple[Tensor, ...]:

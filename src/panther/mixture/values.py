@@ -18,8 +18,17 @@ class MixtureFit(NamedTuple):
     scores: Tensor | None = None  # (N,), log p of each patch under the mixture that EM starts from
 
 
-class FirstStep(NamedTuple):
-    """The first E-step of a bag. It depends on the prototypes, the starting variance and the temperature, and on nothing else that is set."""
+class Start(NamedTuple):
+    """What EM starts from. It depends on the prototypes, the starting variance and the temperature, and on no bag."""
 
-    assign: Logits
+    origin: Tensor  # (d,); this and the next two in float64
+    centres: Tensor  # (C, d), prototypes about the origin
+    variance: Tensor  # (1, d)
+    assign: Logits  # of the first E-step, in the type of the arithmetic
+
+
+class FirstStep(NamedTuple):
+    """The first E-step of a bag."""
+
+    start: Start
     found: Accumulated
