@@ -96,16 +96,17 @@ def only_upload(ref: BagRef) -> str:
 
 
 def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
-    """From files in the page cache to embeddings, by number of processes."""
+    """From files in the page cache to embeddings, by number of processes; so many slides for each of them."""
     _, prototypes = slide("one-hot", patches)
     ready, rows, limit = Prototypes(prototypes), [], pinned_rate()
     with tempfile.TemporaryDirectory() as folder:
-        distinct = write_layouts(Path(folder), min(slides, DISTINCT), patches)
-        layouts = {name: linked(refs, slides) for name, refs in distinct.items()}
+        distinct = write_layouts(Path(folder), DISTINCT, patches)
+        layouts = {name: linked(refs, slides * max(processes)) for name, refs in distinct.items()}
         rates: dict[tuple[str, str], list[float]] = {}
         for count in processes:
             with open_executor(count) as pool:
-                for name, refs in layouts.items():
+                for name, every in layouts.items():
+                    refs = every[: slides * count]
                     job = partial(plain_slide_on, prototypes=prototypes, device="cuda")
                     sides = {
                         "plain": lambda job=job, refs=refs, pool=pool: list(map_slides(job, refs, pool)),
@@ -116,21 +117,24 @@ def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
                     }
                     seconds = interleaved(sides, 2)
                     for side, spent in seconds.items():
-                        rates.setdefault((name, side), []).append(slides / spent)
+                        rates.setdefault((name, side), []).append(slides * count / spent)
         for (name, side), found in rates.items():
             size = patches * DIM * (2 if "float16" in name else 4)
             possible = limit * 1e9 / size
             rows.append([name, side, *(f"{r:.0f}" for r in found), f"{max(found) / possible:.0%}"])
-    title = f"From files, slides/s by number of processes; the last column: the best against {limit:.0f} GB/s, pinned memory to the GPU"
+    title = (
+        f"From files, {slides} slides for each process, slides/s by number of processes; the last column: the best against {limit:.0f} GB/s, "
+        "pinned memory to the GPU"
+    )
     table(title, ["files", "", *processes, "of the copy's rate"], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("kernel", "files"), help="one part")
-    parser.add_argument("--slides", type=int, default=96)
+    parser.add_argument("--slides", type=int, default=40, help="from files: for each process")
     parser.add_argument("--patches", type=int, default=15_000)
-    parser.add_argument("--processes", type=int, nargs="+", default=(1, 4, 8, 14))
+    parser.add_argument("--processes", type=int, nargs="+", default=(1, 4, 8, 15))
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
     if not torch.cuda.is_available():

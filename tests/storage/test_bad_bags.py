@@ -110,6 +110,25 @@ def test_coordinates_that_do_not_match_the_features_are_refused(tmp_path, shape)
         assert str(shape) in sentence
 
 
+@pytest.mark.parametrize("encoder", [None, "uni"])
+def test_coordinates_behind_a_link_that_leads_nowhere_are_not_passed_over(tmp_path, encoder):
+    path = h5(tmp_path / "a.h5", features=X)
+    with h5py.File(path, "r+") as file:
+        file["coords"] = h5py.SoftLink("/nowhere")
+        if encoder:
+            file["features"].attrs["encoder"] = encoder
+    with pytest.raises(InputError, match="damaged"):
+        open_bag(path)
+
+
+def test_the_size_of_patches_is_read_also_where_coordinates_are_no_dataset(tmp_path):
+    path = h5(tmp_path / "a.h5", features=X)
+    with h5py.File(path, "r+") as file:
+        file.create_group("coords").attrs.update(patch_size=256, patch_size_level0=512, target_magnification=20)
+    bag = open_bag(path)
+    assert (bag.format, bag.spec.size, bag.spec.size_level0, bag.spec.mpp) == ("trident", 256, 512, 0.5)
+
+
 def test_slideflow_locations_that_are_damaged_or_do_not_match_are_refused(tmp_path):
     path, index = tmp_path / "a.pt", tmp_path / "a.index.npz"
     torch.save(torch.from_numpy(X), path)

@@ -47,6 +47,30 @@ def test_any_single_number_changes_the_hash(row):
     assert hash_rows(other) != hash_rows(X)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rows", ["as they lie", "turned", "elsewhere"])
+def test_large_blocks_are_copied_and_hashed_piece_by_piece(monkeypatch, rows, dtype):
+    """Pieces end inside of rows, and blocks inside of pieces."""
+    monkeypatch.setattr("panther.content.PIECE_BYTES", 1000)
+    x = X.to(dtype)
+    given = {"as they lie": x, "turned": x.T.contiguous().T, "elsewhere": Counted(x)}[rows]
+    hashed, found = HashedRows(given), torch.empty_like(x)
+    for start in range(0, 6000, 700):
+        hashed.read_into(slice(start, min(start + 700, 6000)), found[start : start + 700])
+    assert torch.equal(found, x)
+    assert hashed.digest() == hash_rows(x)
+    if rows == "elsewhere":
+        assert (given.read == 1).all()
+
+
+def test_a_block_that_is_read_again_is_hashed_once():
+    hashed, found = HashedRows(X), torch.empty_like(X)
+    for span in (slice(0, 4000), slice(0, 4000), slice(5000, 6000), slice(4000, 6000)):
+        hashed.read_into(span, found[span])
+    assert torch.equal(found, X)
+    assert hashed.digest() == hash_rows(X)
+
+
 def test_shape_and_type_count_too():
     assert len({hash_rows(x) for x in (X, X.reshape(3000, 32), X.double(), X.half(), X.bfloat16(), X[:0], X[:1])}) == 7
 

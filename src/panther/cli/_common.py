@@ -2,7 +2,6 @@
 
 import atexit
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,8 @@ from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
 SMALL_JOB = 500e6  # bytes of features
+MOST_ON_GPU, EACH_ON_GPU = 15, 1e9  # processes, unless somebody asks for more, and bytes of its memory for each
+MANY_CORES = 8
 ALONE = (
     "--shard",
     "-j",
@@ -48,13 +49,23 @@ def columns(slide: str | None, patient: str | None, site: str | None = None) -> 
 def suitable_workers(workers: int, refs: Iterable[Any], device: str = "cpu") -> int:
     """Where the number is left to us: a small job stays in this process, because starting workers takes longer than the work.
 
-    On a GPU one process is bound by launching kernels, and a few side by side keep the card busy.
+    A GPU is fed by as many processes as there are cores; of many cores one is for this process, which collects what they send.
     """
     if workers:
         return workers
     if sum(path.stat().st_size for ref in refs for path in ref.files if path.exists()) < SMALL_JOB:
         return 1
-    return 0 if device == "cpu" else min(8, os.cpu_count() or 1)
+    return 0 if device == "cpu" else _feeding(device)
+
+
+def _feeding(device: str) -> int:
+    """Processes that feed a GPU; each has a context and a slide of its own there."""
+    import torch
+
+    from panther.workers import cores
+
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(1, min(MOST_ON_GPU, cores() - (cores() >= MANY_CORES), int(free / EACH_ON_GPU)))
 
 
 @contextmanager

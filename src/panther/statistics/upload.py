@@ -11,8 +11,8 @@ from panther.content import read_into
 from panther.types import Rows
 
 HELD_BYTES = 8 << 30  # of a bag that is held on the GPU while it is worked on; a larger one is read by blocks
-BLOCK_BYTES = 8 << 20  # smaller ones cost more to launch than they gain
-READ_BYTES = 1 << 20  # of them at a time: what was just copied is in the cache still when it is hashed
+# of pinned memory, twice for every process: what all of them write should still be in the last-level cache when the GPU fetches it
+BLOCK_BYTES = 4 << 20
 _local = threading.local()  # pinned memory is slow to get: every thread takes its own once
 
 
@@ -39,15 +39,13 @@ def _uploaded(rows: Rows, device: str) -> Tensor:
     row_bytes = d * there.element_size()
     if row_bytes > BLOCK_BYTES:  # a row that no stage can hold
         return there.copy_(rows[0:n])
-    step, at_once = BLOCK_BYTES // row_bytes, max(1, READ_BYTES // row_bytes)
+    step = BLOCK_BYTES // row_bytes
     for number, start in enumerate(range(0, n, step)):
         stage = _stages(torch.cuda.current_device())[number % 2]
         end = min(start + step, n)
         stage.copied.synchronize()
         pinned = stage.memory[: (end - start) * row_bytes].view(there.dtype).view(end - start, d)
-        for first in range(start, end, at_once):
-            last = min(first + at_once, end)
-            read_into(rows, slice(first, last), pinned[first - start : last - start])
+        read_into(rows, slice(start, end), pinned)
         there[start:end].copy_(pinned, non_blocking=True)
         stage.copied.record()
     return there

@@ -1,12 +1,14 @@
 """Results of a running job, kept as they come, so that a killed run goes on where it was."""
 
+import errno
 import json
+import os
 import tempfile
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -36,11 +38,20 @@ class LineLog:
 
     def append(self, value: Any) -> None:
         """Add a value; an OSError where the disk does not take it."""
-        line = json.dumps(value) + "\n"
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as handle:
-            # after a line that a killed process left unfinished, a new one begins
-            handle.write((("\n" if handle.tell() else "") + line).encode("ascii"))
+        with self.open() as handle:
+            add_line(handle, value)
+
+    def open(self) -> IO[bytes]:
+        """File to which lines are added."""
+        return self._path.open("ab")
+
+
+def add_line(handle: IO[bytes], value: Any) -> None:
+    """Write a value as a line of its own, also after one that a killed process left unfinished."""
+    begin = "\n" if handle.tell() else ""
+    handle.write(f"{begin}{json.dumps(value)}\n".encode("ascii"))
+    handle.flush()
 
 
 class Block(NamedTuple):
@@ -70,6 +81,7 @@ class RowLog:
             self.done = self._read()
             # written, not mapped: a full disk is then an error and not the death of the process
             self._rows = self._path.open("r+b")
+            self._lines = self._log.open()  # held: to open it for every block takes as long as to write one
         except OSError as error:
             raise self._refused(error) from error
 
@@ -81,7 +93,9 @@ class RowLog:
             self._rows.write(numbers)
             self._rows.flush()  # a full disk says so here, before the block is counted
             self._path.stat()  # gone where another process has finished the work, while this one was stopped
-            self._log.append([start, len(rows), zlib.crc32(numbers), about])
+            if os.fstat(self._lines.fileno()).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._folder / "done.jsonl"))
+            add_line(self._lines, [start, len(rows), zlib.crc32(numbers), about])
         except OSError as error:
             raise self._refused(error) from error
         self.done[start] = Block(len(rows), about)
@@ -106,8 +120,9 @@ class RowLog:
 
     def close(self) -> None:
         """Close the files; they stay on disk if there is a row in them."""
-        with suppress(OSError):  # what a full disk has not taken was refused already
-            self._rows.close()
+        for file in (self._rows, self._lines):
+            with suppress(OSError):  # what a full disk has not taken was refused already
+                file.close()
         self._lock.close()
         if self._temporary:
             self._temporary.cleanup()

@@ -16,7 +16,7 @@ from panther.workers.threads import cores
 T = TypeVar("T")
 
 BUSY = 0.25  # most of its time that the process may spend on handing out
-SHORTEST = 0.02  # seconds of a task that are worth one, however few the workers are
+SHORTEST = 0.1  # seconds of a task, however few the workers are: for the next one a worker waits a millisecond or two
 MOST = 512  # items of a task
 EACH = 4  # tasks in hand or waiting for each worker, so that none is idle while results are collected
 LEAST = 64  # items on their way at least: one that takes long must not stop those after it

@@ -16,6 +16,7 @@ from panther.errors import InputError, NotABagError
 from panther.registry import Nothing, Registry
 from panther.storage.names import as_text
 from panther.storage.readers._foreign import first_bytes, what_it_is
+from panther.storage.readers._h5_storage import own_dataset
 from panther.types import Bag, Rows
 from panther.workers import reading
 
@@ -46,6 +47,21 @@ class FileContent:
         import h5py
 
         return h5py.File(self.path, "r")
+
+    def dataset(self, name: str) -> Any:
+        """Dataset at the root of the HDF5 file, or None; looked up once, however many readers ask."""
+        if name not in self._datasets:
+            self._datasets[name] = own_dataset(self.h5, name)
+        return self._datasets[name]
+
+    @cached_property
+    def geometry(self) -> Any:
+        """Attributes of `coords`, whatever that is, read when they are asked for."""
+        return self.h5["coords"].attrs if "coords" in self.h5 else {}
+
+    @cached_property
+    def _datasets(self) -> dict[str, Any]:
+        return {}
 
     def close(self) -> None:
         """Close the HDF5 file if it was opened."""

@@ -13,7 +13,6 @@ from panther.errors import InputError
 from panther.storage.readers._base import FileContent, check_coords_shape, check_numbers, first_sentence, mapped
 from panther.storage.readers._h5_chunks import ChunkOffsets, StoredBytes, chunk_offsets
 from panther.storage.readers._h5_storage import check_storage
-from panther.storage.readers._h5_storage import own_dataset as dataset
 from panther.types import Bag, PatchSpec, Rows
 from panther.workers import reading
 
@@ -23,19 +22,19 @@ def text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
 
 
-def described(h5: Any) -> bool:
+def described(file: FileContent) -> bool:
     """Whether TRIDENT's attributes say what the features are; CLAM's files have none."""
-    features = set(h5["features"].attrs)
-    return bool({"encoder", "name"} & features) or ("coords" in h5 and "patch_size_level0" in h5["coords"].attrs)
+    features = file.dataset("features").attrs
+    return "encoder" in features or "name" in features or "patch_size_level0" in file.geometry
 
 
 def h5_bag(file: FileContent, name: str, spec: PatchSpec, encoder: str | None) -> Bag:
     """Bag of the dataset ``name`` and, where the file has them, ``coords``."""
-    features = h5_rows(file.path, file.h5[name])
+    features = h5_rows(file.path, file.dataset(name))
     coords = None
-    if (places := dataset(file.h5, "coords")) is not None:
+    if (places := file.dataset("coords")) is not None:
         check_storage(file.path, places)
-        check_coords_shape(file.path, file.h5["coords"].shape, int(features.shape[0]))
+        check_coords_shape(file.path, places.shape, int(features.shape[0]))
         coords = Coordinates(file.path)
     return Bag(file.slide_id, features, coords, spec, encoder)
 

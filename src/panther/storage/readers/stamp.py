@@ -1,14 +1,14 @@
 """STAMP: `feats` (N, d) and `coords` in micrometres; newer files say so in root attributes."""
 
 from panther.storage.readers._base import FileContent, readers
-from panther.storage.readers._h5 import dataset, h5_bag, text
+from panther.storage.readers._h5 import h5_bag, text
 from panther.types import Bag, PatchSpec
 
 
 @readers.register("stamp")
 def stamp(file: FileContent) -> Bag | None:
     """Read STAMP's layout."""
-    if dataset(file.h5, "feats") is None:
+    if file.dataset("feats") is None:
         return None
     about = file.h5.attrs
     micrometres, pixels = about.get("tile_size_um"), about.get("tile_size_px")

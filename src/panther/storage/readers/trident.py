@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from panther.storage.readers._base import FileContent, readers
-from panther.storage.readers._h5 import dataset, described, h5_bag, text
+from panther.storage.readers._h5 import described, h5_bag, text
 from panther.types import Bag, PatchSpec
 
 OURS = {
@@ -16,11 +16,10 @@ OURS = {
 @readers.register("trident")
 def trident(file: FileContent) -> Bag | None:
     """Read TRIDENT's layout; the attributes tell it from CLAM's."""
-    features = dataset(file.h5, "features")
-    if features is None or features.ndim == 3 or not described(file.h5):
+    features = file.dataset("features")
+    if features is None or features.ndim == 3 or not described(file):
         return None
-    geometry = dict(file.h5["coords"].attrs) if "coords" in file.h5 else {}
-    return h5_bag(file, "features", _spec(geometry), _encoder(dict(features.attrs)))
+    return h5_bag(file, "features", _spec(dict(file.geometry)), _encoder(dict(features.attrs)))
 
 
 def _encoder(about: dict[str, Any]) -> str | None:
