@@ -75,6 +75,7 @@ def test_a_large_job_on_a_gpu_leaves_a_core_to_the_process_that_collects(cores, 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free * 1e9), 0))
     monkeypatch.setattr(common, "SMALL_JOB", 0)
     assert common.suitable_workers(0, [], "cuda") == workers
+    assert common.suitable_workers(0, [], "mps") >= workers  # which does not say what is free
     assert common.suitable_workers(0, [], "cpu") == 0  # one per core
 
 

@@ -1,51 +1,17 @@
 """What is found below a folder: by what files hold, in every layout of the field, without opening all of them."""
 
 import os
-import shutil
 from pathlib import Path
 
 import h5py
 import numpy as np
-import pytest
 import torch
 
 import panther
-from cli.running import Runner
-from panther.errors import InputError
-from panther.storage.files import write_json
 from panther.viewer.contents import Contents, Given, find_contents, load_set
 from panther.viewer.found import MANY
 from panther.viewer.workbench import Workbench
-
-RNG = np.random.default_rng(0)
-
-
-def h5(
-    path: Path, encoder: str | None = "uni", dim: int = 8, magnification: int = 20, features: str = "features"
-) -> Path:
-    """A file of features with coordinates; TRIDENT's where the encoder is named, CLAM's where not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    corners = np.stack(np.divmod(np.arange(20), 5), 1) * 256
-    with h5py.File(path, "w") as file:
-        values = file.create_dataset(features, data=RNG.normal(size=(20, dim)).astype(np.float32))
-        coords = file.create_dataset("coords", data=corners)
-        if encoder is not None:
-            values.attrs["encoder"] = encoder
-            coords.attrs.update(patch_size=256, patch_size_level0=256, target_magnification=magnification)
-    return path
-
-
-def coordinates(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w") as file:
-        file["coords"] = np.zeros((20, 2), int)
-
-
-def prototypes(path: Path, encoder: str | None = "uni", dim: int = 8, count: int = 3) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    centroids = torch.from_numpy(RNG.normal(size=(count, dim)).astype(np.float32))
-    panther.save_prototypes(panther.Prototypes(centroids, encoder=encoder), path)
-    return path
+from viewer.feature_files import RNG, coordinates, h5, prototypes
 
 
 def feature_folders(found: Contents) -> set[Path]:
@@ -231,124 +197,3 @@ def test_the_first_files_may_be_damaged(tmp_path):
         (tmp_path / f"{name}.h5").write_bytes(b"")
     assert len(find_contents(tmp_path).slides) == 8  # each says what is wrong with it when it is opened
     assert "A.h5" in Workbench(found).patches("A").notes[0]
-
-
-def test_results_are_not_looked_into_for_features(cohort_folder):
-    for kind, name in (("atlas", "atlas.json"), ("km", "km.json")):
-        (cohort_folder / kind).mkdir()
-        write_json(cohort_folder / kind / name, {})
-        np.save(cohort_folder / kind / "array.npy", np.zeros((3, 3), np.float32))
-    run = cohort_folder / "run"
-    (run / "cache").mkdir(parents=True)
-    np.save(run / "cache" / "array.npy", np.zeros((3, 3), np.float32))
-    write_json(run / "run.json", {})
-    write_json(run / "study.json", {})
-    found = find_contents(cohort_folder)
-    assert "array" not in found.slides
-    assert found.studies == {"run": run}
-    assert set(found.artefacts) == {"atlas", "km"}
-
-
-def test_results_in_the_folder_itself_do_not_close_it(cohort_folder):
-    write_json(cohort_folder / "km.json", {})
-    found = find_contents(cohort_folder)
-    assert len(found.slides) == 6
-    assert found.artefacts["km"] == (cohort_folder,)
-
-
-def test_a_study_alone_is_told_what_is_missing(tmp_path):
-    write_json(tmp_path / "run.json", {})
-    write_json(tmp_path / "study.json", {})
-    with pytest.raises(InputError, match="`study=`"):
-        find_contents(tmp_path)
-
-
-def test_two_images_of_one_name_are_both_left_out_and_said(cohort_folder):
-    shutil.copytree(cohort_folder / "slides", cohort_folder / "masks")
-    found = find_contents(cohort_folder)
-    assert found.slides["S0"].image is None
-    assert "two slides have this name" in found.notes[0]
-    chosen = find_contents(cohort_folder, Given(slides=cohort_folder / "slides"))
-    assert chosen.slides["S0"].image == cohort_folder / "slides" / "S0.tif"
-
-
-def test_a_table_that_knows_none_of_the_slides_is_passed_over(tmp_path):
-    h5(tmp_path / "A.h5")
-    (tmp_path / "a.csv").write_text("slide_id,case_id\nX,P\n")
-    (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00broken")
-    (tmp_path / "c.csv").write_text("slide_id,case_id,grade\nA,P,1\n")
-    found = find_contents(tmp_path)
-    assert found.table is not None
-    assert found.slides["A"].patient == "P"
-    assert list(found.table.rows.columns) == ["slide_id", "case_id", "grade"]
-    told = find_contents(tmp_path, Given(table=tmp_path / "a.csv"))
-    assert told.notes == (f"{tmp_path / 'a.csv'}: 0 of the 1 slides are in the table.",)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is locked for the superuser")
-def test_a_locked_folder_is_said_for_a_person(tmp_path):
-    h5(tmp_path / "A.h5")
-    (tmp_path / "locked").mkdir()
-    (tmp_path / "locked").chmod(0)
-    assert "cannot be listed" in find_contents(tmp_path).notes[0]
-    (tmp_path / "locked").chmod(0o700)
-
-
-def test_a_folder_that_cannot_be_listed_is_said(tmp_path, monkeypatch):
-    h5(tmp_path / "A.h5")
-    (tmp_path / "locked").mkdir()
-    original = os.scandir
-
-    def scandir(path):
-        if str(path).endswith("locked"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return original(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    found = find_contents(tmp_path)
-    assert list(found.slides) == ["A"]
-    assert "cannot be listed" in found.notes[0]
-
-
-def test_hidden_files_and_pictures_of_maps_are_no_slides(cohort_folder):
-    shutil.copy(cohort_folder / "slides" / "S0.tif", cohort_folder / "S9.overlay.tif")
-    shutil.copy(cohort_folder / "slides" / "S0.tif", cohort_folder / ".S8.tif")
-    assert set(find_contents(cohort_folder).slides) == {f"S{i}" for i in range(6)}
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["nowhere"], "nowhere: there is no such file or folder"),
-        (["empty"], "neither slides nor features"),
-        (["cohort", "-p", "none.safetensors"], "none.safetensors: cannot be read"),
-        (["cohort", "-p", "cohort/cohort.csv"], "not a prototype file"),
-        (["cohort", "--model", "cohort/prototypes.safetensors"], "not of a model"),
-        (["cohort", "--features", "none"], "none: there is no such file or folder"),
-        (["cohort", "--slides", "none"], "none: there is no such file or folder"),
-        (["cohort", "--slides", "empty"], "no slides found"),
-        (["cohort", "--study", "cohort"], "not the folder of a run"),
-        (["cohort", "--table", "none.csv"], "there is no such table"),
-        (["cohort", "--table", "cohort/cohort.csv", "--slide-column", "no"], "no slide column 'no'"),
-        (["cohort", "--embeddings", "cohort/cohort.csv"], "these are no embeddings"),
-        (["cohort", "--embeddings", "none.h5ad"], "none.h5ad"),
-        (["cohort", "--names", "none/names.yaml"], "there is no folder none"),
-        (["cohort", "--allow-folder", "none"], "none: there is no such file or folder"),
-        (["cohort", "--prefix", "a b"], "not a path of an address"),
-        (["cohort", "--host", "http://x"], "not the name of a host"),
-        (["cohort", "--allow-host", "a/b"], "not the name of a host"),
-        (["cohort", "--slide-mpp-table", "none.csv"], "none.csv"),
-    ],
-)
-def test_a_wrong_option_is_one_sentence_and_exit_code_2(command, cohort_folder, monkeypatch, options, said):
-    monkeypatch.chdir(cohort_folder.parent)
-    Path("empty").mkdir()
-    out, err = command("view", *options, "--no-browser", "-j", 1, code=2)
-    assert out == ""
-    assert said in err
-    assert len([line for line in err.splitlines() if "at work" not in line]) == 1

@@ -64,8 +64,10 @@ def _feeding(device: str) -> int:
 
     from panther.workers import cores
 
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(1, min(MOST_ON_GPU, cores() - (cores() >= MANY_CORES), int(free / EACH_ON_GPU)))
+    most = min(MOST_ON_GPU, cores() - (cores() >= MANY_CORES))
+    if torch.device(device).type == "cuda":  # others do not say what is free
+        most = min(most, int(torch.cuda.mem_get_info(device)[0] / EACH_ON_GPU))
+    return max(1, most)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def build_head(
     heads.check_options(name, options or {})
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
-            # torch.manual_seed would also queue the seed for GPUs, with a note of who asks, which takes a millisecond
+            # torch.manual_seed would also queue the seed for GPUs, with a stack trace each time
             torch.default_generator.manual_seed(int(seed))
         return heads[name](tuple(shape), n_outputs, **(options or {}))
 

@@ -81,7 +81,7 @@ class RowLog:
             self.done = self._read()
             # written, not mapped: a full disk is then an error and not the death of the process
             self._rows = self._path.open("r+b")
-            self._lines = self._log.open()  # held: to open it for every block takes as long as to write one
+            self._lines = self._log.open()  # held: opening it anew for every block costs time
         except OSError as error:
             raise self._refused(error) from error
 
