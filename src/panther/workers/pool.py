@@ -102,9 +102,10 @@ def start_early(*preload: str) -> None:
 def end_server() -> None:
     """End the fork server of this process at once, which may still be importing: a pipe that this command writes to is open until then."""
     own = getattr(forkserver._forkserver, "_forkserver_pid", None)
-    if own is not None:  # a child that nobody has waited for: no other process has its number
-        with suppress(OSError):
-            os.kill(own, signal.SIGKILL)
+    if own is not None:
+        with suppress(OSError):  # it is no child of ours any more, and its number may be another's
+            if os.waitpid(own, os.WNOHANG)[0] == 0:  # it still runs
+                os.kill(own, signal.SIGKILL)
 
 
 def share_server() -> None:
