@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from panther.attempts import Launched, attempt_all
 from panther.errors import InputError, NotABagError
 from panther.execution import HERE, Work, collect, map_all, map_slides, open_executor, open_work, stream
 from panther.workers import allow_threads, kernel_threads
@@ -32,6 +33,46 @@ def test_outcomes_come_in_order_and_a_failure_does_not_stop_the_others(workers):
     assert [o.value for o in outcomes] == [0, 1, 4, None, 16, None, 36, 49]
     assert outcomes[3].reason == "three is refused"
     assert outcomes[5].reason.startswith("5: unexpected KeyError")
+
+
+_begun: list[int] = []  # by this process, and not waited for
+
+
+def launch(number: int) -> int | Launched[tuple[int, int]]:
+    """Begin with a number; its square, and how many others had begun when it was waited for."""
+    if number == 3:
+        raise InputError("three is refused")
+    if number == 4:
+        return 16
+    _begun.append(number)
+
+    def wait() -> tuple[int, int]:
+        ahead = len(_begun) - 1
+        _begun.remove(number)
+        if number == 6:
+            raise InputError("six has failed on the GPU")
+        return number * number, ahead
+
+    return Launched(wait)
+
+
+def test_what_is_launched_is_waited_for_when_all_items_have_begun():
+    done = attempt_all(launch, list(range(8)))
+    values = [(0, 5), (1, 4), (4, 3), None, 16, (25, 2), None, (49, 0)]
+    assert [result.value for result in done.results] == values
+    assert [done.results[n].reason for n in (3, 6)] == ["three is refused", "six has failed on the GPU"]
+    assert attempt_all(launch, []).results == []
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_nothing_that_is_only_launched_comes_back(workers):
+    with nullcontext() if workers is None else open_executor(workers) as executor:
+        outcomes = list(map_slides(launch, range(8), executor))
+    values = [
+        outcome.value if outcome.value is None else outcome.value[0] for outcome in outcomes if outcome.index != 4
+    ]
+    assert values == [0, 1, 4, None, 25, None, 49]
+    assert outcomes[6].reason == "six has failed on the GPU"
 
 
 def only_even(number: int) -> int:

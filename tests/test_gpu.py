@@ -9,7 +9,7 @@ import torch
 
 import panther
 from mixture_bags import mixture_bag
-from panther.execution import Work
+from panther.execution import Work, open_executor
 from panther.explain.attention import attention
 from panther.explain.scene import MapSettings
 from panther.mixture import PRESETS, EMSettings, fit_mixture
@@ -250,6 +250,27 @@ def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first)
     for a, b in zip(here, there, strict=True):
         assert not b.failures
         np.testing.assert_allclose(b.vectors, a.vectors, rtol=1e-3, atol=1e-4)
+
+
+def test_the_next_bag_begins_before_the_last_one_is_waited_for():
+    """Bytes are those of each bag alone, also where one must be repeated in float64, is empty or holds a NaN."""
+    rng = np.random.default_rng(0)
+    bags = {f"s{i}": rng.normal(i % 3, 1, (2000 + 500 * i, 70)).astype("float32") for i in range(12)}
+    prototypes = panther.fit_prototypes(bags, n_prototypes=5)
+    bags["s3"] = (bags["s3"] * np.float32(1e-3) + np.float32(7)).astype("float32")  # far out for its spread: float64
+    bags["s5"][17, 3] = np.nan
+    bags["s7"] = np.zeros((0, 70), "float32")
+    alone = panther.embed_cohort(bags, prototypes, work=Work(device="cuda"))
+    with open_executor(1) as pool:
+        together = panther.embed_cohort(bags, prototypes, work=Work(pool, "cuda"))
+    with ThreadPoolExecutor(2) as pool:  # threads replay no graphs
+        threads = panther.embed_cohort(bags, prototypes, work=Work(pool, "cuda"))
+    assert alone.samples == together.samples == threads.samples
+    assert set(alone.failures) == set(together.failures) == set(threads.failures) == {"s5", "s7"}
+    assert "NaN" in together.failures["s5"]
+    assert np.array_equal(alone.vectors, together.vectors)
+    assert np.array_equal(alone.vectors, threads.vectors)
+    np.testing.assert_allclose(together.vectors, panther.embed_cohort(bags, prototypes).vectors, rtol=1e-3, atol=1e-4)
 
 
 def test_bags_that_are_on_the_gpu_already_are_embedded_too():

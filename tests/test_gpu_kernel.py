@@ -69,12 +69,12 @@ def test_an_empty_bag_in_a_batch_is_refused():
 @pytest.mark.parametrize("steps", [1, 4])
 def test_replaying_the_small_work_changes_nothing(steps, keep_scores, to_host):
     """On a GPU by CUDA graphs; here the same functions are called."""
-    from panther.mixture.replayed import fit_replayed
+    from panther.mixture.replayed import launch_replayed
 
     x, h = mixture_bag(300, 40, 3, separation=0.2)
     settings = EMSettings(steps=steps, tau=0.5)
     keep = {"keep_assignment": True, "keep_scores": keep_scores}
-    replayed = fit_replayed(x, h, torch.ones(40), settings, **keep, to_host=to_host)
+    replayed = launch_replayed(x, h, torch.ones(40), settings, **keep, to_host=to_host)()
     plain = fit_mixture(x, h, torch.ones(40), settings, **keep)
     for a, b in zip((*replayed.mixture, *replayed[1:]), (*plain.mixture, *plain[1:]), strict=True):
         assert (a is None and b is None and not keep_scores) or torch.equal(a, b)
@@ -82,8 +82,8 @@ def test_replaying_the_small_work_changes_nothing(steps, keep_scores, to_host):
 
 @pytest.mark.parametrize("to_host", [False, True])
 def test_a_bag_that_needs_float64_is_left_to_the_step_by_step_way(to_host):
-    from panther.mixture.replayed import fit_replayed
+    from panther.mixture.replayed import launch_replayed
 
     x, h = mixture_bag(40, 6, 3, separation=200.0)
     keep = {"keep_assignment": False, "keep_scores": False}
-    assert fit_replayed(x, h, torch.ones(6), EMSettings(), **keep, to_host=to_host) is None
+    assert launch_replayed(x, h, torch.ones(6), EMSettings(), **keep, to_host=to_host)() is None

@@ -5,19 +5,26 @@ Anything with the ``concurrent.futures.Executor`` interface will do.
 
 import logging
 import pickle
-import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
-
-from panther.errors import InputError, NotABagError
+from panther.attempts import (
+    Done,
+    Launched,
+    Result,
+    attempt,
+    attempt_all,
+    attempt_and_pack,
+    name_of,
+    one_thread,
+    settled,
+)
+from panther.errors import InputError
 from panther.workers import (
     Batches,
     GuardedPool,
@@ -25,7 +32,6 @@ from panther.workers import (
     TaskLostError,
     Team,
     UnguardedScriptError,
-    allow_threads,
     cores,
     kernel_threads,
     process_context,
@@ -77,7 +83,7 @@ class ItemResult(Generic[R]):
 
 
 def collect(
-    function: Callable[[T], R], items: Sequence[T], what: str, work: Work = HERE
+    function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE
 ) -> tuple[dict[str, R], dict[str, str]]:
     """Values by the names of their items, and a sentence for each item that failed."""
     failures: dict[str, str] = {}
@@ -85,7 +91,7 @@ def collect(
     return values, failures
 
 
-def map_all(function: Callable[[T], R], items: Sequence[T], what: str, work: Work = HERE) -> list[R]:
+def map_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE) -> list[R]:
     """Values of all items, in their order; the first that fails is raised."""
     values = []
     for result in work.track(map_slides(function, items, work.executor), what, len(items)):
@@ -96,7 +102,7 @@ def map_all(function: Callable[[T], R], items: Sequence[T], what: str, work: Wor
 
 
 def stream(
-    function: Callable[[T], R],
+    function: Callable[[T], R | Launched[R]],
     items: Sequence[T],
     what: str,
     work: Work,
@@ -121,14 +127,18 @@ def stream(
 
 
 def map_slides(
-    function: Callable[[T], R], items: Iterable[T], executor: Executor | None = None, ahead: int | None = None
+    function: Callable[[T], R | Launched[R]],
+    items: Iterable[T],
+    executor: Executor | None = None,
+    ahead: int | None = None,
 ) -> Iterator[ItemResult[R]]:
     """Yield the result of each item, in the items' order, whatever the executor.
 
     Every call runs with one torch thread: many slides side by side beat many threads on one slide, and the bytes of a
     result do not depend on who computed it. Where there are fewer slides than workers, or this process is the only one, the
-    compiled kernel, whose bytes do not depend on threads, has those that are idle. An item that fails does not stop the
-    others. A bounded number of items is in flight, so memory does not grow with the cohort; ``ahead`` bounds it further where
+    compiled kernel, whose bytes do not depend on threads, has those that are idle. A function may return what it has
+    launched on a GPU: it is waited for when the other items of the task have begun. An item that fails does not stop the others. A
+    bounded number of items is in flight, so memory does not grow with the cohort; ``ahead`` bounds it further where
     results are large, though every core keeps its work.
     """
     if isinstance(executor, SharedWalk):
@@ -158,26 +168,26 @@ class SharedWalk(Executor):
 
 
 def _results(
-    function: Callable[[T], R], items: Iterable[T], executor: Executor | None, ahead: int | None
-) -> "Iterator[_Result]":
+    function: Callable[[T], R | Launched[R]], items: Iterable[T], executor: Executor | None, ahead: int | None
+) -> "Iterator[Result]":
     """What comes back for each item, in the items' order."""
     if executor is None:
         threads = kernel_threads()
-        with _one_thread():
+        with one_thread():
             for item in items:
-                yield _attempt(function, item, threads)
+                yield settled(attempt(function, item, threads), item)
         return
     batches = Batches(items, executor, ahead)
-    attempt: Any = partial(_attempt_all, function)
+    task: Any = partial(attempt_all, function)
     if isinstance(executor, Team):
         count = len(items) if isinstance(items, Sized) and len(items) else executor.workers
         threads = max(1, executor.workers // count) if isinstance(executor, GuardedPool) else 1
-        attempt = SentOnce.of(partial(_attempt_and_pack, function, threads=threads))
+        task = SentOnce.of(partial(attempt_and_pack, function, threads=threads))
 
-    def submit(batch: list[T]) -> "Future[_Done]":
-        return executor.submit(attempt, batch)
+    def submit(batch: list[T]) -> "Future[Done]":
+        return executor.submit(task, batch)
 
-    pending: deque[tuple[list[T], Future[_Done]]] = deque()
+    pending: deque[tuple[list[T], Future[Done]]] = deque()
     under_way = 0
     try:
         while batch := batches.next():
@@ -201,8 +211,8 @@ def _results(
 
 
 def _collected(
-    items: "list[T]", future: "Future[_Done]", batches: "Batches[T]", submit: "Callable[[list[T]], Future[_Done]]"
-) -> "list[_Result]":
+    items: "list[T]", future: "Future[Done]", batches: "Batches[T]", submit: "Callable[[list[T]], Future[Done]]"
+) -> "list[Result]":
     """Results of the items of a task, also where one of them cost the worker its life."""
     try:
         done = future.result()
@@ -214,9 +224,9 @@ def _collected(
             return [result for one in again for result in _collected(*one, batches, submit)]
         name = name_of(items[0])
         if isinstance(error, TaskLostError):
-            return [_Result(None, error.sentence(name))]
+            return [Result(None, error.sentence(name))]
         return [
-            _Result(None, f"{name}: every worker that had it died, again and again; memory may be too short for it.")
+            Result(None, f"{name}: every worker that had it died, again and again; memory may be too short for it.")
         ]
     batches.learn(len(items), done.seconds, done.size)
     return pickle.loads(done.results) if done.size else done.results
@@ -253,75 +263,9 @@ def open_executor(workers: int = 0, cluster: "str | SlurmOptions | None" = None)
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Result(NamedTuple):
-    """What comes back from where the work is done; errors as text, because not every exception can be pickled."""
-
-    value: Any = None
-    reason: str | None = None
-    skipped: bool = False
-    traceback: str = ""
-
-
-class _Done(NamedTuple):
-    """What comes back from a task."""
-
-    results: Any  # a list; packed where it leaves the process, so that its size is known
-    seconds: float
-    size: int = 0
-
-
-def _attempt_all(function: Callable[[T], R], items: list[T], threads: int = 1) -> _Done:
-    begin = time.perf_counter()
-    return _Done([_attempt(function, item, threads) for item in items], time.perf_counter() - begin)
-
-
-def _attempt_and_pack(function: Callable[[T], R], items: list[T], threads: int) -> _Done:
-    results, seconds, _ = _attempt_all(function, items, threads)
-    packed = pickle.dumps(results)
-    return _Done(packed, seconds, len(packed))
-
-
-def _attempt(function: Callable[[T], R], item: T, threads: int = 1) -> _Result:
-    with _one_thread(), allow_threads(threads):
-        try:
-            return _Result(function(item))
-        except Exception as error:  # one slide must not stop ten thousand
-            return _Result(None, reason_of(error, item), isinstance(error, NotABagError), traceback.format_exc())
-
-
-def reason_of(error: Exception, item: Any) -> str:
-    """What went wrong with an item, as a sentence."""
-    if isinstance(error, InputError):
-        return str(error)
-    if isinstance(error, MemoryError):
-        return f"{name_of(item)}: memory is too short for it; use fewer `workers=`, or a machine with more."
-    if isinstance(error, OSError):
-        return f"{error.filename or name_of(item)}: {error.strerror or error}."
-    return f"{name_of(item)}: unexpected {type(error).__name__}: {error}"
-
-
-def name_of(item: Any) -> str:
-    """What to call an item in a message: the name of the slide or patient that it is, or holds."""
-    parts = (item, *item) if isinstance(item, tuple) else (item,)
-    return str(next((part.sample for part in parts if hasattr(part, "sample")), item))
-
-
-def _as_result(index: int, result: _Result) -> ItemResult[Any]:
+def _as_result(index: int, result: Result) -> ItemResult[Any]:
     if result.skipped:
         logger.info("Passed over: %s", result.reason)
     elif result.traceback:
         logger.debug("%s", result.traceback)  # shown with -v
     return ItemResult(index, result.value, result.reason, result.skipped)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

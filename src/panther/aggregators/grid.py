@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from panther.aggregators._base import build
-from panther.aggregators.sharing import SharedBag, SharedMethods, can_hold, in_memory
+from panther.aggregators.sharing import HELD_BYTES, SharedBag, SharedMethods, can_hold, in_memory
+from panther.attempts import Launched, reason_of
 from panther.content import HashedRows, hash_of
 from panther.errors import InputError
-from panther.execution import Work, reason_of, stream
+from panther.execution import Work, stream
 from panther.feature_space import Basis
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import Listing
@@ -28,6 +29,7 @@ from panther.storage.row_log import Block, RowLog
 from panther.types import Aggregator, Bag, Openable, Prototypes, SlideEmbedding
 from panther.version import __version__
 
+_Row = tuple[np.ndarray, dict[str, Any]]  # vectors of all embedders one after the other, and what is kept beside them
 FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
 
 
@@ -121,7 +123,7 @@ class _EmbedBag:
         """Leave behind what is made anew where it is sent to."""
         return {item.name: self.__dict__[item.name] for item in fields(self)}
 
-    def __call__(self, job: tuple[Openable, Fingerprint | None]) -> tuple[np.ndarray, dict[str, Any]] | None:
+    def __call__(self, job: tuple[Openable, Fingerprint | None]) -> _Row | Launched[_Row] | None:
         """Vectors of one bag side by side, and what is kept beside them; None where an earlier run has finished these very features."""
         ref, done = job
         if done is not None and done.holds_for(ref.files):
@@ -131,19 +133,24 @@ class _EmbedBag:
         if done is not None and self._content(bag, bag.fingerprint()) == done.content:  # touched, but the same
             return None
         features = HashedRows(bag.features)  # hashed as they are read
-        place = torch.device(self.device).type
+        place, size = torch.device(self.device).type, len(bag) * bag.dim * bag.features.dtype.itemsize
         several = len(self.embedders) > 1 or place == "cuda"
-        held = several and can_hold(len(bag) * bag.dim * bag.features.dtype.itemsize, place)
+        held = several and can_hold(size, place)
         bag = replace(bag, features=in_memory(features, self.device) if held else features)
-        vectors, each = self._embedded(bag, ref)
-        content = self._content(bag, features.digest())
-        about = {"fingerprint": content, "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
-        return np.concatenate(vectors), {**about, "kernel": kernel_name(self.device), "each": each}
+        shared = SharedBag(bag, self._methods)
 
-    def _embedded(self, bag: Bag, ref: Openable) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+        def finish() -> _Row:
+            vectors, each = self._embedded(shared, ref)
+            content = self._content(bag, features.digest())
+            about = {"fingerprint": content, "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
+            return np.concatenate(vectors), {**about, "kernel": kernel_name(self.device), "each": each}
+
+        # while one bag is waited for the next ones are read, so there is more than one of them
+        return Launched(finish) if held and 2 * size <= HELD_BYTES[place] and shared.launch() else finish()
+
+    def _embedded(self, shared: SharedBag, ref: Openable) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
         """Vector of each embedder, and what is worth a column; or why there is none."""
         vectors, each, errors = [], [], []
-        shared = SharedBag(bag, self._methods)
         for basis, module in self._methods.all:
             try:
                 embedding = shared.embed(basis, module)

@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from panther.aggregators.ot import OT
 from panther.aggregators.panther import PantherAggregator
 from panther.aggregators.pooling import Mean
 from panther.feature_space import Basis
-from panther.mixture import EMSettings, FirstStep, MixtureFit, Start, start_of, take_first_step
+from panther.mixture import EMSettings, FirstStep, FitsTogether, MixtureFit, Start, start_of, take_first_step
 from panther.statistics import block_rows, compute_dtype, distances_to_prototypes
 from panther.statistics import upload as gpu
 from panther.types import Aggregator, Bag, Mixture, Places, Rows, SlideEmbedding
@@ -44,6 +45,14 @@ class SharedMethods:
         self.ask_distances = Counter(id(basis) for basis, module in self.all if isinstance(module, (OT, ProtoCounts)))
         self._starts: dict[Hashable, Start] = {}
 
+    @cached_property
+    def together(self) -> tuple[tuple[Basis, PantherAggregator], FitsTogether] | None:
+        """The only method, and who fits its mixtures for several bags at once, where there is a GPU for it and no block reads patches."""
+        (basis, module), *others = self.all
+        if others or not isinstance(module, PantherAggregator) or module.blocks or self.device.type != "cuda":
+            return None
+        return (basis, module), FitsTogether(module.centroids, module.get_buffer("variance"), module.settings)
+
     def start(self, key: Fit, module: PantherAggregator, dtype: torch.dtype) -> Start:
         """What EM starts from on these prototypes, for features that are computed with in a type."""
         how = _first_step_key(key), key in self.scored, dtype
@@ -60,10 +69,21 @@ class SharedBag:
         self._bag, self._methods, self._device = bag, methods, methods.device
         self._made: dict[Hashable, Any] = {}
         self._ask_distances = methods.ask_distances.copy()
+        self._launched: dict[Fit, Callable[[], MixtureFit]] = {}
+
+    def launch(self) -> bool:
+        """Hand the bag to a GPU where a mixture is all that is asked for, so that the next one can be read meanwhile; whether it was."""
+        if self._methods.together is None:
+            return False
+        (basis, module), together = self._methods.together
+        waiting = together.add(self._prepared(basis).features)
+        if waiting is not None:
+            self._launched[id(basis), module.settings] = waiting
+        return waiting is not None
 
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
         """Embed it by one of the methods, checked."""
-        bag = self._once(("bag", id(basis)), lambda: basis.prepared(self._bag))
+        bag = self._prepared(basis)
         found: Any = module
         if isinstance(found, PantherAggregator):
             found = _OnSharedFit(self, found, (id(basis), found.settings))
@@ -75,6 +95,9 @@ class SharedBag:
             return self._once(("mean", id(bag.features)), lambda: self._embedded(bag, found))
         return self._embedded(bag, found)
 
+    def _prepared(self, basis: Basis) -> Bag:
+        return self._once(("bag", id(basis)), lambda: basis.prepared(self._bag))
+
     def _embedded(self, bag: Bag, found: Any) -> SlideEmbedding:
         return embed_prepared(bag, _Fetched(found) if self._device.type == "cuda" else found)
 
@@ -82,6 +105,8 @@ class SharedBag:
         """A mixture, whatever is read out of it."""
 
         def make() -> MixtureFit:
+            if key in self._launched:
+                return self._launched.pop(key)()
             on_cpu = self._device.type == "cpu"  # a GPU does it all at once
             first = self._first_step(key, module, x) if on_cpu else None
             assigned = key in self._methods.assigned  # by those who read single patches, where these are

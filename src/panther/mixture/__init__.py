@@ -1,7 +1,7 @@
 r"""EM for one slide's Gaussian mixture with diagonal covariance (paper section 3.1), as free functions.
 
 The E-step is an assignment for :func:`panther.statistics.accumulate`; the M-step turns the sums into parameters (`steps`). `fit` takes them in
-turn, on a GPU by way of `replayed`.
+turn, on a GPU by way of `replayed`, and there for several bags at once (`together`).
 """
 
 from panther.mixture.fit import fit_mixture as fit_mixture
@@ -16,6 +16,7 @@ from panther.mixture.settings import EMSettings as EMSettings
 from panther.mixture.settings import starting_variance as starting_variance
 from panther.mixture.steps import effective_number as effective_number
 from panther.mixture.steps import log_posterior as log_posterior
+from panther.mixture.together import FitsTogether as FitsTogether
 from panther.mixture.values import FirstStep as FirstStep
 from panther.mixture.values import MixtureFit as MixtureFit
 from panther.mixture.values import Start as Start

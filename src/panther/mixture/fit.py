@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from panther.mixture.replayed import can_replay, fit_replayed
+from panther.mixture.replayed import can_replay, launch_replayed
 from panther.mixture.settings import FLOOR, PRESETS, EMSettings
 from panther.mixture.steps import (
     constrained,
@@ -74,7 +74,7 @@ def fit_mixture(
     """
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
     if first_step is None and can_replay(x, prototypes, variance, mask):
-        fit = fit_replayed(x, prototypes, variance, settings, **keep, to_host=to_host)
+        fit = launch_replayed(x, prototypes, variance, settings, **keep, to_host=to_host)()
         if fit is not None:
             return fit
     dtype = precision = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))

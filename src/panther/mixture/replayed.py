@@ -1,5 +1,6 @@
 """Fitting on a GPU: launching the small operations of a step one by one takes longer than they do, so they are recorded once and replayed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from panther.mixture.values import MixtureFit
 from panther.statistics import Logits, Statistics, accumulate, compute_dtype
 from panther.statistics.kernels import parts_of
 from panther.statistics.replay import replay
-from panther.statistics.upload import fetch
+from panther.statistics.upload import send_for
 from panther.types import Mixture, Ragged, Rows
 
 
@@ -34,7 +35,7 @@ def can_replay(x: Rows | Ragged, prototypes: Tensor, variance: Tensor, mask: Ten
     return prototypes.is_cuda and mask is None and x.dtype != torch.float64 and not learns
 
 
-def fit_replayed(
+def launch_replayed(
     x: Rows | Ragged,
     prototypes: Tensor,
     variance: Tensor,
@@ -43,8 +44,11 @@ def fit_replayed(
     keep_assignment: bool,
     keep_scores: bool,
     to_host: bool = False,
-) -> MixtureFit | None:
-    """The same mathematics as :func:`panther.mixture.fit_mixture`; None where a step wants to be repeated in float64."""
+) -> Callable[[], MixtureFit | None]:
+    """The same mathematics as :func:`panther.mixture.fit_mixture`, launched; what is returned waits for it.
+
+    It returns None where a step wants to be repeated in float64. With ``to_host`` other fits may be launched before it is called.
+    """
     dtype = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
 
     def begin(prototypes: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
@@ -83,9 +87,13 @@ def fit_replayed(
         own, *entering = replay(advance, sums[:4], key, fixed)
         evidence.append(own if last else own.clone())  # the next replay overwrites it
     made = entering[0], sums.mass, torch.stack(evidence, -1), fixed[-1]
-    # all is launched before the only wait; the next replay overwrites what is not copied
-    packed, mass, likelihood, doubtful = fetch(made) if to_host else (made[0].clone(), *made[1:])
-    return None if bool(doubtful) else MixtureFit(_unpacked(packed, sums), mass, likelihood, assignment, scores)
+    coming = send_for(made) if to_host else None  # the next replay overwrites what is not copied
+
+    def wait() -> MixtureFit | None:
+        packed, mass, likelihood, doubtful = coming() if coming else (made[0].clone(), *made[1:])
+        return None if bool(doubtful) else MixtureFit(_unpacked(packed, sums), mass, likelihood, assignment, scores)
+
+    return wait
 
 
 def _tensors(assign: Logits) -> tuple[Tensor, ...]:

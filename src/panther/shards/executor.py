@@ -7,9 +7,10 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from panther.attempts import name_of
 from panther.content import hash_of
 from panther.errors import InputError
-from panther.execution import SharedWalk, Track, name_of
+from panther.execution import SharedWalk, Track
 from panther.progress import Item
 from panther.shards.identity import describe
 from panther.shards.session import Session

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from panther.attempts import reason_of
 from panther.errors import InputError
-from panther.execution import HERE, ItemResult, Work, map_slides, reason_of
+from panther.execution import HERE, ItemResult, Work, map_slides
 from panther.job_folder import PARTLY, Job
 from panther.progress import WorkRecord
 from panther.slides.cache import SlideCache, remove_copy

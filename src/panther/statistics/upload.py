@@ -1,13 +1,14 @@
 """Rows of a file onto the GPU: read into pinned memory block by block, each copied while the next is read. And results back, in one copy."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from panther.content import read_into
+from panther.statistics.gpu import on_device_of
 from panther.types import Rows
 
 HELD_BYTES = 8 << 30  # of a bag that is held on the GPU while it is worked on; a larger one is read by blocks
@@ -21,6 +22,13 @@ class _Stage(NamedTuple):
     copied: torch.cuda.Event  # when it may be written again
 
 
+class _Lane(NamedTuple):
+    """What a thread has on a device for copies to it: they run beside what is computed there."""
+
+    stream: torch.cuda.Stream
+    stages: tuple[_Stage, _Stage]
+
+
 def near(rows: Rows, device: str) -> Rows:
     """Rows (N, d) where a device reads them fast: on the GPU where they fit; else they stay in their file."""
     size = int(rows.shape[0]) * int(rows.shape[1]) * rows.dtype.itemsize
@@ -29,40 +37,60 @@ def near(rows: Rows, device: str) -> Rows:
 
 def upload(rows: Rows, device: str) -> Tensor:
     """All rows (N, d) as stored, on the GPU; they are read once, in order."""
-    with torch.cuda.device(device):  # the stream that copies and the one that is waited for are of one device
-        return _uploaded(rows, device)
+    with torch.cuda.device(device):
+        lane, computing = _lane(torch.cuda.current_device()), torch.cuda.current_stream()
+        there = _uploaded(rows, device, lane)
+        computing.wait_stream(lane.stream)
+        there.record_stream(computing)
+        return there
 
 
-def _uploaded(rows: Rows, device: str) -> Tensor:
+def _uploaded(rows: Rows, device: str, lane: _Lane) -> Tensor:
     n, d = int(rows.shape[0]), int(rows.shape[1])
-    there = torch.empty(n, d, dtype=rows.dtype, device=device)
+    with torch.cuda.stream(lane.stream):
+        there = torch.empty(n, d, dtype=rows.dtype, device=device)
     row_bytes = d * there.element_size()
     if row_bytes > BLOCK_BYTES:  # a row that no stage can hold
         return there.copy_(rows[0:n])
     step = BLOCK_BYTES // row_bytes
     for number, start in enumerate(range(0, n, step)):
-        stage = _stages(torch.cuda.current_device())[number % 2]
+        stage = lane.stages[number % 2]
         end = min(start + step, n)
         stage.copied.synchronize()
         pinned = stage.memory[: (end - start) * row_bytes].view(there.dtype).view(end - start, d)
         read_into(rows, slice(start, end), pinned)
-        there[start:end].copy_(pinned, non_blocking=True)
-        stage.copied.record()
+        with torch.cuda.stream(lane.stream):
+            there[start:end].copy_(pinned, non_blocking=True)
+            stage.copied.record()
     return there
 
 
 def fetch(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The same numbers out of the GPU, in one copy: where processes share it, each waits for its turn once, not for every tensor."""
+    return send_for(tensors)()
+
+
+def send_for(tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+    """Have them sent as soon as they are computed, whatever is launched after that; what is returned waits for them."""
     widest_first = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())  # so that all stay aligned
     flat = [tensors[i].contiguous().view(-1).view(torch.uint8) for i in widest_first]
-    here = torch.cat(flat).cpu().split([len(part) for part in flat])
-    parts = dict(zip(widest_first, here, strict=True))
-    return [parts[i].view(t.dtype).view(t.shape) for i, t in enumerate(tensors)]
+    with on_device_of(flat[0]):
+        here = torch.cat(flat).to("cpu", non_blocking=True)  # pinned
+        arrived = torch.cuda.current_stream().record_event() if flat[0].is_cuda else None
+
+    def wait() -> list[Tensor]:
+        if arrived is not None:
+            arrived.synchronize()
+        parts = dict(zip(widest_first, here.split([len(part) for part in flat]), strict=True))
+        return [parts[i].view(t.dtype).view(t.shape) for i, t in enumerate(tensors)]
+
+    return wait
 
 
-def _stages(device: int) -> list[_Stage]:
-    held: dict[int, list[_Stage]] = _local.__dict__.setdefault("stages", {})
+def _lane(device: int) -> _Lane:
+    held: dict[int, _Lane] = _local.__dict__.setdefault("lanes", {})
     if device not in held:
         memories = (torch.empty(BLOCK_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2))
-        held[device] = [_Stage(memory, torch.cuda.Event()) for memory in memories]
+        first, second = (_Stage(memory, torch.cuda.Event()) for memory in memories)
+        held[device] = _Lane(torch.cuda.Stream(device), (first, second))
     return held[device]

@@ -4,13 +4,13 @@ import errno
 import json
 import os
 import tempfile
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+import xxhash
 
 from panther.errors import InputError
 from panther.storage.locks import hold
@@ -95,7 +95,7 @@ class RowLog:
             self._path.stat()  # gone where another process has finished the work, while this one was stopped
             if os.fstat(self._lines.fileno()).st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._folder / "done.jsonl"))
-            add_line(self._lines, [start, len(rows), zlib.crc32(numbers), about])
+            add_line(self._lines, [start, len(rows), xxhash.xxh3_64_intdigest(numbers), about])
         except OSError as error:
             raise self._refused(error) from error
         self.done[start] = Block(len(rows), about)
@@ -108,15 +108,18 @@ class RowLog:
         return end
 
     def rows(self, wanted: Sequence[int], total: int, columns: slice = slice(None)) -> np.ndarray:
-        """Return the ``wanted`` rows of ``total``, of all columns or some; a memory map where these are all and the folder stays."""
+        """Return the ``wanted`` rows of ``total``, of all columns or some; where these are all, a map of the file, which may be written to and
+        stays when the file has gone.
+        """
         if not len(wanted):
             return np.empty((0, self._width), self._dtype)[:, columns]
         try:
             self._rows.truncate(total * self.row_bytes)  # the last rows may have failed
-            matrix = np.memmap(self._path, self._dtype, "r", shape=(total, self._width))[:, columns]
+            matrix = np.memmap(self._path, self._dtype, "c", shape=(total, self._width))[:, columns]
         except OSError as error:
             raise self._refused(error) from error
-        return matrix if len(wanted) == total and self._temporary is None else np.asarray(matrix[list(wanted)])
+        stays = self._temporary is None or os.name == "posix"  # elsewhere a file cannot go while it is mapped
+        return matrix if len(wanted) == total and stays else np.asarray(matrix[list(wanted)])
 
     def close(self) -> None:
         """Close the files; they stay on disk if there is a row in them."""
@@ -150,7 +153,7 @@ class RowLog:
                 with suppress(ValueError, TypeError, OSError, OverflowError, MemoryError):  # not a line of ours
                     start, count, checksum, about = line
                     rows.seek(start * self.row_bytes)
-                    if zlib.crc32(rows.read(count * self.row_bytes)) == checksum:
+                    if xxhash.xxh3_64_intdigest(rows.read(count * self.row_bytes)) == checksum:
                         done[start] = Block(count, about)
         return done
 

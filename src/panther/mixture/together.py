@@ -1,0 +1,106 @@
+"""Mixtures of several bags in one go on a GPU: launching work, and waiting for a turn among other processes, cost more than the sums of one bag."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from panther.mixture.fit import fit_mixture
+from panther.mixture.replayed import can_replay, launch_replayed
+from panther.mixture.settings import EMSettings
+from panther.mixture.values import MixtureFit
+from panther.types import Mixture, Ragged, Rows
+
+FULL_BYTES = 128 << 20  # of a group's bags: it is launched then, while the next bag is read
+MOST_BAGS = 8  # for every number of bags the small work is recorded once, and kept
+
+
+class FitsTogether:
+    """Fits bags from the same start, a few at a time; every mixture has the bytes that it has alone.
+
+    A group is launched when it is full, or when somebody asks for one of its mixtures; the one before it is waited for then, so that no
+    more than two are on the GPU.
+    """
+
+    def __init__(self, prototypes: Tensor, variance: Tensor, settings: EMSettings) -> None:
+        self._start = prototypes, variance, settings
+        self._group, self._last = _Group(self._start), _Group(self._start)
+
+    def add(self, x: Rows) -> Callable[[], MixtureFit] | None:
+        """Take a bag that is on the GPU; what is returned waits for its mixture. None where a bag can only be fitted by itself."""
+        prototypes, variance, _ = self._start
+        alone = threading.current_thread() is threading.main_thread()  # elsewhere nothing is replayed
+        if not (alone and isinstance(x, Tensor) and len(x) and can_replay(x, prototypes, variance, None)):
+            return None
+        if self._group.launched or not self._group.takes(x):
+            self._launch()
+            self._last, self._group = self._group, _Group(self._start)
+        group, number = self._group, len(self._group.bags)
+        group.bags.append(x)
+        if group.is_full:
+            self._launch()
+        return partial(self._wait, group, number)
+
+    def _launch(self) -> None:
+        if not self._group.launched:
+            self._group.launch()
+            self._last.results()
+
+    def _wait(self, group: "_Group", number: int) -> MixtureFit:
+        if group is self._group:
+            self._launch()
+        found = group.results()[number]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class _Group:
+    """Bags, and once they have been waited for their mixtures instead."""
+
+    def __init__(self, start: tuple[Tensor, Tensor, EMSettings]) -> None:
+        self._start, self.bags, self.launched = start, list[Tensor](), False
+        self._fit: Callable[[], MixtureFit | None] = lambda: None
+        self._results: list[MixtureFit | Exception] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        size = sum(bag.numel() * bag.element_size() for bag in self.bags)
+        return size >= FULL_BYTES or len(self.bags) >= MOST_BAGS
+
+    def takes(self, x: Tensor) -> bool:
+        """Whether a bag is of the kind of the others."""
+        return all(bag.dtype == x.dtype and bag.shape[1] == x.shape[1] for bag in self.bags[:1])
+
+    def launch(self) -> None:
+        """Have the GPU begin; where there is no room for all of them at once they are left to be fitted one by one."""
+        self.launched = True
+        with suppress(torch.cuda.OutOfMemoryError), torch.no_grad():
+            rows = Ragged(torch.cat(self.bags), tuple(map(len, self.bags))) if len(self.bags) > 1 else self.bags[0]
+            self._fit = launch_replayed(rows, *self._start, keep_assignment=False, keep_scores=False, to_host=True)
+
+    def results(self) -> list[MixtureFit | Exception]:
+        """Wait for the mixtures."""
+        if self._results is None:
+            fit = self._fit()
+            self._results = [self._alone(bag) for bag in self.bags] if fit is None else _split(fit)
+            self.bags, self._fit = [], lambda: None  # let go of
+        return self._results
+
+    def _alone(self, bag: Tensor) -> MixtureFit | Exception:
+        try:
+            with torch.no_grad():
+                return fit_mixture(bag, *self._start)
+        except Exception as error:  # of this bag
+            return error
+
+
+def _split(fit: MixtureFit) -> list[MixtureFit | Exception]:
+    """The fit of each bag; of one alone it has no dimension for the bags."""
+    if fit.mass.dim() == 1:
+        return [fit]
+    each = zip(*fit.mixture, fit.mass, fit.log_likelihood, strict=True)
+    return [MixtureFit(Mixture(*mixture), mass, likelihood, None) for *mixture, mass, likelihood in each]
