@@ -142,6 +142,14 @@ def test_p_values_stand_beside_their_rows_in_both() -> None:
     assert {"< 0.001", "0.200"} <= {text.get_text() for text in found.figure().axes[0].texts}
 
 
+def test_the_legend_of_survival_lies_where_no_curve_is() -> None:
+    time = np.linspace(1, 100, 100)
+    most_live, most_die = (kaplan_meier(time, np.arange(100) % every == 0) for every in (8, 1))
+    assert survival.survival_curves({"a": most_live}).legend == "lower left"
+    assert survival.survival_curves({"a": most_die}).legend == "upper right"
+    assert survival.survival_curves({}).legend == "upper right"
+
+
 def test_prototypes_of_one_class_stand_together() -> None:
     counts, chosen = np.array([[1, 9], [8, 2], [0, 0], [9, 1]]), np.array([1, 0, -1, 0])
     found = prototypes.class_table(counts, chosen, list("abcd"), ("x", "y"), ["#000000"] * 4)

@@ -104,6 +104,20 @@ def test_slides_add_up_and_one_patch_touches_nothing() -> None:
     assert neighbour_sentences(single, ["a", "b"]) == []
 
 
+def test_prototypes_of_different_slides_are_neither_at_chance_nor_along_each_other() -> None:
+    """Posteriors leave a trace of every prototype everywhere; a thousandth of a touch says nothing."""
+    rng, slides = np.random.default_rng(0), []
+    for pair in ((0, 1), (2, 3)):
+        placed, labels = drawn(*("".join(map(str, row)) for row in rng.choice(pair, (12, 12))))
+        traces = hard(labels, 4) + 1e-6 * rng.random((len(labels), 4)).astype("f4")
+        slides.append(touching(traces / traces.sum(1, keepdims=True), placed))
+    found = slides[0].merge(slides[1])
+    assert found.touches[0, 2] > 0
+    assert np.isnan(found.log_ratio()[np.ix_([0, 1], [2, 3])]).all()
+    assert np.isfinite(found.log_ratio()[[0, 2], [1, 3]]).all()
+    assert neighbour_sentences(found, "abcd") == []
+
+
 def test_a_patch_that_is_there_twice_lies_at_one_place() -> None:
     twice = grid(np.array([[0, 0], [256, 0], [256, 0]]), SPEC)
     found = touching(hard(np.array([0, 1, 1])), twice)

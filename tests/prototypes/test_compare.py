@@ -35,6 +35,14 @@ def test_what_appeared_vanished_or_split_is_told():
     assert back.appeared == (3,)
 
 
+def test_one_prototype_is_not_the_same_as_whatever_is_nearest():
+    far, near = (Prototypes(A.centroids[:1] + shift, encoder="uni") for shift in (20.0, 0.1))
+    assert compare(A, far).same == compare(far, A).same == ()
+    assert compare(A, far).appeared == (0,)
+    assert dict(compare(A, near).same) == dict(compare(near, near).same) == {0: 0}
+    assert compare(near, far).same == ()
+
+
 def test_the_matching_is_the_cheapest_one():
     import itertools
 

@@ -13,7 +13,7 @@ from panther.explain import atlas as explained
 from panther.explain.names import Naming
 from panther.explain.palette import colour
 from panther.report.data import load_run
-from panther.report.fold import APART, fold_names, load_mixtures
+from panther.report.fold import APART, as_settings, fold_names, load_mixtures
 from panther.report.material import Artefact, Request, _coloured, gather
 from panther.report.page import build_page
 from panther.types import Prototypes
@@ -114,6 +114,17 @@ def test_prototypes_of_another_encoder_are_never_matched() -> None:
     names = fold_names(1, own, other, True)
     assert [names.number(c) for c in range(3)] == [None] * 3
     assert names.apart(2) == "fold 2's own C2"
+    assert names.said.startswith("None of this fold's prototypes")
+
+
+def test_prototypes_that_are_not_at_hand_are_not_called_others() -> None:
+    names = fold_names(1, Prototypes(torch.eye(3)), None, True)
+    assert [names.number(c) for c in range(3)] == [None] * 3
+    assert "is not known here" in names.said
+
+
+def test_settings_of_python_are_settings_of_the_study() -> None:
+    assert as_settings("raise `restarts=` or `sample=`.") == "raise `restarts` or `sample`."
 
 
 def test_colours_that_people_gave_are_the_same_in_all_tabs() -> None:

@@ -1,6 +1,6 @@
 """Charts of survival."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +37,7 @@ def survival_curves(
         Axis(f"time ({unit})", limits=(0, None), ticks=ticks),
         Axis(title, limits=(0, 1.05)),
         size=(860, 400),
-        legend="upper right",  # survival falls, so that is where curves are rarest
+        legend=_free_corner(curves.values(), last),
         at_risk=at_risk,
     )
 
@@ -66,6 +66,19 @@ def panel(chart: Chart, title: str, note: str) -> Chart:
     """Return a chart as one of many: its title above it, a note in its legend, and axes named outside."""
     x, y = replace(chart.x, title=""), replace(chart.y, title="")
     return replace(chart, title=title, legend_title=note, x=x, y=y, size=(330, 330))
+
+
+def _free_corner(curves: Iterable[KaplanMeier], last: float) -> str:
+    """Corner with more room for a legend: above the curves at the right, or below them at the left; survival falls."""
+    ends = [(_at(km, "high", 0.35 * last), _at(km, "low", 0.65 * last)) for km in curves]
+    above, below = 1 - max((high for high, _ in ends), default=0.0), min((low for _, low in ends), default=0.0)
+    return "upper right" if above >= below else "lower left"
+
+
+def _at(km: KaplanMeier, field: str, time: float) -> float:
+    """A bound of the curve at a time; after the end of a curve nothing is drawn, before its first event all are alive."""
+    number = int(np.searchsorted(km.time, time, side="right"))
+    return float(getattr(km, field)[number - 1]) if number else 1.0
 
 
 def _curve(name: str, km: KaplanMeier, look: Look) -> Line:

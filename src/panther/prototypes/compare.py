@@ -58,7 +58,7 @@ def compare(a: Prototypes, b: Prototypes, *, any_resolution: bool = False) -> Co
         torch.nn.functional.normalize(a.centroids.double() - centre, dim=-1)
         @ torch.nn.functional.normalize(b.centroids.double() - centre, dim=-1).T
     )
-    reach = 0.5 * max(_spacing(a.centroids), _spacing(b.centroids))
+    reach = 0.5 * max(_spacing(a.centroids), _spacing(b.centroids))  # 0 of one prototype each: equal or not
     pairs = match(a.centroids - centre.to(a.centroids), b.centroids - centre.to(b.centroids))
     near = distance <= reach
     followers = _groups(distance.argmin(0), near.any(0))  # of A: those of B whose nearest it is
@@ -105,9 +105,9 @@ def _distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _spacing(centroids: Tensor) -> float:
-    """Median distance of a prototype to its nearest neighbour."""
+    """Median distance of a prototype to its nearest neighbour; 0 of one that has none."""
     if len(centroids) < 2:
-        return torch.inf
+        return 0.0
     return float(_distances(centroids, centroids).fill_diagonal_(torch.inf).amin(1).median())
 
 

@@ -10,6 +10,7 @@ from panther.evaluation.perfect_scores import is_perfect
 from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import about_perfect
 from panther.report.data import Run, metric_name
+from panther.report.fold import as_settings
 from panther.report.html import Html, number, plural, tag, words
 from panther.report.material import Material
 from panther.report.outcomes import outcome_of
@@ -168,7 +169,9 @@ def _collapse(material: Material) -> Iterator[Check]:
     if mixtures is None:
         return
     for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        said = f"The study's own prototypes (fold {mixtures.fold + 1}): {sentence[:1].lower()}{sentence[1:]}"
+        said = (
+            f"The study's own prototypes (fold {mixtures.fold + 1}): {sentence[:1].lower()}{as_settings(sentence[1:])}"
+        )
         yield Check("mind", said)
     used = mixtures.used
     if used is not None:

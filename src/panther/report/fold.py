@@ -126,6 +126,7 @@ class FoldNames:
     count: int  # of the fold's prototypes
     matched: Mapping[int, int]  # of the fold -> of the reference
     known: bool  # whether there is another set at all
+    compared: bool = True  # whether the other set was at hand
     colours: Mapping[int, str] = field(default_factory=dict)  # of the reference, where people gave them
 
     def number(self, c: int) -> int | None:
@@ -152,6 +153,8 @@ class FoldNames:
         """Sentence about the names; empty where there is but one set."""
         if not self.known:
             return ""
+        if not self.compared:
+            return "Which prototypes the other tabs show is not known here, so this fold's have names of their own; they may be the same."
         found = sum(self.number(c) is not None for c in range(self.count))
         if not found:
             return "None of this fold's prototypes is one of the other tabs', so they have names of their own."
@@ -166,12 +169,17 @@ def fold_names(fold: int, own: Prototypes, reference: Prototypes | None, known: 
     """
     count = len(own)
     if not known or reference is None:
-        return FoldNames(fold, count, {}, known)
+        return FoldNames(fold, count, {}, known, compared=False)
     try:
         pairs = compare(reference, own).same
     except InputError:  # of another encoder, or another projection
         pairs = ()
     return FoldNames(fold, count, {theirs: ours for ours, theirs in pairs}, known)
+
+
+def as_settings(text: str) -> str:
+    """Sentence in which Python's `sample=` is the setting `sample` of a study."""
+    return re.sub(r"`(\w+)=`", r"`\1`", text)
 
 
 def renamed(text: str, names: Mapping[int, str]) -> str:

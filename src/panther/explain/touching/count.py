@@ -10,7 +10,7 @@ from panther.places import Places
 from panther.statistics.neighbours import Neighbourhood, neighbourhood, side_by_side
 
 NOTHING = 1e-6  # touches: what posteriors leave of a prototype that nothing belongs to
-FEWEST = 1.0  # expected touches from which a slide says whether there are more or fewer
+FEWEST = 1.0  # expected touches from which slides say whether there are more or fewer
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +46,12 @@ class Touching:
         return self.neighbourhood.expected.cpu().numpy()
 
     def log_ratio(self) -> np.ndarray:
-        """Touches over what is expected, as log2 (C, C): 1 is twice as often as by chance; NaN where none can be expected.
+        """Touches over what is expected, as log2 (C, C): 1 is twice as often as by chance; NaN where hardly one can be expected.
 
         The same number, but for the base of the logarithm, as `touch` in an embedding with the block `space`.
         """
         ratio = self.neighbourhood.enrichment().cpu().numpy() / np.log(2)
-        return np.where(self.expected > NOTHING, ratio, np.nan)
+        return np.where(self.expected >= FEWEST, ratio, np.nan)
 
     def border(self) -> np.ndarray:
         """Of the row's touches with other prototypes the column's part (C, C); NaN where it touches no other."""

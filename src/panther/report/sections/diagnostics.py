@@ -6,7 +6,7 @@ import yaml
 from panther.charts.prototypes import shares
 from panther.charts.results import histogram
 from panther.evaluation.shift import COLLAPSED
-from panther.report.fold import renamed
+from panther.report.fold import as_settings, renamed
 from panther.report.html import DASH, Html, details, join, listing, number, paragraph, plot, table, tag
 from panther.report.material import Material
 
@@ -65,7 +65,7 @@ def _occupancy(material: Material) -> Html | None:
     return join(
         tag("h3", f"Prototypes of fold {found.fold + 1}"),
         plot("occupancy", chart, said),
-        listing([renamed(warning, names) for warning in about.get("warnings", [])], class_="notes"),
+        listing([renamed(as_settings(warning), names) for warning in about.get("warnings", [])], class_="notes"),
         details("Numbers", table(["prototype", "share", "distance to the nearest", "nearest"], rows)),
     )
 

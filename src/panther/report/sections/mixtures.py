@@ -71,7 +71,7 @@ def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) 
     said = "π of every sample (columns) and prototype (rows)."
     if len(order) > MOST_SAMPLES:
         order = order[spread(len(order), MOST_SAMPLES)]
-        said += f" Every {len(samples) / MOST_SAMPLES:.1f}th of {len(samples):,} samples is shown."
+        said += f" {MOST_SAMPLES:,} of {len(samples):,} samples are shown, evenly chosen."
     mean = ", ".join(f"{n} {share:.0%}" for n, share in zip(names, weights.mean(0), strict=True))
     chart = weights_heatmap(weights[order], [samples[i] for i in order], names)
     return plot("weights", chart, f"{said} On average: {mean}.", said)

@@ -37,7 +37,7 @@ def needle(material: Material) -> Html | None:
         for place, (_, row) in enumerate(said.iterrows())
     }
     rows = [
-        [LOOKS[r["what"]], r["encoder"], r["fold"], number(r["score"]), number(r["std"]), r["inner_folds"], r["patients"]]
+        [LOOKS[r["what"]], r["encoder"], r["fold"] + 1, number(r["score"]), number(r["std"]), r["inner_folds"], r["patients"]]
         for _, r in found.iterrows()
     ]  # fmt: skip
     metric = metric_name(said["metric"].iloc[0])
