@@ -31,6 +31,35 @@ def test_a_prototype_is_renamed_grouped_and_taken_back(window: Window, browsed_c
     assert page.title() != "owned"
 
 
+def test_an_answer_that_is_overtaken_by_a_change_is_not_taken(window: Window, browsed_cohort: Path):
+    """Pages ask again for the names when their window is looked at; a change made meanwhile must not be forgotten."""
+    page, late = window.page, []
+
+    def hold(route):
+        if route.request.method == "GET":
+            late.append((route, route.fetch()))  # as the names are now
+        else:
+            route.continue_()
+
+    page.goto(f"{window.address}#page=prototypes&prototype=0")
+    page.get_by_role("heading", name="C0 stroma", level=1).wait_for()
+    page.route("**/names*", hold)
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    while not late:
+        page.wait_for_timeout(10)
+    page.get_by_label("Name", exact=True).fill("muscle")
+    page.get_by_label("Name", exact=True).press("Enter")
+    page.get_by_role("heading", name="C0 muscle", level=1).wait_for()
+    (route, response), *_ = late
+    with page.expect_event("requestfinished"):
+        route.fulfill(response=response)
+    page.unroute("**/names*")
+    assert page.get_by_role("heading", level=1).inner_text() == "C0 muscle"
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("heading", name="C0 stroma", level=1).wait_for()
+    assert (browsed_cohort / "names.yaml").read_text() == "C0: stroma\nC1: tumour nest\n"
+
+
 def test_patches_groups_and_neighbours_of_a_prototype_are_shown(window: Window):
     window.open("page=prototypes&prototype=0&slide=S1&column=subtype")
     page = window.page

@@ -46,7 +46,9 @@ class Names {
   }
 
   async refresh() {
-    this._take(await get(["names"], { set: this.set }));
+    const before = this.state;
+    const found = await get(["names"], { set: this.set });
+    if (this.state === before) this._take(found); // else an answer to a change came first, and this one is older
   }
 
   /** Change fields of a prototype; whether it was saved. Changes go one after the other, each upon the version before. */
