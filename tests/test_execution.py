@@ -39,7 +39,7 @@ _begun: list[int] = []  # by this process, and not waited for
 
 
 def launch(number: int) -> int | Launched[tuple[int, int]]:
-    """Begin with a number; its square, and how many others had begun when it was waited for."""
+    """Begin with a number; its square, and how many had begun when it was taken. The GPU has done one when the second after it begins."""
     if number == 3:
         raise InputError("three is refused")
     if number == 4:
@@ -47,18 +47,17 @@ def launch(number: int) -> int | Launched[tuple[int, int]]:
     _begun.append(number)
 
     def wait() -> tuple[int, int]:
-        ahead = len(_begun) - 1
-        _begun.remove(number)
         if number == 6:
             raise InputError("six has failed on the GPU")
-        return number * number, ahead
+        return number * number, len(_begun)
 
-    return Launched(wait)
+    return Launched(wait, lambda: _begun[-1] >= number + 2)
 
 
-def test_what_is_launched_is_waited_for_when_all_items_have_begun():
+def test_what_is_launched_is_taken_when_it_is_there_and_waited_for_when_all_items_have_begun():
+    _begun.clear()
     done = attempt_all(launch, list(range(8)))
-    values = [(0, 5), (1, 4), (4, 3), None, 16, (25, 2), None, (49, 0)]
+    values = [(0, 3), (1, 4), (4, 4), None, 16, (25, 6), None, (49, 6)]
     assert [result.value for result in done.results] == values
     assert [done.results[n].reason for n in (3, 6)] == ["three is refused", "six has failed on the GPU"]
     assert attempt_all(launch, []).results == []

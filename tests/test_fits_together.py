@@ -36,9 +36,10 @@ def test_bags_are_fitted_a_few_at_a_time_as_each_alone(launched, start):
     bags[4] = bags[4].half()  # of another kind than those beside it
     bags[12] = mixture_bag(40, 6, 3, separation=300.0)[0]  # must be repeated in float64
     waiting = [fits.add(bag) for bag in bags]
+    assert [coming.is_here() for coming in waiting] == [True] * 5 + [False] * 15  # two groups are on the GPU, or gather
     assert launched == [sum(map(len, bags[a:b])) for a, b in ((0, 4), (4, 5), (5, 13))]  # seven are left
-    for bag, wait in zip(bags, waiting, strict=True):
-        found, alone = wait(), fit_mixture(bag, *start)
+    for bag, coming in zip(bags, waiting, strict=True):
+        found, alone = coming.wait(), fit_mixture(bag, *start)
         for a, b in zip((*found.mixture, *found[1:3]), (*alone.mixture, *alone[1:3]), strict=True):
             torch.testing.assert_close(a, b)
     assert len(launched) == 4
@@ -59,7 +60,7 @@ def test_no_more_than_two_groups_are_held(launched, start, monkeypatch):
 def test_a_bag_that_is_asked_for_at_once_is_fitted_alone(launched, start):
     fits, bags = together.FitsTogether(*start), [mixture_bag(n, 6, 3, seed=n)[0] for n in (30, 20)]
     for bag in bags:
-        assert torch.equal(fits.add(bag)().mass, fit_mixture(bag, *start).mass)
+        assert torch.equal(fits.add(bag).wait().mass, fit_mixture(bag, *start).mass)
     assert launched == [30, 20]
 
 
@@ -74,9 +75,9 @@ def test_an_error_is_that_of_one_bag(launched, start, monkeypatch):
     bags = [mixture_bag(n, 6, 3, separation=300.0, seed=n)[0] for n in (40, 7, 50)]
     first, second, third = (fits.add(bag) for bag in bags)
     with pytest.raises(MemoryError):
-        second()
-    assert float(first().mass.sum()) == pytest.approx(40)
-    assert float(third().mass.sum()) == pytest.approx(50)
+        second.wait()
+    assert float(first.wait().mass.sum()) == pytest.approx(40)
+    assert float(third.wait().mass.sum()) == pytest.approx(50)
 
 
 def test_nothing_is_taken_that_cannot_be_launched(start):

@@ -273,6 +273,23 @@ def test_the_next_bag_begins_before_the_last_one_is_waited_for():
     np.testing.assert_allclose(together.vectors, panther.embed_cohort(bags, prototypes).vectors, rtol=1e-3, atol=1e-4)
 
 
+def test_no_more_than_two_groups_of_bags_are_on_the_gpu(monkeypatch):
+    from panther.aggregators.grid import Embedder, _EmbedBag
+    from panther.attempts import attempt_all
+    from panther.mixture import together
+
+    monkeypatch.setattr(together, "FULL_BYTES", 4 << 20)
+    rng = np.random.default_rng(0)
+    bags = {f"s{i:02}": rng.normal(i % 3, 1, (5000, 70)).astype("float32") for i in range(60)}  # 1.4 MB each, 84 MB
+    embed = _EmbedBag([Embedder(panther.fit_prototypes(bags, n_prototypes=5))], "cuda")
+    jobs = [(ref, None) for ref in as_bags(bags).refs]
+    attempt_all(embed, jobs[:6])  # what is recorded and compiled stays
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    assert all(result.reason is None for result in attempt_all(embed, jobs).results)
+    assert torch.cuda.max_memory_allocated() - before < 40e6
+
+
 def test_bags_that_are_on_the_gpu_already_are_embedded_too():
     rng = np.random.default_rng(0)
     bags = {f"s{i}": torch.tensor(rng.normal(i, 1, (300, 12)), dtype=torch.float32) for i in range(3)}

@@ -40,14 +40,21 @@ class Launched(Generic[R_co]):
     """A value that a GPU is still busy with: who works on several items begins the next ones before he waits for it."""
 
     wait: Callable[[], R_co]
+    is_ready: Callable[[], bool]  # it need not be waited for
 
 
 def attempt_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int = 1) -> Done:
-    """Results of the items of a task; what a GPU still computes is waited for when all of them have begun."""
+    """Results of the items of a task; what a GPU still computes is taken as soon as it is there, and waited for when all have begun."""
     begin = time.perf_counter()
+    results: list[Result] = []
+    first = 0  # that is not settled
     with one_thread():
-        begun = [attempt(function, item, threads) for item in items]
-        results = [settled(result, item) for result, item in zip(begun, items, strict=True)]
+        for item in items:
+            results.append(attempt(function, item, threads))
+            while first < len(results) and _is_ready(results[first]):
+                results[first] = settled(results[first], items[first])
+                first += 1
+        results[first:] = [settled(*each) for each in zip(results[first:], items[first:], strict=True)]
     return Done(results, time.perf_counter() - begin)
 
 
@@ -67,6 +74,10 @@ def attempt(function: Callable[[T], R | Launched[R]], item: T, threads: int = 1)
 def settled(result: Result, item: Any) -> Result:
     """The same where nothing is on its way any more."""
     return _caught(result.value.wait, item) if isinstance(result.value, Launched) else result
+
+
+def _is_ready(result: Result) -> bool:
+    return not isinstance(result.value, Launched) or result.value.is_ready()
 
 
 def _caught(call: Callable[[], Any], item: Any) -> Result:

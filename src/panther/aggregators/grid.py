@@ -145,8 +145,9 @@ class _EmbedBag:
             about = {"fingerprint": content, "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
             return np.concatenate(vectors), {**about, "kernel": kernel_name(self.device), "each": each}
 
-        # while one bag is waited for the next ones are read, so there is more than one of them
-        return Launched(finish) if held and 2 * size <= HELD_BYTES[place] and shared.launch() else finish()
+        # while a bag is worked on the next ones are read, so that there is more than one
+        coming = shared.launch() if held and 2 * size <= HELD_BYTES[place] else None
+        return finish() if coming is None else Launched(finish, coming.is_here)
 
     def _embedded(self, shared: SharedBag, ref: Openable) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
         """Vector of each embedder, and what is worth a column; or why there is none."""

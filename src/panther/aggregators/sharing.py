@@ -18,7 +18,7 @@ from panther.aggregators.ot import OT
 from panther.aggregators.panther import PantherAggregator
 from panther.aggregators.pooling import Mean
 from panther.feature_space import Basis
-from panther.mixture import EMSettings, FirstStep, FitsTogether, MixtureFit, Start, start_of, take_first_step
+from panther.mixture import ComingFit, EMSettings, FirstStep, FitsTogether, MixtureFit, Start, start_of, take_first_step
 from panther.statistics import block_rows, compute_dtype, distances_to_prototypes
 from panther.statistics import upload as gpu
 from panther.types import Aggregator, Bag, Mixture, Places, Rows, SlideEmbedding
@@ -46,12 +46,12 @@ class SharedMethods:
         self._starts: dict[Hashable, Start] = {}
 
     @cached_property
-    def together(self) -> tuple[tuple[Basis, PantherAggregator], FitsTogether] | None:
-        """The only method, and who fits its mixtures for several bags at once, where there is a GPU for it and no block reads patches."""
+    def together(self) -> tuple[Basis, FitsTogether] | None:
+        """Who fits the mixtures of the only method for several bags at once, where there is a GPU for it and no block reads patches."""
         (basis, module), *others = self.all
         if others or not isinstance(module, PantherAggregator) or module.blocks or self.device.type != "cuda":
             return None
-        return (basis, module), FitsTogether(module.centroids, module.get_buffer("variance"), module.settings)
+        return basis, FitsTogether(module.centroids, module.get_buffer("variance"), module.settings)
 
     def start(self, key: Fit, module: PantherAggregator, dtype: torch.dtype) -> Start:
         """What EM starts from on these prototypes, for features that are computed with in a type."""
@@ -69,17 +69,14 @@ class SharedBag:
         self._bag, self._methods, self._device = bag, methods, methods.device
         self._made: dict[Hashable, Any] = {}
         self._ask_distances = methods.ask_distances.copy()
-        self._launched: dict[Fit, Callable[[], MixtureFit]] = {}
+        self._coming: ComingFit | None = None
 
-    def launch(self) -> bool:
-        """Hand the bag to a GPU where a mixture is all that is asked for, so that the next one can be read meanwhile; whether it was."""
-        if self._methods.together is None:
-            return False
-        (basis, module), together = self._methods.together
-        waiting = together.add(self._prepared(basis).features)
-        if waiting is not None:
-            self._launched[id(basis), module.settings] = waiting
-        return waiting is not None
+    def launch(self) -> ComingFit | None:
+        """Hand the bag to a GPU where a mixture is all that is asked for, so that the next one can be read meanwhile."""
+        if self._methods.together is not None:
+            basis, together = self._methods.together
+            self._coming = together.add(self._prepared(basis).features)
+        return self._coming
 
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
         """Embed it by one of the methods, checked."""
@@ -105,8 +102,8 @@ class SharedBag:
         """A mixture, whatever is read out of it."""
 
         def make() -> MixtureFit:
-            if key in self._launched:
-                return self._launched.pop(key)()
+            if self._coming is not None:
+                return self._coming.wait()
             on_cpu = self._device.type == "cpu"  # a GPU does it all at once
             first = self._first_step(key, module, x) if on_cpu else None
             assigned = key in self._methods.assigned  # by those who read single patches, where these are

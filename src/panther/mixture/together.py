@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -29,8 +29,8 @@ class FitsTogether:
         self._start = prototypes, variance, settings
         self._group, self._last = _Group(self._start), _Group(self._start)
 
-    def add(self, x: Rows) -> Callable[[], MixtureFit] | None:
-        """Take a bag that is on the GPU; what is returned waits for its mixture. None where a bag can only be fitted by itself."""
+    def add(self, x: Rows) -> "ComingFit | None":
+        """Take a bag that is on the GPU. None where it can only be fitted by itself."""
         prototypes, variance, _ = self._start
         alone = threading.current_thread() is threading.main_thread()  # elsewhere nothing is replayed
         if not (alone and isinstance(x, Tensor) and len(x) and can_replay(x, prototypes, variance, None)):
@@ -38,21 +38,38 @@ class FitsTogether:
         if self._group.launched or not self._group.takes(x):
             self._launch()
             self._last, self._group = self._group, _Group(self._start)
-        group, number = self._group, len(self._group.bags)
-        group.bags.append(x)
-        if group.is_full:
+        self._group.bags.append(x)
+        if self._group.is_full:
             self._launch()
-        return partial(self._wait, group, number)
+        return ComingFit(self, self._group, len(self._group.bags) - 1)
+
+    def results(self, group: "_Group") -> list[MixtureFit | Exception]:
+        """Wait for the mixtures of a group."""
+        if group is self._group:
+            self._launch()
+        return group.results()
 
     def _launch(self) -> None:
         if not self._group.launched:
             self._group.launch()
             self._last.results()
 
-    def _wait(self, group: "_Group", number: int) -> MixtureFit:
-        if group is self._group:
-            self._launch()
-        found = group.results()[number]
+
+@dataclass(frozen=True)
+class ComingFit:
+    """A mixture on its way."""
+
+    fits: FitsTogether
+    group: "_Group"
+    number: int  # of the bag in its group
+
+    def is_here(self) -> bool:
+        """Whether nobody has to wait for it."""
+        return self.group.is_done
+
+    def wait(self) -> MixtureFit:
+        """Return it."""
+        found = self.fits.results(self.group)[self.number]
         if isinstance(found, Exception):
             raise found
         return found
@@ -70,6 +87,10 @@ class _Group:
     def is_full(self) -> bool:
         size = sum(bag.numel() * bag.element_size() for bag in self.bags)
         return size >= FULL_BYTES or len(self.bags) >= MOST_BAGS
+
+    @property
+    def is_done(self) -> bool:
+        return self._results is not None
 
     def takes(self, x: Tensor) -> bool:
         """Whether a bag is of the kind of the others."""
