@@ -61,6 +61,13 @@ def test_missing_labels_and_features_are_counted_and_said(csv):
     assert "2 rows were dropped: no label." in report.sentences()
 
 
+def test_slides_of_other_parts_of_a_split_are_not_called_unlabelled(csv):
+    path = csv("slide_id,case_id,label,split\n1,p,a,train\n2,q,b,train\n3,r,a,test\n4,s,,train\n")
+    report = make_cohort(read_clinical(path, "train"), TaskSpec(**LABEL), {"1", "2", "3", "4", "99"}).report
+    assert report.without_labels == ("4", "99")
+    assert f"1 slides are in {path} with another `split` and are left out, e.g. 3." in report.sentences()
+
+
 @pytest.mark.parametrize(
     ("header", "rows", "outcome", "said"),
     [

@@ -38,16 +38,6 @@ def test_real_tables_are_read_as_they_are(shared_data, name):
     pd.testing.assert_frame_equal(read.rows.reset_index(drop=True), raw)
 
 
-def test_a_split_folder_gives_its_parts(shared_data):
-    folder = shared_data / "tables" / "survival" / "TCGA_KIRC_overall_survival_k=0"
-    for split in ("train", "test", "test_cptac"):
-        assert as_table(folder, split).equals(as_table(folder / f"{split}.csv"))
-    with pytest.raises(InputError, match=r"val\.csv: there is no such table"):
-        as_table(folder, "val")
-    with pytest.raises(InputError, match="`split="):
-        as_table(folder)
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_ids_stay_strings_even_when_they_look_like_numbers(tmp_path, suffix):
     content = pd.DataFrame({"slide_id": ["007", "010", "1e5"], "case_id": ["01", "02", "02"], "age": [1, 2, 3]})
@@ -68,7 +58,7 @@ def test_a_data_frame_and_its_file_are_the_same_table(tmp_path):
     pd.testing.assert_frame_equal(as_table(frame), as_table(tmp_path / "t.csv"))
     by_slide = frame.set_index("slide_id")  # as many notebooks keep it
     assert read_clinical(by_slide).who.slide == ["007", "8"]
-    assert list(as_table(frame.assign(split=["train", "test"]), "test")["slide_id"]) == ["8"]
+    assert read_clinical(frame.assign(split=["train", "test"]), "test").who.slide == ["8"]
 
 
 def test_numbers_are_numbers_on_request_and_a_class_called_none_is_no_gap():
@@ -128,24 +118,6 @@ def test_a_table_that_cannot_be_meant_is_refused_by_name(tmp_path, text, said):
         read_clinical(path)
     assert str(path) in str(caught.value)
     assert said is None or said in str(caught.value)
-
-
-def test_a_column_says_which_rows_are_a_split(tmp_path):
-    path = table(tmp_path / "t.csv", "slide_id,split\na,train\nb,test\nc,train\n")
-    assert read_clinical(path, "train").who.slide == ["a", "c"]
-    with pytest.raises(InputError, match="test, train"):
-        as_table(path, "val")
-    with pytest.raises(InputError, match="needs a column `split`"):
-        as_table(table(tmp_path / "u.csv", "slide_id\na\n"), "train")
-
-
-def test_a_slide_may_stand_in_two_splits_but_not_with_two_answers_in_one(tmp_path):
-    path = table(tmp_path / "t.csv", "slide_id,split,x\na,train,1\na,test,1\nb,test,1\nb,test,1\nc,val,1\nc,val,2\n")
-    assert read_clinical(path, "train").who.slide == ["a"]
-    test = read_clinical(path, "test")
-    assert (test.who.slide, test.duplicates) == (["a", "b"], 1)
-    with pytest.raises(InputError, match="several rows that differ"):
-        read_clinical(path, "val")
 
 
 @pytest.fixture

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
 from panther.storage.names import without_suffix
-from panther.storage.tables import as_table, is_missing, source_of, with_types
+from panther.storage.parts import Parts, read_parts, refuse_shared_patients
+from panther.storage.tables import is_missing, source_of, with_types
 from panther.types import Openable
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ class Columns:
     patient: str | None = None
     site: str | None = None
 
+    def among(self, rows: "pd.DataFrame") -> "Columns":
+        """Those that this table has: another part of a split may be a mere list of slides."""
+        return Columns(**{key: name for key, name in asdict(self).items() if name in rows.columns})
+
 
 USUAL = Columns()
 
@@ -55,6 +60,15 @@ class Identities:
     notes: list[str]
 
 
+@dataclass(frozen=True)
+class OtherParts:
+    """Who is in the parts of a split that were not asked for."""
+
+    slides: frozenset[str] = frozenset()
+    patients: Mapping[str, list[str]] = field(default_factory=dict)  # of each part
+    where: str = ""  # they are, for messages
+
+
 @dataclass(frozen=True, eq=False)
 class ClinicalTable:
     """A clinical table as written, one row per slide."""
@@ -63,21 +77,28 @@ class ClinicalTable:
     rows: "pd.DataFrame"  # all cells strings, indexed by slide
     who: Identities
     duplicates: int = 0  # rows that repeated another word for word; they count once
+    split: str | None = None  # the part that the rows are
+    others: OtherParts = OtherParts()
 
     def with_ids(self) -> "pd.DataFrame":
         """Rows with the columns `slide_id` and, where patients are known, `case_id`."""
         ids = {"slide_id": self.who.slide} | ({"case_id": self.who.patient} if self.who.patients_known else {})
         return self.rows.assign(**ids)
 
+    def refuse_shared_patients(self) -> None:
+        """Refuse to learn from a part of a split that has a patient in common with another."""
+        refuse_shared_patients(self.source, {str(self.split): self.who.patient, **self.others.patients})
+
 
 def read_clinical(
     table: "Path | str | pd.DataFrame", split: str | None = None, columns: Columns = USUAL
 ) -> ClinicalTable:
-    """Read a clinical table (see :func:`as_table`) with one row per slide.
+    """Read a clinical table, or one part of it (see :func:`read_parts`), with one row per slide.
 
     A row that repeats another word for word counts once; a slide with rows that differ is refused.
     """
-    written = as_table(table, split)
+    parts = read_parts(table, split)
+    written = parts.chosen
     source, unique = source_of(written), written.drop_duplicates()
     who = identify(unique, columns)
     rows = unique.set_axis(who.slide)
@@ -86,7 +107,14 @@ def read_clinical(
         raise InputError(
             f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row per slide."
         )
-    return ClinicalTable(source, rows, who, len(written) - len(unique))
+    return ClinicalTable(source, rows, who, len(written) - len(unique), split, _others(parts, columns, set(who.slide)))
+
+
+def _others(parts: Parts, columns: Columns, chosen: set[str]) -> OtherParts:
+    who = {part: identify(rows, columns.among(rows)) for part, rows in parts.others.items()}
+    slides = {slide for one in who.values() for slide in one.slide}
+    patients = {part: one.patient for part, one in who.items() if part}  # who is in no part is used nowhere
+    return OtherParts(frozenset(slides - chosen), patients, parts.where)
 
 
 def find_column(table: "pd.DataFrame", name: str | None, aliases: Sequence[str], what: str) -> str | None:
@@ -192,8 +220,12 @@ def select_slides(
             f"None of the {len(slides)} slides of {read.source} has features{place}: the table says e.g. "
             f"{read.who.slide[0]!r}, the features {listing.refs[0].sample!r}."
         )
-    unnamed = len(listing.refs) - len(refs)
-    notes = [f"{unnamed} slides{place} are not in {read.source} and were left out."] if unnamed else []
+    elsewhere = sum(ref.sample in read.others.slides for ref in listing.refs)
+    left_out = {
+        f"in {read.others.where}": elsewhere,
+        f"not in {read.source}": len(listing.refs) - len(refs) - elsewhere,
+    }
+    notes = [f"{n} slides{place} are {where} and were left out." for where, n in left_out.items() if n]
     problems = {slide: reason for slide, reason in listing.problems.items() if slide in slides}
     named = f"{read.source}, split {split}" if split else read.source
     problems |= {slide: without_features(slide, named) for slide in missing}
@@ -205,6 +237,21 @@ def select_slides(
         return Selection(refs, problems, notes, read, clinical)
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
     return Selection(grouped.refs, problems, notes, read, _per_patient(clinical.loc[[ref.sample for ref in refs]]))
+
+
+def select_training_slides(
+    features: BagsLike,
+    table: "Path | str | pd.DataFrame | None" = None,
+    split: str | None = None,
+    *,
+    reading: Reading = AS_WRITTEN,
+    columns: Columns = USUAL,
+) -> Selection:
+    """Bags to learn from: as :func:`select_slides`, but a patient in two parts of the split is refused."""
+    chosen = select_slides(features, table, split, reading=reading, columns=columns)
+    if chosen.table is not None:
+        chosen.table.refuse_shared_patients()
+    return chosen
 
 
 def _id_columns(rows: "pd.DataFrame", columns: Columns) -> set[str]:

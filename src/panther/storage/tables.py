@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panther.errors import InputError, listed
+from panther.errors import InputError
 from panther.storage.atomic import atomic_write
 from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_repeated_columns
@@ -21,15 +21,13 @@ EMPTY = frozenset(("", "na", "n/a", "nan", "<na>", "null", "nat"))
 MISSING = EMPTY | {"[not available]", "[not applicable]", "[not evaluated]", "[unknown]", "[discrepancy]"}
 
 
-def as_table(table: "Path | str | pd.DataFrame", split: str | None = None) -> "pd.DataFrame":
+def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     """Table with every cell as a string, missing ones empty: "007" stays a name, and rows can be written back unchanged.
 
     Parameters
     ----------
     table
-        CSV, TSV or parquet file, a folder of split tables (with ``split``), or a data frame.
-    split
-        The rows whose column `split` says so, or the file `{split}.csv` of a folder.
+        CSV, TSV or parquet file, or a data frame.
     """
     import pandas as pd
 
@@ -38,14 +36,10 @@ def as_table(table: "Path | str | pd.DataFrame", split: str | None = None) -> "p
     else:
         path = Path(table)
         if path.is_dir():
-            if split is None:
-                raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
-            path, split = path / f"{split}.csv", None
+            raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
         source, read = str(path), _read(path)
     if read.empty:
         raise InputError(f"{source}: the table has no rows.")
-    if split is not None:
-        read = _rows_of(source, read, split)
     read.attrs["source"] = source
     return read
 
@@ -152,17 +146,6 @@ def _as_strings(table: "pd.DataFrame") -> "pd.DataFrame":
     refuse_repeated_columns(source_of(table), list(table.columns))
     missing = table.isna()
     return table.astype(str).mask(missing, "").reset_index(drop=True).rename(columns=str)
-
-
-def _rows_of(source: str, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
-    """Rows whose column `split` says so."""
-    if "split" not in table.columns:
-        raise InputError(f"{source}: `split={split}` needs a column `split`; the table has {listed(table.columns)}.")
-    says = plain_labels(table["split"])
-    part = table[says == split]
-    if part.empty:
-        raise InputError(f"{source}: no row has split {split!r}; the column says {listed(sorted(says.unique()))}.")
-    return part
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
