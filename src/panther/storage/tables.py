@@ -2,8 +2,10 @@
 
 import csv
 import io
+import re
 import warnings
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 EMPTY = frozenset(("", "na", "n/a", "nan", "<na>", "null", "nat"))
 # ... and TCGA's words for it, from which nothing can be learned
 MISSING = EMPTY | {"[not available]", "[not applicable]", "[not evaluated]", "[unknown]", "[discrepancy]"}
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+DECIMAL_COMMA = r"[+-]?\d*,\d+([eE][+-]?\d+)?"
+WITH_POINTS = r"[+-]?[\d.]+(,\d+)?([eE][+-]?\d+)?"  # of thousands or of decimals: beside a decimal comma nobody knows
 
 
 def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
@@ -27,7 +32,8 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     Parameters
     ----------
     table
-        CSV, TSV or parquet file, or a data frame.
+        Text, whose header tells whether commas, semicolons or tabs are between cells, parquet file, or data frame. Where it is semicolons,
+        columns of numbers may have decimal commas, which become points.
     """
     import pandas as pd
 
@@ -84,7 +90,7 @@ def _read(path: Path) -> "pd.DataFrame":
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
     except (ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: ")
         raise InputError(
             f"{path}: not a readable table ({reason}); expected CSV, TSV or parquet, in UTF-8, with a header."
         ) from error
@@ -93,16 +99,57 @@ def _read(path: Path) -> "pd.DataFrame":
 def _read_text(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
-    separator = "\t" if path.suffix in (".tsv", ".txt") else ","
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        header = next(csv.reader(handle, delimiter=separator), [])
+        first = next((line for line in handle if line.strip()), "")
+        separator = _separator(path, first)
+        header = next(csv.reader(chain([first], handle), delimiter=separator), [])
     refuse_repeated_columns(path, header)  # pandas would call the second one `label.1` and say nothing
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
-        table = pd.read_csv(
-            path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
-        )
-    return table.fillna("")  # a line that is too short
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
+            table = pd.read_csv(
+                path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+            )
+    except (pd.errors.ParserError, pd.errors.ParserWarning):
+        _refuse_long_lines(path, separator, len(header))
+        raise
+    table = table.fillna("")  # a line that is too short
+    return _with_decimal_points(path, table) if separator == ";" else table
+
+
+def _separator(path: Path, header: str) -> str:
+    """What is between cells: the sign that the header has most of outside of quotes; where it has none, that of the file's ending."""
+    usual = "\t" if path.suffix in (".tsv", ".txt") else ","
+    return max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", header).count)
+
+
+def _refuse_long_lines(path: Path, separator: str, cells: int) -> None:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
+        rows = csv.reader(handle, delimiter=separator)
+        for row in rows:
+            if len(row) > cells:
+                raise InputError(
+                    f"{path}: line {rows.line_num} has {len(row)} cells but the header {cells}; put text that holds a "
+                    f"{SEPARATORS[separator]} in quotes."
+                )
+
+
+def _with_decimal_points(path: Path, table: "pd.DataFrame") -> "pd.DataFrame":
+    """Table of a file with semicolons, whose columns of numbers may have decimal commas: spreadsheets of much of Europe write both."""
+    for name in table.columns:
+        cells = table[name].str.strip()
+        commas = cells.str.fullmatch(DECIMAL_COMMA)
+        if not commas.any():
+            continue
+        others = cells[~commas & ~is_missing(cells) & ~cells.str.fullmatch(r"[+-]?\d+")]
+        if others.empty:
+            table[name] = cells.mask(commas, cells.str.replace(",", "."))
+        elif others.str.fullmatch(WITH_POINTS).all():
+            raise InputError(
+                f"{path}: {name} has numbers such as {cells[commas].iloc[0]} and such as {others.iloc[0]}; write all of them with a "
+                "decimal comma, or with a point, and without signs between thousands."
+            )
+    return table
 
 
 def read_csv(path: Path, words: Sequence[str]) -> "pd.DataFrame":
