@@ -7,7 +7,7 @@ from panther.errors import InputError
 from panther.prototypes import fit_prototypes
 from panther.prototypes.choose import choose_c
 from panther.storage.clinical import Columns, read_clinical, select_slides
-from panther.storage.parts import read_parts
+from panther.storage.table_files.parts import read_parts
 from panther.storage.tables import as_table
 
 

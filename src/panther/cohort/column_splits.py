@@ -8,7 +8,7 @@ from panther.cohort.load import Cohort
 from panther.cohort.split import Split, check
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
-from panther.storage.parts import PART
+from panther.storage.table_files.parts import PART
 from panther.storage.tables import is_missing, plain_labels
 
 WORDS = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}

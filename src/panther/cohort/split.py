@@ -9,7 +9,7 @@ import numpy as np
 from panther.cohort.load import Cohort
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Values
 from panther.errors import InputError, listed
-from panther.storage.parts import refuse_shared_patients
+from panther.storage.table_files.parts import refuse_shared_patients
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from panther.cohort.load import Cohort
 from panther.cohort.split import Split, check, shared_sites
 from panther.errors import InputError, listed
 from panther.storage.clinical import SLIDE_COLUMNS, USUAL, Columns, find_column, identify
-from panther.storage.parts import FOLDER, PART, part_files, refuse_shared_patients
+from panther.storage.table_files.parts import FOLDER, PART, part_files, refuse_shared_patients
 from panther.storage.tables import as_table
 
 CLAM = re.compile(r"splits_(\d+)\.csv")

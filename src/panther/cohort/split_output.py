@@ -16,7 +16,7 @@ from panther.errors import InputError
 from panther.storage.atomic import check_writable_folder
 from panther.storage.files import write_text
 from panther.storage.inputs import check_output
-from panther.storage.parts import FOLDER
+from panther.storage.table_files.parts import FOLDER
 from panther.storage.tables import write_table
 from panther.version import __version__
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from panther.errors import InputError, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
 from panther.storage.names import without_suffix
-from panther.storage.parts import Parts, read_parts, refuse_shared_patients
+from panther.storage.table_files.parts import Parts, read_parts, refuse_shared_patients
 from panther.storage.tables import is_missing, source_of, with_types
 from panther.types import Openable
 
