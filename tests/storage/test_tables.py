@@ -78,6 +78,35 @@ def test_columns_are_found_by_the_field_s_aliases(tmp_path, slide, patient):
     assert read.who.patient == ["01", "02"]
 
 
+@pytest.mark.parametrize("slide", ["slide_ID", "Slide_Id", "filename", "WSI"])
+def test_columns_are_found_in_upper_and_lower_case(folder, slide):
+    path = table(folder / "t.csv", f"{slide},Case_ID,Center\n01,007,x\n02,008,y\n")
+    who = read_clinical(path).who
+    assert (who.slide, who.patient, who.site) == (["01", "02"], ["007", "008"], ["x", "y"])
+    assert list(select_slides(folder, path).clinical[slide]) == ["01", "02"]  # a name, not a number
+
+
+def test_the_usual_spelling_goes_first_and_two_unusual_ones_are_refused(tmp_path):
+    assert read_clinical(table(tmp_path / "t.csv", "SLIDE_ID,slide_id\na,b\n")).who.slide == ["b"]
+    with pytest.raises(InputError, match="'SLIDE_ID', 'Slide_ID' may each be the slide column"):
+        read_clinical(table(tmp_path / "u.csv", "SLIDE_ID,Slide_ID\na,b\n"))
+
+
+@pytest.mark.parametrize("rows", ["x1,p,A\nx2,q,B\n", "x1,p,A\nx2,p,B\n"])  # no feature files; rows that differ
+@pytest.mark.parametrize(
+    ("header", "advice"),
+    [
+        ("sldie_id,case_id,site_id", "if 'sldie_id' is meant, name it with `columns.slide`"),
+        ("Slide ID,case_id,x", "if 'Slide ID' is meant"),
+        ("age,case_id,site_id", "if another column names them, say which with `columns.slide`"),
+    ],
+)
+def test_a_patient_column_that_stands_in_for_the_slides_is_told_where_nothing_fits(folder, header, advice, rows):
+    path = table(folder / "t.csv", f"{header}\n{rows}")
+    with pytest.raises(InputError, match=rf"has no slide column: .* its patient \(case_id\); {advice}"):
+        select_slides(folder, path)
+
+
 def test_named_columns_go_before_the_usual_ones(tmp_path):
     path = table(tmp_path / "t.csv", "slide_id,file,who,lab\nx,a.svs,p,L\ny,b.svs,q,M\n")
     who = read_clinical(path, columns=Columns("file", "who", "lab")).who

@@ -42,9 +42,8 @@ def _as_table_says(cohort: Embeddings, table: "Path | str | pd.DataFrame", colum
     sites = dict(zip(who.slide, who.site, strict=True)) | dict(zip(who.patient, who.site, strict=True))
     missing = [name for name in names if name not in patients]
     if len(missing) == len(names):
-        raise InputError(
-            f"The table names none of the slides of {cohort.source}: it says e.g. {who.slide[0]!r}, the embeddings {names[0]!r}."
-        )
+        said = f"The table names none of the slides of {cohort.source}: it says e.g. {who.slide[0]!r}, the embeddings {names[0]!r}."
+        raise InputError(who.explained(said))
     notes = list(who.notes)
     if missing:
         notes.append(f"{len(missing)} slides are not in the table, e.g. {missing[0]}; each counts as its own patient.")

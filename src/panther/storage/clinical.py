@@ -1,8 +1,9 @@
 """Clinical tables: whose slide each row is, and which bags of a folder a table is about."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -58,6 +59,11 @@ class Identities:
     site: list[str | None]
     patients_known: bool  # by a column or TCGA's barcodes; else every slide counts as its own patient
     notes: list[str]
+    stand_in: str = ""  # sentence, where the patient column stands in for that of the slides
+
+    def explained(self, sentence: str) -> str:
+        """Sentence about slides that do not match, and why, where the table has no column of them."""
+        return f"{sentence} {self.stand_in}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -104,9 +110,8 @@ def read_clinical(
     rows = unique.set_axis(who.slide)
     repeated = rows.index[rows.index.duplicated()].unique()
     if len(repeated):
-        raise InputError(
-            f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row per slide."
-        )
+        said = f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row per slide."
+        raise InputError(who.explained(said))
     return ClinicalTable(source, rows, who, len(written) - len(unique), split, _others(parts, columns, set(who.slide)))
 
 
@@ -118,11 +123,27 @@ def _others(parts: Parts, columns: Columns, chosen: set[str]) -> OtherParts:
 
 
 def find_column(table: "pd.DataFrame", name: str | None, aliases: Sequence[str], what: str) -> str | None:
-    """Column by its name, which must exist, or the first of the aliases that does, or None."""
+    """Column by its name, which must exist, or the first of the aliases that does, if need be in upper or lower case, or None."""
     if name is not None and name not in table.columns:
         known = [str(column) for column in table.columns]
         raise InputError(f"{source_of(table)}: there is no {what} column {name!r}; {suggestion(name, known)}.")
-    return name or next((alias for alias in aliases if alias in table.columns), None)
+    exact = name or next((alias for alias in aliases if alias in table.columns), None)
+    return exact or next((found for alias in aliases if (found := _in_another_case(table, alias, what))), None)
+
+
+def called(columns: Iterable[object], aliases: Iterable[str]) -> list[str]:
+    """Columns that have one of these names, in upper or lower case."""
+    plain = {alias.lower() for alias in aliases}
+    return [str(column) for column in columns if str(column).lower() in plain]
+
+
+def _in_another_case(table: "pd.DataFrame", alias: str, what: str) -> str | None:
+    found = called(table.columns, [alias])
+    if len(found) > 1:
+        raise InputError(
+            f"{source_of(table)}: {listed(map(repr, found))} may each be the {what} column; rename all but one."
+        )
+    return found[0] if found else None
 
 
 def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
@@ -136,10 +157,9 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
             f"{source}: neither a slide nor a patient column among {listed(table.columns)}; "
             "expected e.g. slide_id and case_id, or name them with `columns.slide` and `columns.patient`."
         )
-    notes = []
+    stand_in = _stand_in(table, str(patient), site) if slide is None else ""
+    notes = [stand_in] if stand_in else []
     slides = [without_suffix(name) for name in _ids(table, slide or str(patient))]
-    if slide is None:
-        notes.append(f"{source} has no slide column: each row is one slide named like its patient ({patient}).")
     barcodes = all(re.match(TCGA, name) for name in slides)
     if patient is not None:
         patients = _ids(table, patient)
@@ -152,7 +172,19 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
             f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak "
             "(`columns.patient`)."
         )
-    return Identities(slides, patients, _sites(table, site, patients), patient is not None or barcodes, notes)
+    known = patient is not None or barcodes
+    return Identities(slides, patients, _sites(table, site, patients), known, notes, stand_in)
+
+
+def _stand_in(table: "pd.DataFrame", patient: str, site: str | None) -> str:
+    """Sentence that the patient column stands in for the slides', and which column may have been meant."""
+    others = {str(column).lower(): str(column) for column in table.columns if column not in (patient, site)}
+    near = [match for alias in SLIDE_COLUMNS for match in get_close_matches(alias.lower(), others, n=1, cutoff=0.75)]
+    meant = f"if {others[near[0]]!r} is meant, name it" if near else "if another column names them, say which"
+    return (
+        f"{source_of(table)} has no slide column: each row is one slide named like its patient ({patient}); "
+        f"{meant} with `columns.slide`."
+    )
 
 
 def _ids(table: "pd.DataFrame", column: str) -> list[str]:
@@ -216,10 +248,11 @@ def select_slides(
     refs = tuple(meant(ref) for ref in listing.refs if ref.sample in slides)
     missing = [slide for slide in read.who.slide if slide not in known]
     if not refs:
-        raise InputError(
+        said = (
             f"None of the {len(slides)} slides of {read.source} has features{place}: the table says e.g. "
             f"{read.who.slide[0]!r}, the features {listing.refs[0].sample!r}."
         )
+        raise InputError(read.who.explained(said))
     elsewhere = sum(ref.sample in read.others.slides for ref in listing.refs)
     left_out = {
         f"in {read.others.where}": elsewhere,
@@ -256,8 +289,9 @@ def select_training_slides(
 
 def _id_columns(rows: "pd.DataFrame", columns: Columns) -> set[str]:
     """Columns of names, which are never numbers."""
-    names = {*SLIDE_COLUMNS, *PATIENT_COLUMNS, columns.slide, columns.patient, columns.site}
-    return {name for name in rows.columns if name in names} | {"slide_id", "case_id"}
+    named = {columns.slide, columns.patient, columns.site}
+    usual = called(rows.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS))
+    return {*usual, *(name for name in rows.columns if name in named), "slide_id", "case_id"}
 
 
 def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
