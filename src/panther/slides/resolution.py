@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from panther.errors import InputError, listed
+from panther.storage.names import composed
 from panther.storage.tables import as_table
 
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
@@ -56,7 +57,7 @@ def read_mpp_table(path: Path) -> dict[str, float]:
     table: dict[str, float] = {}
     for name, text in zip(rows["wsi"].str.strip(), rows["mpp"].str.strip(), strict=True):
         if name and text:
-            _add(table, path, name, text)
+            _add(table, path, composed(name), text)
     return table
 
 

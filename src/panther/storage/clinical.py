@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
-from panther.storage.names import without_suffix
+from panther.storage.names import composed, without_suffix
 from panther.storage.table_files.parts import Parts, read_parts, refuse_shared_patients
 from panther.storage.tables import is_missing, source_of, with_types
 from panther.types import Openable
@@ -188,7 +188,7 @@ def _stand_in(table: "pd.DataFrame", patient: str, site: str | None) -> str:
 
 
 def _ids(table: "pd.DataFrame", column: str) -> list[str]:
-    names = table[column].str.strip()
+    names = table[column].str.strip().map(composed)
     blank = (names == "").to_numpy()
     if blank.any():
         line = table.index[int(blank.argmax())] + 2  # counting the header, as a spreadsheet does
