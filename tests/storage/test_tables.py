@@ -182,6 +182,16 @@ def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
         select_slides(folder, table(folder / "u.csv", "slide_id\n01\n"), by_patient=True)
 
 
+@pytest.mark.parametrize("by_patient", [False, True])
+def test_a_patient_called_na_is_somebody(folder, by_patient):
+    path = table(folder / "t.csv", "slide_id,case_id,age,lab\n01,NA,NA,NA\n02,null,50,7\n03,NaN,60,8\n")
+    chosen = select_slides(folder, path, by_patient=by_patient, columns=Columns(site="lab"))
+    assert sorted(chosen.clinical["case_id"] if not by_patient else chosen.clinical.index) == ["NA", "NaN", "null"]
+    assert {ref.sample for ref in chosen.refs} == ({"NA", "NaN", "null"} if by_patient else {"01", "02", "03"})
+    assert sorted(chosen.clinical["age"].dropna()) == [50, 60]
+    assert sorted(chosen.clinical["lab"].dropna()) == ["7", "8"]  # a name of a site, or nothing
+
+
 def test_slides_of_a_patient_must_share_the_number_of_features(folder):
     write(folder, "npy", *features(5, d=9), name="05")
     path = table(folder / "t.csv", "slide_id,case_id\n01,p\n05,p\n")

@@ -265,7 +265,9 @@ def select_slides(
     if by_patient and not read.who.patients_known:
         raise InputError(f"{read.source}: no patient column; `by_patient=True` needs one called case_id.")
     # with their types over the whole table: whether a column holds numbers does not depend on which slides have features
-    clinical = with_types(read.with_ids(), _id_columns(read.rows, columns))
+    identified = read.with_ids()
+    words = [columns.site] if columns.site else []
+    clinical = with_types(identified, words, _id_columns(identified, columns))
     if not by_patient:
         return Selection(refs, problems, notes, read, clinical)
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
@@ -288,10 +290,9 @@ def select_training_slides(
 
 
 def _id_columns(rows: "pd.DataFrame", columns: Columns) -> set[str]:
-    """Columns of names, which are never numbers."""
-    named = {columns.slide, columns.patient, columns.site}
-    usual = called(rows.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS))
-    return {*usual, *(name for name in rows.columns if name in named), "slide_id", "case_id"}
+    """Columns of names, which are never numbers, and never missing: a patient may be called NA."""
+    named = {columns.slide, columns.patient} - {None}
+    return {*called(rows.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS)), *(str(name) for name in named)}
 
 
 def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":

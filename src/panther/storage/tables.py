@@ -65,14 +65,15 @@ def plain_labels(column: "pd.Series") -> "pd.Series":
     return column.str.strip().str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
-def with_types(table: "pd.DataFrame", words: Iterable[str] = ()) -> "pd.DataFrame":
-    """Table of strings with numbers as numbers and empty cells as NaN; the columns ``words`` stay strings."""
+def with_types(table: "pd.DataFrame", words: Iterable[str] = (), ids: Iterable[str] = ()) -> "pd.DataFrame":
+    """Table of strings with numbers as numbers and empty cells as NaN; ``words`` and ``ids`` stay strings, ids also where they say NA."""
     import pandas as pd
 
     known = table.apply(lambda column: column.mask(column.str.strip().str.lower().isin(EMPTY), ""))
+    known = known.assign(**{name: table[name] for name in ids})
     # a number does not begin with 0: "007" is a name
     names = [column for column in table.columns if known[column].str.fullmatch(r"0\d+").any()]
-    types = dict.fromkeys((*names, *words), str)
+    types = dict.fromkeys((*names, *words, *ids), str)
     text = io.StringIO(known.to_csv(index=False))
     typed = pd.read_csv(text, dtype=types, keep_default_na=False, na_values=[""], skip_blank_lines=False)
     return typed.set_index(table.index)
