@@ -67,7 +67,7 @@ def test_kfold_deals_every_stratum_evenly(survival):
     assert balance.imbalance < 0.05
 
 
-@pytest.mark.parametrize("shares", [(50, 25, 25), (80, 10, 10), (0.7, 0, 0.3)])
+@pytest.mark.parametrize("shares", [(50, 25, 25), (80, 10, 10), (0.7, 0, 0.3), (33.3, 33.3, 33.3)])
 def test_a_holdout_keeps_the_shares_in_every_class(shares):
     everybody = cohort(400)
     (split,) = make_splits(everybody, "holdout", shares=shares)
@@ -107,6 +107,8 @@ def frame(**columns: list) -> pd.DataFrame:
         ("kfold", {"k": 2, "val": True}, "at least `k=3`"),
         ("site-kfold", {"k": 3}, "3 folds need at least 3 sites, but there are 2"),
         ("holdout", {"shares": (1, 0, 0)}, "leave nobody"),
+        ("holdout", {"shares": (50, 50, 50)}, "50:50:50 add up to 150; give percent that add up to 100"),
+        ("holdout", {"shares": (8, 1, 1)}, "add up to 10;"),
         ("random", {}, "choose holdout, kfold, site-kfold"),
     ],
 )

@@ -75,6 +75,17 @@ def test_slides_of_other_tables_of_a_fold_are_told_apart_too(bags, tmp_path):
     assert chosen.notes[0] == f"2 slides in {bags} are in other tables of {fold} and were left out."
 
 
+def test_a_folder_of_folds_is_answered_with_their_names(tmp_path):
+    for number in (0, 1):
+        (tmp_path / f"kirc_k={number}").mkdir()
+        table(tmp_path / f"kirc_k={number}" / "train.csv", "slide_id\na\n")
+    with pytest.raises(InputError) as caught:
+        read_parts(tmp_path, "train")
+    assert str(caught.value) == (
+        f"{tmp_path}: holds 2 folds (kirc_k=0, kirc_k=1), not one; name one of them, e.g. `table={tmp_path / 'kirc_k=0'}`."
+    )
+
+
 LEAK = "slide_id,case_id,split\na,p,train\nb,q,train\nc,p,test\nd,r,test\ne,q,\n"
 
 

@@ -15,6 +15,8 @@ from panther.cohort.spec import SplitSpec, checked
 from panther.cohort.split import Split, check
 from panther.errors import InputError, listed
 
+ROUNDED = 0.005  # by how much shares may miss their sum: 33.3 % three times are thirds
+
 
 def make_splits(
     cohort: Cohort | Path | str | pd.DataFrame,
@@ -38,7 +40,7 @@ def make_splits(
     k : int
         Number of folds.
     shares : tuple of float
-        Train, validation and test of a holdout.
+        Train, validation and test of a holdout, as fractions or in percent.
     val : bool
         Whether the next fold of a k-fold validates.
     seed : int
@@ -117,11 +119,19 @@ def _holdout(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], None]:
     shares = np.asarray(spec.shares, dtype=float)
     if shares.min() < 0 or not shares[0] or not shares[2] or not np.isfinite(shares).all():
         raise InputError(
-            f"Shares {':'.join(f'{s:g}' for s in shares)} leave nobody to train on or to test; give e.g. 80:10:10 or 80:0:20."
+            f"Shares {_written(shares)} leave nobody to train on or to test; give e.g. 80:10:10 or 80:0:20."
+        )
+    if not np.isclose(shares.sum(), (1, 100), rtol=ROUNDED).any():
+        raise InputError(
+            f"Shares {_written(shares)} add up to {shares.sum():g}; give percent that add up to 100, e.g. 80:10:10, or fractions that add up to 1."
         )
     patient, groups = _patients(cohort)
     part = deal(groups, list(shares / shares.sum()), np.random.default_rng(spec.seed), first=0)[patient]
     return [Split(_ids(cohort, part == 0), _ids(cohort, part == 1), {"test": _ids(cohort, part == 2)})], None
+
+
+def _written(shares: np.ndarray) -> str:
+    return ":".join(f"{share:g}" for share in shares)
 
 
 def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:

@@ -65,6 +65,12 @@ def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -
 
 def _from_folder(folder: Path, split: str) -> Parts:
     file = folder / f"{split}.csv"
+    folds = sorted(path.parent for path in folder.glob(f"*/{split}.csv") if FOLDER.fullmatch(path.parent.name))
+    if folds and not file.exists():
+        raise InputError(
+            f"{folder}: holds {len(folds)} folds ({listed((fold.name for fold in folds), 5)}), not one; name one of them, "
+            f"e.g. `table={folds[0]}`."
+        )
     others = {part: other for part, other in part_files(folder).items() if part != split}
     return Parts(as_table(file), {part: as_table(other) for part, other in others.items()}, f"other tables of {folder}")
 
