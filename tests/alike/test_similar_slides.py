@@ -126,6 +126,12 @@ def test_slides_whose_patient_is_not_known_count_by_themselves(table):
     assert "does not say whose slides 12 of 24 are" in found.notes[0]
 
 
+def test_slides_of_a_patient_called_na_are_of_one_patient(table):
+    clinical = table.clinical.assign(case_id=["NA" if n in (4, 5, 9) else f"p{n}" for n in range(24)])
+    found = panther.similar(replace(table, clinical=clinical), "S05", k=30)
+    assert {"S04", "S09"}.isdisjoint(hit.slide for hit in found.hits)
+
+
 def test_slides_of_other_sites_only(table):
     clinical = table.clinical.assign(center=[f"site {n % 3}" for n in range(24)])
     found = panther.similar(replace(table, clinical=clinical), "S06", k=30, leave_site_out=True)

@@ -77,6 +77,13 @@ def test_a_run_killed_half_way_goes_on_and_ends_in_the_same_bytes(panther, cohor
     assert {path.name for path in cohort.iterdir()} == {"feats", "p.npy", "s.h5ad", "whole.h5ad"}
 
 
+def test_a_patient_called_na_is_kept_in_the_file(panther, cohort):
+    rows = "".join(f"00{n},{who},{n}\n" for n, who in enumerate(("NA", "null", "p", "q", "r", "s")))
+    (cohort / "t.csv").write_text(f"slide_id,case_id,age\n{rows}")
+    panther(*embed("--table", "t.csv"))
+    assert list(anndata.read_h5ad("s.h5ad").obs["case_id"])[:3] == ["NA", "null", "p"]
+
+
 def test_one_embedding_a_patient(panther, cohort):
     (cohort / "t.csv").write_text("slide_id,case_id,age\n000,07,60\n001,07,60\n002,8,50\n003,9,40\n099,9,40\n")
     _, err = panther(*embed("--table", "t.csv", "--level", "patient"), code=1)  # 099 has no features

@@ -109,6 +109,26 @@ def test_scores_of_patients_that_were_trained_on_are_not_left_to_stand(panther, 
     assert "--split test" in err
 
 
+def test_a_split_that_shares_a_patient_is_not_trained_on_and_its_scores_do_not_advise_what_was_typed(panther, here):
+    table = pd.read_csv("table.csv", dtype=str)
+    second = table[(table["split"] == "train") & table["case_id"].duplicated()].index[0]
+    table.assign(split=table["split"].mask(table.index == second, "test")).to_csv("leak.csv", index=False)
+    who = table.loc[second, "case_id"]
+    learning = ("--table", "leak.csv", "--split", "train", "-C", 4, "-j", 1)
+    for command in (
+        ("train", "features", "-o", "x.model", "--label", "subtype"),
+        ("prototypes", "features", "-o", "x.p"),
+    ):
+        _, err = panther(*command, *learning, code=2)
+        assert f"{who} in train and test" in err
+    _, err = panther(
+        "predict", "patient.model", "features", "--table", "leak.csv", "--split", "test", "-o", "l.csv", "-j", 1
+    )
+    assert f"1 of the 11 scored samples were trained on, e.g. {who}" in err
+    assert "take them out of 'test'" in err
+    assert "--split test" not in err
+
+
 def test_a_table_without_the_outcome_predicts_and_says_why_there_is_no_score(panther, here):
     out, err = panther("predict", "patient.model", "features", "--table", "unlabelled.csv", "-o", "u.csv", "-j", 1)
     assert "Scored" not in out

@@ -61,6 +61,19 @@ def test_missing_labels_and_features_are_counted_and_said(csv):
     assert "2 rows were dropped: no label." in report.sentences()
 
 
+def test_labelled_patients_without_a_slide_column_are_told_where_no_features_fit(csv):
+    read = read_clinical(csv("sldie_id,case_id,label\n1,p,a\n2,q,b\n"))
+    with pytest.raises(InputError, match=r"the features say '1'\. .* has no slide column: .* if 'sldie_id' is meant"):
+        make_cohort(read, TaskSpec(**LABEL), {"1", "2"})
+
+
+def test_slides_of_other_parts_of_a_split_are_not_called_unlabelled(csv):
+    path = csv("slide_id,case_id,label,split\n1,p,a,train\n2,q,b,train\n3,r,a,test\n4,s,,train\n")
+    report = make_cohort(read_clinical(path, "train"), TaskSpec(**LABEL), {"1", "2", "3", "4", "99"}).report
+    assert report.without_labels == ("4", "99")
+    assert f"1 slides are in {path} with another `split` and are left out, e.g. 3." in report.sentences()
+
+
 @pytest.mark.parametrize(
     ("header", "rows", "outcome", "said"),
     [
@@ -171,8 +184,8 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
         ("name,label\n1,a\n2,b\n", LABEL, "neither a slide nor a patient column among name, label"),
         ("slide_id,label\n", LABEL, "no rows"),
         ("", LABEL, "not a readable table"),
-        ("slide_id,label\n1,a,x\n2,b,y\n", LABEL, "not a readable table"),
-        ("slide_id,label\n1,a\n2,b,y\n", LABEL, "not a readable table"),
+        ("slide_id,label\n1,a,x\n2,b,y\n", LABEL, "cells but the header 2"),
+        ("slide_id,label\n1,a\n2,b,y\n", LABEL, "cells but the header 2"),
         ("slide_id,label\n" + "".join(f"{i},{i / 7}\n" for i in range(20)), LABEL, "look like names or measurements"),
         (
             "slide_id,os_survival_days,died,dss_days\n1,5,1,4\n",

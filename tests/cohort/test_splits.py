@@ -67,7 +67,7 @@ def test_kfold_deals_every_stratum_evenly(survival):
     assert balance.imbalance < 0.05
 
 
-@pytest.mark.parametrize("shares", [(50, 25, 25), (80, 10, 10), (0.7, 0, 0.3)])
+@pytest.mark.parametrize("shares", [(50, 25, 25), (80, 10, 10), (0.7, 0, 0.3), (8, 1, 1)])
 def test_a_holdout_keeps_the_shares_in_every_class(shares):
     everybody = cohort(400)
     (split,) = make_splits(everybody, "holdout", shares=shares)

@@ -76,12 +76,14 @@ def test_the_table_of_overrides_is_read(tmp_path: Path) -> None:
     path = tmp_path / "list.csv"
     path.write_text("\ufeffwsi,mpp,site\na.svs,0.25,x\n b.svs , 0.5 ,y\nc.svs,,z\n", encoding="utf-8")
     assert read_mpp_table(path) == {"a.svs": 0.25, "b.svs": 0.5}
+    path.write_text("wsi;mpp\na.svs;0,25\nb.svs;\n")
+    assert read_mpp_table(path) == {"a.svs": 0.25}
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [("slide,mpp\na,1\n", "columns wsi and mpp"), ("wsi,mpp\na,fine\n", "'fine'"), ("wsi,mpp\na,896\n", "not plausible"),
-     ("wsi,mpp\na,0.5\na,0.25\n", "twice"), ("", "columns wsi and mpp")],
+     ("wsi,mpp\na,0.5\na,0.25\n", "twice"), ("", "not a readable table")],
 )  # fmt: skip
 def test_a_wrong_table_is_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "list.csv").write_text(text)

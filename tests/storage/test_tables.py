@@ -38,16 +38,6 @@ def test_real_tables_are_read_as_they_are(shared_data, name):
     pd.testing.assert_frame_equal(read.rows.reset_index(drop=True), raw)
 
 
-def test_a_split_folder_gives_its_parts(shared_data):
-    folder = shared_data / "tables" / "survival" / "TCGA_KIRC_overall_survival_k=0"
-    for split in ("train", "test", "test_cptac"):
-        assert as_table(folder, split).equals(as_table(folder / f"{split}.csv"))
-    with pytest.raises(InputError, match=r"val\.csv: there is no such table"):
-        as_table(folder, "val")
-    with pytest.raises(InputError, match="`split="):
-        as_table(folder)
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_ids_stay_strings_even_when_they_look_like_numbers(tmp_path, suffix):
     content = pd.DataFrame({"slide_id": ["007", "010", "1e5"], "case_id": ["01", "02", "02"], "age": [1, 2, 3]})
@@ -68,7 +58,7 @@ def test_a_data_frame_and_its_file_are_the_same_table(tmp_path):
     pd.testing.assert_frame_equal(as_table(frame), as_table(tmp_path / "t.csv"))
     by_slide = frame.set_index("slide_id")  # as many notebooks keep it
     assert read_clinical(by_slide).who.slide == ["007", "8"]
-    assert list(as_table(frame.assign(split=["train", "test"]), "test")["slide_id"]) == ["8"]
+    assert read_clinical(frame.assign(split=["train", "test"]), "test").who.slide == ["8"]
 
 
 def test_numbers_are_numbers_on_request_and_a_class_called_none_is_no_gap():
@@ -86,6 +76,35 @@ def test_columns_are_found_by_the_field_s_aliases(tmp_path, slide, patient):
     read = read_clinical(table(tmp_path / "t.csv", f"{patient},x,{slide}\n01,a,001\n02,b,002\n"))
     assert read.who.slide == ["001", "002"]
     assert read.who.patient == ["01", "02"]
+
+
+@pytest.mark.parametrize("slide", ["slide_ID", "Slide_Id", "filename", "WSI"])
+def test_columns_are_found_in_upper_and_lower_case(folder, slide):
+    path = table(folder / "t.csv", f"{slide},Case_ID,Center\n01,007,x\n02,008,y\n")
+    who = read_clinical(path).who
+    assert (who.slide, who.patient, who.site) == (["01", "02"], ["007", "008"], ["x", "y"])
+    assert list(select_slides(folder, path).clinical[slide]) == ["01", "02"]  # a name, not a number
+
+
+def test_the_usual_spelling_goes_first_and_two_unusual_ones_are_refused(tmp_path):
+    assert read_clinical(table(tmp_path / "t.csv", "SLIDE_ID,slide_id\na,b\n")).who.slide == ["b"]
+    with pytest.raises(InputError, match="'SLIDE_ID', 'Slide_ID' may each be the slide column"):
+        read_clinical(table(tmp_path / "u.csv", "SLIDE_ID,Slide_ID\na,b\n"))
+
+
+@pytest.mark.parametrize("rows", ["x1,p,A\nx2,q,B\n", "x1,p,A\nx2,p,B\n"])  # no feature files; rows that differ
+@pytest.mark.parametrize(
+    ("header", "advice"),
+    [
+        ("sldie_id,case_id,site_id", "if 'sldie_id' is meant, name it with `columns.slide`"),
+        ("Slide ID,case_id,x", "if 'Slide ID' is meant"),
+        ("age,case_id,site_id", "if another column names them, say which with `columns.slide`"),
+    ],
+)
+def test_a_patient_column_that_stands_in_for_the_slides_is_told_where_nothing_fits(folder, header, advice, rows):
+    path = table(folder / "t.csv", f"{header}\n{rows}")
+    with pytest.raises(InputError, match=rf"has no slide column: .* its patient \(case_id\); {advice}"):
+        select_slides(folder, path)
 
 
 def test_named_columns_go_before_the_usual_ones(tmp_path):
@@ -130,24 +149,6 @@ def test_a_table_that_cannot_be_meant_is_refused_by_name(tmp_path, text, said):
     assert said is None or said in str(caught.value)
 
 
-def test_a_column_says_which_rows_are_a_split(tmp_path):
-    path = table(tmp_path / "t.csv", "slide_id,split\na,train\nb,test\nc,train\n")
-    assert read_clinical(path, "train").who.slide == ["a", "c"]
-    with pytest.raises(InputError, match="test, train"):
-        as_table(path, "val")
-    with pytest.raises(InputError, match="needs a column `split`"):
-        as_table(table(tmp_path / "u.csv", "slide_id\na\n"), "train")
-
-
-def test_a_slide_may_stand_in_two_splits_but_not_with_two_answers_in_one(tmp_path):
-    path = table(tmp_path / "t.csv", "slide_id,split,x\na,train,1\na,test,1\nb,test,1\nb,test,1\nc,val,1\nc,val,2\n")
-    assert read_clinical(path, "train").who.slide == ["a"]
-    test = read_clinical(path, "test")
-    assert (test.who.slide, test.duplicates) == (["a", "b"], 1)
-    with pytest.raises(InputError, match="several rows that differ"):
-        read_clinical(path, "val")
-
-
 @pytest.fixture
 def folder(tmp_path):
     for index, slide in enumerate(("01", "02", "03", "04")):
@@ -179,6 +180,16 @@ def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
     assert "stain" not in chosen.clinical  # the slides of a patient disagree
     with pytest.raises(InputError, match="no patient column"):
         select_slides(folder, table(folder / "u.csv", "slide_id\n01\n"), by_patient=True)
+
+
+@pytest.mark.parametrize("by_patient", [False, True])
+def test_a_patient_called_na_is_somebody(folder, by_patient):
+    path = table(folder / "t.csv", "slide_id,case_id,age,lab\n01,NA,NA,NA\n02,null,50,7\n03,NaN,60,8\n")
+    chosen = select_slides(folder, path, by_patient=by_patient, columns=Columns(site="lab"))
+    assert sorted(chosen.clinical["case_id"] if not by_patient else chosen.clinical.index) == ["NA", "NaN", "null"]
+    assert {ref.sample for ref in chosen.refs} == ({"NA", "NaN", "null"} if by_patient else {"01", "02", "03"})
+    assert sorted(chosen.clinical["age"].dropna()) == [50, 60]
+    assert sorted(chosen.clinical["lab"].dropna()) == ["7", "8"]  # a name of a site, or nothing
 
 
 def test_slides_of_a_patient_must_share_the_number_of_features(folder):

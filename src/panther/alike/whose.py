@@ -1,7 +1,7 @@
 """Whose slides they are: slides of one patient, or of one site, are no neighbours."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,9 +42,8 @@ def _as_table_says(cohort: Embeddings, table: "Path | str | pd.DataFrame", colum
     sites = dict(zip(who.slide, who.site, strict=True)) | dict(zip(who.patient, who.site, strict=True))
     missing = [name for name in names if name not in patients]
     if len(missing) == len(names):
-        raise InputError(
-            f"The table names none of the slides of {cohort.source}: it says e.g. {who.slide[0]!r}, the embeddings {names[0]!r}."
-        )
+        said = f"The table names none of the slides of {cohort.source}: it says e.g. {who.slide[0]!r}, the embeddings {names[0]!r}."
+        raise InputError(who.explained(said))
     notes = list(who.notes)
     if missing:
         notes.append(f"{len(missing)} slides are not in the table, e.g. {missing[0]}; each counts as its own patient.")
@@ -52,8 +51,8 @@ def _as_table_says(cohort: Embeddings, table: "Path | str | pd.DataFrame", colum
 
 
 def _as_own_columns_say(cohort: Embeddings, columns: Columns) -> Whose:
-    patients = _column(cohort, columns.patient, PATIENT_COLUMNS)
-    sites = _column(cohort, columns.site, SITE_COLUMNS)
+    patients = _column(cohort, columns.patient, PATIENT_COLUMNS, ("", "nan"))  # one may be called NA
+    sites = _column(cohort, columns.site, SITE_COLUMNS, MISSING)
     codes = [name if re.match(TCGA, name) else None for name in cohort.samples]  # TCGA-<site>-<patient>
     own = [p or (code and code[:12]) for p, code in zip(patients, codes, strict=True)]
     unknown = own.count(None)
@@ -65,13 +64,13 @@ def _as_own_columns_say(cohort: Embeddings, columns: Columns) -> Whose:
     )
 
 
-def _column(cohort: Embeddings, name: str | None, usual: Sequence[str]) -> list[str | None]:
-    """Column of every slide, None where it is empty or not there."""
+def _column(cohort: Embeddings, name: str | None, usual: Sequence[str], missing: Container[str]) -> list[str | None]:
+    """Column of every slide, None where it says what means ``missing``, or is not there."""
     if name is not None and name not in cohort.columns:
         raise InputError(f"{cohort.source}: there is no column {name!r}; give `table=` with it.")
     found = name or next((alias for alias in usual if alias in cohort.columns), None)
     values = [""] * len(cohort.samples) if found is None else cohort.columns[found]
-    return [None if value.strip().lower() in MISSING else value for value in values]
+    return [None if value.strip().lower() in missing else value for value in values]
 
 
 def groups(own: Sequence[str | None], others: Sequence[str | None]) -> Apart:

@@ -34,7 +34,9 @@ SeedOption = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Same see
 # slides and tables
 TableOption = Annotated[
     Path | None,
-    typer.Option(help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables."),
+    typer.Option(
+        help="Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables (one fold)."
+    ),
 ]
 GivenTableOption = Annotated[
     Path, typer.Option("--table", help="Clinical table (CSV, TSV, parquet).", show_default=False)

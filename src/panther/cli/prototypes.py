@@ -52,7 +52,7 @@ def prototypes(
     from panther.prototypes import KMeansSettings, fit_bags
     from panther.prototypes.align import origins_of
     from panther.prototypes.choose import compare_numbers
-    from panther.storage.clinical import select_slides
+    from panther.storage.clinical import select_training_slides
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import save_prototypes
 
@@ -65,7 +65,7 @@ def prototypes(
         )
     how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or (), "rare": rare}
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, **how)  # type: ignore[arg-type]
-    chosen = select_slides(
+    chosen = select_training_slides(
         features,
         table,
         split,

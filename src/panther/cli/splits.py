@@ -34,7 +34,9 @@ def splits(
     labels: opt.LabelsOption = None,
     level: opt.LevelOption = opt.Level.patient,
     k: Annotated[int, typer.Option("-k", "--folds", help="Number of folds.")] = 5,
-    shares: Annotated[str, typer.Option(help="Train, val and test of a holdout, e.g. 50:25:25.")] = "80:10:10",
+    shares: Annotated[
+        str, typer.Option(help="Train, val and test of a holdout in parts of whatever sum, e.g. 50:25:25 or 8:1:1.")
+    ] = "80:10:10",
     val: Annotated[bool, typer.Option("--val", help="The next fold of a k-fold validates.")] = False,
     seed: opt.SeedOption = 0,
     slide_column: opt.SlideColumnOption = None,

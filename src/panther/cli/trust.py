@@ -41,13 +41,13 @@ def choose(
     from panther.errors import InputError
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import compare_numbers
-    from panther.storage.clinical import select_slides
+    from panther.storage.clinical import select_training_slides
     from panther.storage.inputs import check_output
 
     if shard is not None and output is None:
         raise InputError("--shard needs a file that the shards meet beside; say where the table goes with -o.")
 
-    chosen = select_slides(
+    chosen = select_training_slides(
         features,
         table,
         split,

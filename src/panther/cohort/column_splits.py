@@ -6,9 +6,9 @@ import pandas as pd
 from panther.cohort.endpoints import natural_order
 from panther.cohort.load import Cohort
 from panther.cohort.split import Split, check
-from panther.cohort.split_files import PART
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
+from panther.storage.table_files.parts import PART
 from panther.storage.tables import is_missing, plain_labels
 
 WORDS = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}

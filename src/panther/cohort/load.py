@@ -13,7 +13,7 @@ from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed
 from panther.storage.bags import BagsLike, Listing, as_bags, join
-from panther.storage.clinical import USUAL, ClinicalTable, Columns, Identities, read_clinical
+from panther.storage.clinical import USUAL, ClinicalTable, Columns, Identities, OtherParts, read_clinical
 from panther.storage.names import without_suffix
 from panther.types import Openable
 
@@ -213,6 +213,8 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
     values = [_one_value(name, rows, parsed.values, who, source) for name, rows in members.items()]
     target = task.target(values, source)
     samples = tuple(_sample(name, rows, who) for name, rows in members.items())
+    known = {slide for slide, ok in zip(who.slide, labelled, strict=True) if ok}
+    unlabelled = () if here is None else tuple(sorted(here - known - table.others.slides))
     missing = (s for s, ok in zip(who.slide, labelled, strict=True) if ok and here is not None and s not in here)
     report = CohortReport(
         source=source,
@@ -226,8 +228,8 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         dropped=parsed.dropped,
         duplicates=table.duplicates,
         missing_features=tuple(missing),
-        without_labels=_unlabelled(who, labelled, here),
-        notes=(*who.notes, *parsed.notes, *_multi_site_patients(who, keep)),
+        without_labels=unlabelled,
+        notes=(*who.notes, *parsed.notes, *_multi_site_patients(who, keep), *_in_other_parts(table.others, here)),
     )
     return Cohort(samples, target, _per_sample(table.rows, members), report, table.rows.iloc[keep])
 
@@ -267,19 +269,18 @@ def _multi_site_patients(who: Identities, keep: list[int]) -> list[str]:
     return [f"{len(several)} patients have slides from several sites, e.g. {several[0]}."] if several else []
 
 
-def _unlabelled(who: Identities, labelled: list[bool], here: set[str] | None) -> tuple[str, ...]:
-    known = {slide for slide, ok in zip(who.slide, labelled, strict=True) if ok}
-    return () if here is None else tuple(sorted(here - known))
+def _in_other_parts(others: OtherParts, here: set[str] | None) -> list[str]:
+    """Note about slides with features that the table has in other parts of its split."""
+    slides = others.slides & (here or set())
+    return [f"{len(slides)} slides are in {others.where} and are left out, e.g. {min(slides)}."] if slides else []
 
 
 def _nothing_left(source: str, who: Identities, labelled: list[bool], here: set[str] | None) -> str:
     if not any(labelled):
         return f"{source}: none of the {len(labelled)} rows has the label or endpoint; choose another column."
     example = next(iter(sorted(here or set())), "nothing")
-    return (
-        f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
-        f"the features say {example!r}."
-    )
+    said = f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
+    return who.explained(f"{said}the features say {example!r}.")
 
 
 def rows_per_sample(table: ClinicalTable, level: Level) -> pd.DataFrame:

@@ -128,7 +128,7 @@ class SplitSpec(Strict):
 
     scheme: str = "kfold"
     k: Annotated[int, Field(ge=2)] = 5
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)  # train, val, test of a holdout
+    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)  # train, val, test of a holdout, in parts of whatever sum
     val: bool = False  # the next fold of a k-fold validates
     seed: Seed = 0
     seconds: Annotated[float, Field(gt=0)] = 30.0  # longest time for the solver of site-kfold

@@ -9,6 +9,7 @@ import numpy as np
 from panther.cohort.load import Cohort
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Values
 from panther.errors import InputError, listed
+from panther.storage.table_files.parts import refuse_shared_patients
 
 
 @dataclass(frozen=True)
@@ -104,15 +105,4 @@ def sizes(cohort: Cohort, split: Split) -> dict[str, dict[str, Any]]:
 
 def _refuse_overlap(cohort: Cohort, split: Split, name: str) -> None:
     patient = {sample.id: sample.patient for sample in cohort.samples}
-    seen: dict[str, str] = {}
-    twice: dict[str, tuple[str, str]] = {}
-    for part, ids in split.parts().items():
-        for who in {patient[sample] for sample in ids}:
-            if who in seen:
-                twice[who] = (seen[who], part)
-            seen[who] = part
-    if twice:
-        who, (one, other) = min(twice.items())
-        raise InputError(
-            f"In {name}, {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}; a test would not be honest. Split by patient."
-        )
+    refuse_shared_patients(name, {part: [patient[sample] for sample in ids] for part, ids in split.parts().items()})

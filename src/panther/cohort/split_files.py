@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +11,10 @@ from panther.cohort.load import Cohort
 from panther.cohort.split import Split, check, shared_sites
 from panther.errors import InputError, listed
 from panther.storage.clinical import SLIDE_COLUMNS, USUAL, Columns, find_column, identify
+from panther.storage.table_files.parts import FOLDER, PART, part_files, refuse_shared_patients
 from panther.storage.tables import as_table
 
-FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")
 CLAM = re.compile(r"splits_(\d+)\.csv")
-PART = re.compile(r"train|val|test|test_.+")
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 
 Lookup = tuple[dict[str, list[str]], dict[str, list[str]]]  # samples of a slide, samples of a patient
@@ -58,7 +57,7 @@ def read_splits(path: Path) -> SplitFiles:
         return _patho_bench(path)
     if not path.is_dir():
         return _folds(path.parent, path.name) if path.parent.is_dir() else _nothing(path)
-    if any(PART.fullmatch(file.stem) for file in path.glob("*.csv")):
+    if part_files(path):
         number = FOLDER.fullmatch(path.name)
         return SplitFiles(str(path), (_parts(path),), (int(number["k"]) if number else 0,))
     if any(CLAM.fullmatch(file.name) for file in path.glob("splits_*.csv")):
@@ -121,12 +120,12 @@ def _folds(folder: Path, name: str | None) -> SplitFiles:
 
 def _parts(folder: Path) -> dict[str, pd.DataFrame]:
     """Tables of one fold; validation and external cohorts are optional, and so is the test."""
-    files = sorted(file for file in folder.glob("*.csv") if PART.fullmatch(file.stem))
-    if not (folder / "train.csv").is_file():
+    files = part_files(folder)
+    if "train" not in files:
         raise InputError(
-            f"{folder}: there is no train.csv beside {listed([file.name for file in files])}; a split needs one."
+            f"{folder}: there is no train.csv beside {listed(file.name for file in files.values())}; a split needs one."
         )
-    return {file.stem: as_table(file) for file in files}
+    return {part: as_table(file) for part, file in files.items()}
 
 
 def _clam(folder: Path) -> SplitFiles:
@@ -179,7 +178,7 @@ def _lookup(cohort: Cohort) -> Lookup:
 
 
 def _split(parts: Mapping[str, pd.DataFrame], columns: Columns, lookup: Lookup, unknown: set[str]) -> Split:
-    named = {part: _samples(rows, _present(columns, rows), lookup, unknown) for part, rows in parts.items()}
+    named = {part: _samples(rows, columns.among(rows), lookup, unknown) for part, rows in parts.items()}
     tests = {part: ids for part, ids in named.items() if part.startswith("test")}
     return Split(named["train"], named.get("val", ()), tests)
 
@@ -191,12 +190,6 @@ def _samples(rows: pd.DataFrame, columns: Columns, lookup: Lookup, unknown: set[
     names, known = (who.slide, lookup[0]) if by_slide else (who.patient, lookup[1])
     unknown |= {name for name in names if name not in known}
     return tuple(sorted({sample for name in names for sample in known.get(name, ())}))
-
-
-def _present(columns: Columns, rows: pd.DataFrame) -> Columns:
-    """Named columns that this file has: lists of slides need not have those of the clinical table."""
-    kept = {key: name if name in rows.columns else None for key, name in asdict(columns).items()}
-    return Columns(**kept)
 
 
 def _shared(splits: list[Split], files: SplitFiles, notes: list[str]) -> list[Split]:
@@ -226,11 +219,5 @@ def _coverage(cohort: Cohort, splits: list[Split]) -> list[str]:
 def _refuse_shared_patients(files: SplitFiles, columns: Columns) -> None:
     """Patients in two parts of a fold, straight from the files, whether or not they have a label."""
     for number, parts in zip(files.numbers, files.folds, strict=True):
-        seen: dict[str, str] = {}
-        for part, rows in parts.items():
-            for patient in identify(rows, _present(columns, rows)).patient:
-                if seen.setdefault(patient, part) != part:
-                    raise InputError(
-                        f"{files.source}, k={number}: patient {patient} is in {seen[patient]} and in {part}; "
-                        f"a test would not be honest. Split by patient."
-                    )
+        patients = {part: identify(rows, columns.among(rows)).patient for part, rows in parts.items()}
+        refuse_shared_patients(f"{files.source}, k={number}", patients)

@@ -38,7 +38,7 @@ def make_splits(
     k : int
         Number of folds.
     shares : tuple of float
-        Train, validation and test of a holdout.
+        Train, validation and test of a holdout, in parts of whatever sum.
     val : bool
         Whether the next fold of a k-fold validates.
     seed : int

@@ -8,6 +8,7 @@ from panther.errors import InputError
 from panther.slides import list_slides
 from panther.slides.listing import DICOM, SUFFIXES
 from panther.slides.slide import slide_name
+from panther.storage.names import decomposed
 from panther.types import Openable
 
 Images = Path | str | Mapping[str, Path] | None  # one image, a folder of them, or images by the slides' names
@@ -86,7 +87,8 @@ def _job(ref: Openable, image: Path | None, contours: Path | None, *, image_want
     if contours is not None and contours.is_dir():
         # QuPath names its export after the whole file name; as in `panther slides` that one goes first
         endings = [f"{image.name}.geojson"] if image else []
-        files = [contours / name for name in (*endings, f"{ref.sample}.geojson")]
+        names = (*endings, f"{decomposed(ref.sample)}.geojson", f"{ref.sample}.geojson")
+        files = [contours / name for name in names]
         contours = next((file for file in files if file.is_file()), None)
         if contours is None:
             notes.append(f"{ref.sample}: there are no contours of this name ({files[-1]}); no outline is drawn.")

@@ -16,6 +16,7 @@ from panther.slides import Slide, open_slide
 from panther.slides.contours import read_contours
 from panther.slides.polygons import Polygon
 from panther.slides.slide import slide_name
+from panther.storage.names import composed
 from panther.types import Bag
 
 
@@ -62,7 +63,7 @@ class MapSettings:
 
     def resolution(self, image: Path, recorded: float | None = None) -> float | None:
         """Resolution of an image where its tags do not count: what the user gives, else what its features were made with."""
-        keys = [key for key in (str(image), image.name, slide_name(image)) if key in self.mpp_table]
+        keys = [key for key in map(composed, (str(image), image.name, slide_name(image))) if key in self.mpp_table]
         return self.mpp_table[keys[0]] if keys else self.slide_mpp or recorded
 
 

@@ -153,7 +153,8 @@ def predict_slides(
     clinic = None if chosen.table is None else rows_per_sample(chosen.table, unit)
     model, told = with_new_sites(model, refs, chosen.table, work)
     names, predictions, failures = predict_bags(model, refs, vectors, clinic, work=work)
-    scores = None if cohort is None else score(model, names, predictions, cohort)
+    split = chosen.table.split if chosen.table else None
+    scores = None if cohort is None else score(model, names, predictions, cohort, split)
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
     notes = [*chosen.notes, *told, *more, *notes, *(scores.notes if scores else ())]

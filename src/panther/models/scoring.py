@@ -101,8 +101,14 @@ def known_outcomes(model: Model, task: TaskSpec, table: ClinicalTable, level: Le
     return make_cohort(table, known, slides)
 
 
-def score(model: Model, samples: Sequence[str], predictions: Mapping[str, np.ndarray], cohort: Cohort) -> Scores | None:
-    """Judge the predictions of samples whose outcome is known; None where there is none."""
+def score(
+    model: Model,
+    samples: Sequence[str],
+    predictions: Mapping[str, np.ndarray],
+    cohort: Cohort,
+    split: str | None = None,
+) -> Scores | None:
+    """Judge the predictions of samples whose outcome is known, of that part of the table; None where there is none."""
     known = set(cohort.ids)
     rows = np.array([i for i, name in enumerate(samples) if name in known], np.int64)
     if not len(rows):
@@ -114,17 +120,23 @@ def score(model: Model, samples: Sequence[str], predictions: Mapping[str, np.nda
 
     resampled = resample(lambda counts: model.task.judge(judged, target, None, counts), patients, RESAMPLES)
     metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
-    notes = [*_seen(model, [samples[i] for i in rows]), *_perfect(metrics, target, patients)]
+    notes = [*_seen(model, [samples[i] for i in rows], split), *_perfect(metrics, target, patients)]
     return Scores(len(rows), len(set(patients)), target.counts(), metrics, tuple(notes))
 
 
-def _seen(model: Model, samples: Sequence[str]) -> list[str]:
+def _seen(model: Model, samples: Sequence[str], split: str | None) -> list[str]:
     seen = set(model.about.get("samples", ())) & set(samples)
     if not seen:
         return []
+    asked_for_test = split is not None and split.startswith("test")
+    remedy = (
+        f"train without them, or take them out of {split!r}"
+        if asked_for_test
+        else "score others, e.g. with `split=test`"
+    )
     return [
         f"{len(seen)} of the {len(samples)} scored samples were trained on, e.g. {min(seen)}: the scores say little about new "
-        "patients; score others, e.g. with `split=test`."
+        f"patients; {remedy}."
     ]
 
 

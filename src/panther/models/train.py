@@ -150,6 +150,7 @@ def train(
     if output is not None:
         check_output(Path(output), listing.refs, *(path for path in (table, prototypes) if isinstance(path, Path)))
     read = read_clinical(table, split, columns)
+    read.refuse_shared_patients()
     cohort = make_cohort(read, task, [ref.sample for ref in listing.refs])
     clinic, notes = None, []
     if covariates:

@@ -17,7 +17,7 @@ from panther.prototypes.recommend import PARTS, Choice, HalvedCohort, recommend
 from panther.prototypes.reproducibility import random_halves
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import USUAL, Columns, select_slides
+from panther.storage.clinical import USUAL, Columns, select_training_slides
 from panther.types import Openable, Projection
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def choose_c(
     if "n_prototypes" in settings:
         raise InputError("The number of prototypes is what is looked for; give the range, `smallest=` and `largest=`.")
     how = kmeans_settings(settings, seed=seed, restarts=3)
-    chosen = select_slides(features, table, split, columns=columns)
+    chosen = select_training_slides(features, table, split, columns=columns)
     choice = compare_numbers(chosen.refs, (smallest, largest), how, patients=chosen.patients(), work=work)
     return replace(choice, failures={**chosen.problems, **choice.failures})
 

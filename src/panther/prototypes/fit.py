@@ -23,7 +23,7 @@ from panther.prototypes.progress import FitProgress, project
 from panther.prototypes.rare_prototypes import with_rare
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import USUAL, Columns, select_slides
+from panther.storage.clinical import USUAL, Columns, select_training_slides
 from panther.types import Openable, Projection, Prototypes
 from panther.workers import cores, give_freed_memory_back
 
@@ -88,7 +88,7 @@ def fit_prototypes(
     [200.0, 200.0, 200.0]
     """
     how = kmeans_settings(settings, n_prototypes=n_prototypes, seed=seed)
-    chosen = select_slides(features, table, split, columns=columns)
+    chosen = select_training_slides(features, table, split, columns=columns)
     origins = origins_of(chosen.table, how.protect) if how.needs_sites else None
     found = fit_bags(chosen.refs, how, origins=origins, work=work)
     failures = {**chosen.problems, **found.failures}

@@ -10,7 +10,7 @@ from panther.errors import InputError
 from panther.slides.slide import Slide, open_slide, slide_name
 from panther.storage.bags import files_below
 from panther.storage.files import read_bytes
-from panther.storage.names import as_text, not_text
+from panther.storage.names import as_text, composed, not_text
 
 SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
 DICOM = ".dcm"
@@ -91,7 +91,7 @@ def list_slides(
                 f"{name}: two slides have this name ({' and '.join(map(str, paths))}); rename one, or give each a job folder."
             )
             continue
-        key = next((key for key in (str(paths[0]), paths[0].name, name) if key in table), None)
+        key = next((key for key in map(composed, (str(paths[0]), paths[0].name, name)) if key in table), None)
         used.add(key)
         refs.append(SlideRef(paths[0], name, mpp if key is None else table[key]))
     unused = [name for name in table if name not in used]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from panther.errors import InputError
-from panther.storage.files import read_text
+from panther.errors import InputError, listed
+from panther.storage.names import composed
+from panther.storage.tables import as_table
 
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
@@ -50,24 +51,13 @@ def resolve_mpp(properties: Mapping[str, str], override: float | None = None) ->
 
 def read_mpp_table(path: Path) -> dict[str, float]:
     """Read a table with the columns `wsi` (file name) and `mpp`; rows without mpp are left out."""
-    import csv
-    import io
-
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such table.")
+    rows = as_table(path)
+    if not {"wsi", "mpp"} <= set(rows.columns):
+        raise InputError(f"{path}: the columns wsi and mpp are expected, found are {listed(rows.columns)}.")
     table: dict[str, float] = {}
-    try:
-        rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
-        if not {"wsi", "mpp"} <= set(rows.fieldnames or ()):
-            raise InputError(
-                f"{path}: the columns wsi and mpp are expected, found are {', '.join(rows.fieldnames or ['none'])}."
-            )
-        for row in rows:
-            name, text = (row["wsi"] or "").strip(), (row["mpp"] or "").strip()
-            if name and text:
-                _add(table, path, name, text)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: this is not a CSV table ({error}).") from error
+    for name, text in zip(rows["wsi"].str.strip(), rows["mpp"].str.strip(), strict=True):
+        if name and text:
+            _add(table, path, composed(name), text)
     return table
 
 

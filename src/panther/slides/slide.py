@@ -12,6 +12,7 @@ from panther.errors import InputError
 from panther.registry import Nothing, Registry
 from panther.slides.overview import WHITE, overview
 from panther.slides.resolution import resolve_mpp
+from panther.storage.names import composed
 from panther.workers import reading
 
 Size = tuple[int, int]  # width, height
@@ -214,10 +215,8 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
 
 
 def slide_name(path: Path) -> str:
-    """Name of a slide: the file's without its ending, or the folder's (DICOM); the ending may be double (.ome.tif)."""
-    if path.is_dir():
-        return path.name
-    return path.stem.removesuffix(".ome")
+    """Name of a slide, composed: the file's without its ending, or the folder's (DICOM); the ending may be double (.ome.tif)."""
+    return composed(path.name if path.is_dir() else path.stem.removesuffix(".ome"))
 
 
 def downsamples(level_dimensions: tuple[Size, ...]) -> tuple[float, ...]:

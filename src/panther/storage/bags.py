@@ -14,7 +14,7 @@ from torch import Tensor
 from panther.encoder_names import same_encoder
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import in_common
-from panther.storage.names import as_text, not_text
+from panther.storage.names import as_text, composed, not_text
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.types import Bag, Concatenated, Openable, check_resolution
 
@@ -110,9 +110,10 @@ def _listed(one: BagLike, name: str | None, index: int, reading: Reading) -> Lis
         listing = list_bags(one, reading=reading)
         if name is None:
             return listing
-        return replace(listing, refs=(join(str(name), listing.refs),))
+        return replace(listing, refs=(join(composed(str(name)), listing.refs),))
     ref = one if isinstance(one, Openable) else as_bag(one, str(index))
-    return Listing((_read_as(ref if name is None else _renamed(ref, str(name)), reading),), {})
+    known = composed(ref.sample if name is None else str(name))
+    return Listing((_read_as(ref if ref.sample == known else _renamed(ref, known), reading),), {})
 
 
 def as_bag(bag: BagLike, name: str = "0") -> Bag:
@@ -307,7 +308,8 @@ def one_of(folder: Path, slide: str, files: list[Path]) -> Path:
         return files[0]  # coordinates only: passed over where they are opened
     if len({bag.fingerprint() for bag in bags.values()}) != 1:
         places = " and ".join(str(file.relative_to(folder)) for file in files)
+        alike = ", names that differ only in how their letters are composed" * (len({file.stem for file in files}) > 1)
         raise InputError(
-            f"{slide}: the slide is there more than once ({places}); give the folder you mean, or remove one."
+            f"{slide}: the slide is there more than once ({places}{alike}); give the folder you mean, or remove one."
         )
     return max(bags, key=lambda file: bags[file].places is not None)

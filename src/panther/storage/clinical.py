@@ -1,15 +1,17 @@
 """Clinical tables: whose slide each row is, and which bags of a folder a table is about."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
-from panther.storage.names import without_suffix
-from panther.storage.tables import as_table, is_missing, source_of, with_types
+from panther.storage.names import composed, without_suffix
+from panther.storage.table_files.parts import Parts, read_parts, refuse_shared_patients
+from panther.storage.tables import is_missing, source_of, with_types
 from panther.types import Openable
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ class Columns:
     patient: str | None = None
     site: str | None = None
 
+    def among(self, rows: "pd.DataFrame") -> "Columns":
+        """Those that this table has: another part of a split may be a mere list of slides."""
+        return Columns(**{key: name for key, name in asdict(self).items() if name in rows.columns})
+
 
 USUAL = Columns()
 
@@ -53,6 +59,20 @@ class Identities:
     site: list[str | None]
     patients_known: bool  # by a column or TCGA's barcodes; else every slide counts as its own patient
     notes: list[str]
+    stand_in: str = ""  # sentence, where the patient column stands in for that of the slides
+
+    def explained(self, sentence: str) -> str:
+        """Sentence about slides that do not match, and why, where the table has no column of them."""
+        return f"{sentence} {self.stand_in}".rstrip()
+
+
+@dataclass(frozen=True)
+class OtherParts:
+    """Who is in the parts of a split that were not asked for."""
+
+    slides: frozenset[str] = frozenset()
+    patients: Mapping[str, list[str]] = field(default_factory=dict)  # of each part
+    where: str = ""  # they are, for messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,38 +83,67 @@ class ClinicalTable:
     rows: "pd.DataFrame"  # all cells strings, indexed by slide
     who: Identities
     duplicates: int = 0  # rows that repeated another word for word; they count once
+    split: str | None = None  # the part that the rows are
+    others: OtherParts = OtherParts()
 
     def with_ids(self) -> "pd.DataFrame":
         """Rows with the columns `slide_id` and, where patients are known, `case_id`."""
         ids = {"slide_id": self.who.slide} | ({"case_id": self.who.patient} if self.who.patients_known else {})
         return self.rows.assign(**ids)
 
+    def refuse_shared_patients(self) -> None:
+        """Refuse to learn from a part of a split that has a patient in common with another."""
+        refuse_shared_patients(self.source, {str(self.split): self.who.patient, **self.others.patients})
+
 
 def read_clinical(
     table: "Path | str | pd.DataFrame", split: str | None = None, columns: Columns = USUAL
 ) -> ClinicalTable:
-    """Read a clinical table (see :func:`as_table`) with one row per slide.
+    """Read a clinical table, or one part of it (see :func:`read_parts`), with one row per slide.
 
     A row that repeats another word for word counts once; a slide with rows that differ is refused.
     """
-    written = as_table(table, split)
+    parts = read_parts(table, split)
+    written = parts.chosen
     source, unique = source_of(written), written.drop_duplicates()
     who = identify(unique, columns)
     rows = unique.set_axis(who.slide)
     repeated = rows.index[rows.index.duplicated()].unique()
     if len(repeated):
-        raise InputError(
-            f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row per slide."
-        )
-    return ClinicalTable(source, rows, who, len(written) - len(unique))
+        said = f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row per slide."
+        raise InputError(who.explained(said))
+    return ClinicalTable(source, rows, who, len(written) - len(unique), split, _others(parts, columns, set(who.slide)))
+
+
+def _others(parts: Parts, columns: Columns, chosen: set[str]) -> OtherParts:
+    who = {part: identify(rows, columns.among(rows)) for part, rows in parts.others.items()}
+    slides = {slide for one in who.values() for slide in one.slide}
+    patients = {part: one.patient for part, one in who.items() if part}  # who is in no part is used nowhere
+    return OtherParts(frozenset(slides - chosen), patients, parts.where)
 
 
 def find_column(table: "pd.DataFrame", name: str | None, aliases: Sequence[str], what: str) -> str | None:
-    """Column by its name, which must exist, or the first of the aliases that does, or None."""
+    """Column by its name, which must exist, or the first of the aliases that does, if need be in upper or lower case, or None."""
     if name is not None and name not in table.columns:
         known = [str(column) for column in table.columns]
         raise InputError(f"{source_of(table)}: there is no {what} column {name!r}; {suggestion(name, known)}.")
-    return name or next((alias for alias in aliases if alias in table.columns), None)
+    exact = name or next((alias for alias in aliases if alias in table.columns), None)
+    return exact or next((found for alias in aliases if (found := _in_another_case(table, alias, what))), None)
+
+
+def called(columns: Iterable[object], aliases: Iterable[str]) -> list[str]:
+    """Columns that have one of these names, in upper or lower case."""
+    plain = {alias.lower() for alias in aliases}
+    return [str(column) for column in columns if str(column).lower() in plain]
+
+
+def _in_another_case(table: "pd.DataFrame", alias: str, what: str) -> str | None:
+    found = called(table.columns, [alias])
+    if len(found) > 1:
+        raise InputError(
+            f"{source_of(table)}: {listed(map(repr, found))} may each be the {what} column; rename all but one."
+        )
+    return found[0] if found else None
 
 
 def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
@@ -108,10 +157,9 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
             f"{source}: neither a slide nor a patient column among {listed(table.columns)}; "
             "expected e.g. slide_id and case_id, or name them with `columns.slide` and `columns.patient`."
         )
-    notes = []
+    stand_in = _stand_in(table, str(patient), site) if slide is None else ""
+    notes = [stand_in] if stand_in else []
     slides = [without_suffix(name) for name in _ids(table, slide or str(patient))]
-    if slide is None:
-        notes.append(f"{source} has no slide column: each row is one slide named like its patient ({patient}).")
     barcodes = all(re.match(TCGA, name) for name in slides)
     if patient is not None:
         patients = _ids(table, patient)
@@ -124,11 +172,23 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
             f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak "
             "(`columns.patient`)."
         )
-    return Identities(slides, patients, _sites(table, site, patients), patient is not None or barcodes, notes)
+    known = patient is not None or barcodes
+    return Identities(slides, patients, _sites(table, site, patients), known, notes, stand_in)
+
+
+def _stand_in(table: "pd.DataFrame", patient: str, site: str | None) -> str:
+    """Sentence that the patient column stands in for the slides', and which column may have been meant."""
+    others = {str(column).lower(): str(column) for column in table.columns if column not in (patient, site)}
+    near = [match for alias in SLIDE_COLUMNS for match in get_close_matches(alias.lower(), others, n=1, cutoff=0.75)]
+    meant = f"if {others[near[0]]!r} is meant, name it" if near else "if another column names them, say which"
+    return (
+        f"{source_of(table)} has no slide column: each row is one slide named like its patient ({patient}); "
+        f"{meant} with `columns.slide`."
+    )
 
 
 def _ids(table: "pd.DataFrame", column: str) -> list[str]:
-    names = table[column].str.strip()
+    names = table[column].str.strip().map(composed)
     blank = (names == "").to_numpy()
     if blank.any():
         line = table.index[int(blank.argmax())] + 2  # counting the header, as a spreadsheet does
@@ -188,29 +248,51 @@ def select_slides(
     refs = tuple(meant(ref) for ref in listing.refs if ref.sample in slides)
     missing = [slide for slide in read.who.slide if slide not in known]
     if not refs:
-        raise InputError(
+        said = (
             f"None of the {len(slides)} slides of {read.source} has features{place}: the table says e.g. "
             f"{read.who.slide[0]!r}, the features {listing.refs[0].sample!r}."
         )
-    unnamed = len(listing.refs) - len(refs)
-    notes = [f"{unnamed} slides{place} are not in {read.source} and were left out."] if unnamed else []
+        raise InputError(read.who.explained(said))
+    elsewhere = sum(ref.sample in read.others.slides for ref in listing.refs)
+    left_out = {
+        f"in {read.others.where}": elsewhere,
+        f"not in {read.source}": len(listing.refs) - len(refs) - elsewhere,
+    }
+    notes = [f"{n} slides{place} are {where} and were left out." for where, n in left_out.items() if n]
     problems = {slide: reason for slide, reason in listing.problems.items() if slide in slides}
     named = f"{read.source}, split {split}" if split else read.source
     problems |= {slide: without_features(slide, named) for slide in missing}
     if by_patient and not read.who.patients_known:
         raise InputError(f"{read.source}: no patient column; `by_patient=True` needs one called case_id.")
     # with their types over the whole table: whether a column holds numbers does not depend on which slides have features
-    clinical = with_types(read.with_ids(), _id_columns(read.rows, columns))
+    identified = read.with_ids()
+    words = [columns.site] if columns.site else []
+    clinical = with_types(identified, words, _id_columns(identified, columns))
     if not by_patient:
         return Selection(refs, problems, notes, read, clinical)
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
     return Selection(grouped.refs, problems, notes, read, _per_patient(clinical.loc[[ref.sample for ref in refs]]))
 
 
+def select_training_slides(
+    features: BagsLike,
+    table: "Path | str | pd.DataFrame | None" = None,
+    split: str | None = None,
+    *,
+    reading: Reading = AS_WRITTEN,
+    columns: Columns = USUAL,
+) -> Selection:
+    """Bags to learn from: as :func:`select_slides`, but a patient in two parts of the split is refused."""
+    chosen = select_slides(features, table, split, reading=reading, columns=columns)
+    if chosen.table is not None:
+        chosen.table.refuse_shared_patients()
+    return chosen
+
+
 def _id_columns(rows: "pd.DataFrame", columns: Columns) -> set[str]:
-    """Columns of names, which are never numbers."""
-    names = {*SLIDE_COLUMNS, *PATIENT_COLUMNS, columns.slide, columns.patient, columns.site}
-    return {name for name in rows.columns if name in names} | {"slide_id", "case_id"}
+    """Columns of names, which are never numbers, and never missing: a patient may be called NA."""
+    named = {columns.slide, columns.patient} - {None}
+    return {*called(rows.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS)), *(str(name) for name in named)}
 
 
 def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":

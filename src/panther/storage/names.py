@@ -1,6 +1,7 @@
-"""Names of slides: text, whatever the locale, and file names that are no text are known before the work."""
+"""Names of slides: text, whatever the locale and the system; file names that are no text are known before the work."""
 
 import os
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,19 +10,29 @@ from panther.errors import InputError
 SLIDE_SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".dcm", ".vms", ".bif", ".czi", ".h5", ".pt")
 
 
+def composed(name: str) -> str:
+    """Name with its letters composed (NFC): macOS names files with "u" and two dots where tables have "ü", which look the same."""
+    return unicodedata.normalize("NFC", name)
+
+
+def decomposed(name: str) -> str:
+    """Name as files from macOS have it (NFD)."""
+    return unicodedata.normalize("NFD", name)
+
+
 def without_suffix(name: str) -> str:
-    """Name of a slide without the ending of its file."""
-    return name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name
+    """Name of a slide, composed, without the ending of its file."""
+    return composed(name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name)
 
 
 def as_text(name: str) -> str | None:
-    """Name of a file as text: its bytes are UTF-8 in every locale; None where they are not."""
+    """Name of a file as text, composed: its bytes are UTF-8 in every locale; None where they are not."""
     try:
-        return os.fsencode(name).decode("utf-8")
+        return composed(os.fsencode(name).decode("utf-8"))
     except UnicodeDecodeError:
         return None
     except UnicodeEncodeError:  # text that this locale has no bytes for: it did not come from a file
-        return name
+        return composed(name)
 
 
 def not_text(path: Path) -> str:

@@ -2,12 +2,14 @@
 
 import csv
 import io
+import re
 import warnings
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panther.errors import InputError, listed
+from panther.errors import InputError
 from panther.storage.atomic import atomic_write
 from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_repeated_columns
@@ -19,17 +21,19 @@ if TYPE_CHECKING:
 EMPTY = frozenset(("", "na", "n/a", "nan", "<na>", "null", "nat"))
 # ... and TCGA's words for it, from which nothing can be learned
 MISSING = EMPTY | {"[not available]", "[not applicable]", "[not evaluated]", "[unknown]", "[discrepancy]"}
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+DECIMAL_COMMA = r"[+-]?\d*,\d+([eE][+-]?\d+)?"
+WITH_POINTS = r"[+-]?[\d.]+(,\d+)?([eE][+-]?\d+)?"  # of thousands or of decimals: beside a decimal comma nobody knows
 
 
-def as_table(table: "Path | str | pd.DataFrame", split: str | None = None) -> "pd.DataFrame":
+def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     """Table with every cell as a string, missing ones empty: "007" stays a name, and rows can be written back unchanged.
 
     Parameters
     ----------
     table
-        CSV, TSV or parquet file, a folder of split tables (with ``split``), or a data frame.
-    split
-        The rows whose column `split` says so, or the file `{split}.csv` of a folder.
+        Text, whose header tells whether commas, semicolons or tabs are between cells, parquet file, or data frame. Where it is semicolons,
+        columns of numbers may have decimal commas, which become points.
     """
     import pandas as pd
 
@@ -38,14 +42,10 @@ def as_table(table: "Path | str | pd.DataFrame", split: str | None = None) -> "p
     else:
         path = Path(table)
         if path.is_dir():
-            if split is None:
-                raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
-            path, split = path / f"{split}.csv", None
+            raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
         source, read = str(path), _read(path)
     if read.empty:
         raise InputError(f"{source}: the table has no rows.")
-    if split is not None:
-        read = _rows_of(source, read, split)
     read.attrs["source"] = source
     return read
 
@@ -65,14 +65,15 @@ def plain_labels(column: "pd.Series") -> "pd.Series":
     return column.str.strip().str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
-def with_types(table: "pd.DataFrame", words: Iterable[str] = ()) -> "pd.DataFrame":
-    """Table of strings with numbers as numbers and empty cells as NaN; the columns ``words`` stay strings."""
+def with_types(table: "pd.DataFrame", words: Iterable[str] = (), ids: Iterable[str] = ()) -> "pd.DataFrame":
+    """Table of strings with numbers as numbers and empty cells as NaN; ``words`` and ``ids`` stay strings, ids also where they say NA."""
     import pandas as pd
 
     known = table.apply(lambda column: column.mask(column.str.strip().str.lower().isin(EMPTY), ""))
+    known = known.assign(**{name: table[name] for name in ids})
     # a number does not begin with 0: "007" is a name
     names = [column for column in table.columns if known[column].str.fullmatch(r"0\d+").any()]
-    types = dict.fromkeys((*names, *words), str)
+    types = dict.fromkeys((*names, *words, *ids), str)
     text = io.StringIO(known.to_csv(index=False))
     typed = pd.read_csv(text, dtype=types, keep_default_na=False, na_values=[""], skip_blank_lines=False)
     return typed.set_index(table.index)
@@ -90,7 +91,7 @@ def _read(path: Path) -> "pd.DataFrame":
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
     except (ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: ")
         raise InputError(
             f"{path}: not a readable table ({reason}); expected CSV, TSV or parquet, in UTF-8, with a header."
         ) from error
@@ -99,16 +100,57 @@ def _read(path: Path) -> "pd.DataFrame":
 def _read_text(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
-    separator = "\t" if path.suffix in (".tsv", ".txt") else ","
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        header = next(csv.reader(handle, delimiter=separator), [])
+        first = next((line for line in handle if line.strip()), "")
+        separator = _separator(path, first)
+        header = next(csv.reader(chain([first], handle), delimiter=separator), [])
     refuse_repeated_columns(path, header)  # pandas would call the second one `label.1` and say nothing
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
-        table = pd.read_csv(
-            path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
-        )
-    return table.fillna("")  # a line that is too short
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
+            table = pd.read_csv(
+                path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+            )
+    except (pd.errors.ParserError, pd.errors.ParserWarning):
+        _refuse_long_lines(path, separator, len(header))
+        raise
+    table = table.fillna("")  # a line that is too short
+    return _with_decimal_points(path, table) if separator == ";" else table
+
+
+def _separator(path: Path, header: str) -> str:
+    """What is between cells: the sign that the header has most of outside of quotes; where it has none, that of the file's ending."""
+    usual = "\t" if path.suffix in (".tsv", ".txt") else ","
+    return max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", header).count)
+
+
+def _refuse_long_lines(path: Path, separator: str, cells: int) -> None:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
+        rows = csv.reader(handle, delimiter=separator)
+        for row in rows:
+            if len(row) > cells:
+                raise InputError(
+                    f"{path}: line {rows.line_num} has {len(row)} cells but the header {cells}; put text that holds a "
+                    f"{SEPARATORS[separator]} in quotes."
+                )
+
+
+def _with_decimal_points(path: Path, table: "pd.DataFrame") -> "pd.DataFrame":
+    """Table of a file with semicolons, whose columns of numbers may have decimal commas: spreadsheets of much of Europe write both."""
+    for name in table.columns:
+        cells = table[name].str.strip()
+        commas = cells.str.fullmatch(DECIMAL_COMMA)
+        if not commas.any():
+            continue
+        others = cells[~commas & ~is_missing(cells) & ~cells.str.fullmatch(r"[+-]?\d+")]
+        if others.empty:
+            table[name] = cells.mask(commas, cells.str.replace(",", "."))
+        elif others.str.fullmatch(WITH_POINTS).all():
+            raise InputError(
+                f"{path}: {name} has numbers such as {cells[commas].iloc[0]} and such as {others.iloc[0]}; write all of them with a "
+                "decimal comma, or with a point, and without signs between thousands."
+            )
+    return table
 
 
 def read_csv(path: Path, words: Sequence[str]) -> "pd.DataFrame":
@@ -152,17 +194,6 @@ def _as_strings(table: "pd.DataFrame") -> "pd.DataFrame":
     refuse_repeated_columns(source_of(table), list(table.columns))
     missing = table.isna()
     return table.astype(str).mask(missing, "").reset_index(drop=True).rename(columns=str)
-
-
-def _rows_of(source: str, table: "pd.DataFrame", split: str) -> "pd.DataFrame":
-    """Rows whose column `split` says so."""
-    if "split" not in table.columns:
-        raise InputError(f"{source}: `split={split}` needs a column `split`; the table has {listed(table.columns)}.")
-    says = plain_labels(table["split"])
-    part = table[says == split]
-    if part.empty:
-        raise InputError(f"{source}: no row has split {split!r}; the column says {listed(sorted(says.unique()))}.")
-    return part
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

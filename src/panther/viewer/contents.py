@@ -11,6 +11,7 @@ from panther.explain.jobs import is_slide
 from panther.models.model_file import load_model, read_about
 from panther.slides import list_slides
 from panther.storage.clinical import USUAL, ClinicalTable, Columns, read_clinical
+from panther.storage.names import composed
 from panther.storage.prototypes import load_prototypes
 from panther.storage.survey import survey
 from panther.study.record import COHORT, read_record
@@ -197,7 +198,7 @@ def _slides(
     for name in sorted({*features, *images}):
         image = images.get(name)
         # QuPath names its export after the whole file name; as in `panther slides` that one goes first
-        outline = contours.get(image.name if image else name, contours.get(name))
+        outline = contours.get(composed(image.name) if image else name, contours.get(name))
         slides[name] = SlideEntry(name, features.get(name), image, outline)
     return slides
 

@@ -9,6 +9,7 @@ from panther.errors import InputError
 from panther.explain.concordance.tissue_classifier import is_classifier
 from panther.models.model_file import read_about
 from panther.storage.bags import BAG_SUFFIXES, files_below
+from panther.storage.names import composed
 from panther.storage.survey import survey
 from panther.study.record import RECORD, STUDY
 
@@ -91,7 +92,7 @@ def _put(file: Path, found: Found) -> None:
     if file.name in NAMES:
         found.names.append(file)
     elif file.parent.name == CONTOURS and suffix == ".geojson":
-        found.contours.setdefault(file.stem, file)
+        found.contours.setdefault(composed(file.stem), file)
     elif suffix == ".safetensors":
         _put_tensors(file, found)
     elif suffix == ".pkl" and survey(file)["kind"] == "prototypes":  # of the published code; never executed

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from panther.errors import InputError, listed
-from panther.storage.clinical import PATIENT_COLUMNS, SLIDE_COLUMNS, find_column
+from panther.storage.clinical import PATIENT_COLUMNS, SLIDE_COLUMNS, called, find_column
 from panther.storage.slide_vectors._base import SlideVectors, rows_of
 from panther.storage.tables import as_table, read_parquet, source_of
 
@@ -45,7 +45,7 @@ def read_parquet_table(path: Path, key: str | None) -> SlideVectors:
 
 def _vectors(path: Path, table: pd.DataFrame, key: str | None, layout: str) -> SlideVectors:
     names = _names(table, key)
-    ids = {str(names.name), *SLIDE_COLUMNS, *PATIENT_COLUMNS}
+    ids = {str(names.name), *called(table.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS))}
     values = table[[column for column in table.columns if column not in ids]]
     if values.empty:
         raise InputError(f"{path}: no column of numbers beside {names.name!r}.")
