@@ -117,6 +117,30 @@ def test_a_table_without_the_outcome_predicts_and_says_why_there_is_no_score(pan
     assert "label" not in rows_of(here / "u.csv")[0]
 
 
+@pytest.mark.parametrize(
+    ("columns", "spoiled", "words"),
+    [
+        (("--label", "subtype"), {"subtype": "Low"}, "10 rows were not scored: another subtype (Low)"),
+        (("--time", "weeks", "--event", "died"), {"weeks": "0"}, "10 rows were not scored: weeks = 0"),
+        (("--value", "weeks"), {"weeks": ""}, "10 rows were not scored: no weeks"),
+        (("--labels", "died"), {"died": ""}, "10 rows were not scored: none of died"),
+    ],
+)
+def test_who_is_not_scored_is_told_with_the_reason(panther, here, columns, spoiled, words):
+    panther("train", "features", "--table", "table.csv", "-o", "any.model", "-C", 4, "-j", 1, *columns)
+    rows = pd.read_csv("table.csv", dtype=str)
+    rows.assign(**{name: [value] * 10 + list(rows[name])[10:] for name, value in spoiled.items()}).to_csv("spoiled.csv")
+    _, err = panther("predict", "any.model", "features", "--table", "spoiled.csv", "-o", "any.csv", "-j", 1)
+    assert words in err
+
+
+def test_scores_on_one_class_are_called_its_recall(panther, here):
+    rows = pd.read_csv("table.csv", dtype=str)
+    rows[rows["subtype"] == "low"].to_csv("low.csv", index=False)
+    _, err = panther("predict", "patient.model", "features", "--table", "low.csv", "-o", "low_predictions.csv", "-j", 1)
+    assert "all 15 samples are of class low: the scores are the recall" in err
+
+
 def test_columns_of_any_name_can_be_trained_on_and_scored(panther, here):
     columns = ("--time", "weeks", "--event", "died")
     given = ("--table", "table.csv", "-j", 1)
