@@ -216,3 +216,18 @@ def test_a_table_with_columns_of_other_names_gives_the_same_model_and_prediction
     assert rows_of(here / "other_predictions.csv") == rows_of(here / "usual.csv")
     _, err = panther("predict", "other.model", "features", "-o", "x.csv", "--table", "other.csv", "-j", 1, code=2)
     assert "--slide-column" in err or "none of the" in err.lower()
+
+
+def test_a_model_is_called_a_model_where_prototypes_are_asked_for_and_by_inspect(panther, here):
+    _, err = panther("embed", "features", "-p", "patient.model", "-o", "x.h5ad", code=2)
+    assert "patient.model: holds a model of this package, not prototypes; give a file of `panther prototypes`" in err
+    (here / "m.safetensors").write_bytes((here / "patient.model").read_bytes())
+    assert "model" in panther("inspect", "m.safetensors")[0].split()
+    told = strict_json(panther("inspect", "table.csv", "--json")[0])["files"]["table.csv"]
+    assert (told["kind"], told["slides"], told["patients"]) == ("table of slides", 40, 30)
+
+
+def test_a_single_prototype_has_no_neighbour(panther, here):
+    out, err = panther("prototypes", "features", "-C", 1, "-o", "one.safetensors", "-j", 1)
+    assert "nearest" not in out
+    assert "Note" not in err
