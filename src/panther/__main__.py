@@ -2,9 +2,8 @@
 
 import atexit
 import gc
+import signal
 import sys
-
-from panther.cli import main
 
 RARELY = 20_000  # new objects between two searches for garbage: imports make many objects and hardly any garbage
 
@@ -13,7 +12,13 @@ def run() -> None:
     """Run the command, and leave this process at once when it is done."""
     gc.set_threshold(RARELY)
     atexit.register(_leave)  # the first to be registered is the last to be called
-    main()
+    try:
+        from panther.cli import main  # in here: it takes long enough for somebody to press Ctrl-C
+
+        main()
+    except KeyboardInterrupt:  # before the command has begun, which says so by itself
+        print("panther: stopped.", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)  # as the shell calls it
 
 
 def _leave() -> None:

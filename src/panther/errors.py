@@ -25,6 +25,11 @@ def not_finite(source: str, row: int) -> InputError:
     return InputError(f"{source}: row {row} of the features holds NaN or an infinite number; extract this slide again.")
 
 
+def too_large(source: str) -> InputError:
+    """Error for a bag whose numbers are finite, but not their sums or squares."""
+    return InputError(f"{source}: features are too large to square in float32; rescale them.")
+
+
 def value_of(outcome: T | InputError) -> T:
     """Return the value, or raise the error that stands in its place."""
     if isinstance(outcome, InputError):

@@ -308,15 +308,15 @@ class Prototypes:
 
     def check(self, bag: Bag) -> None:
         """Refuse a bag of another encoder, dimension or resolution."""
-        names = f"(encoder {bag.encoder!r} against {self.encoder!r})"
+        names = f" (encoder {bag.encoder!r} against {self.encoder!r})" if bag.encoder or self.encoder else ""
         remedy = "Encode the slides with the same encoder, or refit the prototypes."
         if bag.dim != self.dim_in:
             raise InputError(
-                f"{bag.source}: features are {bag.dim}-dimensional but the prototypes expect {self.dim_in} {names}. {remedy}"
+                f"{bag.source}: features are {bag.dim}-dimensional but the prototypes expect {self.dim_in}{names}. {remedy}"
             )
         if not same_encoder(bag.encoder, self.encoder):
             raise InputError(
-                f"{bag.source}: features and prototypes come from different encoders {names}. {remedy} "
+                f"{bag.source}: features and prototypes come from different encoders{names}. {remedy} "
                 "If they are one under two names, say so with `encoder_name=NAME`."
             )
         check_resolution(bag, self.spec, "the prototypes were fitted on")

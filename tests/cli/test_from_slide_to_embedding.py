@@ -56,16 +56,30 @@ def test_the_commands_of_the_readme_lead_from_a_slide_to_an_embedding(slide, run
     assert 0.25 < shares.min() < shares.max() < 0.75  # the two tissues cover about the same area
 
 
-def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_the_work(slide, run):
+def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_the_work(slide, run, monkeypatch):
     run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
     before = (slide / FEATURES / "slide.h5").stat().st_mtime_ns
     out, _ = run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
     assert "(1 were done already)" in out
     assert (slide / FEATURES / "slide.h5").stat().st_mtime_ns == before
+    monkeypatch.setattr("panther.encoders.step.load_encoder", lambda *_, **__: pytest.fail("nobody needs it"))
+    run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
     _, err = run("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--encoder", "nonesuch", code=2)
     assert "nonesuch" in err
     assert not (slide / "other").exists()
     run("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
+
+
+def test_an_encoder_without_weights_is_refused_before_the_work(slide, run):
+    given = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "-j", 1)
+    (slide / "wrong.pth").write_bytes(b"no weights")
+    for wrong, words in (
+        (("--encoder", "ctranspath"), "cannot be fetched by a program"),
+        (("--encoder", "resnet50", "--weights", "wrong.pth"), "wrong.pth"),
+    ):
+        _, err = run(*given, *wrong, code=2)
+        assert words in err
+    assert not (slide / "job").exists()
 
 
 def test_a_dry_run_with_an_encoder_tells_bytes_and_time_of_that_encoder(slide, run):

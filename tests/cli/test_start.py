@@ -1,13 +1,16 @@
 """How commands begin: workers get ready while the command imports what it needs, and nothing is started in vain."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 WATCHED = """
 import sys
+import time
 import panther.workers
 began = []
 panther.workers.start_early = lambda: began.append("torch" in sys.modules)
@@ -68,3 +71,30 @@ def test_a_refused_command_does_not_wait_for_workers_that_still_get_ready(tmp_pa
     refused = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
     assert refused.returncode == 2
     assert "--no-such-option" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "who"), [("typer", "the command, which has hardly begun"), ("torch", "its fork server")]
+)
+def test_ctrl_c_while_modules_are_imported_is_one_sentence(module, who, tmp_path):
+    server_only = "sys.argv[0] == '-c'" if who == "its fork server" else "True"
+    stand_in = f"import sys, time\nif {server_only}:\n    open({str(tmp_path / 'importing')!r}, 'w').close()\ntime.sleep(600)\n"
+    (tmp_path / f"{module}.py").write_text(stand_in)
+    command = [sys.executable, "-m", "panther", "embed", "nowhere", "-p", "none.safetensors", "-o", "out.h5ad"]
+    # a shell that runs its commands in the background has them ignore Ctrl-C
+    listen = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", listen, *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )
+    end = time.monotonic() + 100
+    while not (tmp_path / "importing").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode in (130, -signal.SIGINT)  # a shell calls both 130
+    assert "Traceback" not in said
+    assert "panther: stopped." in said

@@ -137,6 +137,30 @@ def test_a_table_without_the_outcome_predicts_and_says_why_there_is_no_score(pan
     assert "label" not in rows_of(here / "u.csv")[0]
 
 
+@pytest.mark.parametrize(
+    ("columns", "spoiled", "words"),
+    [
+        (("--label", "subtype"), {"subtype": "Low"}, "10 rows were not scored: another subtype (Low)"),
+        (("--time", "weeks", "--event", "died"), {"weeks": "0"}, "10 rows were not scored: weeks = 0"),
+        (("--value", "weeks"), {"weeks": ""}, "10 rows were not scored: no weeks"),
+        (("--labels", "died"), {"died": ""}, "10 rows were not scored: none of died"),
+    ],
+)
+def test_who_is_not_scored_is_told_with_the_reason(panther, here, columns, spoiled, words):
+    panther("train", "features", "--table", "table.csv", "-o", "any.model", "-C", 4, "-j", 1, *columns)
+    rows = pd.read_csv("table.csv", dtype=str)
+    rows.assign(**{name: [value] * 10 + list(rows[name])[10:] for name, value in spoiled.items()}).to_csv("spoiled.csv")
+    _, err = panther("predict", "any.model", "features", "--table", "spoiled.csv", "-o", "any.csv", "-j", 1)
+    assert words in err
+
+
+def test_scores_on_one_class_are_called_its_recall(panther, here):
+    rows = pd.read_csv("table.csv", dtype=str)
+    rows[rows["subtype"] == "low"].to_csv("low.csv", index=False)
+    _, err = panther("predict", "patient.model", "features", "--table", "low.csv", "-o", "low_predictions.csv", "-j", 1)
+    assert "all 15 samples are of class low: the scores are the recall" in err
+
+
 def test_columns_of_any_name_can_be_trained_on_and_scored(panther, here):
     columns = ("--time", "weeks", "--event", "died")
     given = ("--table", "table.csv", "-j", 1)
@@ -212,3 +236,18 @@ def test_a_table_with_columns_of_other_names_gives_the_same_model_and_prediction
     assert rows_of(here / "other_predictions.csv") == rows_of(here / "usual.csv")
     _, err = panther("predict", "other.model", "features", "-o", "x.csv", "--table", "other.csv", "-j", 1, code=2)
     assert "--slide-column" in err or "none of the" in err.lower()
+
+
+def test_a_model_is_called_a_model_where_prototypes_are_asked_for_and_by_inspect(panther, here):
+    _, err = panther("embed", "features", "-p", "patient.model", "-o", "x.h5ad", code=2)
+    assert "patient.model: holds a model of this package, not prototypes; give a file of `panther prototypes`" in err
+    (here / "m.safetensors").write_bytes((here / "patient.model").read_bytes())
+    assert "model" in panther("inspect", "m.safetensors")[0].split()
+    told = strict_json(panther("inspect", "table.csv", "--json")[0])["files"]["table.csv"]
+    assert (told["kind"], told["slides"], told["patients"]) == ("table of slides", 40, 30)
+
+
+def test_a_single_prototype_has_no_neighbour(panther, here):
+    out, err = panther("prototypes", "features", "-C", 1, "-o", "one.safetensors", "-j", 1)
+    assert "nearest" not in out
+    assert "Note" not in err

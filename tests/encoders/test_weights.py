@@ -104,6 +104,19 @@ def test_weights_that_cannot_be_had_name_the_page_and_the_other_way(tmp_path, mo
         load_encoder("uni", tmp_path / "no-such.pth")
 
 
+def test_a_hub_that_cannot_be_reached_is_asked_once(tmp_path, monkeypatch, caplog):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    download = "huggingface_hub.hf_hub_download"
+    monkeypatch.setattr(download, lambda *_: pytest.fail("this would try again, and tell of each time"))
+    with pytest.raises(InputError, match="cannot be reached"):
+        load_encoder("uni")
+    assert not caplog.records
+
+
 # CTransPath's file, written down from timm 0.5.4's SwinTransformer with the authors' stem: 200 tensors
 def ctranspath_file() -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)

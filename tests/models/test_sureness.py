@@ -139,6 +139,10 @@ def test_what_is_not_known_is_said(folder):
     assert any("how sure it may be" in note for note in found.notes)
     few, _ = train_model(bags[:8], cohort.target.take(np.arange(8)), RECIPE)
     assert any("at least 10 patients" in why for why in few.sure.why)
+    high, low = (np.flatnonzero(cohort.target.labels == label) for label in (0, 1))
+    rows = np.sort([*high[:14], low[0]])
+    rare, _ = train_model([bags[row] for row in rows], cohort.target.take(rows), RECIPE)
+    assert any("The class low has 1 patient, too few for 5 inner folds" in why for why in rare.sure.why)
 
 
 def test_survival_knows_what_it_has_seen(folder):

@@ -153,6 +153,10 @@ def test_an_empty_range_or_too_few_patches_are_refused():
         compare_numbers(cohort(3), (9, 4), FAST)
     with pytest.raises(InputError, match=r"too few .* a range up to 10"):
         compare_numbers(cohort(3, slides=2, n=20), (4, 16), FAST)
+    with pytest.raises(InputError, match=r"too few .* a range up to 10"):
+        compare_numbers(cohort(3, slides=2, n=20), (4, 5000), FAST)
+    with pytest.raises(InputError, match=r"None of the 2 slides .*NaN"):
+        compare_numbers([Bag(name, torch.full((20, 4), torch.nan)) for name in "ab"], (4, 16), FAST)
 
 
 @pytest.mark.slow

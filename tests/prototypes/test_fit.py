@@ -99,6 +99,14 @@ def test_a_slide_with_nan_is_left_out_and_named_with_its_row():
         assert torch.isfinite(fitted.prototypes.centroids).all()
 
 
+def test_numbers_that_only_float64_holds_are_called_too_large():
+    bags, _ = cohort()
+    large = bags[1].features.double()
+    large[123, 4] = 1e300
+    fitted = fit_bags([bags[0], Bag("s1", large), *bags[2:]], KMeansSettings(4, sample=2000, restarts=2))
+    assert fitted.failures == {"s1": "slide s1: features are too large to square in float32; rescale them."}
+
+
 def test_a_slide_of_another_dimension_or_encoder_is_left_out_and_a_tie_refused():
     bags, _ = cohort(encoder="uni")
     odd = Bag("odd", torch.randn(50, 5), encoder="uni")
@@ -131,6 +139,22 @@ def test_collapse_is_said_in_words():
 def test_more_prototypes_than_patches_are_refused():
     with pytest.raises(InputError, match="3 patches cannot give 16"):
         fit_bags([Bag("a", torch.randn(3, 4))], KMeansSettings())
+    with pytest.raises(InputError, match="fewer with `n_prototypes=`, or raise `sample=` if the slides have that many"):
+        KMeansSettings(30_000)
+
+
+def test_one_prototype_dominates_nobody():
+    p = fit_bags(cohort()[0], KMeansSettings(1, **SMALL)).prototypes
+    assert p.diagnostics["warnings"] == []
+    assert p.diagnostics["dominated_slides"] == {}
+
+
+def test_encoders_that_nobody_knows_are_not_spoken_of():
+    p = fit_bags(cohort()[0], KMeansSettings(2, **SMALL)).prototypes
+    with pytest.raises(InputError, match=r"but the prototypes expect 8\. Encode"):
+        p.check(Bag("odd", torch.randn(5, 9)))
+    with pytest.raises(InputError, match=r"expect 8 \(encoder 'uni' against None\)\. Encode"):
+        p.check(Bag("odd", torch.randn(5, 9), encoder="uni"))
 
 
 def test_the_front_door_takes_arrays_and_a_table_and_warns_of_what_was_left_out():

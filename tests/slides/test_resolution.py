@@ -36,7 +36,7 @@ def test_tags_are_understood(properties: dict[str, str], mpp: float, source: str
 @pytest.mark.parametrize("value", ["0.00499", "896.05", "5.01", "1e9"])
 def test_a_tag_that_cannot_be_true_is_refused_even_if_another_could(value: str) -> None:
     properties = {"openslide.mpp-x": value, "openslide.mpp-y": value, "openslide.objective-power": "20"}
-    with pytest.raises(InputError, match=r"not plausible.*`slide_mpp=.*`mpp_table="):
+    with pytest.raises(InputError, match=r"not plausible.*`mpp_table=.*`slide_mpp=.*all slides"):
         resolve_mpp(properties)
     assert resolve_mpp(properties, 0.5).mpp == 0.5
 
@@ -70,6 +70,16 @@ def test_pixels_that_are_not_square_are_refused(tmp_path: Path) -> None:
 def test_an_override_must_be_plausible_too(override: float) -> None:
     with pytest.raises(InputError, match="not plausible"):
         resolve_mpp({"aperio.MPP": "0.5"}, override)
+
+
+def test_an_override_of_another_plausible_value_is_noted() -> None:
+    assert (
+        resolve_mpp({"aperio.MPP": "0.499"}, 0.25).note
+        == "the file says 0.499 um/px (aperio.MPP), 0.25 was taken as asked for"
+    )
+    assert not resolve_mpp({"aperio.MPP": "0.499"}, 0.5).note  # the same, rounded
+    assert not resolve_mpp({"aperio.MPP": "0.00499"}, 0.5).note  # what an override is for
+    assert not resolve_mpp({}, 0.5).note
 
 
 def test_the_table_of_overrides_is_read(tmp_path: Path) -> None:

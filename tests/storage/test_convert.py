@@ -140,6 +140,17 @@ def test_float16_rounds_and_refuses_what_does_not_fit(tmp_path):
     assert list((tmp_path / "half").iterdir()) == []
 
 
+@pytest.mark.parametrize("to", writers.names())
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_bag_that_nothing_would_read_is_refused_and_its_row_named(tmp_path, to, number):
+    x, coords = features(5000)
+    x[4321, 1] = number
+    source = write(tmp_path, "npy", x, coords)
+    with pytest.raises(InputError, match=rf"{source.name}.*row 4321 of the features holds NaN or an infinite"):
+        converted(source, tmp_path / "out", to, dtype="float16")
+    assert not any((tmp_path / "out").glob("*"))
+
+
 def test_bfloat16_goes_where_it_can_be_stored_and_says_so_elsewhere(tmp_path):
     x = torch.randn(5, 3).bfloat16()
     source = tmp_path / "slide.pt"

@@ -17,6 +17,7 @@ from panther.storage.embeddings import (
     check_embedding_path,
     from_published_order,
     read_vectors,
+    read_weights,
     write_embeddings,
 )
 from panther.types import Prototypes
@@ -189,3 +190,9 @@ def test_what_holds_no_vectors_is_a_sentence(tmp_path, name):
     path.write_bytes(b"no embeddings")
     with pytest.raises(InputError, match=name):
         read_vectors(path)
+
+
+@pytest.mark.parametrize("read", [read_vectors, lambda path: read_weights(path, "site")])
+def test_a_file_that_is_not_there_is_said_so(tmp_path, read):
+    with pytest.raises(InputError, match=r"none\.h5ad: there is no such file; write embeddings"):
+        read(tmp_path / "none.h5ad")

@@ -141,8 +141,14 @@ def test_vectors_of_another_width_are_told(tmp_path):
         (lambda f: (f / "a.npy").write_bytes(b"\x93NUMPY") and f, "damaged"),
         (lambda f: (f / "a.h5").write_bytes(b"no") and f, "damaged"),
         (lambda f: (f / "a.h5ad").write_bytes(b"no") and f / "a.h5ad", "not a readable .h5ad"),
-        (lambda f: table().assign(site="x").to_csv(f / "a.csv") or f / "a.csv", "'site' holds no numbers"),
-        (lambda f: table()[["f0", "f1"]].to_csv(f / "a.csv", index=False) or f / "a.csv", "no column with the names"),
+        (
+            lambda f: table().assign(site="x").to_csv(f / "a.csv") or f / "a.csv",
+            "'site' holds no numbers.*`a.csv#COLUMN`",
+        ),
+        (
+            lambda f: table()[["f0", "f1"]].to_csv(f / "a.csv", index=False) or f / "a.csv",
+            "no column with the names.*`FILE#COLUMN`",
+        ),
         (lambda f: table()[["slide_id"]].to_csv(f / "a.csv", index=False) or f / "a.csv", "no column of numbers"),
         (lambda f: (f / "a.xlsx").write_text("x") and f / "a.xlsx", "no known layout"),
     ],

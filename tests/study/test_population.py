@@ -53,3 +53,14 @@ def test_an_external_table_may_have_other_columns(folder):
     }
     found = gather(study_in(folder, table="table.csv", external={"lab": external}))
     assert found.patients[-1] == "XP011"
+
+
+def test_an_external_cohort_of_one_class_is_told_what_its_scores_mean(folder):
+    table = pd.read_csv(folder / "table.csv", dtype=str)
+    table["case_id"] = "X" + table["case_id"]
+    table["subtype"] = table["subtype"].replace("low", "Low")
+    table.to_csv(folder / "one_class.csv", index=False)
+    external = {"lab": {"table": "one_class.csv", "features": {"npy": "features"}}}
+    notes = gather(study_in(folder, table="table.csv", external=external)).notes
+    assert any("one_class.csv: all 6 samples are of class high: the scores are the recall" in note for note in notes)
+    assert not any("table.csv: all" in note for note in notes)

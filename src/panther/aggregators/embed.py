@@ -10,7 +10,7 @@ from torch import Tensor
 
 from panther.aggregators._base import build
 from panther.aggregators.blocks.space import NO_PLACES
-from panther.errors import InputError, not_finite
+from panther.errors import InputError, not_finite, too_large
 from panther.feature_space import Basis, space_of
 from panther.statistics import first_bad_row
 from panther.storage.bags import BagLike, as_bag
@@ -72,9 +72,7 @@ def embed_prepared(bag: Bag, module: Callable[..., SlideEmbedding], *, with_assi
     embedding = run_on(bag, module, with_assignment=with_assignment)
     if not _is_finite(embedding.vector):
         bad = first_bad_row(bag.features)
-        if bad is None:
-            raise InputError(f"{bag.source}: features are too large to square in float32; rescale them.")
-        raise not_finite(bag.source, bad)
+        raise too_large(bag.source) if bad is None else not_finite(bag.source, bad)
     return embedding
 
 

@@ -55,7 +55,7 @@ SlidesOption = Annotated[
 SlideMppOption = Annotated[
     float | None,
     typer.Option(
-        help="True resolution of the slides at level 0, um/px, where files tell none or a wrong one.",
+        help="True resolution of all slides at level 0, um/px, whatever their files say.",
         show_default=False,
     ),
 ]

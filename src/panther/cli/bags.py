@@ -91,6 +91,8 @@ def _label(about: dict[str, Any]) -> str:
         "other": "other files",
         "slide image": f"slide images, {about.get('format')} (features are needed: extract them first)",
         "coordinates": "coordinate files (no features)",
+        "model": "trained models",
+        "table of slides": "tables of slides",
         "slide vector": f"vectors of whole slides, {about.get('format')}, d={about.get('dim')}, encoder {about.get('encoder') or 'not named'} "
         "(name the folder as embeddings: of a study)",
     }.get(about["kind"], about["kind"])

@@ -114,7 +114,8 @@ def _result(fitted: Any, output: Any) -> dict[str, Any]:
 def _lines(fitted: Any, output: Any) -> list[str]:
     d = fitted.diagnostics
     rows = [
-        f"  C{c:<3} {share:7.2%} of the patches, nearest C{neighbour} at {distance:.4g}"
+        f"  C{c:<3} {share:7.2%} of the patches"
+        + (f", nearest C{neighbour} at {distance:.4g}" if len(fitted) > 1 else "")
         for c, (share, neighbour, distance) in enumerate(
             zip(d["occupancy_share"], d["nearest"], d["distance_to_nearest"], strict=True)
         )

@@ -82,7 +82,7 @@ def slides(
 ) -> None:
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
     from panther.execution import Work, open_work
-    from panther.slides import Job, PatchStep, TissueStep, run_job
+    from panther.slides import Job, PatchStep, SlideFiles, TissueStep, run_job
     from panther.slides.plan import Planner
     from panther.storage.inputs import check_output_folder
 
@@ -103,6 +103,8 @@ def slides(
             show_plan(listing, Planner(Job(job), find, lay), features, workers, as_json)
             return
         check_output_folder(job, ("summary.csv",), mpp_table, weights)
+        if features is not None and there is None:
+            features.prepare(SlideFiles(ref, Job(job)) for ref in listing.refs)
         start = time.perf_counter()
         done, notes = None, list[str]()
         if cache is not None and features is None:

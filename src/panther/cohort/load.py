@@ -54,7 +54,7 @@ class CohortReport:
             *self.notes,
         ]
         lines.append(self.outcome)
-        lines += [f"{n} rows were dropped: {reason}." for reason, n in self.dropped.items()]
+        lines += self.unused_rows("dropped")
         if self.duplicates:
             lines.append(f"{self.duplicates} rows repeat another word for word and count once.")
         for slides, what in (
@@ -64,6 +64,10 @@ class CohortReport:
             if slides:
                 lines.append(f"{len(slides)} slides {what} and are left out, e.g. {slides[0]}.")
         return lines
+
+    def unused_rows(self, fate: str) -> list[str]:
+        """Rows whose target cannot be used, and why; ``fate`` is what became of them."""
+        return [f"{n} rows were {fate}: {reason}." for reason, n in self.dropped.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Report for a machine."""

@@ -38,6 +38,11 @@ class Classes:
         tally = np.bincount(self.labels, minlength=len(self.names))
         return {name: int(n) for name, n in zip(self.names, tally, strict=True)}
 
+    def only_class(self) -> str | None:
+        """The class that all are of; None where there are several."""
+        present = np.unique(self.labels)
+        return self.names[present[0]] if len(present) == 1 else None
+
     def describe(self) -> str:
         """Classes and their sizes."""
         sizes = "; ".join(f"{name} {n}" for name, n in self.counts().items())

@@ -5,7 +5,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -57,7 +57,7 @@ class EncoderChoice:
 
 @dataclass
 class FeatureStep:
-    """Encodes the patches of a slide; the encoder is loaded when the first slide needs it, once per device."""
+    """Encodes the patches of a slide; the encoder is loaded by `prepare`, or when the first slide needs it, once per device."""
 
     patches: str  # the set of patches, e.g. 20x_256px_0px_overlap
     choice: EncoderChoice = field(default_factory=EncoderChoice)
@@ -90,6 +90,11 @@ class FeatureStep:
         """Devices, each once for every slide that it works on at a time."""
         gpus = [device for device in self.choice.devices if torch.device(device).type != "cpu"]
         return [*self.choice.devices, *(gpus * (ON_A_GPU - 1))]
+
+    def prepare(self, slides: "Iterable[SlideFiles]") -> None:
+        """Load the encoder if a slide lacks features, before the work: one that cannot be had refuses the request, not slide after slide."""
+        if any(not self.path(files).exists() for files in slides):
+            self._encoder(self.choice.devices[0])
 
     def path(self, files: "SlideFiles") -> Path:
         """Features of that slide."""

@@ -1,6 +1,7 @@
 """Files of weights: where they are, and whether they fit the network."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -71,13 +72,12 @@ def _cached(repository: str) -> Path | None:
 
 
 def _fetched(about: EncoderInfo, repository: str) -> Path:
-    from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, LocalEntryNotFoundError
 
     otherwise = "or give a file with `weights=FILE`"
     for name in NAMES:
         try:
-            return Path(hf_hub_download(repository, name))
+            return _downloaded(repository, name)
         except (GatedRepoError, LocalEntryNotFoundError) as error:
             raise InputError(_refusal(about, isinstance(error, GatedRepoError), otherwise)) from error
         except EntryNotFoundError:
@@ -85,6 +85,16 @@ def _fetched(about: EncoderInfo, repository: str) -> Path:
         except Exception as error:  # every kind of network trouble
             raise InputError(_refusal(about, False, otherwise)) from error
     raise InputError(f"{repository} on the Hugging Face hub has neither {' nor '.join(NAMES)}; {otherwise[3:]}.")
+
+
+def _downloaded(repository: str, name: str) -> Path:
+    """File of the hub; without a network this fails at once, where the download alone would try six times and tell of each."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError
+
+    with suppress(HfHubHTTPError):  # the hub has answered; the download tries again what may pass
+        get_hf_file_metadata(hf_hub_url(repository, name))
+    return Path(hf_hub_download(repository, name))
 
 
 def _refusal(about: EncoderInfo, gated: bool, otherwise: str) -> str:

@@ -1,4 +1,4 @@
-"""What a table of results says, in sentences: which is best, which only ties, and what a perfect score does not say."""
+"""What a table of results says, in sentences: which is best, which only ties, and what a score does not say."""
 
 from collections.abc import Sequence
 
@@ -35,4 +35,12 @@ def about_perfect(row: pd.Series) -> str:
     return (
         f"{UNSEEN}; from {patients} patients without an error the exact binomial bound (95 %, two-sided) is "
         f"{row['exact_low']:.{DIGITS}f}"
+    )
+
+
+def about_one_class(samples: int, name: str) -> str:
+    """What scores on samples of one class tell, and what not."""
+    return (
+        f"all {samples} samples are of class {name}: the scores are the recall of this class and do not say whether the classes can be "
+        "told apart"
     )

@@ -166,16 +166,17 @@ def predict_slides(
 def _outcomes(
     model: Model, outcome: TaskSpec | None, chosen: Selection, level: Level
 ) -> tuple[Cohort | None, list[str]]:
-    """Those whose outcome the table knows, and why there are none: a fault where it was asked for, else worth a note."""
+    """Those whose outcome the table knows, and why others are not scored; that none is, is a fault where it was asked for, else worth a note."""
     task = outcome or trained_task(model)
     if chosen.table is None or task is None:
         return None, []
     try:
-        return known_outcomes(model, task, chosen.table, level, [ref.sample for ref in chosen.refs]), []
+        cohort = known_outcomes(model, task, chosen.table, level, [ref.sample for ref in chosen.refs])
     except InputError as error:
         if outcome is not None:
             raise
         return None, [f"The predictions are not scored. {error}"]
+    return cohort, cohort.report.unused_rows("not scored")
 
 
 def _about_sureness(model: Model, table: pd.DataFrame) -> list[str]:

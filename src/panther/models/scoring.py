@@ -16,7 +16,7 @@ from panther.errors import InputError
 from panther.evaluation.intervals import Interval, intervals, resample
 from panther.evaluation.metric_names import metric_title
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
-from panther.evaluation.verdicts import about_perfect
+from panther.evaluation.verdicts import about_one_class, about_perfect
 from panther.models.model import Model
 from panther.models.tasks import KINDS
 from panther.models.tasks.classes import ClassTask
@@ -120,7 +120,8 @@ def score(
 
     resampled = resample(lambda counts: model.task.judge(judged, target, None, counts), patients, RESAMPLES)
     metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
-    notes = [*_seen(model, [samples[i] for i in rows], split), *_perfect(metrics, target, patients)]
+    seen = _seen(model, [samples[i] for i in rows], split)
+    notes = [*seen, *_one_class(target), *_perfect(metrics, target, patients)]
     return Scores(len(rows), len(set(patients)), target.counts(), metrics, tuple(notes))
 
 
@@ -138,6 +139,11 @@ def _seen(model: Model, samples: Sequence[str], split: str | None) -> list[str]:
         f"{len(seen)} of the {len(samples)} scored samples were trained on, e.g. {min(seen)}: the scores say little about new "
         f"patients; {remedy}."
     ]
+
+
+def _one_class(target: Any) -> list[str]:
+    only = target.only_class() if isinstance(target, Classes) else None
+    return [] if only is None else [f"Of the scored, {about_one_class(len(target), only)}."]
 
 
 def _perfect(metrics: Mapping[str, Interval], target: Any, patients: np.ndarray) -> list[str]:

@@ -105,7 +105,7 @@ def compare_numbers(
         )
     if not 1 <= smallest < largest:
         raise InputError(f"The range {smallest}:{largest} is empty; give two numbers, the smaller first, e.g. 4:64.")
-    patches, drawn = sample_patches(bags, replace(settings, n_prototypes=largest), work)
+    patches, drawn = sample_patches(bags, settings, work)
     x = Projection(normalise=settings.normalise)(patches.gathered()).to(work.device)
     owner, unit = _units(patches.owner, [bag.sample for bag in drawn], patients, settings.seed)
     cohort = HalvedCohort(unit, int(owner.max()) + 1, HALVINGS, dict(patches.failures))
@@ -134,7 +134,7 @@ def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | No
 def _check_size(half: int, largest: int, cohort: HalvedCohort, patches: int) -> None:
     if half < LEAST_PATCHES * largest:
         possible = half // LEAST_PATCHES
-        advice = f"a range up to {possible}" if possible > 1 else "a fixed number with `n_prototypes=`"
+        advice = f"a range up to {possible}" if possible > 1 else "a fixed number to `panther prototypes -C`"
         raise InputError(
             f"{patches} patches of {cohort.units} {cohort.unit} are too few to compare up to {largest} prototypes: the smaller half has {half}, "
             f"and {LEAST_PATCHES} for each prototype are needed; give more, or {advice}."

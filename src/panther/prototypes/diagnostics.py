@@ -36,7 +36,10 @@ def diagnose(
     radius = float(within_variance.double().sum().sqrt())
     pairs = (distance < max(DUPLICATE * radius, 1e-12)).nonzero().tolist()
     shares = {slide: mass / mass.sum() for slide, mass in slide_mass.items() if float(mass.sum()) > 0}
-    dominated = {slide: int(share.argmax()) for slide, share in shares.items() if float(share.max()) >= DOMINATED}
+    several = len(centroids) > 1  # the only one holds every slide, which says nothing
+    dominated = {
+        slide: int(share.argmax()) for slide, share in shares.items() if several and float(share.max()) >= DOMINATED
+    }
     result = {
         "inertia_per_restart": [round(value, 3) for value in inertias],
         "restart_spread": _rounded((max(inertias) - min(inertias)) / max(min(inertias), 1e-30)),

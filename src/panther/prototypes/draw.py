@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.errors import InputError, not_finite
+from panther.errors import InputError, not_finite, too_large
 from panther.execution import Work
 from panther.prototypes.patches import Scan, example, in_order, scan_bags, walk
 from panther.prototypes.sampling import allocate, choose_rows
@@ -65,11 +65,11 @@ class PatchSample:
 
     def add(self, taken: "_Taken", number: int, place: int, name: str) -> None:
         """Take in what draw ``number`` of a bag has taken."""
-        row = taken.bad[number]
-        if row is None:
+        why = taken.unusable[number]
+        if why is None:
             self.parts.append(_Part(taken.rows, taken.picks[number], place))
         else:
-            self.failures[name] = str(not_finite(taken.source, row))
+            self.failures[name] = why
 
 
 class _Part(NamedTuple):
@@ -87,7 +87,7 @@ def plan_draw(bags: Sequence[Openable], scan: Scan, settings: KMeansSettings) ->
         raise InputError("There are no slides to learn prototypes from: the list is empty.")
     usable = [bag for bag in in_order([bags]) if bag.sample in infos and infos[bag.sample].patches]
     if not usable:
-        raise InputError(f"None of the {len(bags)} slides has patches to learn prototypes from. {example(failures)}")
+        raise _nothing_usable(bags, failures)
     dim = infos[usable[0].sample].dim
     limit = min(settings.sample, int(settings.memory_gb * 1e9 / (dim * 4 * 2)))  # the sample and one copy of it
     sizes = allocate([infos[bag.sample].patches for bag in usable], limit, settings.share)
@@ -126,8 +126,13 @@ def sample_patches(
     draw = plan_draw(bags, scan, settings)
     (sample,) = draw_patches([draw], work)
     sample = replace(sample, failures={**scan[1], **sample.failures})
-    check_enough(sample, sample.failures, settings)
+    if not len(sample):
+        raise _nothing_usable(bags, sample.failures)
     return sample, draw.bags
+
+
+def _nothing_usable(bags: Sequence[Openable], failures: Mapping[str, str]) -> InputError:
+    return InputError(f"None of the {len(bags)} slides has patches to learn prototypes from. {example(failures)}")
 
 
 def check_enough(sample: PatchSample, failures: Mapping[str, str], settings: KMeansSettings) -> None:
@@ -143,8 +148,7 @@ class _Taken(NamedTuple):
 
     rows: Tensor  # (n, d)
     picks: list[Tensor]  # of each draw, indices into `rows`
-    bad: list[int | None]  # of each draw, its first row of the bag with a NaN or an infinite number
-    source: str
+    unusable: list[str | None]  # of each draw, what is wrong with its rows of the bag
 
 
 def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
@@ -152,8 +156,15 @@ def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
     bag = ref.open()
     chosen = [choose_rows(ref.sample, len(bag), size, seed) for size, seed in draws]
     index = torch.cat(chosen).unique()
-    rows = take(bag.features, index).float()
-    finite = torch.isfinite(rows).all(-1)
+    rows = take(bag.features, index)
+    single = rows.float()  # float64 holds numbers that this does not
+    finite, fits = torch.isfinite(rows).all(-1), torch.isfinite(single).all(-1)
     picks = [torch.searchsorted(index, mine) for mine in chosen]
-    bad = [None if bool(finite[pick].all()) else int(index[pick][~finite[pick]][0]) for pick in picks]
-    return _Taken(rows, picks, bad, bag.source)
+    return _Taken(single, picks, [_unusable(bag.source, index[p], finite[p], fits[p]) for p in picks])
+
+
+def _unusable(source: str, index: Tensor, finite: Tensor, fits: Tensor) -> str | None:
+    """What is wrong with these rows of a bag, if anything is: with their numbers, or only with their size."""
+    if not bool(finite.all()):
+        return str(not_finite(source, int(index[~finite][0])))
+    return None if bool(fits.all()) else str(too_large(source))

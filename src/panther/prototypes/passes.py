@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from panther.content import HashedRows
-from panther.errors import InputError, not_finite
+from panther.errors import not_finite, too_large
 from panther.execution import Work
 from panther.prototypes.patches import in_order, walk
 from panther.statistics import Logits, Statistics, accumulate, block_rows, first_bad_row, nearest
@@ -124,7 +124,4 @@ def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:
 
 def _why(bag: Bag) -> str:
     row = first_bad_row(bag.features)
-    error = (
-        InputError(f"{bag.source}: features are too large to add up.") if row is None else not_finite(bag.source, row)
-    )
-    return str(error)
+    return str(too_large(bag.source) if row is None else not_finite(bag.source, row))

@@ -45,7 +45,8 @@ class KMeansSettings:
             raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
         if self.sample < self.n_prototypes:
             raise InputError(
-                f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; raise `sample=`."
+                f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; ask for fewer with `n_prototypes=`, or raise "
+                "`sample=` if the slides have that many patches."
             )
         if self.rare >= self.n_prototypes:
             raise InputError(

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from panther.storage.tables import as_table
 
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
-OVERRIDE = "give the true value with `slide_mpp=0.25`, or a table with the columns wsi,mpp with `mpp_table=`"
+AGREES = 0.02  # largest relative difference at which a given value is what the file says, too
+OVERRIDE = "give the true value in a table with the columns wsi,mpp with `mpp_table=`, or with `slide_mpp=0.25`, which goes for all slides"
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}
@@ -37,7 +39,7 @@ def resolve_mpp(properties: Mapping[str, str], override: float | None = None) ->
             raise InputError(
                 f"the given resolution of {override:g} um/px is not plausible ({LOWEST:g} to {HIGHEST:g} are); correct it."
             )
-        return Resolution(float(override), "override")
+        return Resolution(float(override), "override", _contradicted(override, properties))
     for source, read in SOURCES.items():
         pair = read(properties)
         if pair is not None:
@@ -92,6 +94,15 @@ def _checked(source: str, pair: tuple[float, float], power: float | None, note: 
             f"{source} says {mpp:g} um/px but the objective's power {power:g}x would be about {10 / power:g}; check it"
         )
     return Resolution(mpp, source, note)
+
+
+def _contradicted(given: float, properties: Mapping[str, str]) -> str:
+    """Note where the file has a plausible value of its own, which is not the given one."""
+    with suppress(InputError):  # it says nothing, or nothing that could be true
+        own = resolve_mpp(properties)
+        if abs(own.mpp - given) > AGREES * own.mpp:
+            return f"the file says {own.mpp:g} um/px ({own.source}), {given:g} was taken as asked for"
+    return ""
 
 
 def _plausible(mpp: float) -> bool:

@@ -9,7 +9,7 @@ from panther.errors import InputError
 from panther.limits import check_choice
 from panther.storage.atomic import atomic_write
 from panther.storage.readers import open_bag
-from panther.storage.writers import BLOCK, cast, writers
+from panther.storage.writers import BLOCK, sound_blocks, writers
 from panther.types import Bag, Openable, PatchSpec
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
@@ -84,6 +84,6 @@ def _same_places(there: Bag, bag: Bag) -> bool:
 
 
 def _same_numbers(there: Bag, bag: Bag, dtype: torch.dtype) -> bool:
-    """Compare as bytes: NaN is equal to itself here."""
-    pairs = zip(there.blocks(BLOCK), bag.blocks(BLOCK), strict=True)
-    return all(torch.equal(a.view(torch.uint8), cast(bag, b, dtype).view(torch.uint8)) for a, b in pairs)
+    """Compare as bytes."""
+    pairs = zip(there.blocks(BLOCK), sound_blocks(bag, dtype), strict=True)
+    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)

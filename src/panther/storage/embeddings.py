@@ -1,7 +1,7 @@
 """Slide embeddings on disk: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,10 +195,17 @@ def _plain(column: "pd.Series") -> np.ndarray:
 WRITERS = {".h5ad": _write_h5ad, ".npz": _write_npz}
 
 
+def check_embeddings(path: Path, known: Collection[str]) -> None:
+    """Refuse a file of another ending than the ``known``, and one that is not there."""
+    if path.suffix not in known:
+        raise InputError(f"{path}: not an embeddings file; expected {' or '.join(known)}.")
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file; write embeddings with `panther embed`.")
+
+
 def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.ndarray, dict[str, list[str]]]:
     """Samples, mixture weights (n, C) and columns (as text) of an embeddings file; the ``needed`` column must be there."""
-    if path.suffix not in READERS:
-        raise InputError(f"{path}: not an embeddings file; expected {' or '.join(READERS)}.")
+    check_embeddings(path, READERS)
     try:
         samples, weights, columns = READERS[path.suffix](path)
     except DAMAGE as error:
@@ -218,8 +225,7 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
 
 def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
     """Samples, vectors (n, D) and the hash of the prototypes of an embeddings file; None where the file does not say it."""
-    if path.suffix not in VECTORS:
-        raise InputError(f"{path}: not an embeddings file; expected {' or '.join(VECTORS)}.")
+    check_embeddings(path, VECTORS)
     try:
         samples, vectors, made_with = VECTORS[path.suffix](path)
     except DAMAGE as error:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from panther.alignment import Alignment
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.mixture import STARTING_VARIANCES
 from panther.patch_spec import spec_from
 from panther.storage.metadata import Kinds, check_tensor, parse_about
 from panther.storage.pickles import load_arrays
-from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.storage.tensors import TensorFileError, kind_of_file, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
 FORMAT = 2  # 2: slides may be aligned first; raised when a reader of the old format would misread the new one
@@ -121,7 +121,7 @@ def _load_ours(path: Path) -> Prototypes:
     except TensorFileError as error:
         raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
     if text is None or "centroids" not in tensors:
-        raise InputError(f"{path}: a safetensors file, but not of prototypes (tensors {sorted(tensors)}).")
+        raise InputError(_not_prototypes(path, tensors))
     about = parse_about(path, text, FIELDS, FORMAT, AGAIN)
     if not all(isinstance(slide, str) for slide in about["slides"]):
         raise InputError(f"{path}: the file is damaged (slides are not all names); {AGAIN}.")
@@ -147,6 +147,14 @@ def _load_ours(path: Path) -> Prototypes:
         surprise=tensors.get("surprise"),  # nor this
         **keep,
     )
+
+
+def _not_prototypes(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """What a sound .safetensors file holds instead, and what to give."""
+    kind = kind_of_file(path)
+    what = f"a {kind} of this package" if kind not in (None, "prototypes") else f"tensors {listed(sorted(tensors), 3)}"
+    use = "; with a model `panther predict` predicts" if kind == "model" else ""
+    return f"{path}: holds {what}, not prototypes; give a file of `panther prototypes`{use}."
 
 
 def alignment_tensors(prefix: str, alignment: Alignment | None) -> dict[str, Tensor]:

@@ -9,10 +9,12 @@ from panther.errors import InputError, NotABagError
 from panther.execution import HERE, Work, collect
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below, one_of
+from panther.storage.clinical import read_clinical
 from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.storage.slide_vectors.single import SINGLE, read_files
+from panther.storage.tensors import kind_of_file
 
 
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
@@ -108,7 +110,8 @@ def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
     """Sound files that hold something else: coordinates, prototypes, models."""
     if path.suffix.lower() != ".safetensors":
         return {"kind": "coordinates", "note": str(error)}
-    return _prototypes(path) if "holds prototypes" in str(error) else {"kind": "other", "note": str(error)}
+    kind = kind_of_file(path)
+    return _prototypes(path) if kind == "prototypes" else {"kind": kind or "other", "note": str(error)}
 
 
 def _prototypes(path: Path) -> dict[str, Any]:
@@ -148,6 +151,22 @@ def _embeddings(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
 
 
+def _table(path: Path) -> dict[str, Any]:
+    """Rows about slides or patients, e.g. clinical ones; any other table is nothing that is known here."""
+    try:
+        table = read_clinical(path)
+    except InputError:
+        return {"kind": "other"}
+    who = table.who
+    patients = len(set(who.patient)) if who.patients_known else None
+    return {
+        "kind": "table of slides",
+        "slides": len(who.slide),
+        "patients": patients,
+        "columns": list(table.rows.columns),
+    }
+
+
 def _image(path: Path) -> dict[str, Any]:
     return {"kind": "slide image", "format": path.suffix[1:].lower(), "bytes": path.stat().st_size}
 
@@ -155,5 +174,6 @@ def _image(path: Path) -> dict[str, Any]:
 OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     ".pkl": _published,
     ".h5ad": _embeddings,
+    **dict.fromkeys((".csv", ".tsv"), _table),
     **{suffix: _image for suffix in SLIDE_SUFFIXES if suffix not in BAG_SUFFIXES},
 }

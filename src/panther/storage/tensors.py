@@ -38,6 +38,20 @@ def read_tensors(path: Path, key: str, *, with_tensors: bool = True) -> tuple[st
         raise TensorFileError(str(error)) from error
 
 
+def kind_of(metadata: Mapping[str, str] | None) -> str | None:
+    """What of this package a .safetensors file holds, by its header: `prototypes`, `model`, `tissue probe`; None for other files."""
+    keys = (key.removeprefix("panther_") for key in metadata or {} if key.startswith("panther_"))
+    return next((key.replace("_", " ") for key in keys), None)
+
+
+def kind_of_file(path: Path) -> str | None:
+    """The same of a file that can be read."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as handle:
+        return kind_of(handle.metadata())
+
+
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """Write tensors and plain values as torch does."""
     with atomic_write(path) as temporary:

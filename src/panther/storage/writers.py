@@ -10,7 +10,7 @@ import torch
 from numpy.lib import format as npy_format
 from torch import Tensor
 
-from panther.errors import InputError
+from panther.errors import InputError, not_finite
 from panther.registry import Registry
 from panther.storage.trident import FeatureRows, write_bag
 from panther.types import Bag
@@ -40,7 +40,7 @@ def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
             "give the slides' level-0 resolution with `mpp=0.25`, or write another layout."
         )
     about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
-    blocks = (block.numpy() for block in _blocks(bag, dtype))
+    blocks = (block.numpy() for block in sound_blocks(bag, dtype))
     coords = None if bag.places is None else (bag.places().numpy(), _geometry(bag))
     write_bag(path, FeatureRows((len(bag), bag.dim), _numpy(bag, dtype), blocks, about), coords)
 
@@ -55,7 +55,7 @@ def write_npy(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     }
     with path.open("wb") as handle:
         npy_format.write_array_header_1_0(handle, header)
-        for block in _blocks(bag, dtype):
+        for block in sound_blocks(bag, dtype):
             handle.write(block.numpy().tobytes())
 
 
@@ -64,7 +64,7 @@ def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     """`features` and `coords`, with encoder and patch geometry as metadata."""
     from safetensors.torch import save_file
 
-    tensors = {"features": torch.cat([*_blocks(bag, dtype)]) if len(bag) else torch.empty(0, bag.dim, dtype=dtype)}
+    tensors = {"features": torch.cat([*sound_blocks(bag, dtype)]) if len(bag) else torch.empty(0, bag.dim, dtype=dtype)}
     if bag.places is not None:
         tensors["coords"] = bag.places().contiguous()
     metadata = {"patch_spec": json.dumps(asdict(bag.spec), sort_keys=True)}
@@ -81,8 +81,15 @@ def cast(bag: Bag, block: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def _blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
-    return (cast(bag, block, dtype) for block in bag.blocks(BLOCK))
+def sound_blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Blocks in the type to be written; NaN and infinite numbers are refused, because nothing that reads features takes them."""
+    start = 0
+    for block in bag.blocks(BLOCK):
+        bad = ~torch.isfinite(block).all(-1)
+        if bool(bad.any()):
+            raise not_finite(bag.source, start + int(bad.nonzero()[0]))
+        start += len(block)
+        yield cast(bag, block, dtype)
 
 
 def _numpy(bag: Bag, dtype: torch.dtype) -> np.dtype:

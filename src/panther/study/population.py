@@ -16,6 +16,7 @@ from panther.cohort.split_files import SplitFiles, assign, read_splits
 from panther.cohort.splits import balanced_splits
 from panther.cohort.targets import Classes, Target
 from panther.errors import InputError
+from panther.evaluation.verdicts import about_one_class
 from panther.storage.bags import Listing, Reading, list_bags
 from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
 from panther.storage.names import without_suffix
@@ -250,5 +251,10 @@ def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listin
         table=pd.concat([population.table, extra.table]),
         splits=tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),
         bags=bags,
-        notes=(*population.notes, *extra.report.sentences()),
+        notes=(*population.notes, *extra.report.sentences(), *_one_class(extra)),
     )
+
+
+def _one_class(extra: Cohort) -> list[str]:
+    only = extra.target.only_class() if isinstance(extra.target, Classes) else None
+    return [] if only is None else [f"{extra.report.source}: {about_one_class(len(extra), only)}."]

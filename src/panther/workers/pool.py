@@ -96,7 +96,12 @@ PRELOAD = ("panther.execution", "h5py")  # what the fork server imports
 def start_early(*preload: str) -> None:
     """Start the fork server before this process imports torch as well, so that both do it side by side."""
     if process_context(*preload).get_start_method() == "forkserver":
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # which the server needs; it would unblock the signal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the server inherits it, and ignores Ctrl-C
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_server() -> None:

@@ -88,6 +88,7 @@ def _out_of_fold(
     found: list[tuple[np.ndarray, Mapping[str, np.ndarray]]] = []
     for rows in inner_folds(target.strata(), folds, patients, seed=0):
         rest = np.setdiff1d(np.arange(len(names)), rows)
+        _check_classes(target, rest, patients, folds)
         members = {"train": rest, "held_out": rows}
         inner = replace(
             parts,
@@ -97,6 +98,18 @@ def _out_of_fold(
         found.append((rows, refit(inner).predict("held_out")))
     order = np.argsort(np.concatenate([rows for rows, _ in found]))
     return {name: np.concatenate([own[name] for _, own in found])[order] for name in found[0][1]}
+
+
+def _check_classes(target: Target, rest: np.ndarray, patients: np.ndarray, folds: int) -> None:
+    """Refuse an inner fold that leaves nobody of a class to train on."""
+    if not isinstance(target, Classes):
+        return
+    for label in np.setdiff1d(target.labels, target.labels[rest]):
+        few = len(np.unique(patients[target.labels == label]))
+        raise InputError(
+            f"The class {target.names[label]} has {few} {'patient' if few == 1 else 'patients'}, too few for {folds} inner folds: without "
+            "those of one fold nobody of the class is left to train on."
+        )
 
 
 @torch.no_grad()

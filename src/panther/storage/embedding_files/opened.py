@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from panther.errors import InputError
-from panther.storage.embeddings import READERS, check_weights, column_name
+from panther.storage.embeddings import READERS, check_embeddings, check_weights, column_name
 from panther.storage.files import DAMAGE
 from panther.storage.readers._base import mapped
 from panther.storage.readers._h5 import h5_rows
@@ -59,10 +59,7 @@ class Embeddings:
 
 def open_embeddings(path: Path) -> Embeddings:
     """Embeddings of a file of `panther embed` (.h5ad, .npz); the vectors are mapped where their bytes lie in the file as they are."""
-    if path.suffix not in OPENERS:
-        raise InputError(f"{path}: not an embeddings file; expected {' or '.join(OPENERS)}.")
-    if not path.exists():
-        raise InputError(f"{path}: there is no such file; write embeddings with `panther embed`.")
+    check_embeddings(path, OPENERS)
     try:
         samples, weights, columns = READERS[path.suffix](path)
         rows, names, about = OPENERS[path.suffix](path)

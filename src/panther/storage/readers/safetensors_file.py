@@ -5,6 +5,7 @@ import json
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import spec_from
 from panther.storage.readers._base import FileContent, as_coords, as_matrix, readers
+from panther.storage.tensors import kind_of
 from panther.types import Bag, PatchSpec
 
 
@@ -19,9 +20,9 @@ def safetensors_file(file: FileContent) -> Bag | None:
     try:
         with safe_open(file.path, framework="pt") as handle:
             names, metadata = set(handle.keys()), handle.metadata() or {}
-            own = next((key.removeprefix("panther_") for key in metadata if key.startswith("panther_")), None)
+            own = kind_of(metadata)
             if own and "features" not in names:
-                raise NotABagError(f"{file.path}: holds {own.replace('_', ' ')} of this package, not features.")
+                raise NotABagError(f"{file.path}: holds {own} of this package, not features.")
             name = next((n for n in ("features", "feats") if n in names), None)
             if name is None and len(names) == 1:
                 (name,) = names

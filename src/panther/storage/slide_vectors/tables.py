@@ -55,7 +55,7 @@ def _vectors(path: Path, table: pd.DataFrame, key: str | None, layout: str) -> S
         wrong = [column for column in values.columns if pd.to_numeric(values[column], errors="coerce").isna().any()]
         raise InputError(
             f"{path}: the column {wrong[0] if wrong else '?'!r} holds no numbers; keep the column of names and those of the vector only, "
-            "or say with `key:` which column has the names."
+            f"or say which column has the names, `{path.name}#COLUMN`."
         ) from error
     return rows_of(str(path), list(names), matrix, layout)
 
@@ -71,6 +71,6 @@ def _names(table: pd.DataFrame, key: str | None) -> pd.Series:
     if found is None:
         raise InputError(
             f"{source_of(table)}: no column with the names of the slides among {listed(table.columns, 5)}; expected e.g. slide_id, "
-            "or say it with `key:`."
+            "or say it with the file, `FILE#COLUMN`."
         )
     return table[found].map(str)
