@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from panther.encoder_names import ALIASES, canonical, same_encoder
+from panther.encoder_names import ALIASES, canonical, encoder_words, same_encoder
 from panther.encoders import about, encoders
 
 
@@ -68,3 +68,8 @@ def test_our_encoders_keep_their_names_and_know_their_place_on_the_hub(name):
     assert canonical(name) == name
     if hub := about(name).hub:
         assert canonical(hub) == name
+
+
+def test_an_encoder_without_a_name_is_not_called_none() -> None:
+    assert encoder_words("uni") == "the encoder 'uni'"
+    assert encoder_words(None) == "an encoder that is not named"

@@ -67,6 +67,11 @@ def canonical(name: str) -> str:
     return f"{known}{plus}{stain.strip().casefold()}"
 
 
+def encoder_words(name: str | None) -> str:
+    """What to call an encoder in a sentence."""
+    return f"the encoder {name!r}" if name else "an encoder that is not named"
+
+
 def same_encoder(one: str | None, other: str | None) -> bool:
     """Whether two names may be one encoder; a file that names none may be of any."""
     return not one or not other or canonical(one) == canonical(other)

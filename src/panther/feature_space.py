@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from panther.content import hash_of
-from panther.encoder_names import same_encoder
+from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError
 from panther.types import Bag, PatchSpec, Prototypes, check_resolution
 
@@ -29,7 +29,8 @@ class FeatureSpace:
         """Refuse a bag of another encoder, dimension or resolution."""
         if bag.dim != self.dim or not same_encoder(bag.encoder, self.encoder):
             raise InputError(
-                f"{bag.source}: has {bag.dim} features of encoder {bag.encoder!r}, but {self.dim} of {self.encoder!r} are expected, as the "
+                f"{bag.source}: has {bag.dim} features of {encoder_words(bag.encoder)}, "
+                f"but {self.dim} of {encoder_words(self.encoder)} are expected, as the "
                 "other slides have; encode the slides with the same encoder."
             )
         check_resolution(bag, self.spec, "the others are")

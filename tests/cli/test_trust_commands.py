@@ -166,7 +166,7 @@ def test_rare_lists_patches_with_their_places(cohort, prototypes, run, tmp_path)
         (("choose-c", "FEATURES", "--range", "3:5", "--plot", "c.gif"), ".png"),
         (("prototypes", "FEATURES", "-C", "some", "-o", "p.safetensors"), "auto"),
         (("compare-prototypes", "PROTOTYPES", "missing"), "missing"),
-        (("shift", "nothing.h5ad"), "cannot be read"),
+        (("shift", "nothing.h5ad"), "there is no such file"),
         (("shift", "TABLE"), "not an embeddings file"),
         (("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "median"), "no method 'median'"),
         (

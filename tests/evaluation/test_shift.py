@@ -1,5 +1,7 @@
 """Site shift and rare patches."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -26,6 +28,16 @@ def test_a_planted_site_shift_is_found_and_its_absence_is_not_mistaken_for_one()
     print(f"planted shift found in {found} of 20 cohorts, false alarms in {false} of 20")
     assert found == 20
     assert false <= 2  # alpha is 0.01: three or more have a chance of 1e-3
+
+
+def test_a_small_p_is_neither_an_alarm_nor_reassuring():
+    report = site_shift(*proportions(0.0, 0))
+    for p, alarm, doubtful in ((0.005, True, True), (0.013, False, True), (0.3, False, False)):
+        judged = replace(report, p_value=p)
+        assert (judged.alarm, judged.doubtful) == (alarm, doubtful)
+    weak = next(r for r in (site_shift(*proportions(0.6, seed)) for seed in range(200)) if 0.01 < r.p_value < 0.05)
+    assert weak.sentence.startswith("There may be a site shift")
+    assert f"p = {weak.p_value:.3f}" in weak.sentence
 
 
 def test_slides_of_a_patient_stay_together():

@@ -93,7 +93,9 @@ def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path: Path) -> 
 
 def test_bags_of_another_encoder_or_with_nan_are_refused() -> None:
     classifier = fit_classifier(tiles())
-    with pytest.raises(InputError, match="of the encoder 'uni', but the tissue classifier was trained on 10 of 'mean'"):
+    with pytest.raises(
+        InputError, match="of the encoder 'uni', but the tissue classifier was trained on 10 of the encoder 'mean'"
+    ):
         classifier.label(Bag("s", torch.ones(2, 10), encoder="uni"))
     with pytest.raises(InputError, match="9 features"):
         classifier.label(Bag("s", torch.ones(2, 9), encoder="mean"))

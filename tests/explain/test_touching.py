@@ -116,6 +116,8 @@ def test_prototypes_of_different_slides_are_neither_at_chance_nor_along_each_oth
     assert np.isnan(found.log_ratio()[np.ix_([0, 1], [2, 3])]).all()
     assert np.isfinite(found.log_ratio()[[0, 2], [1, 3]]).all()
     assert neighbour_sentences(found, "abcd") == []
+    assert np.isnan(slides[0].border()[2]).all()  # of one that is not there
+    assert slides[0].border()[0, 1] > 0.999
 
 
 def test_a_patch_that_is_there_twice_lies_at_one_place() -> None:

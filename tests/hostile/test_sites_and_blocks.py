@@ -103,7 +103,7 @@ def test_shift_names_the_file_and_what_was_found(lab):
     shift = ("shift", "new.npz", "--permutations", 19)
     assert_refused(run_here((*shift, "--label", "nobody"), lab), "new.npz: no column 'nobody'")
     assert_refused(run_here((*shift, "--label", "os_survival_days"), lab), "new.npz: A label needs", "and 6 more")
-    assert_refused(run_here((*shift, "--against", "none.npz"), lab), "none.npz: cannot be read")
+    assert_refused(run_here((*shift, "--against", "none.npz"), lab), "none.npz: there is no such file")
     assert run_here((*EMBED[:-1], "few.npz", "--table", "few.csv"), lab).code == 0
     assert_refused(
         run_here((*shift, "--against", "few.npz"), lab), "new.npz, patients that are in few.npz too", "N (4), S (4)"

@@ -188,6 +188,19 @@ def test_a_perfect_score_is_not_called_good(classes):
     assert any("even this could be guessing" in check.sentence for check in checks(hardly))
 
 
+def test_a_method_that_is_worse_than_guessing_is_not_passed_off_as_trained(classes):
+    material = gather(Request(classes))
+    material = with_means(material, dict.fromkeys(material.run.rows, 0.8))
+    first, run = material.run.rows[0], material.run
+    assert not any("Worse than guessing" in check.sentence for check in checks(material))
+    summary = run.summary.copy()
+    mine = (summary["row"] == first) & (summary["metric"] == run.metric)
+    summary.loc[mine, ["mean", "ci_low", "ci_high"]] = 0.33, 0.28, 0.38
+    (said,) = [c for c in checks(replace(material, run=replace(run, summary=summary))) if "Worse than" in c.sentence]
+    assert said.state == "mind"
+    assert f"{first} 0.330, at most 0.380" in said.sentence
+
+
 @pytest.mark.parametrize(("folds", "said"), [(1, "needs more than one fold"), (3, "below 0.25."), (10, "below 0.002.")])
 def test_the_smallest_p_over_folds_follows_from_their_number(folds, said, classes):
     material = gather(Request(classes))

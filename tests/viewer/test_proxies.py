@@ -26,6 +26,8 @@ HUB = {PREFIX: "/user/me/", PUBLIC: "https://hub.lab.org/user/me/"}
         (Where("0.0.0.0"), {}, "http://127.0.0.1:9/"),
         (Where("10.1.2.3"), {}, "http://10.1.2.3:9/"),
         (Where("fe80::1"), {}, "http://[fe80::1]:9/"),
+        (Where("::1"), {}, "http://[::1]:9/"),
+        (Where("::"), {}, "http://[::1]:9/"),
         (Where(prefix="a/b/"), {}, "http://127.0.0.1:9/a/b/"),
         (Where(prefix="/"), {}, "http://127.0.0.1:9/"),
         (Where(), {PREFIX: "/user/me/"}, "http://127.0.0.1:9/user/me/proxy/9/"),

@@ -201,7 +201,10 @@ def test_the_real_server_names_neither_itself_nor_its_version(viewer):
 def test_a_person_without_the_token_reads_a_sentence_and_a_script_json(stranger):
     page = stranger.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
     assert (page.mimetype, page.status_code) == ("text/plain", 403)
-    assert page.text == "The address lacks its token; open the address that `panther view` printed.\n"
+    assert (
+        page.text
+        == "The address has no token, or not that of this viewer, which is another one after every start; open the address that `panther view` printed.\n"
+    )
     assert "error" in stranger.get("/", headers={"Accept": "*/*"}).get_json()
 
 

@@ -12,6 +12,7 @@ from panther.limits import check_seed, check_whole
 FOLDS, REPEATS = 5, 4  # of the cross-validation
 FEWEST = 5  # groups (patients, or slides) a site needs to be judged
 ALPHA = 0.01  # chance of a false alarm
+DOUBTFUL = 0.05  # below it nobody should be reassured
 COLLAPSED = 1.05  # effective number of prototypes below which a slide counts as collapsed
 
 
@@ -31,6 +32,11 @@ class ShiftReport:
     def alarm(self) -> bool:
         """Whether there is a shift to worry about."""
         return self.p_value <= ALPHA
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether there may be one, too."""
+        return self.p_value < DOUBTFUL
 
 
 def site_shift(
@@ -129,8 +135,8 @@ def _sentence(
             "split by site (site-preserving folds), and distrust differences between groups that come from different sites."
         )
     else:
-        found = "No clear" if p_value < 0.05 else "No"
-        said = f"{found} site shift found in the proportions (balanced accuracy {accuracy:.2f}, chance {chance:.2f}, p = {p_value:.2f})."
+        found = "There may be a site shift" if p_value < DOUBTFUL else "No site shift found"
+        said = f"{found} in the proportions (balanced accuracy {accuracy:.2f}, chance {chance:.2f}, p = {p_value:.3f})."
     if collapsed:
         said += f" {len(collapsed)} of {samples} samples collapse into one prototype, e.g. {collapsed[0]}."
     return said

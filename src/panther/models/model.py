@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from panther.cohort.load import CohortReport
-from panther.encoder_names import same_encoder
+from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError
 from panther.feature_space import FeatureSpace
 from panther.models.blocks import Block
@@ -74,7 +74,8 @@ def check_bag(model: Model, ref: Openable) -> None:
     bag = ref.open()
     if bag.dim != model.dim or not same_encoder(bag.encoder, model.encoder):
         raise InputError(
-            f"{bag.source}: has {bag.dim} features of encoder {bag.encoder!r}, but the model was trained on {model.dim} of {model.encoder!r}; "
+            f"{bag.source}: has {bag.dim} features of {encoder_words(bag.encoder)}, "
+            f"but the model was trained on {model.dim} of {encoder_words(model.encoder)}; "
             "encode the slides with the same encoder."
         )
     check_resolution(bag, model.spec, "the model was trained on")

@@ -101,7 +101,7 @@ def _shift(material: Material) -> Iterator[Check]:
     if material.shift is not None:
         said = material.shift.sentence.removeprefix("Warning: ")
         # not capitalize(): that makes the names of samples small
-        yield Check("mind" if material.shift.alarm else "good", said[:1].upper() + said[1:])
+        yield Check("mind" if material.shift.doubtful else "good", said[:1].upper() + said[1:])
 
 
 def _chance(material: Material) -> Iterator[Check]:
@@ -120,6 +120,25 @@ def _chance(material: Material) -> Iterator[Check]:
         yield Check("good", f"The best result is better than guessing ({said}; guessing gives {number(chance, 2)}).")
     else:
         yield Check("mind", f"Even the best result could be guessing ({said}; guessing gives {number(chance, 2)}).")
+
+
+def _below_chance(material: Material) -> Iterator[Check]:
+    """Results that are surely worse than guessing say nothing of a method, and neither do differences from them."""
+    run = material.run
+    chance = run.chance(run.metric)
+    if chance is None:
+        return
+    found = run.judged("test", run.metric)
+    worse = found[found["ci_high"] < chance]
+    if not worse.empty:
+        named = "; ".join(
+            f"{row['row']} {number(row['mean'])}, at most {number(row['ci_high'])}" for _, row in worse.iterrows()
+        )
+        yield Check(
+            "mind",
+            f"Worse than guessing, which gives {number(chance, 2)}: {named}. That is no property of a method: most likely its head was not trained "
+            "to an end (see its loss; more `epochs` or a larger `learning_rate`, or the head `probe`), so differences from it say nothing.",
+        )
 
 
 def _perfect(best: pd.Series, chance: float) -> Check:
@@ -161,7 +180,7 @@ def _failures(material: Material) -> Iterator[Check]:
             "mind", f"{plural(len(failures), 'item')} failed and were left out; the tab Diagnostics lists them."
         )
     else:
-        yield Check("good", "Nothing failed: every sample was read and every model trained.")
+        yield Check("good", "Nothing failed: every sample was read, and no training broke off.")
 
 
 def _collapse(material: Material) -> Iterator[Check]:
@@ -184,5 +203,5 @@ def _collapse(material: Material) -> Iterator[Check]:
 
 
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _picked, _size, _shift, _collapse, _failures,
+    _patients, _sites, _chance, _below_chance, _picked, _size, _shift, _collapse, _failures,
 )  # fmt: skip

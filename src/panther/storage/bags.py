@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.encoder_names import same_encoder
+from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import in_common
 from panther.storage.names import as_text, composed, not_text
@@ -260,8 +260,8 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
     for bag in bags[1:]:
         if bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder):
             raise InputError(
-                f"{sample}: {first.source} has {first.dim} features (encoder {first.encoder!r}) but {bag.source} has {bag.dim} "
-                f"({bag.encoder!r}); the slides of a patient must share one encoder."
+                f"{sample}: {first.source} has {first.dim} features of {encoder_words(first.encoder)} but {bag.source} has {bag.dim} "
+                f"of {encoder_words(bag.encoder)}; the slides of a patient must share one encoder."
             )
         check_resolution(bag, first.spec, f"{first.source}, a slide of the same sample, has")
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)

@@ -53,7 +53,8 @@ class Where:
         public = urlsplit(os.environ.get(PUBLIC, ""))
         if self.prefix is None and public.netloc and os.environ.get(PREFIX):
             return f"{public.scheme}://{public.netloc}"
-        host = "127.0.0.1" if self.host in (*LOOPBACK, *EVERYWHERE) else self.host
+        own = "::1" if ":" in self.host else "127.0.0.1"  # a socket for one kind of address does not hear the other
+        host = own if self.host.strip("[]") in (*LOOPBACK, *EVERYWHERE) else self.host.strip("[]")
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def listen(self) -> socket.socket:

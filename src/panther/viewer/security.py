@@ -73,7 +73,10 @@ class Guard:
         if request.method == "GET" and request.path == "/" and _same(request.args.get("token", ""), self.token):
             return self._welcome()
         if not _same(request.cookies.get(self.cookie, ""), self.session):
-            abort(403, "The address lacks its token; open the address that `panther view` printed.")
+            abort(
+                403,
+                "The address has no token, or not that of this viewer, which is another one after every start; open the address that `panther view` printed.",
+            )
         if request.method not in READING and (origin is None or not request.is_json):
             abort(403, "Changes come from the viewer's own page only.")
         return None

@@ -63,6 +63,17 @@ def test_a_link_on_another_sites_page_leads_in_and_leaves_no_token_behind(person
     assert page.url == f"http://localhost:{other_site.port}/"  # no entry with the token in between
 
 
+def test_a_server_that_was_stopped_is_told_on_whatever_is_asked_next(person, browsed_cohort):
+    page, silent = person.new_page(), "The server does not answer; is `panther view` still running?"
+    with Viewer(Workbench(find_contents(browsed_cohort))) as viewer:
+        page.goto(f"{viewer.address}#page=cohort")
+        page.wait_for_selector("#bar nav a")
+    page.get_by_role("link", name="Study").click()  # its script was never fetched
+    page.get_by_text(silent).first.wait_for()
+    page.get_by_role("button", name="Share").click()
+    page.wait_for_function("text => document.body.innerText.split(text).length > 2", arg=silent)
+
+
 def test_a_notebook_of_this_machine_shows_it_in_a_frame_and_nobody_else_does(person, browsed_cohort, other_site):
     bench = Workbench(find_contents(browsed_cohort))
     page = person.new_page()

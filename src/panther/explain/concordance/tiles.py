@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panther.content import hash_of
-from panther.encoder_names import same_encoder
+from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError
 from panther.storage.bags import list_bags
 from panther.storage.readers import BAG_SUFFIXES, open_bag
@@ -174,7 +174,7 @@ def _checked(ref: Openable, first: Bag | None) -> Bag:
     bag = ref.open()
     if first is not None and (bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder)):
         raise InputError(
-            f"{bag.source}: {bag.dim} features of the encoder {bag.encoder!r}, but {first.source} has {first.dim} of "
-            f"{first.encoder!r}; encode all tiles with one encoder."
+            f"{bag.source}: {bag.dim} features of {encoder_words(bag.encoder)}, but {first.source} has {first.dim} of "
+            f"{encoder_words(first.encoder)}; encode all tiles with one encoder."
         )
     return bag

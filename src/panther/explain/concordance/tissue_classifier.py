@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.encoder_names import same_encoder
+from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, not_finite
 from panther.evaluation.metrics import classification_metrics, confusion
 from panther.explain.concordance.tiles import LabelledTiles
@@ -111,8 +111,8 @@ class TissueClassifier:
         """Refuse features, or prototypes, of another encoder or dimension."""
         if dim != self.dim or not same_encoder(encoder, self.encoder):
             raise InputError(
-                f"{source}: {dim} features of the encoder {encoder!r}, but the tissue classifier was trained on {self.dim} of "
-                f"{self.encoder!r}; train one on features of the same encoder."
+                f"{source}: {dim} features of {encoder_words(encoder)}, but the tissue classifier was trained on {self.dim} of "
+                f"{encoder_words(self.encoder)}; train one on features of the same encoder."
             )
 
 

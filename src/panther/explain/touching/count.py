@@ -9,8 +9,7 @@ from panther.explain.geometry import Grid
 from panther.places import Places
 from panther.statistics.neighbours import Neighbourhood, neighbourhood, side_by_side
 
-NOTHING = 1e-6  # touches: what posteriors leave of a prototype that nothing belongs to
-FEWEST = 1.0  # expected touches from which slides say whether there are more or fewer
+FEWEST = 1.0  # touches from which slides say something: posteriors leave a trace of every prototype everywhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ class Touching:
         return np.where(self.expected >= FEWEST, ratio, np.nan)
 
     def border(self) -> np.ndarray:
-        """Of the row's touches with other prototypes the column's part (C, C); NaN where it touches no other."""
+        """Of the row's touches with other prototypes the column's part (C, C); NaN where it hardly touches any other."""
         return _parts_of_others(self.touches)
 
     def border_by_chance(self) -> np.ndarray:
@@ -85,7 +84,7 @@ def _parts_of_others(touches: np.ndarray) -> np.ndarray:
     others = touches - np.diag(np.diag(touches))
     total = others.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where((total > NOTHING) & ~np.eye(len(others), dtype=bool), others / total, np.nan)
+        return np.where((total >= FEWEST) & ~np.eye(len(others), dtype=bool), others / total, np.nan)
 
 
 def _surroundings(labels: np.ndarray, places: Places, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -89,7 +89,7 @@ def _shift(material: Material) -> Html:
 
 def _failures(material: Material) -> Html:
     failures = material.run.record["failures"]
-    body = listing(failures.values()) or paragraph("None: every sample was read and every model trained.")
+    body = listing(failures.values()) or paragraph("None: every sample was read, and no training broke off.")
     return join(tag("h3", "Failures"), body)
 
 

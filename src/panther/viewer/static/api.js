@@ -1,5 +1,7 @@
 // Asking the server. Addresses are relative, so that they hold behind any proxy.
 
+export const SILENT = "The server does not answer; is `panther view` still running?";
+
 export class Refused extends Error {
   constructor(text, status) {
     super(text);
@@ -55,7 +57,7 @@ async function ask(address, how) {
     return await fetch(address, { credentials: "same-origin", ...how });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused("The server does not answer; is `panther view` still running?", 0);
+    throw new Refused(SILENT, 0);
   }
 }
 

@@ -1,5 +1,5 @@
 // The frame: pages by name, the bar above them, light and dark.
-import { get } from "./api.js";
+import { SILENT, get } from "./api.js";
 import { go, link, onGo, state } from "./address.js";
 import { el, message, show } from "./dom.js";
 
@@ -38,7 +38,7 @@ async function open(now) {
     if (mine === turn) close = end ?? (() => {});
     else end?.();
   } catch (error) {
-    message(error.message, "page");
+    message(error instanceof TypeError && /dynamically imported module/.test(error.message) ? SILENT : error.message, "page");
   }
 }
 
@@ -77,7 +77,13 @@ function follow(event, name) {
 }
 
 async function copyLink() {
-  const { token } = await get(["link"]);
+  let token;
+  try {
+    ({ token } = await get(["link"]));
+  } catch (error) {
+    message(error.message, "share");
+    return;
+  }
   const address = new URL(`?token=${encodeURIComponent(token)}${location.hash}`, location.href).href;
   try {
     await navigator.clipboard.writeText(address);

@@ -1,4 +1,5 @@
 // Tiles: those that were fetched (bounded), those under way, and those that could not be had, which are not asked for in a storm.
+import { SILENT } from "./api.js";
 import { message } from "./dom.js";
 
 const AT_ONCE = 6; // browsers open no more connections to one server
@@ -93,7 +94,7 @@ export class TileStore {
     this.failed.set(address, until);
     this.resting.set(layer, { until, rest });
     this.queue = this.queue.filter(([, other]) => other !== layer);
-    message(error instanceof TypeError ? "The server does not answer; is `panther view` still running?" : error.message, `tiles ${layer}`);
+    message(error instanceof TypeError ? SILENT : error.message, `tiles ${layer}`);
   }
 
   /** Forget everything. */
