@@ -203,7 +203,7 @@ def test_a_person_without_the_token_reads_a_sentence_and_a_script_json(stranger)
     assert (page.mimetype, page.status_code) == ("text/plain", 403)
     assert (
         page.text
-        == "The address has no token, or not that of this viewer, which is another one after every start; open the address that `panther view` printed.\n"
+        == "The address has no token, or that of an earlier start; open the address that `panther view` printed.\n"
     )
     assert "error" in stranger.get("/", headers={"Accept": "*/*"}).get_json()
 

@@ -75,7 +75,7 @@ class Guard:
         if not _same(request.cookies.get(self.cookie, ""), self.session):
             abort(
                 403,
-                "The address has no token, or not that of this viewer, which is another one after every start; open the address that `panther view` printed.",
+                "The address has no token, or that of an earlier start; open the address that `panther view` printed.",
             )
         if request.method not in READING and (origin is None or not request.is_json):
             abort(403, "Changes come from the viewer's own page only.")
