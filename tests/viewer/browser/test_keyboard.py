@@ -30,6 +30,16 @@ def test_slides_are_found_and_stepped_through(window):
     window.settle()
 
 
+def test_whoever_has_just_come_chooses_patches_by_keys(window):
+    window.open("slide=S0")
+    window.page.keyboard.press("Enter")
+    window.page.wait_for_url(lambda url: "patch=" in url)
+    chosen = window.state()["patch"]
+    window.page.keyboard.press("Shift+ArrowRight")
+    window.page.wait_for_url(lambda url: "patch=" in url and f"patch={chosen}" not in url.split("&"))
+    assert window.state()["patch"] != chosen
+
+
 def test_layers_are_hidden_and_the_keys_are_told(window):
     window.open("slide=S0")
     window.page.keyboard.press("h")

@@ -371,6 +371,7 @@ class SlidePage {
     }[event.key];
     if (does) return does() ?? true;
     const free = event.target === document.body || event.target.id === "page";
+    if (free && this._patchKeys(event)) return true; // as on the canvas: whoever has just come has chosen nothing yet
     return (free || !event.key.startsWith("Arrow")) && this.zoom.key(event);
   }
 
