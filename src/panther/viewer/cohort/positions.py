@@ -54,7 +54,7 @@ class CohortPositions:
         if not sources and not notes:
             notes.append(
                 "There are neither embeddings nor prototypes, so slides have no place beside each other; "
-                "fit prototypes with `panther prototypes`, or start the viewer with --embeddings."
+                "fit prototypes with `panther prototypes`, or name embeddings with `panther view FOLDER --embeddings FILE`."
             )
         methods = METHODS if umap_installed() and len(units.names) >= FEWEST_UMAP else {"pca": METHODS["pca"]}
         return [(f"{m}:{s}", f"{METHODS[m]} of {SOURCES[s]}") for m in methods for s in sources], notes
@@ -117,7 +117,10 @@ class CohortPositions:
         path = self._bench.contents.embeddings
         assert path is not None
         example = f", e.g. {found.samples[0]}" if found.samples else ""
-        return f"{path.name}: none of its {len(found.samples)} samples{example} is one of the {units.level} here; give others with --embeddings."
+        return (
+            f"{path.name}: none of its {len(found.samples)} samples{example} is one of the {units.level} here; "
+            "name others with `panther view FOLDER --embeddings FILE`."
+        )
 
 
 def _with_vectors(units: Units, found: EmbeddingsFile) -> list[tuple[str, list[str]]]:
