@@ -12,14 +12,9 @@ import torch
 from limits import files_no_larger_than
 
 from panther.errors import InputError
-from panther.storage.embeddings import (
-    EmbeddingTable,
-    check_embedding_path,
-    from_published_order,
-    read_vectors,
-    read_weights,
-    write_embeddings,
-)
+from panther.storage.embedding_files.published import from_published_order
+from panther.storage.embedding_files.reading import read_vectors, read_weights
+from panther.storage.embeddings import EmbeddingTable, check_embedding_path, write_embeddings
 from panther.types import Prototypes
 
 C, D = 3, 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from panther.errors import InputError
-from panther.storage.embeddings import load_published_embeddings
+from panther.storage.embedding_files.published import load_published_embeddings
 from panther.storage.pickles import load_arrays
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag

@@ -177,7 +177,7 @@ def shift(
     from panther.evaluation.readable import read_site_and_label
     from panther.evaluation.shift import site_shift
     from panther.evaluation.shift_changes import changes, patients_of
-    from panther.storage.embeddings import read_weights
+    from panther.storage.embedding_files.reading import read_weights
 
     samples, weights, columns = read_weights(embeddings, site, patient)
     with said_of(embeddings):

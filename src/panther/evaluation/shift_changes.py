@@ -8,7 +8,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.evaluation.readable import Readable, SiteAndLabel, per_patient
-from panther.storage.embeddings import read_vectors, read_weights
+from panther.storage.embedding_files.reading import read_vectors, read_weights
 
 CHANGED = 0.05  # a smaller change of balanced accuracy is none
 

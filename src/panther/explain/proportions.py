@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from panther.errors import InputError
-from panther.storage.embeddings import EmbeddingTable, read_weights
+from panther.storage.embedding_files.reading import read_weights
+from panther.storage.embeddings import EmbeddingTable
 from panther.storage.tables import read_csv
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ def _prototypes(path: Path) -> dict[str, Any]:
 
 def _published(path: Path) -> dict[str, Any]:
     """Pickles of the published code: prototypes or embeddings, never executed."""
-    from panther.storage.embeddings import load_published_embeddings
+    from panther.storage.embedding_files.published import load_published_embeddings
     from panther.storage.pickles import load_arrays
 
     content = load_arrays(path)

@@ -1,1 +1,1 @@
-"""Embeddings of slides as they lie on disk: opened without reading them, and written as mixtures."""
+"""Embeddings of slides as they lie on disk: read back, opened without reading them, written as mixtures, and those of the published code."""

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from panther.errors import InputError
-from panther.storage.embeddings import READERS, check_embeddings, check_weights, column_name
+from panther.storage.embedding_files.reading import READERS, check_embeddings, check_weights
+from panther.storage.embeddings import column_name
 from panther.storage.files import DAMAGE
 from panther.storage.readers._base import mapped
 from panther.storage.readers._h5 import h5_rows

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError, suggestion
-from panther.storage.embeddings import open_anndata
+from panther.storage.embedding_files.reading import open_anndata
 from panther.storage.files import DAMAGE, read_json, read_text
 from panther.storage.slide_vectors._base import SlideVectors, rows_of
 
