@@ -78,8 +78,13 @@ def test_a_refused_command_does_not_wait_for_workers_that_still_get_ready(tmp_pa
 )
 def test_ctrl_c_while_modules_are_imported_is_one_sentence(module, who, tmp_path):
     server_only = "sys.argv[0] == '-c'" if who == "its fork server" else "True"
-    stand_in = f"import sys, time\nif {server_only}:\n    open({str(tmp_path / 'importing')!r}, 'w').close()\ntime.sleep(600)\n"
-    (tmp_path / f"{module}.py").write_text(stand_in)
+    lines = [
+        "import sys, time",
+        f"if {server_only}: open({str(tmp_path / 'importing')!r}, 'w').close()",
+        # in steps: one long sleep goes on when a signal has come after Python's last look and before the system call
+        "for _ in range(6000): time.sleep(0.1)",
+    ]
+    (tmp_path / f"{module}.py").write_text("\n".join(lines))
     command = [sys.executable, "-m", "panther", "embed", "nowhere", "-p", "none.safetensors", "-o", "out.h5ad"]
     # a shell that runs its commands in the background has them ignore Ctrl-C
     listen = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
