@@ -1,6 +1,7 @@
 """Shared fixture: the real data, where it is there; and worker processes that start quickly."""
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -37,6 +38,11 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PANTHER_KERNEL", request.param)
         yield request.param
+
+
+def pytest_configure() -> None:
+    """A busy machine prints lines of progress, which no test expects that does not ask for them."""
+    os.environ["PANTHER_LOG_EVERY"] = "0"
 
 
 def pytest_sessionstart() -> None:

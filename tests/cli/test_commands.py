@@ -39,7 +39,6 @@ def test_help_and_version_import_nothing_heavy():
 def test_python_m_panther_is_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "panther", "inspect", "/no/such/place"],
-        env=os.environ | {"PANTHER_LOG_EVERY": "0"},  # on a busy machine a line of progress comes before the refusal
         capture_output=True,
         check=False,
     )

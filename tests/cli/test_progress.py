@@ -121,6 +121,7 @@ def test_a_command_in_a_log_says_what_it_does(tmp_path: Path) -> None:
 def test_a_short_command_says_nothing_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
+    monkeypatch.delenv(EVERY)
     monkeypatch.chdir(make_cohort(tmp_path))
     _, err = Runner(monkeypatch, capsys)("inspect", "feats")
     assert " of 6" not in err

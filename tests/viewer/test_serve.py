@@ -44,7 +44,7 @@ def test_both_signals_are_the_usual_way_to_end_it(how):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_address_comes_through_a_pipe_at_once_and_a_signal_ends_everything(cohort_folder, how):
     command = [sys.executable, "-m", "panther", "view", str(cohort_folder), "-j", "1"]
-    environment = {**os.environ, "PANTHER_LOG_EVERY": "0", "COLUMNS": "40"}
+    environment = {**os.environ, "COLUMNS": "40"}
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         line = running.stdout.readline()  # comes while it runs: it was flushed
