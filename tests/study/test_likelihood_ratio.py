@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from panther.cohort.targets import Survival
 from panther.study.added.likelihood_ratio import Stratum, added_by_second
@@ -15,8 +16,8 @@ def _fold(rng: np.random.Generator, n: int, slide: float) -> Stratum:
     return Stratum(np.column_stack([clinic, own]), Survival(np.minimum(time, lost), time <= lost))
 
 
-@pytest.mark.parametrize("slide", [0.0, 0.5])
-def test_it_is_lifelines_stratified_test(slide: float) -> None:
+@pytest.mark.parametrize("slide", [0.2, 0.5])
+def test_it_is_half_of_lifelines_stratified_test(slide: float) -> None:
     lifelines = pytest.importorskip("lifelines")
     rng = np.random.default_rng(3)
     folds = [_fold(rng, n, slide) for n in (60, 80, 50)]
@@ -33,7 +34,15 @@ def test_it_is_lifelines_stratified_test(slide: float) -> None:
     expected = 2 * (fits[1].log_likelihood_ - fits[0].log_likelihood_)
     found = added_by_second(folds)
     assert found.statistic == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    assert (found.p_value < 0.01) == (slide > 0)
+    assert found.p_value == pytest.approx(stats.chi2.sf(expected, 1) / 2, rel=1e-4)
+
+
+def test_a_score_that_points_the_wrong_way_adds_nothing() -> None:
+    rng = np.random.default_rng(3)
+    folds = [_fold(rng, 80, 0.5) for _ in range(3)]
+    turned = [Stratum(f.scores * [1, -1], f.target) for f in folds]
+    assert added_by_second(folds).p_value < 1e-4
+    assert added_by_second(turned) == (0.0, 1.0)
 
 
 def test_scores_of_any_scale_give_the_same_answer() -> None:

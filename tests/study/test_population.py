@@ -5,8 +5,9 @@ import pytest
 import yaml
 
 from panther.errors import InputError
-from panther.study.file import load_study
+from panther.study.file import Study, load_study
 from panther.study.population import gather
+from panther.study.rows.losses import untrained_losses
 from study.generated import generate
 
 OTHER_NAMES = {"slide_id": "file", "case_id": "who", "tissue_source_site": "lab"}
@@ -64,3 +65,27 @@ def test_an_external_cohort_of_one_class_is_told_what_its_scores_mean(folder):
     notes = gather(study_in(folder, table="table.csv", external=external)).notes
     assert any("one_class.csv: all 6 samples are of class high: the scores are the recall" in note for note in notes)
     assert not any("table.csv: all" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"heads": ["probe"]}, []),
+        ({"heads": ["probe"], "losses": ["nll", "ranking"]}, ["fitted with cox: it has no model of nll, ranking"]),
+        ({"heads": ["linear"], "losses": ["nll", "ranking"]}, []),
+        ({"methods": ["abmil", "panther"], "losses": ["cox"]}, ["abmil: trained with nll", "mil_loss: cox"]),
+        ({"methods": ["abmil", "panther"], "losses": ["cox"], "mil_loss": "nll"}, []),
+        ({"methods": ["abmil"], "losses": ["nll"]}, []),
+    ],
+)
+def test_rows_that_are_not_trained_with_the_losses_of_the_study_are_told(changes, told):
+    study = Study(name="s", table="t.csv", features={"a": "f"}, task={"survival": "os"}, **changes)
+    sentences = " ".join(untrained_losses(study))
+    assert all(part in sentences for part in told)
+    assert bool(sentences) == bool(told)
+
+
+def test_a_study_says_with_which_loss_its_networks_are_trained(folder):
+    notes = gather(study_in(folder, table="table.csv", methods=["abmil"], losses=["ordinal"])).notes
+    assert any("abmil: trained with cross-entropy; `losses` (ordinal) is for heads" in note for note in notes)

@@ -25,6 +25,7 @@ from panther.storage.tables import as_table
 from panther.study.file import ColumnSplits, Study
 from panther.study.parts import FeaturesEntry, JoinedFeatures
 from panther.study.rows.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
+from panther.study.rows.losses import untrained_losses
 from panther.types import Openable
 
 
@@ -76,7 +77,8 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         _check_subgroups(cohort, column)
     notes_on_covariates = check_covariates(cohort, study.covariates)
     splits, notes = _splits(study, cohort, files)
-    population = _of(cohort, splits, listings, [*cohort.report.sentences(), *notes, *notes_on_covariates])
+    told = [*cohort.report.sentences(), *notes, *notes_on_covariates, *untrained_losses(study)]
+    population = _of(cohort, splits, listings, told)
     missing = _missing(cohort, listings)
     population = _with_given(population, cohort, vectors, study.task.level, missing)
     for name, external in study.external.items():

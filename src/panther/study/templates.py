@@ -69,6 +69,7 @@ task: {{survival: dss}}
 splits: {{scheme: site-kfold, k: 5, seed: 1}}   # or a folder of split tables, {{name}}_k=0 ... {{name}}_k=4
 {outside}{_METHODS}heads: [linear, paper-survival]
 losses: [cox]
+mil_loss: nll   # of the supervised networks
 """
 
 
@@ -130,6 +131,7 @@ TEMPLATES: dict[str, Template] = {
         "Cox, discrete NLL and ranking on unsupervised embeddings, batch 64 for all.",
         _survival("brca")
         .replace("losses: [cox]", "losses: [cox, {name: nll, n_bins: 4, alpha: 0.5}, ranking]")
+        .replace("mil_loss: nll   # of the supervised networks\n", "")
         .replace(_SUPERVISED, ""),
     ),
 }

@@ -19,14 +19,15 @@ def gains(run: Run, metrics: list[str]) -> Html | None:
         for part in dict.fromkeys(found["part"])
         for metric in dict.fromkeys(found["metric"])
     }
-    ratio = bool(found["p_likelihood_ratio"].notna().any())
+    ratio = bool(found["likelihood_ratio"].notna().any())
     return join(
         tag("h3", f"What do slides add to {known}?"),
         paragraph(
             "Each row is an embedding and the covariates together, against the covariates alone, on the same patients of the same folds. An "
             "interval that includes 0 says that nothing was shown to be gained. ",
             "The likelihood ratio asks whether the risk with the slide says more about survival than the risk by the covariates alone, on patients "
-            "that neither model was trained on; with one degree of freedom."
+            "that neither model was trained on (one degree of freedom, one-sided: 0 where the slide points the wrong way). It has a p-value where "
+            "one test set was predicted, and none over folds, whose models were trained on each other's test patients."
             if ratio
             else "",
         ),

@@ -34,7 +34,10 @@ def gains(pairs: Iterable[Pair], resampled: Resamples) -> list[dict[str, Any]]:
 
 
 def _likelihood_ratio(both: Members, alone: Members) -> LikelihoodRatio:
-    """Whether the risk with the slide adds to that of covariates alone."""
+    """Whether the risk with the slide adds to that of covariates alone.
+
+    Models of several folds were trained on each other's test patients: the ratio over all of them has no known distribution, and no p-value.
+    """
     if not isinstance(both[0].target, Survival):
         return LikelihoodRatio(np.nan, np.nan)
     if both[0].part == "test":
@@ -42,7 +45,8 @@ def _likelihood_ratio(both: Members, alone: Members) -> LikelihoodRatio:
         sides = [[[one for one in side if one.trained.fold == fold] for side in (alone, both)] for fold in folds]
     else:  # the models of all folds predict the same external patients, who count once
         sides = [[list(alone), list(both)]]
-    return added_by_second([_stratum(*side) for side in sides])
+    found = added_by_second([_stratum(*side) for side in sides])
+    return found._replace(p_value=np.nan) if len(sides) > 1 else found
 
 
 def _stratum(alone: Sequence[Any], both: Sequence[Any]) -> Stratum:

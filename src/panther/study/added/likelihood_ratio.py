@@ -1,9 +1,11 @@
 r"""Does a second score add to a first one? The likelihood-ratio test of two nested Cox models on patients that neither was trained on.
 
-.. math:: \Lambda = 2 \big( \max_{a, b}\, \ell(a s_1 + b s_2) - \max_a\, \ell(a s_1) \big) \sim \chi^2_1
+.. math:: \Lambda = 2 \big( \max_{a,\, b \ge 0} \ell(a s_1 + b s_2) - \max_a\, \ell(a s_1) \big)
+          \sim \tfrac12 \chi^2_0 + \tfrac12 \chi^2_1
 
-Scores of different folds come from different models and need not be on one scale of hazard: each fold is a stratum with a baseline hazard of its
-own, the coefficients are in common.
+One-sided: a score that predicts the wrong way round (b < 0) adds nothing, however surely it is wrong. Scores of different folds come from
+different models and need not be on one scale of hazard: each fold is a stratum with a baseline hazard of its own, the coefficients are in
+common.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ class Stratum(NamedTuple):
 
 
 class LikelihoodRatio(NamedTuple):
-    """Twice the gain of the log partial likelihood, and its p-value with one degree of freedom."""
+    """Twice the gain of the log partial likelihood, and its one-sided p-value with one degree of freedom."""
 
     statistic: float
     p_value: float
@@ -38,14 +40,16 @@ def added_by_second(strata: Sequence[Stratum]) -> LikelihoodRatio:
     everybody = np.concatenate([one.scores for one in usable])
     scale = np.where((spread := everybody.std(0)) > 0, spread, 1.0)  # so that coefficients are of the size of 1
     scaled = [one._replace(scores=(one.scores - everybody.mean(0)) / scale) for one in usable]
-    both = _largest_likelihood(scaled)
-    first = _largest_likelihood([one._replace(scores=one.scores[:, :1]) for one in scaled])
-    statistic = max(0.0, 2 * (both - first))
-    return LikelihoodRatio(statistic, float(chdtrc(1, statistic)))
+    both, (_, second) = _largest_likelihood(scaled)
+    first, _ = _largest_likelihood([one._replace(scores=one.scores[:, :1]) for one in scaled])
+    statistic = 2 * (both - first)
+    if second <= 0 or statistic <= 0:
+        return LikelihoodRatio(0.0, 1.0)
+    return LikelihoodRatio(statistic, float(chdtrc(1, statistic)) / 2)
 
 
-def _largest_likelihood(strata: Sequence[Stratum]) -> float:
-    """Largest log partial likelihood (Breslow ties) of a linear combination of the scores."""
+def _largest_likelihood(strata: Sequence[Stratum]) -> tuple[float, np.ndarray]:
+    """Largest log partial likelihood (Breslow ties) of a linear combination of the scores, and its coefficients."""
     from scipy import optimize  # half a second, and only survival with covariates comes here
 
     def loss(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
@@ -58,4 +62,4 @@ def _largest_likelihood(strata: Sequence[Stratum]) -> float:
     found = optimize.minimize(
         loss, np.zeros(strata[0].scores.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-7}
     )
-    return -float(found.fun)
+    return -float(found.fun), found.x
