@@ -2,6 +2,7 @@
 
     python benchmarks/kmeans.py                 # about 4 minutes; --quick to see that it runs
     python benchmarks/kmeans.py --same          # only the same patches in memory, the same restarts, on every side
+    python benchmarks/kmeans.py --inertia       # only our inertia beside scikit-learn's, over 24 seeds
     python benchmarks/kmeans.py --memory        # our memory over the size of the cohort
     python benchmarks/kmeans.py --device cuda   # our GPU beside our CPU, from memory and from files; needs no peers
 
@@ -277,9 +278,29 @@ def same_patches(seeds: Sequence[int], patches: int) -> None:
     table(f"The same patches, the same restarts, C = {CLUSTERS}, median of {len(seeds)} seeds", SAME, rows)
 
 
+def inertia_over_seeds(seeds: Sequence[int], patches: int) -> None:
+    """Print how far our inertia lies above scikit-learn's, on the same patches with the same restarts: mean over seeds, standard error."""
+    rows = []
+    for slides, dim in COHORTS:
+        with tempfile.TemporaryDirectory() as folder:
+            cohort = Cohort(Path(folder), slides, patches, dim)
+            cohort.write()
+            x = drawn(cohort.load())
+        tensor = torch.from_numpy(x)
+        for restarts in (5, 10):
+            ours = [inertia(x, kmeans(tensor, CLUSTERS, seed, restarts)[0].centroids.numpy()) for seed in seeds]
+            theirs = [inertia(x, by_sklearn(x, seed, restarts)) for seed in seeds]
+            above = np.array(ours) / np.array(theirs) - 1
+            error = above.std(ddof=1) / len(above) ** 0.5
+            rows.append([f"{len(x):,} x {dim}", restarts, f"{above.mean():+.3%}", f"{error:.3%}"])
+    header = ["patches in memory", "restarts", "our inertia above scikit-learn's", "standard error"]
+    table(f"The same patches, the same restarts, C = {CLUSTERS}, mean of {len(seeds)} seeds", header, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--same", action="store_true", help="only the same patches in memory, the same restarts")
+    parser.add_argument("--inertia", action="store_true", help="only inertia beside scikit-learn's, over 24 seeds")
     parser.add_argument("--memory", action="store_true", help="our memory over the size of the cohort")
     parser.add_argument("--device", default="cpu", help="a GPU, beside our CPU")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
@@ -288,6 +309,8 @@ def main() -> None:
     seeds, patches, same = (range(1), 50, []) if options.quick else (SEEDS, 5_000, [])
     if options.memory:
         memory_by_size()
+    elif options.inertia:
+        inertia_over_seeds(range(2 if options.quick else 24), patches)
     elif options.same:
         same_patches(seeds, patches)
     elif options.device != "cpu":
