@@ -125,7 +125,7 @@ def test_nothing_of_the_viewer_is_imported_before_its_packages_are_looked_for():
     assert done.stdout == "False\n"
 
 
-def test_others_are_warned_of_and_no_second_address_is_named(monkeypatch):
+def test_others_are_warned_of_and_only_they_get_a_second_address(monkeypatch):
     assert list(_notes(Where(), 1234)) == []
     (warning,) = _notes(Where("0.0.0.0"), 1234)
     assert "not encrypted" in warning
@@ -136,6 +136,9 @@ def test_others_are_warned_of_and_no_second_address_is_named(monkeypatch):
     (hub,) = _notes(Where(), 1234)
     assert "--allow-host" in hub
     assert "http" not in warning + hint + hub
+    assert list(_notes(Where("0.0.0.0"), 1234, ["http://10.1.2.3:1234/?token=x"]))[1].endswith(
+        "\n  http://10.1.2.3:1234/?token=x"
+    )
 
 
 @pytest.mark.parametrize(

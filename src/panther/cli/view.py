@@ -3,7 +3,7 @@
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +40,10 @@ def view(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this machine's own can reach it then.")
+        str,
+        typer.Option(
+            help="Address to listen on; people at other machines can reach it then. 0.0.0.0: all of this machine's."
+        ),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
@@ -78,7 +81,7 @@ def view(
     settings = MapSettings(slide_mpp=slide_mpp, mpp_table=read_mpp_table(mpp_table) if mpp_table else {})
     where = Where(host, port, prefix, tuple(allow_host or ()))
     with open_viewer(place, given, where, settings, workers) as viewer, _until_stopped() as stopped:
-        for note in _notes(where, viewer.port):
+        for note in _notes(where, viewer.port, viewer.others):
             typer.echo(f"Note: {note}", err=True)
         typer.echo(viewer.address)  # alone on its line, for scripts and for clicking
         if browser:
@@ -99,18 +102,22 @@ def _until_stopped() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _notes(where: Any, port: int) -> Iterator[str]:
-    """What to know about who can reach it, without another address."""
+def _notes(where: Any, port: int, others: Sequence[str] = ()) -> Iterator[str]:
+    """What to know about who can reach it, and with which address, where that is not the one which is printed for scripts."""
     import os
 
     from panther.viewer.address import PREFIX, PUBLIC
-    from panther.viewer.security import LOOPBACK
+    from panther.viewer.machine import LOOPBACK
 
     if where.host not in LOOPBACK:
         yield (
             "whoever reaches this machine and has the token can see the slides and rename prototypes; what is sent is not "
             "encrypted. On this machine alone and through SSH it is: leave --host out."
         )
+        if others:
+            yield "\n  ".join(
+                ("people at other machines open one of these, as far as their network leads here:", *others)
+            )
     elif where.prefix is None and os.environ.get(PREFIX) and not os.environ.get(PUBLIC):
         yield "in a JupyterHub, put the hub's own host in place of the one below, and give it with --allow-host."
     elif os.environ.get("SSH_CONNECTION"):

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from panther.errors import InputError
-from panther.viewer.security import EVERYWHERE, LOOPBACK
+from panther.viewer.machine import LOOPBACK, is_everywhere, name_for_others, own_addresses
 
 # what a JupyterHub sets: the path of this user's servers, and, since version 5, their whole address
 PREFIX, PUBLIC = "JUPYTERHUB_SERVICE_PREFIX", "JUPYTERHUB_PUBLIC_URL"
@@ -54,13 +54,27 @@ class Where:
         if self.prefix is None and public.netloc and os.environ.get(PREFIX):
             return f"{public.scheme}://{public.netloc}"
         own = "::1" if ":" in self.host else "127.0.0.1"  # a socket for one kind of address does not hear the other
-        host = own if self.host.strip("[]") in (*LOOPBACK, *EVERYWHERE) else self.host.strip("[]")
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return _origin(own if self.host.strip("[]") in LOOPBACK or is_everywhere(self.host) else self.host, port)
+
+    def others(self, port: int) -> list[str]:
+        """The same for people at other machines, where they need another one: as far as this machine knows its addresses and its name."""
+        if not is_everywhere(self.host):
+            return []
+        own_kind = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        found = own_addresses((socket.AF_INET, socket.AF_INET6) if self._both_kinds() else (own_kind,))
+        name = name_for_others()
+        return [_origin(host, port) for host in (*found, *([name] if name else []))]
+
+    def _both_kinds(self) -> bool:
+        """Whether a socket on every address hears both kinds of them."""
+        return is_everywhere(self.host) and ":" in self.host and socket.has_dualstack_ipv6()
 
     def listen(self) -> socket.socket:
         """Bind the port."""
         listening = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self._both_kinds():
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system is set to
         try:
             listening.bind((self.host.strip("[]"), self.port))
             listening.listen()  # here, because two may bind one port as long as nobody listens
@@ -70,6 +84,11 @@ class Where:
                 f"The viewer cannot listen on {self.host}, port {self.port} ({error.strerror}); choose another `port=` or `host=`."
             ) from error
         return listening
+
+
+def _origin(host: str, port: int) -> str:
+    host = host.strip("[]")
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def checked_prefix(prefix: str) -> str:

@@ -3,7 +3,6 @@
 import hmac
 import re
 import secrets
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -11,9 +10,8 @@ from urllib.parse import urlsplit
 from flask import Flask, Response, abort, request
 
 from panther.viewer.assets import page
+from panther.viewer.machine import LOOPBACK, is_address, own_names
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-EVERYWHERE = ("0.0.0.0", "::")
 COOKIE = "panther"
 READING = ("GET", "HEAD")
 # charts set style attributes, so styles may be inline; scripts may not
@@ -51,6 +49,9 @@ class Guard:
 
     hosts: frozenset[str] = frozenset(LOOPBACK)  # names under which the server may be asked
     proxies: frozenset[str] = frozenset()  # those of them under which a proxy shows it; it may send another Host on
+    # It listens on every address of the machine, so it may be asked under any. Names are what DNS rebinding turns over to another
+    # machine: a page's address that is a number stays with its machine, so numbers are let in and unknown names are not.
+    any_address: bool = False
     token: str = field(default_factory=new_secret, repr=False)
     session: str = field(default_factory=new_secret, repr=False)  # what the cookie holds
     # two viewers on one host have one each
@@ -63,7 +64,7 @@ class Guard:
         app.after_request(self._harden)
 
     def _check(self) -> Response | None:
-        if _host_name(_host()) not in self.hosts:
+        if not self._knows(_host_name(_host())):
             abort(
                 403, "The viewer is not known under this host name; `panther view FOLDER --allow-host NAME` lets it in."
             )
@@ -80,6 +81,9 @@ class Guard:
         if request.method not in READING and (origin is None or not request.is_json):
             abort(403, "Changes come from the viewer's own page only.")
         return None
+
+    def _knows(self, name: str) -> bool:
+        return name in self.hosts or (self.any_address and is_address(name))
 
     def _own(self, origin: str) -> bool:
         """Whether it is the origin of the viewer's own pages; another port of this machine is not."""
@@ -111,20 +115,8 @@ class Guard:
 
 def known_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
     """Names under which a server that listens on ``host`` may be asked."""
-    names = {*LOOPBACK, host, *more}
-    if host not in LOOPBACK:
-        names |= {socket.gethostname(), socket.getfqdn()}
-    if host in EVERYWHERE:
-        names |= _addresses()
+    names = {*LOOPBACK, host, *more, *(() if host in LOOPBACK else own_names())}
     return frozenset(name.lower().strip("[]") for name in names)
-
-
-def _addresses() -> set[str]:
-    """Addresses of this machine, as far as its own name tells them."""
-    try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None)}
-    except OSError:
-        return set()
 
 
 def _host() -> str:

@@ -16,6 +16,7 @@ from panther.execution import Work, open_executor
 from panther.explain.scene import MapSettings
 from panther.viewer.address import Where, below
 from panther.viewer.contents import NOTHING_MORE, Given, find_contents
+from panther.viewer.machine import is_everywhere
 from panther.viewer.security import Guard, known_hosts
 from panther.viewer.server import LARGEST, make_app
 from panther.viewer.workbench import Workbench
@@ -43,7 +44,7 @@ class Viewer:
         self.port = listening.getsockname()[1]
         self.prefix = where.path(self.port)
         hosts = known_hosts(where.host, where.proxies)
-        self.guard = Guard(hosts, where.proxies, framed_by=where.framed_by)
+        self.guard = Guard(hosts, where.proxies, any_address=is_everywhere(where.host), framed_by=where.framed_by)
         logging.getLogger("waitress").setLevel(logging.ERROR)  # that requests wait a moment is no news
         self._server: Any = create_server(
             below(self.prefix, make_app(bench, self.guard)),
@@ -62,7 +63,15 @@ class Viewer:
     @property
     def address(self) -> str:
         """Address with its token."""
-        return f"{self.where.origin(self.port)}{self.prefix}/?token={self.guard.token}"
+        return self._below(self.where.origin(self.port))
+
+    @property
+    def others(self) -> list[str]:
+        """Addresses for people at other machines, where it listens on all of this one's; each with its token."""
+        return [self._below(origin) for origin in self.where.others(self.port)]
+
+    def _below(self, origin: str) -> str:
+        return f"{origin}{self.prefix}/?token={self.guard.token}"
 
     def open_browser(self) -> bool:
         """Show it in a browser, where there is one that has a window."""
