@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panther.errors import InputError
-from panther.explain.names import Naming, as_names, as_namings, colours, parse_namings, plain, read_names, titles
+from panther.explain.names import (
+    Naming,
+    as_names,
+    as_namings,
+    colours,
+    parse_namings,
+    plain,
+    plain_field,
+    read_names,
+    titles,
+)
 from panther.explain.names_file import changed_text, entry, namings_in
 from panther.explain.palette import colour
 
@@ -36,7 +46,7 @@ def test_a_dictionary_may_hold_both() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("n.yaml", "C1: {name: [a]}", "the name of C1 is not one line of text"),
+        ("n.yaml", "C1: {name: [a]}", "the name of C1 is not text"),
         ("n.yaml", "C1: {colour: blue}", "C1: 'blue' is no colour"),
         ("n.yaml", "C1: {colour: '#abc', color: '#abd'}", "has its colour twice"),
         ("n.yaml", "? [a]\n: b", "not one word"),
@@ -101,7 +111,7 @@ def test_json_stays_json() -> None:
 
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
-    ["<script>alert(1)</script>", "a: b # c", "- x", "{}", "'", '"', "null", "=1+1", "\ufeffx", "*a", "|", "\u2028", "a\tb\r\nc", "\ud800x"]
+    ["<script>alert(1)</script>", "a: b # c", "- x", "{}", "'", '"', "null", "=1+1", "\ufeffx", "*a", "|", "\u2028", "a\tb\r\nc", "a\n\nb", "\ud800x"]
 )  # fmt: skip
 CHANGES = st.fixed_dictionaries(
     {}, optional={"name": TEXTS, "note": TEXTS, "group": TEXTS, "colour": st.sampled_from(["", "#00FF00"])}
@@ -118,13 +128,30 @@ def test_whatever_is_written_is_read_again(name: str, start: str, steps: list[tu
     path, text = Path(name), "" if name.endswith("sv") else start
     wanted = {c: vars(one).copy() for c, one in namings_in(path, text, 5).items()}
     for prototype, raw in steps:
-        changes = {field: plain(value) for field, value in raw.items()}
+        changes = {field: plain_field(field, value) for field, value in raw.items()}
         text = changed_text(path, text, prototype, changes, 5)
         text.encode("utf-8")
         wanted[prototype] = {**vars(Naming()), **wanted.get(prototype, {}), **changes}
         assert {c: vars(one) for c, one in namings_in(path, text, 5).items()} == {
             c: one for c, one in wanted.items() if any(one.values())
         }
+
+
+@pytest.mark.parametrize("name", ["n.yaml", "n.json", "n.csv", "n.tsv"])
+def test_a_note_keeps_its_lines_and_everything_else_is_one(name: str) -> None:
+    said = "\n crushed,\tmostly \r\n\r\n- ask K.: why?\x0b\n\n"
+    kept = "crushed, mostly\n\n- ask K.: why?"
+    assert plain_field("note", said) == plain_field("note", kept) == kept
+    assert plain_field("name", said) == "crushed, mostly - ask K.: why?"
+    path, start = Path(name), "{}" if name == "n.json" else ""
+    text = changed_text(path, start, 1, {"name": "nest", "note": kept}, 3)
+    assert namings_in(path, text, 3) == {1: Naming("nest", kept)}
+    text = changed_text(path, text, 1, {"note": "a\nb"}, 3)
+    assert namings_in(path, text, 3) == {1: Naming("nest", "a\nb")}
+
+
+def test_a_note_written_by_hand_in_several_lines_is_read_as_such() -> None:
+    assert namings_in(Path("n.yaml"), COMMENTED.replace(">", "|"), 4)[1].note == "long text\nhere"
 
 
 @given(TEXTS)

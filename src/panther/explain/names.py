@@ -124,6 +124,11 @@ def plain(text: str) -> str:
     return " ".join("".join(letter for letter in kept if _writable(letter)).split())
 
 
+def plain_field(field: str, text: str) -> str:
+    """Value of a field as it is kept: a note in its lines, everything else on one."""
+    return "\n".join(map(plain, text.splitlines())).strip("\n") if field == "note" else plain(text)
+
+
 def checked_colour(text: str) -> str:
     """`#RRGGBB` of what people write: `#aabbcc`, `#abc` or `aabbcc`."""
     found = re.fullmatch(r"#?([0-9a-fA-F]{6}|[0-9a-fA-F]{3})", text)
@@ -245,12 +250,12 @@ def _fields(path: Path, prototype: str, node: "yaml.MappingNode") -> Iterable[tu
         if field is None:
             continue  # somebody else's
         if not isinstance(value, yaml.ScalarNode):
-            raise InputError(f"{path}: the {field} of {prototype} is not one line of text; {LINES}.")
+            raise InputError(f"{path}: the {field} of {prototype} is not text; {LINES}.")
         yield field, value.value
 
 
 def _checked(where: str, values: Sequence[tuple[str, str]]) -> Naming:
-    given = [(field, plain(value)) for field, value in values]
+    given = [(field, plain_field(field, value)) for field, value in values]
     twice = next((field for field, _ in given if sum(field == other for other, _ in given) > 1), None)
     if twice is not None:
         raise InputError(f"{where} has its {twice} twice; keep one.")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from panther.errors import InputError
-from panther.explain.names import FIELDS, Naming, checked_colour, colours, file_text, plain, titles
+from panther.explain.names import FIELDS, Naming, checked_colour, colours, file_text, plain_field, titles
 from panther.explain.names_file import changed_text, namings_in
 from panther.storage.files import write_text
 from panther.storage.locks import lock, owner
@@ -131,7 +131,7 @@ class NamesBook:
         for field, value in changes.items():
             if not isinstance(value, str):
                 raise InputError(f"The {field} is no text.")
-            found[field] = plain(value)
+            found[field] = plain_field(field, value)
             if len(found[field]) > LONGEST.get(field, len(found[field])):
                 raise InputError(f"The {field} has {len(found[field])} letters; at most {LONGEST[field]} are kept.")
         if found.get("colour"):

@@ -31,6 +31,24 @@ def test_a_prototype_is_renamed_grouped_and_taken_back(window: Window, browsed_c
     assert page.title() != "owned"
 
 
+def test_a_note_keeps_its_lines(window: Window, browsed_cohort: Path):
+    page, names = window.page, browsed_cohort / "names.yaml"
+    page.goto(f"{window.address}#page=prototypes&prototype=0")
+    note = page.get_by_label("Note")
+    note.fill("loose")
+    note.press("End")
+    note.press("Enter")
+    note.type("ask K.")
+    note.press("Control+Enter")
+    page.get_by_text("Saved in names.yaml.").wait_for()
+    assert as_namings(names, 3)[0] == Naming("stroma", "loose\nask K.")
+    page.reload()
+    page.wait_for_function("() => document.querySelector('textarea')?.value === 'loose\\nask K.'")
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_function("() => document.querySelector('textarea').value === ''")
+    assert names.read_text() == "C0: stroma\nC1: tumour nest\n"
+
+
 def test_an_answer_that_is_overtaken_by_a_change_is_not_taken(window: Window, browsed_cohort: Path):
     """Pages ask again for the names when their window is looked at; a change made meanwhile must not be forgotten."""
     page, late = window.page, []

@@ -100,13 +100,13 @@ export function nameEditor(names, prototype) {
   const inputs = {
     name: el("input", { type: "text", maxLength: 200, placeholder: "not named yet", autocomplete: "off" }),
     group: el("input", { type: "text", maxLength: 100, placeholder: "none", list: "groups-known", autocomplete: "off" }),
-    note: el("textarea", { rows: 2, maxLength: 2000, placeholder: "what you see, and what it may be" }),
+    note: el("textarea", { rows: 3, maxLength: 2000, placeholder: "what you see, and what it may be", title: "Saved when you leave the field, or by Ctrl+Enter" }),
   };
   const unsaved = new Set();
   for (const [name, input] of Object.entries(inputs)) {
     input.addEventListener("change", () => save(name, input.value));
     input.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey) {
+      if (event.key === "Enter" && (input !== inputs.note || event.ctrlKey || event.metaKey)) { // a note has lines
         event.preventDefault();
         if (unsaved.has(name)) save(name, input.value); // once more, knowing what the others wrote
         else input.blur();
@@ -140,7 +140,7 @@ export function nameEditor(names, prototype) {
     const done = await names.change(prototype, { [name]: value });
     if (done) unsaved.delete(name); // what could not be saved stays in its box
     inputs[name]?.setAttribute("aria-invalid", String(!done));
-    saved.textContent = done ? `Saved in ${names.state.file}.` : "Not saved; Enter tries again.";
+    saved.textContent = done ? `Saved in ${names.state.file}.` : `Not saved; ${name === "note" ? "Ctrl+Enter" : "Enter"} tries again.`;
     update();
   }
 
