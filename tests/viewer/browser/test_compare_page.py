@@ -53,3 +53,13 @@ def test_another_slide_is_chosen_by_its_name(window):
     name.press("Enter")
     window.settle(2)
     assert name.input_value() == "S2"
+
+
+def test_a_side_leaves_out_what_is_not_there_and_its_posterior_begins_with_what_is_shown_alone(window):
+    opened(window, "slide=S0&slide2=S1&shown=77&shown2=1")
+    said = window.page.locator(".message span").all_inner_texts()
+    assert said == ["The address names C77, but there are only C0 to C2; all are shown."]
+    right = window.page.get_by_role("region", name="The right side")
+    right.locator("[data-what=layer]").select_option("posterior")
+    assert right.locator("[data-what=prototype]").input_value() == "1"
+    window.wait_for_state(prototype2="1")

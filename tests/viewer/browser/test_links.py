@@ -43,6 +43,27 @@ def test_a_broken_address_shows_the_slide(window, state):
     assert all(np.isfinite(window.views()[0]))
 
 
+ABSENT = "The address names C77, but there are only C0 to C2;"
+
+
+@pytest.mark.parametrize(
+    ("state", "alone", "said"),
+    [
+        ("slide=S0&shown=77", [], f"{ABSENT} all are shown."),
+        ("slide=S0&shown=1,77", ["1"], f"{ABSENT} the others that it names are shown."),
+        ("slide=S0&layers=posterior&prototype=77", [], f"{ABSENT} the posterior is that of C0."),
+        ("slide=S0&prototype=77", [], None),
+    ],
+)
+def test_a_prototype_that_is_not_there_is_left_out_and_said(window, state, alone, said):
+    window.open(state)
+    assert window.page.locator(".message span").all_inner_texts() == ([said] if said else [])
+    pressed = window.page.locator("[data-prototype][aria-pressed=true]")
+    assert [one.get_attribute("data-prototype") for one in pressed.all()] == alone
+    assert window.page.locator(".legend .away").count() == (2 if alone else 0)
+    assert window.state().get("shown", "") == ",".join(alone)
+
+
 def test_a_slide_that_is_not_there_is_said_in_one_sentence(window):
     window.page.goto(f"{window.address}#slide=%3Cscript%3Ealert(1)%3C%2Fscript%3E")
     sentence = window.page.locator(".sentence")

@@ -71,6 +71,18 @@ def test_the_posterior_has_a_threshold(window):
     window.wait_for_state(low="0.5")
 
 
+def test_the_posterior_begins_with_the_prototype_that_is_shown_alone(window):
+    window.page.click("[data-prototype='1']")
+    window.page.click("[data-layer=posterior] input[type=checkbox]")
+    window.wait_for_state(prototype="1", shown="1")
+    chosen = window.page.locator("[data-layer=posterior] select")
+    assert chosen.input_value() == "1"
+    chosen.select_option("2")  # whoever chooses another one keeps it
+    window.wait_for_state(prototype="2")
+    window.open("slide=S0&layers=posterior&shown=1")
+    assert chosen.input_value() == "1"
+
+
 def test_wheel_and_drag_keep_the_place_under_the_pointer(window):
     place = window.spot(*NEST)
     before = window.views()[0]

@@ -3,10 +3,10 @@
 import { remember } from "./address.js";
 import { get } from "./api.js";
 import { DeepZoom } from "./deepzoom.js";
-import { choice, el, field, show } from "./dom.js";
+import { choice, el, field, message, show } from "./dom.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
 import { colourBar, isColour, named, OF_MODELS, swatch, titleOf } from "./layer_controls.js";
-import { baseTiles, overlays, readChoices, usual, usualLayers, writeChoices } from "./overlays.js";
+import { baseTiles, dropAbsent, overlays, posteriorOf, readChoices, usual, usualLayers, writeChoices } from "./overlays.js";
 
 const KEYS = [...CANVAS_KEYS, ["l", "link or unlink the two sides"], ["?", "these keys"]];
 const OFFERED = 100; // names offered while one types
@@ -143,6 +143,7 @@ class Pane {
       this.about = about;
       this.version = names?.version;
       this._say(about.width ? "" : about.notes.join(" ") || "There is nothing to show.");
+      message(dropAbsent(this.choices, about.weights?.length ?? 0), `absent${this.mark}`);
       const listed = new Set(about.layers.map(({ id }) => id));
       this.choices.layers = new Map([...(this.choices.layers ?? usualLayers(about.layers))].filter(([id]) => listed.has(id)).slice(0, 1));
       const [x, y, zoom] = ["x", "y", "zoom"].map((part) => Number(state[part] ?? NaN));
@@ -187,7 +188,8 @@ class Pane {
     const { layers } = this.about;
     const [on, opacity] = [...(this.choices.layers ?? [])][0] ?? ["none", 0.55];
     const options = [["none", "none"], ...layers.map((layer) => [layer.id, titleOf(layer)])];
-    const pick = (id) => this._set({ layers: new Map(id === "none" ? [] : [[id, usual(id)]]) });
+    const begins = (id) => (id === "posterior" ? { prototype: posteriorOf(this.choices) } : {});
+    const pick = (id) => this._set({ layers: new Map(id === "none" ? [] : [[id, usual(id)]]), ...begins(id) });
     const slider = el("input", {
       type: "range", min: 5, max: 100, step: 5, value: Math.round(100 * opacity), disabled: on === "none", "aria-label": `Opacity on the ${this.side}`, "data-what": "opacity",
       oninput: () => {

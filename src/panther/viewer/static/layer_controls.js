@@ -1,6 +1,6 @@
 // Layers of a slide: each on or off, with its opacity and what else can be chosen of it.
 import { choice, el, field, show } from "./dom.js";
-import { usual } from "./overlays.js";
+import { posteriorOf, usual } from "./overlays.js";
 
 export const OF_MODELS = ["attribution", "attention"];
 const ENDS = { attribution: ["lowers", "raises"], attention: ["little", "much"] }; // before the numbers are known
@@ -28,7 +28,7 @@ export function layerControls(place, slide, choices, models, change) {
     const toggle = el("input", {
       type: "checkbox",
       checked: on,
-      onchange: () => change({ layers: switched(choices.layers, layer.id, toggle.checked) }),
+      onchange: () => change({ layers: switched(choices.layers, layer.id, toggle.checked), ...begins(layer.id, toggle.checked) }),
     });
     return el(
       "section",
@@ -36,6 +36,10 @@ export function layerControls(place, slide, choices, models, change) {
       el("label", {}, toggle, el("span", {}, title)),
       on && el("div", { class: "more" }, opacity(layer.id, title), more(layer)),
     );
+  }
+
+  function begins(id, on) {
+    return id === "posterior" && on ? { prototype: posteriorOf(choices) } : {};
   }
 
   function opacity(id, title) {

@@ -20,12 +20,13 @@ const ASKS = {
 export function readChoices(state) {
   const ids = state.layers === undefined ? null : state.layers.split(",").filter((id) => id && id !== NONE);
   const opacity = (state.opacity ?? "").split(",").map((text) => Number(text) / 100);
+  const shown = [...new Set((state.shown ?? "").split(",").map(whole).filter((one) => one !== null))];
   const layers = ids && new Map(ids.map((id, i) => [id, opacity[i] > 0 && opacity[i] <= 1 ? opacity[i] : usual(id)]));
   return {
     set: state.set,
     model: state.model,
-    prototype: whole(state.prototype),
-    shown: [...new Set((state.shown ?? "").split(",").map(whole).filter((one) => one !== null))],
+    prototype: whole(state.prototype) ?? (layers?.has("posterior") ? (shown[0] ?? null) : null),
+    shown,
     low: fraction(state.low),
     high: fraction(state.high),
     output: state.output,
@@ -47,6 +48,26 @@ export function writeChoices(choices) {
     layers: choices.layers && (on.map(([id]) => id).join(",") || NONE),
     opacity: on.map(([, opacity]) => Math.round(100 * opacity)).join(","),
   };
+}
+
+/** Prototype that the posterior begins with: one that is shown alone goes before another that was chosen earlier. */
+export function posteriorOf({ prototype, shown }) {
+  return shown.length && !shown.includes(prototype) ? shown[0] : prototype;
+}
+
+/** Leave out prototypes that are not there, of `count`; returns a sentence about them, empty where nobody misses them. */
+export function dropAbsent(choices, count) {
+  const away = (id) => count > 0 && id !== null && id >= count;
+  const absent = choices.shown.filter(away);
+  const posterior = away(choices.prototype) && choices.layers?.has("posterior");
+  if (posterior && !absent.includes(choices.prototype)) absent.push(choices.prototype);
+  const isolated = choices.shown.length > 0;
+  choices.shown = choices.shown.filter((id) => !away(id));
+  if (away(choices.prototype)) choices.prototype = choices.shown[0] ?? null;
+  if (!absent.length) return "";
+  const rest = choices.shown.length ? "the others that it names are shown" : "all are shown";
+  const what = [isolated && rest, posterior && `the posterior is that of C${choices.prototype ?? 0}`].filter(Boolean).join(", ");
+  return `The address names ${absent.map((id) => `C${id}`).join(", ")}, but there are only C0 to C${count - 1}; ${what}.`;
 }
 
 export function usual(id) {

@@ -11,7 +11,7 @@ import { layerControls, named, OF_MODELS } from "./layer_controls.js";
 import { legend } from "./legend.js";
 import { neighbours } from "./neighbours.js";
 import { outlinePatch } from "./marks.js";
-import { baseTiles, overlays, readChoices, usualLayers, writeChoices } from "./overlays.js";
+import { baseTiles, dropAbsent, overlays, readChoices, usualLayers, writeChoices } from "./overlays.js";
 import { patchPanel } from "./patch_panel.js";
 import { readPlaces } from "./patch_places.js";
 import { coordinates } from "./scale_bar.js";
@@ -170,6 +170,7 @@ class SlidePage {
 
   /** Go to the view and the patch of an address. */
   _arrive(state, fresh = false) {
+    message(dropAbsent(this.choices, this.prototypes.length), "absent");
     this._overlays();
     const n = /^\d+$/.test(state.patch ?? "") && this.places && Number(state.patch) < this.places.count ? Number(state.patch) : null;
     const close = Math.min(1, PATCH_SIZE / (this.about.pitch ?? 256));
