@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from panther.explain.names import FIELDS, Naming, checked_colour, colours, file_
 from panther.explain.names_file import changed_text, namings_in
 from panther.storage.files import write_text
 from panther.storage.locks import lock, owner
+from panther.users import refusal
 
 LONGEST = {"name": 200, "note": 2000, "group": 100}  # letters
 STEPS = 200  # that can be taken back
 VERSIONS = 1000  # of the file that pages may still have in view
 PATIENCE = 5.0  # seconds to wait while somebody else writes
+ELSEWHERE = "keep the names elsewhere (`panther view FOLDER --names FILE`)"
 NEW = "new"  # version of a file that is not there yet
 
 
@@ -183,17 +185,37 @@ class NamesBook:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Lock of a names file; others are waited for a while."""
+    """Lock of a names file; others are waited for a while. Where no lock can be made it is not somebody else's, and that is said."""
     place = path.with_name(f".{path.name}.lock")
     until = time.monotonic() + PATIENCE
+    seen = False
     while True:
-        with lock(place) as mine:
-            if mine:
+        with ExitStack() as held:
+            if _taken(held, place, path):
                 yield
                 return
+        seen = seen or place.exists()
         if time.monotonic() > until:
-            raise InputError(f"{path}: somebody else is writing there ({owner(place)}); try again.")
+            break
         time.sleep(0.05)
+    if seen:
+        raise InputError(f"{path}: somebody else is writing there ({owner(place)}); try again.")
+    raise InputError(
+        f"{path}: its folder takes no lock (a file {place.name} cannot be made there), so nothing was saved; {ELSEWHERE}."
+    )
+
+
+def _taken(held: ExitStack, place: Path, path: Path) -> bool:
+    """Whether the lock was got; a folder that cannot be written to is named as that."""
+    try:
+        return held.enter_context(lock(place))
+    except (InputError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if place.exists() or not isinstance(cause, OSError):  # one that another user has left
+            raise
+        raise InputError(
+            f"{path}: nothing can be written into its folder ({refusal(cause, path.parent)}), so nothing was saved; {ELSEWHERE}."
+        ) from error
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
