@@ -12,6 +12,7 @@ from panther.explain.atlas.exemplars import Place
 from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
 from panther.viewer.tiles.asked import Asked, number, read_asked, whole_number
+from panther.viewer.tiles.layers import Layer
 from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
@@ -36,7 +37,7 @@ def slide_routes(bench: Workbench) -> Blueprint:
             "patches": 0 if found.grid is None else len(found.grid.cells),
             "layers": [layer.to_dict() for layer in layers],
             "weights": None if found.weights is None else [float(weight) for weight in found.weights],
-            "notes": [*found.notes, *notes],
+            "notes": [*found.notes, *notes, *_bare(bench, found, layers)],
         }
 
     @routes.get("/api/slides/<name>/neighbours")
@@ -82,6 +83,18 @@ def slide_routes(bench: Workbench) -> Blueprint:
         return kept_by_browser(Response(content, mimetype="image/png"))
 
     return routes
+
+
+def _bare(bench: Workbench, found: PatchMap, layers: Sequence[Layer]) -> list[str]:
+    """What is missing where a slide has patches, but neither an image nor anything to colour them by."""
+    coloured = any(layer.kind != "lines" for layer in layers)
+    if found.grid is None or coloured or bench.slide(found.slide).image is not None or bench.contents.prototypes:
+        return []  # or the notes of the patches say why
+    return [
+        f"{found.slide}: there is no image of this slide and there are no prototypes, so only the borders of its patches can be "
+        "seen; give the folder of the images (`panther view FOLDER --slides IMAGES`), or fit prototypes (`panther prototypes`) "
+        "and open them (`panther view FOLDER --prototypes FILE`)."
+    ]
 
 
 def _place(query: Mapping[str, str]) -> Place:

@@ -145,7 +145,7 @@ class Pane {
       this._say(about.width ? "" : about.notes.join(" ") || "There is nothing to show.");
       message(dropAbsent(this.choices, about.weights?.length ?? 0), `absent${this.mark}`);
       const listed = new Set(about.layers.map(({ id }) => id));
-      this.choices.layers = new Map([...(this.choices.layers ?? usualLayers(about.layers))].filter(([id]) => listed.has(id)).slice(0, 1));
+      this.choices.layers = new Map([...(this.choices.layers ?? usualLayers(about))].filter(([id]) => listed.has(id)).slice(0, 1));
       const [x, y, zoom] = ["x", "y", "zoom"].map((part) => Number(state[part] ?? NaN));
       this.zoom.setSlide(about, baseTiles(about), zoom > 0 && Number.isFinite(x + y) ? { x, y, zoom } : null);
       this._draw();
@@ -230,7 +230,7 @@ class Pane {
     return el("div", { class: "picker" }, input, list);
   }
 
-  /** Colours of the layer below the canvas; a click isolates a class. */
+  /** Colours of the layer below the canvas; a click isolates a class. Where there are none, why. */
   _key() {
     const layer = this.about.layers.find(({ id }) => this.choices.layers.has(id));
     if (layer?.kind === "values" && layer.colours?.every(isColour)) return show(this.key, colourBar(layer));
@@ -239,7 +239,8 @@ class Pane {
       layer.id === "prototypes"
         ? el("button", { class: "small quiet", "aria-pressed": String(shown.includes(id)), title: "Show alone, or with others", onclick: () => this._set({ shown: toggled(shown, id) }) }, swatch(colour), named(id, name))
         : el("span", {}, swatch(colour), name);
-    show(this.key, layer?.classes?.map(item));
+    const why = this.about.width ? this.about.notes.map((note) => el("span", { class: "faint" }, note)) : null;
+    show(this.key, layer?.classes?.map(item) ?? why);
   }
 
   _say(text) {

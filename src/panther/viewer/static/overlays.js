@@ -74,9 +74,10 @@ export function usual(id) {
   return LINES.includes(id) ? 0.8 : USUAL;
 }
 
-/** What a slide shows if nothing else was said: the first layer that colours patches. */
-export function usualLayers(layers) {
-  const first = layers.find(({ id }) => id === "prototypes") ?? layers.find(({ id }) => !LINES.includes(id));
+/** What a slide shows if nothing else was said: the first layer that colours patches; without one, and without an image, their borders. */
+export function usualLayers({ layers, image }) {
+  const bare = image ? null : layers.find(({ id }) => id === "grid");
+  const first = layers.find(({ id }) => id === "prototypes") ?? layers.find(({ id }) => !LINES.includes(id)) ?? bare;
   return new Map(first ? [[first.id, usual(first.id)]] : []);
 }
 

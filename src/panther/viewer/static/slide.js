@@ -161,7 +161,7 @@ class SlidePage {
     show(this.notes, about.width ? about.notes.map((note) => el("p", { class: "note" }, note)) : null);
     const sets = this.contents.prototypes.map(({ name, count }) => [name, `${name} (${count})`]);
     show(this.chooseSet, sets.length > 1 && field("Set of prototypes", choice(sets, this.choices.set ?? sets[0][0], (set) => this._go(about.name, { set, shown: null, prototype: null, patch: null }, true))));
-    if (about.layers.length) this.choices.layers ??= usualLayers(about.layers); // else the next slide decides
+    if (about.layers.length) this.choices.layers ??= usualLayers(about); // else the next slide decides
     this.zoom.setSlide(about, baseTiles(about));
     this._arrive(state, true);
     this._neighbours(about.name);
@@ -380,7 +380,7 @@ class SlidePage {
     if (!this.about?.layers.length) return;
     const on = this.choices.layers.size > 0;
     if (on) this.hidden = this.choices.layers;
-    this._change({ layers: on ? new Map() : (this.hidden ?? usualLayers(this.about.layers)) });
+    this._change({ layers: on ? new Map() : (this.hidden ?? usualLayers(this.about)) });
   }
 
   _escape() {
