@@ -93,7 +93,8 @@ NOTHING_MORE = Given()
 def find_contents(place: Path, given: Given = NOTHING_MORE, work: Work = HERE) -> Contents:
     """Look below ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
     _check(place, given)
-    roots = Roots(tuple({path.resolve(): None for path in (place, *given.paths)}))
+    opened = (place, *given.paths)
+    roots = Roots(tuple({path.resolve(): None for path in opened}), opened)
     found = sort_out(place, roots, leave_out=[path for path in given.paths if path.is_file()])
     models = _by_name(given.models or found.models)
     sets = _by_name(given.prototypes or found.prototypes)

@@ -30,6 +30,7 @@ class Roots:
     """Folders and files that the user opened, as the system knows them; nothing else is read."""
 
     places: tuple[Path, ...]
+    as_given: tuple[Path, ...] = ()  # the same as the user wrote them: messages name files so
 
     def hold(self, path: Path) -> bool:
         """Whether a path, with all its links followed, ends inside."""

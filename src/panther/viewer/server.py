@@ -1,6 +1,7 @@
 """The web application: its routes are those of the pages, its errors are sentences, its addresses relative."""
 
 import logging
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Flask, Response, jsonify, request
@@ -8,6 +9,7 @@ from werkzeug.exceptions import HTTPException
 
 from panther.errors import InputError
 from panther.viewer.assets import PLOTLY, asset
+from panther.viewer.discretion import Discretion
 from panther.viewer.pages import PAGES
 from panther.viewer.security import Guard
 from panther.viewer.workbench import UnknownError, Workbench
@@ -22,12 +24,14 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
     app = Flask("panther.viewer", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # nobody but its own page may ask what may be asked
-    app.json.sort_keys = False  # type: ignore[attr-defined]
+    roots = bench.contents.roots
+    discretion = Discretion(() if roots is None else (*roots.places, *roots.as_given))
+    discretion.applied_to(app)
     guard.protect(app)
     app.register_blueprint(_frame(guard))
     for page in PAGES:
         app.register_blueprint(page(bench))
-    app.register_error_handler(Exception, _sentence)
+    app.register_error_handler(Exception, partial(_sentence, discretion))
     return app
 
 
@@ -54,11 +58,11 @@ def _frame(guard: Guard) -> Blueprint:
     return routes
 
 
-def _sentence(error: Exception) -> Any:
+def _sentence(discretion: Discretion, error: Exception) -> Any:
     """What the page shows instead: a sentence. A person who opens an address by hand gets it as text."""
     sentence, code = _said(error)
     if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
-        return Response(f"{sentence}\n", code, mimetype="text/plain")
+        return Response(f"{discretion.sentence(sentence)}\n", code, mimetype="text/plain")
     return jsonify(error=sentence), code
 
 

@@ -1,6 +1,5 @@
 """One patch: its prototypes, how typical it is, and the patches that are most like it."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, Response, abort, request
+from flask import Blueprint, Response, abort, current_app, request
 
 from panther.errors import InputError
 from panther.explain.typical import Distances, distances, share_farther
@@ -50,7 +49,8 @@ def patch_routes(bench: Workbench) -> Blueprint:
             states = search(bench, query, entries)
             if "progress" not in request.args:
                 return _answer(bench, query, _last(states, _gone()), begun)
-            response = Response(_lines(bench, query, states, begun), mimetype="application/x-ndjson")
+            dumps = current_app.json.dumps  # the lines are written when the request is over
+            response = Response(_lines(bench, query, states, begun, dumps), mimetype="application/x-ndjson")
             response.call_on_close(stack.pop_all().close)  # also where nobody ever read a line
             return response
 
@@ -137,17 +137,19 @@ def _last(states: Iterator[Found], gone: Callable[[], bool]) -> Found:
     return found
 
 
-def _lines(bench: Workbench, query: Query, states: Iterator[Found], begun: float) -> Iterator[str]:
+def _lines(
+    bench: Workbench, query: Query, states: Iterator[Found], begun: float, dumps: Callable[[Any], str]
+) -> Iterator[str]:
     """How far the search is, now and then, as lines of JSON; the last one is the answer. Writing to a browser that has gone stops it."""
     try:
         said, found = 0.0, Found()
         for found in states:
             if time.perf_counter() - said > OFTEN:
                 said = time.perf_counter()
-                yield json.dumps({"done": found.done, "of": found.of}) + "\n"
-        yield json.dumps(_answer(bench, query, found, begun)) + "\n"
+                yield dumps({"done": found.done, "of": found.of}) + "\n"
+        yield dumps(_answer(bench, query, found, begun)) + "\n"
     except (InputError, OSError) as error:  # the status was sent long ago
-        yield json.dumps({"error": str(error)}) + "\n"
+        yield dumps({"error": str(error)}) + "\n"
     finally:
         states.close()  # type: ignore[attr-defined]
 
