@@ -57,7 +57,7 @@ class SlidePage {
     this.zoom.node.addEventListener("keydown", (event) => this._patchKeys(event) && event.preventDefault());
     this.stage.append(this.tooltip, this.sentence);
     this.keys = pageKeys(KEYS, (event) => this._key(event));
-    this.list = slideList(this.listPlace, contents.slides, (name) => this._go(name));
+    this.list = slideList(this.listPlace, contents.slides, (name) => this._opened(name));
   }
 
   _build(place) {
@@ -184,6 +184,12 @@ class SlidePage {
   _go(name, changes = {}, stay = false) {
     const view = stay ? this.zoom.view : {};
     go({ page: "slide", slide: name, ...writeChoices(this.choices), ...view, ...changes });
+  }
+
+  /** A slide of the list, which gives way where it lies above the slide (narrow.css). */
+  _opened(name) {
+    if (matchMedia("(max-width: 640px)").matches) this.page.classList.add("folded");
+    this._go(name);
   }
 
   _remember() {
