@@ -71,3 +71,12 @@ def test_the_list_of_slides_opens_above_the_slide_and_gives_way(window: Window):
     window.wait_for_state(slide="S1")
     window.settle()
     assert window.page.locator(".slides").is_hidden()
+
+
+def test_the_long_title_of_an_axis_is_broken_into_lines(window: Window):
+    window.page.goto(f"{window.address}#page=prototypes&prototype=1&column=subtype")
+    title = window.page.locator(".chart .xtitle", has_text="share, mean over patients")
+    title.wait_for()
+    box = title.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= WIDTH

@@ -8,6 +8,8 @@ const PAPER = {
 const DATA = new Set(["x", "y", "z", "text", "customdata", "array", "arrayminus", "ticktext", "tickvals", "colorscale"]);
 const SELECTING = ["lasso2d", "select2d", "pan2d", "zoom2d", "resetScale2d"];
 const SIGNS = 12; // names of a summary
+const NARROW = 500; // CSS pixels of a chart below which a long title of its axis would be cut off, and
+const LINE = 28; // letters of a line that it is broken into
 
 let loading = null;
 
@@ -57,6 +59,8 @@ export function chart(place, figure, { onClick, onHover, onSelect, height, label
     own.uirevision ??= "same";
     if (onSelect) own.dragmode = canvas.layout?.dragmode ?? dragmode ?? "lasso";
     else own.dragmode ??= false;
+    const title = own.xaxis?.title;
+    if (title?.text && canvas.clientWidth < NARROW) own.xaxis = { ...own.xaxis, automargin: true, title: { ...title, text: inLines(title.text) } };
     return own;
   }
 
@@ -151,6 +155,11 @@ function painted(figure) {
   found.layout.modebar = { ...found.layout.modebar, bgcolor: "rgba(0,0,0,0)", color: ink["#666666"], activecolor: style.getPropertyValue("--accent").trim() };
   found.layout.newselection = { line: { color: ink["#222222"], width: 1, dash: "dot" } };
   return found;
+}
+
+/** A title in lines of some letters, broken between words. */
+function inLines(text) {
+  return text.replace(new RegExp(`(.{1,${LINE}})(\\s+|$)`, "g"), "$1<br>").replace(/<br>$/, "");
 }
 
 /** What is drawn, in words, for those who cannot see it. */
