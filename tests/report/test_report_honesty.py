@@ -277,3 +277,13 @@ def test_an_atlas_of_other_patients_is_refused(classes, atlas, tmp_path, panther
         writer.writerows({**row, "patient": f"stranger-{i}"} for i, row in enumerate(rows))
     _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", other, code=2)
     assert "none of its patients" in err
+
+
+def test_who_is_tested_in_several_folds_counts_once(classes):
+    run = load_run(classes)
+    leaky = {**run.folds[0], "train": [*run.folds[0]["train"], run.folds[0]["test"][0]]}
+    repeated = replace(run, record={**run.record, "folds": [leaky, leaky]})
+    said = " ".join(check.sentence for check in checks(replace(gather(Request(classes)), run=repeated)))
+    assert "share 1 patient:" in said
+    tested = len(run.folds[0]["test"])
+    assert f"{tested} of {tested} test samples come from sites" in said

@@ -44,6 +44,12 @@ def test_results_are_those_of_the_summary(class_study):
     assert names == [row["row"] for row in found["rows"]]
 
 
+def test_who_was_tested_is_counted_for_each_test_by_itself_and_once(class_study):
+    """Two seeds and three folds: 24 patients in the folds, 12 others in another cohort, and nowhere 36."""
+    about = entered(class_study.parent).get("/api/study").get_json()["about"]
+    assert "tested: test folds 24 patients; lab (external) 12 patients · 3 folds · 2 methods" in about
+
+
 def test_patients_have_what_each_method_predicted_of_them(class_study):
     found = entered(class_study.parent).get("/api/study/patients").get_json()
     table = pd.read_parquet(class_study / "predictions.parquet")

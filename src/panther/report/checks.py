@@ -32,10 +32,10 @@ class Overlap:
     """Who is on both sides of a fold."""
 
     fold: int
-    patients: int  # in training (or validation) and in a test
+    patients: frozenset[str]  # in training (or validation) and in a test
     sites: int  # in training and in the study's own test
-    seen: int  # test patients whose site training has seen
-    tested: int  # test patients whose site is known
+    seen: frozenset[str]  # test samples whose site training has seen
+    tested: frozenset[str]  # test samples whose site is known
 
 
 def overlaps(run: Run) -> list[Overlap]:
@@ -48,9 +48,9 @@ def overlaps(run: Run) -> list[Overlap]:
         own = parts.get("test", [])
         trained_at = set(site.loc[parts["train"]]) - {""}
         tested_at = set(site.loc[own]) - {""}
-        seen = sum(site.loc[sample] in trained_at for sample in own)
-        with_site = sum(site.loc[sample] != "" for sample in own)
-        found.append(Overlap(fold, len(known & tested), len(trained_at & tested_at), seen, with_site))
+        with_site = frozenset(sample for sample in own if site.loc[sample] != "")
+        seen = frozenset(sample for sample in with_site if site.loc[sample] in trained_at)
+        found.append(Overlap(fold, frozenset(known & tested), len(trained_at & tested_at), seen, with_site))
     return found
 
 
@@ -67,9 +67,9 @@ def checklist(found: list[Check]) -> Html:
 
 
 def _patients(material: Material) -> Iterator[Check]:
-    shared = sum(o.patients for o in overlaps(material.run))
+    shared = {patient for o in overlaps(material.run) for patient in o.patients}  # of several folds, each counts once
     if shared:
-        said = f"Training and test of the same fold share {plural(shared, 'patient')}: the results are not valid."
+        said = f"Training and test of the same fold share {plural(len(shared), 'patient')}: the results are not valid."
         yield Check("bad", said)
     else:
         yield Check(
@@ -79,7 +79,8 @@ def _patients(material: Material) -> Iterator[Check]:
 
 def _sites(material: Material) -> Iterator[Check]:
     found = overlaps(material.run)
-    tested, seen = sum(o.tested for o in found), sum(o.seen for o in found)
+    # who is tested in several folds counts once
+    tested, seen = {name for o in found for name in o.tested}, {name for o in found for name in o.seen}
     if not tested:
         yield Check(
             "mind", "Sites are not known, so it cannot be told whether hospitals rather than disease were learned."
@@ -87,7 +88,7 @@ def _sites(material: Material) -> Iterator[Check]:
     elif seen:
         yield Check(
             "mind",
-            f"{seen:,} of {tested:,} test samples come from sites that training has seen. Folds by site (`scheme: site-kfold`) would tell "
+            f"{len(seen):,} of {len(tested):,} test samples come from sites that training has seen. Folds by site (`scheme: site-kfold`) would tell "
             "how well this carries over to another hospital.",
         )
     else:

@@ -55,12 +55,14 @@ def counts(run: Run) -> dict[str, str]:
 
 def cohort_of(run: Run) -> dict[str, list[str]]:
     """Samples of the study itself, and of each external cohort."""
-    external: dict[str, list[str]] = {}
+    external: dict[str, dict[str, None]] = {}  # all folds together, each sample once
     for parts in run.folds:
-        external |= {name: ids for name, ids in parts.items() if name.startswith("test_")}
+        for name, ids in parts.items():
+            if name.startswith("test_"):
+                external.setdefault(name.removeprefix("test_"), {}).update(dict.fromkeys(ids))
     elsewhere = {sample for ids in external.values() for sample in ids}
     own = [sample for sample in run.cohort.index if sample not in elsewhere]
-    return {"study": own, **{name.removeprefix("test_"): ids for name, ids in external.items()}}
+    return {"study": own, **{name: list(ids) for name, ids in external.items()}}
 
 
 def _outcome(run: Run) -> Html:
@@ -193,9 +195,9 @@ def _overlap(run: Run) -> Html:
     rows = [
         [
             f"fold {o.fold + 1}",
-            o.patients,
+            len(o.patients),
             o.sites if o.tested else "not known",
-            f"{o.seen} of {o.tested}" if o.tested else DASH,
+            f"{len(o.seen)} of {len(o.tested)}" if o.tested else DASH,
         ]
         for o in overlaps(run)
     ]

@@ -11,6 +11,7 @@ from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
 from panther.models.tasks import KINDS
 from panther.report.data import Run, load_run, metric_name, where_tested
+from panther.report.html import plural
 from panther.report.sections.results import MEANING, forest_chart
 from panther.storage.fingerprints import version_of
 from panther.study.patients import Ranked, mean_over_methods
@@ -127,14 +128,17 @@ def _people(run: Run, part: str) -> People:
 
 def _about(run: Run) -> str:
     what = PAGES[run.kind].about(run)
-    tested = len(set(run.predictions["sample"]))
-    who = "patients" if _by_patient(run) else "samples"
-    folds = f"{len(run.folds)} {'fold' if len(run.folds) == 1 else 'folds'}"
-    return f"{what} · {tested:,} {who} tested · {folds} · {len(run.rows)} methods"
+    tested = "; ".join(f"{where_tested(part)} {_whom(run, part)}" for part in run.parts)
+    return f"{what} · tested: {tested} · {plural(len(run.folds), 'fold')} · {plural(len(run.rows), 'method')}"
 
 
-def _by_patient(run: Run) -> bool:
-    return bool((run.predictions["sample"] == run.predictions["patient"]).all())
+def _whom(run: Run, part: str) -> str:
+    """Who was tested there, each counted once, however many folds and seeds tested them."""
+    people = run.predictions[run.predictions["part"] == part].drop_duplicates("sample")
+    patients = plural(people["patient"].nunique(), "patient")
+    if (people["sample"] == people["patient"]).all():
+        return patients
+    return f"{plural(len(people), 'sample')} of {patients}"
 
 
 def _row(run: Run, part: str, metrics: list[str], name: str) -> dict[str, Any]:
