@@ -16,6 +16,8 @@ from panther.storage.names import composed
 from panther.workers import reading
 
 Size = tuple[int, int]  # width, height
+# how readers say that a file is none of theirs: the sentence says it once for all of them
+NOT_MINE = ("Unsupported or missing image file", "not a TIFF file", "cannot identify image file")
 
 
 class Pixels(Protocol):
@@ -208,15 +210,17 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
             reasons.append(f"{entry.name}: {_first_line(error)}")
             continue
         return Slide(path, pixels, mpp)
+    telling = "; ".join(reason for reason in reasons if not any(words in reason for words in NOT_MINE))
     raise InputError(
-        f"{path.name}: no reader opens this file, it is damaged or not a slide ({'; '.join(reasons)}); "
+        f"{file.name}: no reader opens this file, it is damaged or not a slide{telling and f' ({telling})'}; "
         "copy it again, or convert it to a pyramidal TIFF."
     )
 
 
 def slide_name(path: Path) -> str:
     """Name of a slide, composed: the file's without its ending, or the folder's (DICOM); the ending may be double (.ome.tif)."""
-    return composed(path.name if path.is_dir() else path.stem.removesuffix(".ome"))
+    folder = path if path.name not in ("", "..") else path.resolve()  # `.` is the folder where one is
+    return composed(folder.name if path.is_dir() else path.stem.removesuffix(".ome"))
 
 
 def downsamples(level_dimensions: tuple[Size, ...]) -> tuple[float, ...]:
