@@ -1,15 +1,17 @@
 """`panther slides --dry-run`: what it would come to."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from panther.cli import _common as common
 from panther.cli._progress import duration
 
+MOST = 10  # slides whose notes are printed
 
-def show_plan(listing: Any, planner: Any, features: Any, workers: int, as_json: bool) -> None:
-    """Print patches, bytes and time; nothing is written."""
+
+def show_plan(listing: Any, planner: Any, features: Any, workers: int, as_json: bool, notes: list[str]) -> None:
+    """Print patches, bytes and time, and the notes that the job would print; nothing is written."""
     from panther.execution import collect, open_work
     from panther.slides.plan import totals
 
@@ -21,7 +23,22 @@ def show_plan(listing: Any, planner: Any, features: Any, workers: int, as_json: 
     if features is not None and sums["patches"]:
         sums["encode_seconds"] = sums["patches"] / features.rate()
     result = {"dry_run": True, **sums, "plans": {name: vars(plan) for name, plan in plans.items()}}
-    common.report(result, _plan_lines(plans, sums), failures, as_json=as_json, notes=listing.notes)
+    noted = {name: _note(plan, planner, features) for name, plan in plans.items()}
+    notes = [*listing.notes, *notes_on_slides(noted.items(), "--json lists all"), *notes]
+    common.report(result, _plan_lines(plans, sums), failures, as_json=as_json, notes=notes)
+
+
+def notes_on_slides(noted: Iterable[tuple[str, str]], others: str) -> list[str]:
+    """Notes on slides (name, note), the first ones; ``others`` says where the rest is."""
+    said = [f"{name}: {note}." for name, note in noted if note]
+    more = [f"... and {len(said) - MOST} more slides with notes; {others}."] if len(said) > MOST else []
+    return said[:MOST] + more
+
+
+def _note(plan: Any, planner: Any, features: Any) -> str:
+    from panther.slides.steps import joined
+
+    return joined(plan.note, "" if features is None else features.made_for_another(planner.patches.mpp))
 
 
 def _plan_lines(plans: Mapping[str, Any], sums: Mapping[str, float]) -> list[str]:

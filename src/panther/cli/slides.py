@@ -14,7 +14,7 @@ from panther.cli import _options as opt
 from panther.cli._clusters import device_on, open_cluster
 from panther.cli._parsers import parse_settings
 from panther.cli._progress import PatchProgress
-from panther.cli._slides_plan import show_plan
+from panther.cli._slides_plan import notes_on_slides, show_plan
 
 SlidesArgument = Annotated[
     list[Path],
@@ -99,18 +99,15 @@ def slides(
             choice = replace(_choice(encoder or "lite0", weights, device, precision, there), stain=stain)
             features = _features(lay.folder, choice, batch, workers if there is None else 0, dtype)
         workers = common.suitable_workers(workers, listing.refs)
+        notes = _without_features(cache, stain) if features is None else []
         if dry_run:
-            show_plan(listing, Planner(Job(job), find, lay), features, workers, as_json)
+            show_plan(listing, Planner(Job(job), find, lay), features, workers, as_json, notes)
             return
         check_output_folder(job, ("summary.csv",), mpp_table, weights)
         if features is not None and there is None:
             features.prepare(SlideFiles(ref, Job(job)) for ref in listing.refs)
         start = time.perf_counter()
-        done, notes = None, list[str]()
-        if cache is not None and features is None:
-            notes.append("--cache is for the step features, which was not asked for; nothing was copied.")
-        if stain is not None and features is None:
-            notes.append("--stain is for the step features, which was not asked for; nothing was normalised.")
+        done = None
         track: Callable[..., Any] = common.track
         record = _record(Job(job), listing, names, features, shard)
         with record.at_work():
@@ -160,6 +157,13 @@ def _features(patches: str, choice: Any, batch: int, workers: int, dtype: str) -
     from panther.encoders.step import FeatureStep
 
     return FeatureStep(patches, choice, ExtractSettings(batch, workers, dtype, guarded=True))
+
+
+def _without_features(cache: Path | None, stain: str | None) -> list[str]:
+    """Notes on options of a step that is not run."""
+    options = {"--cache": (cache, "copied"), "--stain": (stain, "normalised")}
+    said = "is for the step features, which was not asked for; nothing was"
+    return [f"{option} {said} {done}." for option, (given, done) in options.items() if given is not None]
 
 
 def _check_cache(folder: Path | None, cluster: str | None) -> None:
@@ -264,10 +268,6 @@ def _lines(done: Any, job: Path, seconds: float) -> list[str]:
 
 
 def _notes(listing: Any, done: Any) -> list[str]:
-    notes = list(listing.notes)
-    noted = [row for row in done.rows if row.get("note")]
-    notes += [f"{row['slide']}: {row['note']}." for row in noted[:10]]
-    if len(noted) > 10:
-        notes.append(f"... and {len(noted) - 10} more slides with notes; see summary.csv.")
-    notes += [f"{name}: passed over, {reason}." for name, reason in done.busy.items()]
-    return notes
+    noted = notes_on_slides(((row["slide"], row.get("note") or "") for row in done.rows), "see summary.csv")
+    busy = [f"{name}: passed over, {reason}." for name, reason in done.busy.items()]
+    return [*listing.notes, *noted, *busy]

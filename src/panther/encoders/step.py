@@ -22,6 +22,7 @@ from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.errors import InputError
 from panther.slides.stain import check_method
+from panther.slides.steps import joined, no_patch
 from panther.storage.trident import Coords, feature_attribute
 from panther.storage.working import partial_folder, remove_working_folder
 
@@ -130,19 +131,21 @@ class FeatureStep:
         if coords is None:
             return {}
         masked = int(feature_attribute(self.path(files), "masked") or 0)
-        notes = [str(coords.about.get("note", ""))]
-        if not len(coords.coords):
-            notes.append("no patch has enough tissue")
+        notes = [str(coords.about.get("note", "")), no_patch(coords.coords)]
         if masked:
             notes.append(f"{masked} of {len(coords.coords)} patches could not be decoded and were left out")
         unstained = feature_attribute(self.path(files), "stain_note")
         if unstained:
             notes.append(str(unstained))
-        made_for, mpp = self._facts.mpp, coords.spec.mpp
-        if made_for and mpp and not 1 / FAR < mpp / made_for < FAR:
-            notes.append(f"{self.choice.name} was made for {made_for:g} um/px and the patches have {mpp:g}")
         found = {"features": len(coords.coords) - masked, "masked": masked, "encoder": self.choice.name}
-        return {**found, "note": "; ".join(filter(None, notes))}
+        return {**found, "note": joined(*notes, self.made_for_another(coords.spec.mpp))}
+
+    def made_for_another(self, mpp: float | None) -> str:
+        """Note where the encoder was made for patches of quite another resolution."""
+        made_for = self._facts.mpp
+        if not made_for or not mpp or 1 / FAR < mpp / made_for < FAR:
+            return ""
+        return f"{self.choice.name} was made for {made_for:g} um/px and the patches have {mpp:g}"
 
     @property
     def dim(self) -> int:

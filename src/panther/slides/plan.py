@@ -12,7 +12,7 @@ from panther.job_folder import Job
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.patches import PatchReader, lay, patch_spec
-from panther.slides.steps import PatchStep, TissueStep
+from panther.slides.steps import PatchStep, TissueStep, joined, left_over, no_patch, not_decoded
 from panther.slides.tissue import segment
 
 SAMPLE = 16  # patches read per slide to see how fast it decodes
@@ -26,6 +26,7 @@ class SlidePlan:
     patches: int
     tissue_seconds: float
     decode_seconds: float  # for all its patches, one process
+    note: str = ""  # as the job would note it
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,14 @@ class Planner:
         with slide.open() as image:
             spec = patch_spec(image, self.patches.size, self.patches.mpp, self.patches.overlap)
             start = time.perf_counter()
-            known = SlideFiles(slide, self.job).contours
-            tissue = known.tissue if known and known.edited else segment(image, self.tissue.settings)[0]
-            coords = lay(image, spec, tissue, self.patches.min_tissue, self.patches.edge).coords
+            known, unread = SlideFiles(slide, self.job).contours, 0.0
+            if known and known.edited:
+                tissue = known.tissue
+            else:
+                tissue, seen = segment(image, self.tissue.settings)
+                unread = float(seen.unread.mean())
+            laid = lay(image, spec, tissue, self.patches.min_tissue, self.patches.edge)
+            coords, edges = laid.coords, self.patches.edges(laid, image.mpp)
             found = time.perf_counter()
             # neighbours, as the job reads them: they share tiles
             sample = coords[len(coords) // 2 :][:SAMPLE]
@@ -52,7 +58,8 @@ class Planner:
                 with suppress(InputError):  # a damaged tile: the job reads another level, or leaves the patch out
                     reader.read(int(x), int(y))
             each = (time.perf_counter() - found) / max(len(sample), 1)
-            return SlidePlan(image.mpp, len(coords), found - start, each * len(coords))
+            note = joined(image.resolution.note, not_decoded(unread), left_over(edges), no_patch(coords))
+            return SlidePlan(image.mpp, len(coords), found - start, each * len(coords), note)
 
 
 def totals(plans: Iterable[SlidePlan], workers: int, dims: Iterable[int] = (1024, 1280)) -> dict[str, float]:

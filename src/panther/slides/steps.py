@@ -15,7 +15,7 @@ from panther.slides.contours import Contours, write_contours
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.overlay import draw_contours
-from panther.slides.patches import EDGES, MIN_TISSUE, lay, patch_spec
+from panther.slides.patches import EDGES, MIN_TISSUE, Laid, lay, patch_spec
 from panther.slides.slide import Slide
 from panther.slides.tissue import segment
 from panther.slides.tissue_settings import TissueSettings
@@ -67,13 +67,12 @@ class TissueStep:
             return {"tissue": "edited"}
         known = files.contours.about
         unread = known.get("unread", 0.0)
-        lost = f"{unread:.2%} of the slide could not be decoded and counts as glass" if unread else ""
         return {
             "tissue": self.settings.words,
             "tissue_mm2": round(known["tissue_um2"] / 1e6, 4),
             "unread": round(unread, 6),
             **{key: known[key] for key in ("mpp", "mpp_source")},
-            "note": "; ".join(filter(None, (known["note"], lost))),
+            "note": joined(known["note"], not_decoded(unread)),
         }
 
     def _current(self, contours: Contours, slide: SlideRef) -> bool:
@@ -126,9 +125,7 @@ class PatchStep:
                 "key": self._key(slide, contours),
                 "tissue": contours.digest,
                 "min_tissue": self.min_tissue,
-                "edge": self.edge,
-                "edge_um": [round(pixels * image.mpp, 1) for pixels in laid.strips],
-                "edge_lost": laid.lost,
+                **self.edges(laid, image.mpp),
                 **_resolution(image),
             }
             about.pop("mpp")  # the slide's; stored as level0_mpp, unrounded
@@ -141,15 +138,20 @@ class PatchStep:
         value = files.coords(self.folder)
         if value is None:
             return {}
-        notes = [value.about.get("note", ""), _left_over(value.about)]
-        if not len(value.coords):
-            notes.append("no patch has enough tissue")
         return {
             "mpp": value.mpp,
             "mpp_source": value.about.get("mpp_source", ""),
             "patches": len(value.coords),
             "edge_lost": round(value.about.get("edge_lost", 0.0), 6),
-            "note": "; ".join(filter(None, notes)),
+            "note": joined(value.about.get("note", ""), left_over(value.about), no_patch(value.coords)),
+        }
+
+    def edges(self, laid: Laid, mpp: float) -> dict[str, Any]:
+        """What is known of the strips at the edges; see :func:`left_over`."""
+        return {
+            "edge": self.edge,
+            "edge_um": [round(pixels * mpp, 1) for pixels in laid.strips],
+            "edge_lost": laid.lost,
         }
 
     def _key(self, slide: SlideRef, contours: Contours) -> str:
@@ -158,7 +160,22 @@ class PatchStep:
         return hash_of([METHOD, settings, contours.digest, slide.mpp, _bytes(slide)])
 
 
-def _left_over(about: Mapping[str, Any]) -> str:
+def joined(*notes: str) -> str:
+    """Notes about one slide as one; empty ones are nothing."""
+    return "; ".join(filter(None, notes))
+
+
+def not_decoded(unread: float) -> str:
+    """Note on the part of a slide that cannot be read."""
+    return f"{unread:.2%} of the slide could not be decoded and counts as glass" if unread else ""
+
+
+def no_patch(coords: np.ndarray) -> str:
+    """Note on a slide without patches."""
+    return "" if len(coords) else "no patch has enough tissue"
+
+
+def left_over(about: Mapping[str, Any]) -> str:
     """Sentence about tissue at the edges that no patch covers; none where it is next to nothing."""
     if about.get("edge_lost", 0.0) < NOTED:
         return ""
