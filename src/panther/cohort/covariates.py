@@ -15,7 +15,7 @@ from pydantic import BeforeValidator
 from panther.cohort.spec import Strict
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
-from panther.storage.tables import is_missing, plain_labels, source_of
+from panther.storage.tables import is_missing, plain_labels, source_of, with_points
 
 COVARIATES = "covariates"  # what a row of them is called, and their block beside an embedding
 NUMBER, CATEGORY = "number", "category"
@@ -91,7 +91,7 @@ class Covariates:
                     f"{source_of(table)}: there is no column {one.column!r}, which the model reads as a covariate; the columns are "
                     f"{listed(table.columns)}."
                 )
-        return np.column_stack([one.encode(table[one.column].astype(str)) for one in self.columns])
+        return np.column_stack([one.encode(_cells(table, one.column, one.levels is None)) for one in self.columns])
 
     def settings(self) -> list[dict[str, Any]]:
         """Plain values from which :func:`load_covariates` makes them again."""
@@ -119,7 +119,7 @@ def fit_covariates(table: pd.DataFrame, specs: Sequence[CovariateSpec]) -> tuple
     fitted, notes = [], []
     for spec in specs:
         find_column(table, spec.column, (), "covariate")
-        one = _fit_one(table[spec.column].astype(str), spec, source_of(table))
+        one = _fit_one(_cells(table, spec.column, spec.kind != CATEGORY), spec, source_of(table))
         if one is None:
             notes.append(
                 f"The covariate {spec.column!r} is the same for all {len(table)} training rows and is left out."
@@ -172,6 +172,12 @@ def _fit_one(values: pd.Series, spec: CovariateSpec, source: str) -> Covariate |
     if spread < 1e-12 and share is None:
         return None
     return Covariate(spec.column, levels, tuple(map(float, shares)), spread if spread > 1e-12 else 1.0, share)
+
+
+def _cells(table: pd.DataFrame, column: str, numbers: bool) -> pd.Series:
+    """Cells of a column; where they may be numbers, with decimal points."""
+    cells = table[column].astype(str)
+    return with_points(cells, column, source_of(table)) if numbers else cells
 
 
 def _kind(values: pd.Series) -> str:

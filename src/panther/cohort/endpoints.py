@@ -10,7 +10,7 @@ import pandas as pd
 from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
-from panther.storage.tables import is_missing, plain_labels, source_of
+from panther.storage.tables import is_missing, plain_labels, source_of, with_points
 
 LABEL_COLUMNS = ("label", "OncoTreeCode", "OncotreeCode", "diagnosis", "Diagnosis", "isup_grade")
 ENDPOINTS = ("os", "dss", "dfi", "pfi")
@@ -181,7 +181,8 @@ def positive_counts(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _times(table: pd.DataFrame, name: str) -> pd.Series:
     """Numbers, NaN where missing; text, infinite and negative times are refused."""
-    time = pd.to_numeric(table[name].mask(is_missing(table[name])), errors="coerce")
+    cells = with_points(table[name], name, source_of(table))
+    time = pd.to_numeric(cells.mask(is_missing(cells)), errors="coerce")
     text = time.isna() & ~is_missing(table[name])
     for wrong, what in ((text, "not a number"), (np.isinf(time), "infinite"), (time < 0, "negative")):
         if wrong.any():

@@ -9,7 +9,7 @@ from panther.cohort.endpoints import ZERO_ONE, Parsed, positive_counts
 from panther.cohort.targets import Labels, Values
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
-from panther.storage.tables import is_missing, plain_labels, source_of
+from panther.storage.tables import is_missing, plain_labels, source_of, with_points
 
 YES_NO = {  # words of tables that say whether somebody has it
     **ZERO_ONE,
@@ -22,7 +22,8 @@ def parse_values(table: pd.DataFrame, name: str) -> Parsed:
     """Number of every row; rows without one are None, text is refused."""
     find_column(table, name, (), "value")
     missing = is_missing(table[name]).to_numpy()
-    numbers = pd.to_numeric(table[name].mask(missing), errors="coerce").to_numpy(float)
+    cells = with_points(table[name], name, source_of(table))
+    numbers = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(float)
     for wrong, what in ((np.isnan(numbers) & ~missing, "not a number"), (np.isinf(numbers), "infinite")):
         if wrong.any():
             line = int(wrong.argmax())

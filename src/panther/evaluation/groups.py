@@ -7,6 +7,7 @@ import pandas as pd
 
 from panther.errors import InputError
 from panther.evaluation.metric_names import LOWER_IS_BETTER
+from panther.storage.tables import with_points
 
 FEW = 10  # patients, below which a group's number is mostly chance and it is not called the worst
 MOST_VALUES = 10  # different numbers, above which they are cut into thirds
@@ -16,7 +17,7 @@ MOST_GROUPS = 60
 def group_names(values: pd.Series, column: str) -> pd.Series:
     """Group of each sample by what a column says of it: its text, or a third of its numbers where there are many; empty: not known."""
     known = values[values != ""]
-    numbers = pd.to_numeric(known, errors="coerce")
+    numbers = pd.to_numeric(with_points(known, column, "evaluate_by"), errors="coerce")
     if known.nunique() > MOST_VALUES and bool(np.isfinite(numbers).all()):
         low, high = np.quantile(numbers, [1 / 3, 2 / 3])
         words = np.array([f"up to {low:.4g}", f"{low:.4g} to {high:.4g}", f"above {high:.4g}"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from panther.errors import InputError, listed
 from panther.storage.names import composed
-from panther.storage.tables import as_table
+from panther.storage.tables import as_table, with_points
 
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
@@ -57,7 +57,8 @@ def read_mpp_table(path: Path) -> dict[str, float]:
     if not {"wsi", "mpp"} <= set(rows.columns):
         raise InputError(f"{path}: the columns wsi and mpp are expected, found are {listed(rows.columns)}.")
     table: dict[str, float] = {}
-    for name, text in zip(rows["wsi"].str.strip(), rows["mpp"].str.strip(), strict=True):
+    numbers = with_points(rows["mpp"], "mpp", str(path)).str.strip()
+    for name, text in zip(rows["wsi"].str.strip(), numbers, strict=True):
         if name and text:
             _add(table, path, composed(name), text)
     return table

@@ -2,10 +2,8 @@
 
 import csv
 import io
-import re
 import warnings
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +11,14 @@ from panther.errors import InputError
 from panther.storage.atomic import atomic_write
 from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_repeated_columns
+from panther.storage.table_files.cells import EMPTY, with_decimal_points, with_points_where_sure
+from panther.storage.table_files.cells import MISSING as MISSING
+from panther.storage.table_files.cells import is_missing as is_missing
+from panther.storage.table_files.cells import with_points as with_points
+from panther.storage.table_files.separators import find_layout, refuse_long_lines
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# What tables write where there is nothing; "None" is left out on purpose, it is a class in some tables.
-EMPTY = frozenset(("", "na", "n/a", "nan", "<na>", "null", "nat"))
-# ... and TCGA's words for it, from which nothing can be learned
-MISSING = EMPTY | {"[not available]", "[not applicable]", "[not evaluated]", "[unknown]", "[discrepancy]"}
-SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
-DECIMAL_COMMA = r"[+-]?\d*,\d+([eE][+-]?\d+)?"
-WITH_POINTS = r"[+-]?[\d.]+(,\d+)?([eE][+-]?\d+)?"  # of thousands or of decimals: beside a decimal comma nobody knows
 
 
 def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
@@ -32,8 +27,9 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     Parameters
     ----------
     table
-        Text, whose header tells whether commas, semicolons or tabs are between cells, parquet file, or data frame. Where it is semicolons,
-        columns of numbers may have decimal commas, which become points.
+        Text, whose header (or Excel's line `sep=;` before it) tells whether commas, semicolons or tabs are between cells, parquet file, or
+        data frame. Where it is semicolons, columns of numbers may have decimal commas, which become points; elsewhere who reads numbers
+        turns them (:func:`with_points`).
     """
     import pandas as pd
 
@@ -55,21 +51,17 @@ def source_of(table: "pd.DataFrame") -> str:
     return str(table.attrs.get("source", "the table"))
 
 
-def is_missing(column: "pd.Series") -> "pd.Series":
-    """Where a cell says nothing that could be learned."""
-    return column.str.strip().str.lower().isin(MISSING)
-
-
 def plain_labels(column: "pd.Series") -> "pd.Series":
     """Labels without the ".0" that spreadsheets, parquet and pandas leave behind on whole numbers."""
     return column.str.strip().str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
-def with_types(table: "pd.DataFrame", words: Iterable[str] = (), ids: Iterable[str] = ()) -> "pd.DataFrame":
+def with_types(table: "pd.DataFrame", words: Collection[str] = (), ids: Iterable[str] = ()) -> "pd.DataFrame":
     """Table of strings with numbers as numbers and empty cells as NaN; ``words`` and ``ids`` stay strings, ids also where they say NA."""
     import pandas as pd
 
     known = table.apply(lambda column: column.mask(column.str.strip().str.lower().isin(EMPTY), ""))
+    known = known.apply(lambda column: column if column.name in words else with_points_where_sure(column))
     known = known.assign(**{name: table[name] for name in ids})
     # a number does not begin with 0: "007" is a name
     names = [column for column in table.columns if known[column].str.fullmatch(r"0\d+").any()]
@@ -100,57 +92,25 @@ def _read(path: Path) -> "pd.DataFrame":
 def _read_text(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        first = next((line for line in handle if line.strip()), "")
-        separator = _separator(path, first)
-        header = next(csv.reader(chain([first], handle), delimiter=separator), [])
-    refuse_repeated_columns(path, header)  # pandas would call the second one `label.1` and say nothing
+    layout = find_layout(path)
+    refuse_repeated_columns(path, layout.header)  # pandas would call the second one `label.1` and say nothing
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
             table = pd.read_csv(
-                path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+                path,
+                sep=layout.separator,
+                skiprows=layout.skip,
+                dtype=str,
+                keep_default_na=False,
+                encoding="utf-8-sig",
+                index_col=False,
             )
     except (pd.errors.ParserError, pd.errors.ParserWarning):
-        _refuse_long_lines(path, separator, len(header))
+        refuse_long_lines(path, layout)
         raise
     table = table.fillna("")  # a line that is too short
-    return _with_decimal_points(path, table) if separator == ";" else table
-
-
-def _separator(path: Path, header: str) -> str:
-    """What is between cells: the sign that the header has most of outside of quotes; where it has none, that of the file's ending."""
-    usual = "\t" if path.suffix in (".tsv", ".txt") else ","
-    return max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", header).count)
-
-
-def _refuse_long_lines(path: Path, separator: str, cells: int) -> None:
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        rows = csv.reader(handle, delimiter=separator)
-        for row in rows:
-            if len(row) > cells:
-                raise InputError(
-                    f"{path}: line {rows.line_num} has {len(row)} cells but the header {cells}; put text that holds a "
-                    f"{SEPARATORS[separator]} in quotes."
-                )
-
-
-def _with_decimal_points(path: Path, table: "pd.DataFrame") -> "pd.DataFrame":
-    """Table of a file with semicolons, whose columns of numbers may have decimal commas: spreadsheets of much of Europe write both."""
-    for name in table.columns:
-        cells = table[name].str.strip()
-        commas = cells.str.fullmatch(DECIMAL_COMMA)
-        if not commas.any():
-            continue
-        others = cells[~commas & ~is_missing(cells) & ~cells.str.fullmatch(r"[+-]?\d+")]
-        if others.empty:
-            table[name] = cells.mask(commas, cells.str.replace(",", "."))
-        elif others.str.fullmatch(WITH_POINTS).all():
-            raise InputError(
-                f"{path}: {name} has numbers such as {cells[commas].iloc[0]} and such as {others.iloc[0]}; write all of them with a "
-                "decimal comma, or with a point, and without signs between thousands."
-            )
-    return table
+    return with_decimal_points(str(path), table) if layout.separator == ";" else table
 
 
 def read_csv(path: Path, words: Sequence[str]) -> "pd.DataFrame":

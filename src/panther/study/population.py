@@ -21,7 +21,7 @@ from panther.storage.bags import Listing, Reading, list_bags
 from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
 from panther.storage.names import without_suffix
 from panther.storage.readers.side_by_side import join_listings
-from panther.storage.tables import as_table
+from panther.storage.tables import as_table, with_points
 from panther.study.file import ColumnSplits, Study
 from panther.study.parts import FeaturesEntry, JoinedFeatures
 from panther.study.rows.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
@@ -167,10 +167,11 @@ def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[lis
 
 
 def _check_subgroups(cohort: Cohort, column: str) -> None:
-    """Refuse to judge by a column that is not there, or that differs within a sample."""
-    if column in cohort.table.columns:
-        return
+    """Refuse to judge by a column that is not there, that differs within a sample, or whose commas may be anything."""
     source = cohort.report.source
+    if column in cohort.table.columns:
+        with_points(cohort.table[column].astype(str), column, source)  # numbers of which nobody knows what they are
+        return
     find_column(cohort.rows, column, (), "evaluate_by")
     raise InputError(
         f"{source}: {column} differs between slides of one patient, so patients cannot be judged by it; "

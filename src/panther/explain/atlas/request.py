@@ -12,7 +12,7 @@ from panther.explain.atlas.worker import AtlasJob
 from panther.explain.jobs import Images, find_images
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import TCGA, USUAL, Columns, select_slides
-from panther.storage.tables import is_missing, plain_labels
+from panther.storage.tables import is_missing, plain_labels, with_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def factor_of(used: "pd.DataFrame", name: str, source: str, patients: Mapping[st
     """Column of the clinical table as one value per patient."""
     if name not in used.columns:
         raise InputError(f"{source}: there is no column {name!r}; the columns are {listed(list(used.columns))}.")
-    written = plain_labels(used[name])
+    written = plain_labels(used[name] if categories else with_points(used[name], name, source))
     present = written[~is_missing(written)]
     if present.empty:
         raise InputError(f"{source}: the column {name!r} is empty for all {len(used)} slides; give another one.")

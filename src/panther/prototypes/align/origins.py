@@ -9,7 +9,7 @@ import numpy as np
 from panther.content import hash_of
 from panther.errors import InputError, suggestion
 from panther.storage.clinical import ClinicalTable
-from panther.storage.tables import is_missing
+from panther.storage.tables import is_missing, with_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ def encode(rows: "pd.DataFrame", columns: Sequence[str], source: str) -> np.ndar
             raise InputError(
                 f"{source}: there is no column {column!r} to protect; {suggestion(column, [str(c) for c in rows.columns])}."
             )
-        text = rows[column].astype(str).str.strip()
+        text = with_points(rows[column].astype(str).str.strip(), column, source)
         missing = (rows[column].isna() | is_missing(text)).to_numpy()
         if missing.all():
             raise InputError(
