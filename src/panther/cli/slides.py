@@ -104,8 +104,8 @@ def slides(
             show_plan(listing, Planner(Job(job), find, lay), features, workers, as_json, notes)
             return
         check_output_folder(job, ("summary.csv",), mpp_table, weights)
-        if features is not None and there is None:
-            features.prepare(SlideFiles(ref, Job(job)) for ref in listing.refs)
+        if features is not None:
+            features.prepare((SlideFiles(ref, Job(job)) for ref in listing.refs), _encoding_workers(features, there))
         start = time.perf_counter()
         done = None
         track: Callable[..., Any] = common.track
@@ -188,9 +188,12 @@ def _copies(folder: Path | None, gigabytes: float) -> AbstractContextManager[Any
 
 def _encoding(step: Any, there: Any) -> AbstractContextManager[Any]:
     """What runs the encoder: this process, with one thread per device, or the workers of a cluster."""
-    if there is None:
-        return step.executor() or nullcontext()
-    return nullcontext(there.for_work(gpu=step.choice.devices[0] != "cpu", in_worker=True))
+    return (step.executor() or nullcontext()) if there is None else nullcontext(_encoding_workers(step, there))
+
+
+def _encoding_workers(step: Any, there: Any) -> Any:
+    """Workers of a cluster that run the encoder; None where there is no cluster."""
+    return None if there is None else there.for_work(gpu=step.choice.devices[0] != "cpu", in_worker=True)
 
 
 def _target(mpp: float | None, mag: float | None) -> float:

@@ -21,6 +21,7 @@ from panther.encoders.extract import write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.errors import InputError
+from panther.execution import Work, map_all
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch
 from panther.storage.trident import Coords, feature_attribute
@@ -49,11 +50,20 @@ class EncoderChoice:
         cards = tuple(f"cuda:{(os.getpid() + number) % count}" for number in range(count))
         return replace(self, devices=cards or self.devices)
 
+    def load(self, device: str) -> Encoder:
+        """The network on a device."""
+        return load_encoder(self.name, self.weights, device=device, precision=self.precision)
+
     @property
     def folder(self) -> str:
         """Name of the folder of its features."""
         name = self.name if self.stain is None else f"{self.name}+{self.stain}"
         return "features_" + re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+
+
+def _try_to_load(choice: EncoderChoice) -> None:
+    """Load an encoder and let it go again."""
+    choice.load(choice.devices[0])
 
 
 @dataclass
@@ -92,10 +102,17 @@ class FeatureStep:
         gpus = [device for device in self.choice.devices if torch.device(device).type != "cpu"]
         return [*self.choice.devices, *(gpus * (ON_A_GPU - 1))]
 
-    def prepare(self, slides: "Iterable[SlideFiles]") -> None:
-        """Load the encoder if a slide lacks features, before the work: one that cannot be had refuses the request, not slide after slide."""
-        if any(not self.path(files).exists() for files in slides):
+    def prepare(self, slides: "Iterable[SlideFiles]", workers: Executor | None = None) -> None:
+        """Load the encoder if a slide lacks features, before the work: one that cannot be had refuses the request, not slide after slide.
+
+        It is loaded where it will be needed, here or by one of the ``workers``, which may have other files and another network.
+        """
+        if all(self.path(files).exists() for files in slides):
+            return
+        if workers is None:
             self._encoder(self.choice.devices[0])
+        else:
+            map_all(_try_to_load, [self.choice], "encoder", Work(workers))
 
     def path(self, files: "SlideFiles") -> Path:
         """Features of that slide."""
@@ -195,10 +212,7 @@ class FeatureStep:
     def _encoder(self, device: str) -> Encoder:
         """The network of a device, loaded once."""
         if device not in self._encoders:
-            choice = self.choice
-            self._encoders[device] = load_encoder(
-                choice.name, choice.weights, device=device, precision=choice.precision
-            )
+            self._encoders[device] = self.choice.load(device)
         return self._encoders[device]
 
     def _key(self, coords: Coords) -> str:

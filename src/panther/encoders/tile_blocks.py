@@ -10,7 +10,7 @@ import numpy as np
 
 from panther.content import hash_of
 from panther.encoders.extract import Extracted, folder_state, partial_folder, write_tiles
-from panther.encoders.loading import find_recipe, load_encoder
+from panther.encoders.loading import find_recipe
 from panther.encoders.pipeline import DTYPES, ExtractSettings, Pipeline, failures_in
 from panther.encoders.sources import TileFolder
 from panther.encoders.step import EncoderChoice
@@ -72,9 +72,7 @@ class TileEncoder:
 
     def _opened(self) -> Pipeline:
         if not self._pipeline:
-            choice = self.choice
-            encoder = load_encoder(choice.name, choice.weights, device=choice.devices[0], precision=choice.precision)
-            self._pipeline.append(Pipeline(encoder, self.settings))
+            self._pipeline.append(Pipeline(self.choice.load(self.choice.devices[0]), self.settings))
         return self._pipeline[0]
 
 
