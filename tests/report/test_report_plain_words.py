@@ -18,6 +18,7 @@ from panther.mil import networks
 from panther.report.data import load_run
 from panther.report.material import Request, gather
 from panther.report.page import build_page
+from panther.report.sections import SECTIONS
 from panther.study.display_names import endpoint_title, method_title
 
 
@@ -133,3 +134,9 @@ def test_a_report_speaks_of_methods_and_endpoints_in_words(classes: Path, surviv
     assert endpoint_title("os") == "overall survival (OS)"
     assert endpoint_title(None, "months") == "survival (months)"
     assert endpoint_title("xyz") == "survival (xyz)"
+
+
+def test_the_guide_lists_every_tab_in_its_order():
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "report.md").read_text()
+    table = guide.split("| tab |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| ([A-Z][^|]*?) \|", table, re.MULTILINE) == ["Summary", *SECTIONS]

@@ -75,6 +75,7 @@ def test_folder_printed_table_notes_and_report_say_it(needle: Results) -> None:
     sentence = diagnosis_sentences(needle.diagnosis["diagnosis_verdicts"])[0]
     assert len(pd.read_csv(folder / "diagnosis.csv")) == 8
     assert sentence in needle.table()
+    assert (folder / "table.md").read_text() == needle.table()
     assert sentence in panther.study.record.read_record(folder)["notes"]
     page = panther.make_report(folder).html
     section = page.split('id="panel-panoramic-or-needle"')[1].split("</section>")[0]

@@ -93,7 +93,8 @@ class Results:
         asked_for = (*SURENESS, *RETRIEVAL, SHUFFLE, *DIAGNOSIS)
         for path in [folder / f"{name}{suffix}" for name in asked_for for suffix in (".csv", ".parquet")]:
             path.unlink(missing_ok=True)  # of an earlier task
-        return [*write_tables(tables, folder, self.run.study.shown), *write_record(self.run, folder, self._diagnosed())]
+        written = write_tables(tables, folder, self.run.study.shown, self.table())
+        return [*written, *write_record(self.run, folder, self._diagnosed())]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:
         models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]

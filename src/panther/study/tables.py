@@ -111,15 +111,15 @@ def latex(summary: pd.DataFrame, metrics: list[str]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list[str]) -> list[Path]:
-    """Write all tables: CSV and Parquet for machines, the summary as Markdown and LaTeX for people."""
+def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list[str], printed: str) -> list[Path]:
+    """Write all tables: CSV and Parquet for machines, the summary as LaTeX and as ``printed`` (Markdown) for people."""
     written = []
     for name, table in tables.items():
         for suffix in (".csv", ".parquet"):
             written.append(folder / f"{name}{suffix}")
             write_table(written[-1], table)
     summary = tables["summary"]
-    for name, text in (("table.md", markdown(summary, metrics)), ("table.tex", latex(summary, metrics))):
+    for name, text in (("table.md", printed), ("table.tex", latex(summary, metrics))):
         write_text(folder / name, text)
         written.append(folder / name)
     return written
