@@ -14,6 +14,7 @@ from panther.report.fold import as_settings
 from panther.report.html import Html, number, plural, tag, words
 from panther.report.material import Material
 from panther.report.outcomes import outcome_of
+from panther.report.training import below_chance, few_steps
 
 State = Literal["good", "mind", "bad"]
 WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
@@ -123,23 +124,10 @@ def _chance(material: Material) -> Iterator[Check]:
         yield Check("mind", f"Even the best result could be guessing ({said}; guessing gives {number(chance, 2)}).")
 
 
-def _below_chance(material: Material) -> Iterator[Check]:
-    """Results that are surely worse than guessing say nothing of a method, and neither do differences from them."""
-    run = material.run
-    chance = run.chance(run.metric)
-    if chance is None:
-        return
-    found = run.judged("test", run.metric)
-    worse = found[found["ci_high"] < chance]
-    if not worse.empty:
-        named = "; ".join(
-            f"{row['row']} {number(row['mean'])}, at most {number(row['ci_high'])}" for _, row in worse.iterrows()
-        )
-        yield Check(
-            "mind",
-            f"Worse than guessing, which gives {number(chance, 2)}: {named}. That is no property of a method: most likely its head was not trained "
-            "to an end (see its loss; more `epochs` or a larger `learning_rate`, or the head `probe`), so differences from it say nothing.",
-        )
+def _training(material: Material) -> Iterator[Check]:
+    for sentence in (below_chance(material.run), few_steps(material.run)):
+        if sentence:
+            yield Check("mind", sentence)
 
 
 def _perfect(best: pd.Series, chance: float) -> Check:
@@ -204,5 +192,5 @@ def _collapse(material: Material) -> Iterator[Check]:
 
 
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _below_chance, _picked, _size, _shift, _collapse, _failures,
+    _patients, _sites, _chance, _training, _picked, _size, _shift, _collapse, _failures,
 )  # fmt: skip

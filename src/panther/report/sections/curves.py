@@ -11,7 +11,7 @@ from panther.evaluation import metrics
 from panther.evaluation.metric_names import LOWER_IS_BETTER
 from panther.evaluation.survival_metrics import kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, where_tested
-from panther.report.html import Html, choice, join, p_value, paragraph, plot, tag
+from panther.report.html import Html, choice, join, p_value, paragraph, plot, tag, words
 from panther.report.material import Material
 from panther.report.sections.target_curves import label_curves, predictions_of, value_curves
 
@@ -156,8 +156,12 @@ def _learning(run: Run, order: list[str]) -> Html | None:
     if not figures:
         return None
     body = choice("learning", "Show", figures)
-    said = "A loss that still falls at the end asks for more epochs; a validation loss that rises asks for fewer."
-    return join(tag("h3", "Did training settle?"), paragraph(said), body)
+    said = (
+        "A loss that has hardly fallen asks for more `epochs` or a larger `learning_rate` (in the study file `training`, of networks "
+        "`mil_training`); that it lies flat at the end says little, because the learning rate ends at 0. A validation loss that rises asks for "
+        "fewer epochs."
+    )
+    return join(tag("h3", "Did training settle?"), paragraph(words(said)), body)
 
 
 BEHIND: dict[str, Callable[[Run, list[str]], Html | None]] = {
