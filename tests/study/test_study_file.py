@@ -154,7 +154,9 @@ def test_every_template_is_a_valid_study(name, tmp_path):
 def test_the_papers_ten_trainings_and_three_ablations_are_there():
     trainings = {name for name in TEMPLATES if not name.startswith("ablation")}
     assert len(trainings) == 10
-    assert {"ablation-encoder", "ablation-prototypes", "ablation-loss"} < set(TEMPLATES)
+    ablations = {name: TEMPLATES[name].text(name) for name in set(TEMPLATES) - trainings}
+    assert set(ablations) == {"ablation-encoder", "ablation-prototypes", "ablation-loss"}
+    assert all("table: tables/tcga_crc.csv" in text for text in ablations.values())  # one of the cohorts of the paper's
     with pytest.raises(InputError, match="nsclc"):
         write_template("lung", "x.yaml")
 
