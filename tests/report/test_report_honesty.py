@@ -24,7 +24,6 @@ from panther.report.page import build_page
 from panther.report.sections.diagnostics import diagnostics
 from panther.report.sections.results import results
 from panther.report.sections.summary import summary
-from panther.report.training import below_chance, few_steps
 from report.studies import run
 from study.generated import generate
 
@@ -202,25 +201,6 @@ def test_a_method_that_is_worse_than_guessing_is_not_passed_off_as_trained(class
     assert f"{first} 0.330, at most 0.380" in said.sentence
     assert "A probe is fitted to its end" in said.sentence  # and there are no epochs to add
     assert "training:" not in said.sentence
-
-
-def test_a_head_that_took_few_steps_is_told_with_what_to_write_into_the_study_file(classes):
-    material = gather(Request(classes))
-    run = material.run
-    (said,) = [check for check in checks(material) if "hardly leaves where it started" in check.sentence]
-    assert said.state == "mind"
-    assert "The head linear was trained in 2 steps at most (2 epochs over 32 samples, 32 per batch" in said.sentence
-    assert "`training: {epochs: 200, learning_rate: 0.001}` in the study file" in said.sentence
-    assert "the head `probe` beside it" in said.sentence
-    load = [{"epochs": 200}, {"epochs": 100, "batch_size": 8}]
-    for training in load:
-        longer = replace(run, study=run.study.model_copy(update={"training": training}))
-        assert not few_steps(longer)
-    summary = run.summary.copy()
-    summary.loc[(summary["head"] == "linear") & (summary["metric"] == run.metric), "ci_high"] = 0.38
-    worse = below_chance(replace(run, summary=summary))
-    assert "`training: {epochs: 200, learning_rate: 0.001}` in the study file" in worse
-    assert "A probe" not in worse
 
 
 @pytest.mark.parametrize(("folds", "said"), [(1, "needs more than one fold"), (3, "below 0.25."), (10, "below 0.002.")])

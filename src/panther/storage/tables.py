@@ -27,7 +27,7 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     Parameters
     ----------
     table
-        Text, whose header (or Excel's line `sep=;` before it) tells whether commas, semicolons or tabs are between cells, parquet file, or
+        Text, whose header (or Excel's line sep=; before it) tells whether commas, semicolons or tabs are between cells, parquet file, or
         data frame. Where it is semicolons, columns of numbers may have decimal commas, which become points; elsewhere who reads numbers
         turns them (:func:`with_points`).
     """

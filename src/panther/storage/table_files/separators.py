@@ -22,7 +22,7 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path) -> Layout:
-    """Separator and header of a file, and whether a line `sep=;` comes first, as Excel understands it."""
+    """Separator and header of a file, and whether a line sep=; comes first, as Excel understands it."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
         lines = enumerate(handle)
         number, first = _next_line(lines)
