@@ -194,3 +194,19 @@ def test_a_folder_without_slides_is_refused(tmp_path: Path) -> None:
 def test_help_is_light() -> None:
     code = "import sys, panther.cli.slides; assert not {'numpy', 'torch', 'PIL', 'openslide'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_step_of_its_own_keeps_what_earlier_steps_have_told(slide: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    first = rows_of_run(job, slide, "-s", "max_hole=5000")
+    for steps in ("patches", "features"):
+        result = invoke(slide, "-o", job, "--steps", steps)
+        assert f"{first['patches']} patches" in result.output
+        row = rows_of(job)["a"]
+        assert {name: row[name] for name in first} == first
+    assert row["features"] == first["patches"]
+
+
+def rows_of_run(job: Path, *arguments: object) -> dict[str, str]:
+    invoke(*arguments, "-o", job)
+    return rows_of(job)["a"]

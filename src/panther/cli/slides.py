@@ -90,6 +90,7 @@ def slides(
     lay = PatchStep(patch_size, _target(mpp, mag), overlap, min_tissue, edge)
     names = _step_names(steps or ",".join(STEPS if encoder else STEPS[:2]))
     chosen = [step for step in (find, lay) if step.name in names]
+    earlier = [step for step in (find, lay)[: STEPS.index(names[0])] if step not in chosen]
     listing = _ordered(_listing(slides, slide_mpp, mpp_table, job), shard)
     _check_cache(cache, cluster)
     with open_cluster(cluster, workers) as there:  # None: there is none
@@ -114,7 +115,15 @@ def slides(
             if chosen:
                 pool = open_work(workers, track=track) if there is None else nullcontext(Work(there, track=track))
                 with pool as work:
-                    done = run_job(listing.refs, chosen, Job(job), work=work, problems=listing.problems, record=record)
+                    done = run_job(
+                        listing.refs,
+                        chosen,
+                        Job(job),
+                        work=work,
+                        problems=listing.problems,
+                        record=record,
+                        earlier=earlier,
+                    )
             if features is not None:
                 problems = listing.problems if done is None else {}
                 if done is not None and there is None:  # the patches are counted
@@ -131,6 +140,7 @@ def slides(
                         before=done,
                         record=record,
                         cache=copies,
+                        earlier=[] if chosen else earlier,
                     )
                     notes = [] if copies is None else copies.notes
         record.finish()

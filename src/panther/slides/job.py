@@ -58,6 +58,7 @@ class Worker:
     job: Job
     steps: tuple[Step, ...]
     record: WorkRecord | None = None
+    earlier: tuple[Step, ...] = ()  # not run, but told of
 
     def __call__(self, slide: SlideRef) -> SlideResult:
         """Run what is not done, unless another process is at it or has seen it fail."""
@@ -85,7 +86,7 @@ class Worker:
                     return SlideResult(failed=reason)
                 files = SlideFiles(slide, self.job)  # read anew: another process may have worked on it until now
                 ran = self._run(files)
-        about = _merged([step.about(files) for step in self.steps])
+        about = _merged([step.about(files) for step in (*self.earlier, *self.steps)])
         if self.record is not None:
             for step in self.steps:
                 seconds = round(time.monotonic() - began, 3) if step.name in ran else None
@@ -172,15 +173,16 @@ def run_job(
     before: JobReport | None = None,
     record: WorkRecord | None = None,
     cache: SlideCache | None = None,
+    earlier: Iterable[Step] = (),
 ) -> JobReport:
     """Run the steps over the slides and write the summary; slides that fail are listed in it, the others go on.
 
     ``before`` is the report of earlier steps on the same slides: what failed or was busy there is left out, the columns of the others are kept.
-    ``record`` lets others see how far the work is, and shards share what has failed;
-    ``cache`` copies slides ahead.
+    ``earlier`` are steps that are not run: the summary has what their files say. ``record`` lets others see how far the work is, and shards
+    share what has failed; ``cache`` copies slides ahead.
     """
-    worker = Worker(job, tuple(steps), record)
-    earlier = {} if before is None else {row["slide"]: row for row in before.rows}
+    worker = Worker(job, tuple(steps), record, tuple(earlier))
+    known = {} if before is None else {row["slide"]: row for row in before.rows}
     slides = slides if before is None else before.remaining(slides)
     results: dict[str, ItemResult[SlideResult]] = {}
     what = ", ".join(step.name for step in worker.steps)
@@ -193,9 +195,9 @@ def run_job(
     again = [slide for slide in slides if (v := results[slide.name].value) is not None and (v.busy or v.failed)]
     for result in map_slides(worker, again, work.executor):
         results[again[result.index].name] = result
-    rows = [_row(slide, results[slide.name], earlier.get(slide.name, {})) for slide in slides]
+    rows = [_row(slide, results[slide.name], known.get(slide.name, {})) for slide in slides]
     rows += [{"slide": name, "status": "failed", "reason": sentence} for name, sentence in (problems or {}).items()]
-    rows += [dict(row) for name, row in earlier.items() if name not in results]
+    rows += [dict(row) for name, row in known.items() if name not in results]
     write_summary(job, rows)
     sweep(job.locks)
     ran = {name for name, result in results.items() if result.value is not None and result.value.ran}

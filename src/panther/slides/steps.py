@@ -68,7 +68,7 @@ class TissueStep:
         known = files.contours.about
         unread = known.get("unread", 0.0)
         return {
-            "tissue": self.settings.words,
+            "tissue": TissueSettings(**known["settings"]).words,
             "tissue_mm2": round(known["tissue_um2"] / 1e6, 4),
             "unread": round(unread, 6),
             **{key: known[key] for key in ("mpp", "mpp_source")},
