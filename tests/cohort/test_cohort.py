@@ -81,36 +81,36 @@ def test_slides_of_other_parts_of_a_split_are_not_called_unlabelled(csv):
             "x_censorship",
             ("1", "0", "1"),
             {"time": "days", "censorship": "x_censorship"},
-            "1 = censored: 1 events",
+            "(1 = censored): 1 events",
         ),
         (
             "x_censorship",
             ("1.0", "0.0", "1.0"),
             {"time": "days", "event": "x_censorship"},
-            "1 = event: 2 events",
+            "(1 = event): 2 events",
         ),
         (
             "vital_status",
             ("Alive", "Dead", "alive"),
             {"time": "days", "event": "vital_status"},
-            "words: 1 events",
+            "(Dead = event): 1 events",
         ),
         (
             "vital_status",
             ("Alive", "Dead", "alive"),
             {"time": "days", "censorship": "vital_status"},
-            "words: 1 events",
+            "(Dead = event): 1 events",
         ),
-        ("x", ("0:LIVING", "1:DECEASED", "0:LIVING"), {"time": "days", "event": "x"}, "words: 1 events"),
-        ("x", ("False", "True", "False"), {"time": "days", "event": "x"}, "1 = event: 1 events"),
+        ("x", ("0:LIVING", "1:DECEASED", "0:LIVING"), {"time": "days", "event": "x"}, "(1:DECEASED = event): 1 events"),
+        ("x", ("False", "True", "False"), {"time": "days", "event": "x"}, "(1 = event): 1 events"),
     ],
 )
 def test_the_polarity_of_censorship_is_said_aloud(csv, header, rows, outcome, said):
     lines = "".join(f"{i},{10 + i},{status}\n" for i, status in enumerate(rows))
     cohort = load_cohort(csv(f"slide_id,days,{header}\n{lines}"), **outcome)
     assert said in cohort.report.outcome
-    assert header in cohort.report.outcome
-    assert cohort.target.event[1] == (said != "1 = event: 2 events")
+    assert cohort.report.outcome.startswith(f"days and {header} (")
+    assert cohort.target.event[1] == (said != "(1 = event): 2 events")
     np.testing.assert_array_equal(cohort.target.time, [10, 11, 12])
 
 

@@ -107,6 +107,19 @@ def test_survival_reports_draw_risk_groups_and_state_disjoint_sites(survival):
     assert "No patient is in training and test of the same fold (0 shared" in text
 
 
+@pytest.mark.parametrize(("unit", "title"), [("days", "time (days)"), ("months", "time (months)"), (None, "time")])
+def test_the_axis_of_time_has_the_unit_of_the_table_or_none(survival, tmp_path, unit, title):
+    record = json.loads((survival / "run.json").read_text())
+    assert record["time_unit"] == "days"
+    assert "dss_survival_days and dss_censorship (1 = censored)" in " ".join(record["notes"])
+    copy = shutil.copytree(survival, tmp_path / "copy")
+    (copy / "run.json").write_text(json.dumps({**record, "time_unit": unit}))
+    figures = Page(built(copy)).figures
+    drawn = [name for name in figures if name == "plot-follow-up" or name.startswith("plot-risk-")]
+    assert len(drawn) == 3
+    assert {figures[name]["layout"]["xaxis"]["title"]["text"] for name in drawn} == {title}
+
+
 def test_unos_c_index_has_an_interval_and_a_figure_beside_harrells(survival):
     table = pd.read_csv(survival / "summary.csv").query("part == 'test'").set_index("metric")
     uno, harrell = table.loc["c_index_uno"], table.loc["c_index"]

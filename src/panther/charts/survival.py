@@ -15,7 +15,7 @@ Look = tuple[str, Dash]  # colour and dash of a curve
 
 def survival_curves(
     curves: Mapping[str, KaplanMeier],
-    unit: str = "days",
+    unit: str = "",
     title: str = "share without the event",
     looks: Sequence[Look] | None = None,
     ticks: Sequence[float] | None = None,
@@ -34,7 +34,7 @@ def survival_curves(
             at_risk.append(AtRisk(name, number_at_risk(km, np.array(ticks)).tolist(), look[0]))
     return Chart(
         marks,
-        Axis(f"time ({unit})", limits=(0, None), ticks=ticks),
+        Axis(with_unit("time", unit), limits=(0, None), ticks=ticks),
         Axis(title, limits=(0, 1.05)),
         size=(860, 400),
         legend=_free_corner(curves.values(), last),
@@ -59,7 +59,12 @@ def risk_against_time(time: np.ndarray, event: np.ndarray, rank: np.ndarray, uni
         if (chosen := np.flatnonzero(which & ~np.isnan(rank)).tolist())
     ]
     y = Axis("risk: rank among those tested together", (-0.03, 1.03), percent=True)
-    return Chart(points, Axis(f"follow-up ({unit})", (0, None)), y, size=(860, 360))
+    return Chart(points, Axis(with_unit("follow-up", unit), (0, None)), y, size=(860, 360))
+
+
+def with_unit(title: str, unit: str) -> str:
+    """Title of an axis, alone where the unit is not known."""
+    return f"{title} ({unit})" if unit else title
 
 
 def panel(chart: Chart, title: str, note: str) -> Chart:

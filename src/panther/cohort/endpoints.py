@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.targets import Classes, Survival
+from panther.cohort.time_units import unit_of
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
 from panther.storage.tables import is_missing, plain_labels, source_of, with_points
@@ -52,6 +53,7 @@ class Parsed:
     stated: str  # which column was read, and how
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    unit: str | None = None  # of times, where the name of their column says it
 
 
 def usual_label(table: pd.DataFrame) -> str:
@@ -144,12 +146,19 @@ def parse_survival(table: pd.DataFrame, time_column: str, status_column: str, on
     }
     usable = ~(missing | zero)
     values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
-    words = bool(set(plain_labels(table[status_column]).str.lower()) & set(WORDS))
-    stated = f"{status_column}: {'dead or alive in words' if words else f'1 = {one}'}"
-    return Parsed(values, stated, positive_counts(dropped), _doubts(table, status_column, values))
+    stated = f"{time_column} and {status_column} ({_meaning(table[status_column], one)})"
+    notes = _doubts(table, status_column, values)
+    return Parsed(values, stated, positive_counts(dropped), notes, unit_of(time_column))
 
 
-def make_survival(values: Sequence[tuple[float, bool]], source: str) -> Survival:
+def _meaning(status: pd.Series, one: str) -> str:
+    """What the cells of a status column mean: `1 = event`, or the words that do."""
+    cells = plain_labels(status)
+    words = sorted(set(cells[cells.str.lower().map(lambda cell: WORDS.get(cell, False))]))
+    return f"{' or '.join(words)} = event" if words else f"1 = {one}"
+
+
+def make_survival(values: Sequence[tuple[float, bool]], source: str, unit: str | None = None) -> Survival:
     """Times and events; at least one event."""
     time, event = np.array([v[0] for v in values], dtype=np.float64), np.array([v[1] for v in values], dtype=bool)
     if not event.any():
@@ -157,7 +166,7 @@ def make_survival(values: Sequence[tuple[float, bool]], source: str) -> Survival
             f"{source}: none of the {len(values)} samples has the event; nothing can be learned. "
             f"Check the polarity: `censorship=` means 1 = censored, `event=` means 1 = event."
         )
-    return Survival(time, event)
+    return Survival(time, event, unit)
 
 
 def _aliases(endpoint: str) -> tuple[tuple[str, str, str], ...]:

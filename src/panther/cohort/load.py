@@ -38,7 +38,8 @@ class CohortReport:
     slides: int
     patients: int
     sites: int
-    outcome: str  # one sentence about classes or events
+    columns: str  # of the outcome, and what their values mean
+    outcome: str  # one sentence about classes or events, which names the columns
     counts: Mapping[str, int]  # samples per class, or "event" and "censored"
     dropped: Mapping[str, int] = field(default_factory=dict)  # reason -> rows
     duplicates: int = 0  # rows repeated word for word
@@ -215,7 +216,7 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         raise InputError(_nothing_left(source, who, labelled, here))
     members = _grouped(who, keep, task.level)
     values = [_one_value(name, rows, parsed.values, who, source) for name, rows in members.items()]
-    target = task.target(values, source)
+    target = task.target(values, source, parsed.unit)
     samples = tuple(_sample(name, rows, who) for name, rows in members.items())
     known = {slide for slide, ok in zip(who.slide, labelled, strict=True) if ok}
     unlabelled = () if here is None else tuple(sorted(here - known - table.others.slides))
@@ -227,6 +228,7 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         slides=len(keep),
         patients=len({sample.patient for sample in samples}),
         sites=len({sample.site for sample in samples} - {None}),
+        columns=parsed.stated,
         outcome=f"{parsed.stated}: {target.describe()}",
         counts=target.counts(),
         dropped=parsed.dropped,

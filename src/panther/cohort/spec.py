@@ -90,16 +90,16 @@ class TaskSpec(Strict):
         """Value of every row."""
         return READERS[self.kind].parse(self, table)
 
-    def target(self, values: list[Any], source: str) -> Target:
-        """Target of slides or patients from their values."""
-        return READERS[self.kind].make(self, values, source)
+    def target(self, values: list[Any], source: str, unit: str | None = None) -> Target:
+        """Target of slides or patients from their values, in that unit where it is known."""
+        return READERS[self.kind].make(self, values, source, unit)
 
 
 class Reader(NamedTuple):
     """How a kind of target is read from a table, and made from what was read."""
 
     parse: Callable[[TaskSpec, pd.DataFrame], Parsed]
-    make: Callable[[TaskSpec, list[Any], str], Target]
+    make: Callable[[TaskSpec, list[Any], str, str | None], Target]  # values, their source and their unit
 
 
 def _parse_survival(task: TaskSpec, table: pd.DataFrame) -> Parsed:
@@ -109,16 +109,16 @@ def _parse_survival(task: TaskSpec, table: pd.DataFrame) -> Parsed:
 READERS: dict[Kind, Reader] = {
     "classification": Reader(
         lambda task, table: parse_labels(table, task.label or "", task.classes),
-        lambda task, values, source: make_classes(values, task.classes, source),
+        lambda task, values, source, unit: make_classes(values, task.classes, source),
     ),
-    "survival": Reader(_parse_survival, lambda task, values, source: make_survival(values, source)),
+    "survival": Reader(_parse_survival, lambda task, values, source, unit: make_survival(values, source, unit)),
     "regression": Reader(
         lambda task, table: parse_values(table, task.value or ""),
-        lambda task, values, source: make_values(values, source),
+        lambda task, values, source, unit: make_values(values, source),
     ),
     "labels": Reader(
         lambda task, table: parse_many_labels(table, task.labels or ()),
-        lambda task, values, source: make_many_labels(values, task.labels or (), source),
+        lambda task, values, source, unit: make_many_labels(values, task.labels or (), source),
     ),
 }
 

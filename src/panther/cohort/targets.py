@@ -11,6 +11,7 @@ import numpy as np
 
 Kind = Literal["classification", "survival", "regression", "labels"]
 QUARTERS = 4  # of times and numbers, which folds should hold alike
+DAYS_IN = {"days": 1.0, "weeks": 7.0, "months": 365.25 / 12, "years": 365.25}
 COMMON_PATTERN = 10  # samples with the same labels, from which on they are a group of their own
 
 
@@ -74,6 +75,7 @@ class Survival:
 
     time: np.ndarray  # (n,) float64, > 0
     event: np.ndarray  # (n,) bool
+    unit: str | None = None  # of the times, one of DAYS_IN; None where it is not known
     kind: ClassVar[Kind] = "survival"
 
     def __len__(self) -> int:
@@ -81,11 +83,19 @@ class Survival:
 
     def take(self, rows: np.ndarray) -> "Survival":
         """Target of some rows."""
-        return Survival(self.time[rows], self.event[rows])
+        return Survival(self.time[rows], self.event[rows], self.unit)
+
+    def in_unit(self, unit: str | None) -> "Survival":
+        """The same times in another unit; as they are where one of the two is not known."""
+        if unit is None or self.unit is None or unit == self.unit:
+            return self
+        return Survival(self.time * (DAYS_IN[self.unit] / DAYS_IN[unit]), self.event, unit)
 
     def followed_by(self, other: "Survival") -> "Survival":
-        """Both, one after the other."""
-        return Survival(np.concatenate([self.time, other.time]), np.concatenate([self.event, other.event]))
+        """Both, one after the other, in the unit of the first."""
+        then = other.in_unit(self.unit)
+        time, event = np.concatenate([self.time, then.time]), np.concatenate([self.event, then.event])
+        return Survival(time, event, self.unit)
 
     def counts(self) -> dict[str, int]:
         """How many have the event, and how many are censored."""
@@ -93,7 +103,8 @@ class Survival:
 
     def describe(self) -> str:
         """Events and follow-up."""
-        return f"{int(self.event.sum())} events among {len(self)}; median time {np.median(self.time):g}."
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{int(self.event.sum())} events among {len(self)}; median time {np.median(self.time):g}{unit}."
 
     def as_y(self) -> np.ndarray:
         """Time and event (n, 2), as `EmbeddingCox` takes them."""

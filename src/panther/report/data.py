@@ -103,8 +103,8 @@ class Run:
 
     @property
     def time_unit(self) -> str:
-        """The field's tables count survival in days; other columns may be anything."""
-        return "days" if self.study.task.survival else "as in the table"
+        """Unit of times of survival; empty where the name of their column does not say it, and of runs of earlier versions."""
+        return self.record.get("time_unit") or ""
 
     def chance(self, metric: str) -> float | None:
         """What guessing gives, where that is one number."""

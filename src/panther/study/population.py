@@ -14,7 +14,8 @@ from panther.cohort.spec import Level, SplitSpec, TaskSpec
 from panther.cohort.split import Split
 from panther.cohort.split_files import SplitFiles, assign, read_splits
 from panther.cohort.splits import balanced_splits
-from panther.cohort.targets import Classes, Target
+from panther.cohort.targets import Classes, Survival, Target
+from panther.cohort.time_units import about_times
 from panther.errors import InputError
 from panther.evaluation.verdicts import about_one_class
 from panther.storage.bags import Listing, Reading, list_bags
@@ -254,8 +255,15 @@ def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listin
         table=pd.concat([population.table, extra.table]),
         splits=tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),
         bags=bags,
-        notes=(*population.notes, *extra.report.sentences(), *_one_class(extra)),
+        notes=(*population.notes, *extra.report.sentences(), *_one_class(extra), *_about_times(population, extra)),
     )
+
+
+def _about_times(population: Population, extra: Cohort) -> list[str]:
+    study, other = population.target, extra.target
+    if not (isinstance(study, Survival) and isinstance(other, Survival)):
+        return []
+    return about_times(study, other, extra.report.source)
 
 
 def _one_class(extra: Cohort) -> list[str]:

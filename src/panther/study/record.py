@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from panther.cohort.targets import Classes
+from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError
 from panther.storage.files import content_of, read_json, write_json, write_text
 from panther.study.training import StudyRun, Trained
@@ -108,6 +108,7 @@ def _record(run: StudyRun, notes: Sequence[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "classes": list(target.names) if isinstance(target, Classes) else None,
+        "time_unit": target.unit if isinstance(target, Survival) else None,
         "tables": {name: content_of(path) for name, path in tables.items() if path is not None and path.is_file()},
         "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
         "trained": [_entry(trained, run.folder) for trained in run.trained],

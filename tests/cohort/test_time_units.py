@@ -1,0 +1,82 @@
+"""Units of survival times: told by the column's name, said aloud, converted between cohorts, never mixed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from panther.cohort.load import load_cohort
+from panther.cohort.targets import Survival
+from panther.cohort.time_units import about_times, unit_of
+from panther.study.file import load_study
+from panther.study.population import gather
+from study.generated import generate
+
+MONTH = 365.25 / 12
+
+
+@pytest.mark.parametrize(
+    ("column", "unit"),
+    [
+        ("os_days", "days"),
+        ("OS_MONTHS", "months"),
+        ("os_survival_months", "months"),
+        ("daysToDeath", "days"),
+        ("followup.years", "years"),
+        ("OS.time", None),
+        ("birthdays", None),
+        ("days_or_months", None),
+    ],
+)
+def test_the_name_of_a_column_says_the_unit_or_nothing_does(column, unit):
+    assert unit_of(column) == unit
+
+
+@pytest.mark.parametrize(("time", "median"), [("OS_MONTHS", "12 months"), ("OS.time", "12")])
+def test_columns_polarity_and_unit_are_said_in_one_sentence(tmp_path, time, median):
+    status = "OS_STATUS" if time == "OS_MONTHS" else "OS"
+    (tmp_path / "t.csv").write_text(f"slide_id,{time},{status}\n1,10,1\n2,12,0\n3,14,1\n")
+    said = load_cohort(tmp_path / "t.csv", survival="os").report.sentences()
+    assert f"{time} and {status} (1 = event): 2 events among 3; median time {median}." in said
+
+
+def survival(time, unit):
+    return Survival(np.array(time, float), np.ones(len(time), bool), unit)
+
+
+def test_times_are_converted_where_both_units_are_known():
+    study, other = survival([300, 600], "days"), survival([12.0, 24.0], "months")
+    joined = study.followed_by(other)
+    np.testing.assert_allclose(joined.time, [300, 600, 12 * MONTH, 24 * MONTH])
+    assert joined.unit == "days"
+    assert about_times(study, other, "ext.csv") == [
+        "ext.csv: its times are in months, those of the study in days: they were converted (1 month = 30.4375 days)."
+    ]
+    assert about_times(study, survival([200.0], "days"), "ext.csv") == []
+
+
+@pytest.mark.parametrize("unit", [None, "days"])
+def test_times_of_another_magnitude_are_doubted_where_nothing_can_be_converted(unit):
+    notes = about_times(survival([300, 600], "days"), survival([12.0, 24.0], unit), "ext.csv")
+    assert notes[0].startswith("ext.csv: the median time is 18, that of the study 450: are both in the same unit?")
+
+
+def test_an_external_cohort_in_months_has_the_times_of_the_same_one_in_days(tmp_path):
+    generate(tmp_path, patients=12, patches=4)
+    table = pd.read_csv(tmp_path / "table.csv").assign(case_id=lambda rows: "X" + rows["case_id"])
+    table.to_csv(tmp_path / "days.csv", index=False)
+    months = table["dss_survival_days"] / MONTH
+    table.drop(columns="dss_survival_days").assign(dss_survival_months=months).to_csv(
+        tmp_path / "months.csv", index=False
+    )
+    found = {}
+    for name in ("days", "months"):
+        external = {"lab": {"table": f"{name}.csv", "features": {"npy": "features"}}}
+        study = {"name": "s", "table": "table.csv", "features": {"npy": "features"}, "task": {"survival": "dss"}}
+        content = {**study, "splits": {"k": 2}, "external": external}
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+        found[name] = gather(load_study(tmp_path / "study.yaml"))
+    np.testing.assert_allclose(found["months"].target.time, found["days"].target.time)
+    assert found["months"].target.unit == "days"
+    assert any("they were converted" in note for note in found["months"].notes)
+    assert not any("converted" in note for note in found["days"].notes)
