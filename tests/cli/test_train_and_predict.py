@@ -161,12 +161,24 @@ def test_scores_on_one_class_are_called_its_recall(panther, here):
     assert "all 15 samples are of class low: the scores are the recall" in err
 
 
+def test_a_doubt_about_the_polarity_reaches_who_scores(panther, here):
+    given, columns = ("features", "-j", 1, "-o"), ("--survival", "dss")
+    panther("train", *given, "dss.model", "--table", "table.csv", "-C", 4, *columns)
+    rows = pd.read_csv("table.csv", dtype=str)
+    rows["vital_status"] = np.where(rows["dss_censorship"] == "0", "Alive", "Dead")
+    rows.to_csv("vital.csv", index=False)
+    out, err = panther("predict", "dss.model", *given, "dss.csv", "--table", "vital.csv")
+    assert "from dss_survival_days and dss_censorship (1 = censored): event " in out
+    assert "is the polarity of dss_censorship reversed?" in err
+
+
 def test_columns_of_any_name_can_be_trained_on_and_scored(panther, here):
     columns = ("--time", "weeks", "--event", "died")
     given = ("--table", "table.csv", "-j", 1)
     panther("train", "features", "-o", "risk.model", "--split", "train", "-C", 4, *columns, *given)
     out, _ = panther("predict", "risk.model", "features", "--split", "test", "-o", "risk.csv", *given)
     assert "c-index 0." in out
+    assert "whose outcome is known from weeks and died (1 = event): event " in out
     sure = {"familiarity", "rare_patches", "sureness"}
     assert set(rows_of(here / "risk.csv")[0]) == {"sample", "risk", *sure, "time", "event"}
     renamed = pd.read_csv("table.csv", dtype=str).rename(columns={"weeks": "T", "died": "D"})

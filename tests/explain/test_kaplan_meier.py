@@ -137,6 +137,25 @@ def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(
     assert Path("c/km.csv").read_bytes() == Path("a/km.csv").read_bytes()
 
 
+def test_columns_and_patients_that_are_left_out_are_said_and_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Runner(monkeypatch, capsys)
+    monkeypatch.chdir(folder)
+    head, *rows = [line.split(",") for line in Path("t.csv").read_text().splitlines()]
+    zero = [[*row[:2], "0", row[3]] for row in rows[:5]]
+    unknown = [[*row[:3], ""] for row in rows[5:8]]
+    Path("d.csv").write_text("\n".join(",".join(row) for row in (head, *zero, *unknown, *rows[8:])))
+    out, _ = run("kaplan-meier", "pi.csv", "--table", "d.csv", "--survival", "os", "-o", "x")
+    written = strict_json(Path("x/km.json").read_text())
+    assert written["time_unit"] == "days"
+    for told in (out, " ".join(written["notes"])):
+        assert "d.csv: 52 samples (52 patients, 52 slides) from 60 rows." in told
+        assert "os_survival_days and os_censorship (1 = censored): " in told
+        assert "5 rows were dropped: os_survival_days = 0" in told
+        assert "3 rows were dropped: no os_censorship or os_survival_days." in told
+
+
 def test_requests_that_make_no_sense_are_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,10 +130,12 @@ def kaplan_meier(
     ordered = sorted(found.prototypes, key=lambda one: one.p)
     patients, compared = len(found.patients), len(found.prototypes)
     lines = [
+        *found.cohort,
         f"{patients} patients, {found.events} events, {compared} prototypes compared -> {output}",
         *(f"  {label(o.prototype, found.names)}: p {o.p:.3g}, corrected {o.p_corrected:.3g}" for o in ordered[:5]),
     ]
     rows = [{"prototype": one.prototype, "p": one.p, "p_corrected": one.p_corrected} for one in found.prototypes]
     result = {"output": str(output), "patients": patients, "events": found.events, "prototypes": rows}
+    result["cohort"] = list(found.cohort)
     result["files"] = [str(file) for file in found.files]
     common.report(result, lines, {}, as_json=as_json, notes=found.notes)

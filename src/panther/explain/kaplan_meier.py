@@ -9,7 +9,7 @@ import numpy as np
 
 from panther.charts.chart import Chart
 from panther.charts.style import BLUE, ORANGE, save, short
-from panther.charts.survival import Look, panel, survival_curves
+from panther.charts.survival import Look, panel, survival_curves, with_unit
 from panther.charts.to_matplotlib import draw
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.targets import Survival
@@ -76,7 +76,9 @@ class SurvivalByPrototype:
     patients: tuple[str, ...]
     events: int
     names: Mapping[int, str]
+    cohort: tuple[str, ...] = ()  # sentences about the table: its columns, and who was left out
     notes: tuple[str, ...] = ()
+    unit: str = ""  # of times, where the name of their column says it
     files: tuple[Path, ...] = ()  # that were written
 
     def to_frame(self) -> "pd.DataFrame":
@@ -87,7 +89,7 @@ class SurvivalByPrototype:
 
     def figure(self) -> "Figure":
         """Draw the curves, one panel per prototype."""
-        return draw_curves([described(one, self.names) for one in self.prototypes])
+        return draw_curves([described(one, self.names) for one in self.prototypes], self.unit)
 
 
 def kaplan_meier(
@@ -146,10 +148,11 @@ def kaplan_meier(
     cohort = load_cohort(table, survival=survival, time=time, event=event, censorship=censorship, columns=columns)
     patients = by_patient(pi, cohort)
     found, notes = compare(patients)
-    notes = [*patients.notes, *notes]
-    files = [] if output is None else write_curves(found, named, notes, Path(output))
+    told, notes = cohort.report.sentences(), [*patients.notes, *notes]
+    unit = patients.survival.unit or ""
+    files = [] if output is None else write_curves(found, named, [*told, *notes], Path(output), unit)
     events = int(patients.survival.event.sum())
-    return SurvivalByPrototype(tuple(found), patients.ids, events, named, tuple(notes), tuple(files))
+    return SurvivalByPrototype(tuple(found), patients.ids, events, named, tuple(told), tuple(notes), unit, tuple(files))
 
 
 def by_patient(found: Proportions, cohort: Cohort) -> Patients:
@@ -171,7 +174,7 @@ def by_patient(found: Proportions, cohort: Cohort) -> Patients:
             f"{cohort.report.source}: none of its {len(cohort)} patients has proportions: the table says e.g. {cohort.samples[0].slides[0]!r}, "
             f"the proportions {found.samples[0]!r}."
         )
-    notes = list(cohort.report.notes)
+    notes = []
     if missing:
         notes.append(f"{len(missing)} patients have no proportions and are left out, e.g. {missing[0]}.")
     if found.patches is None and len(rows) < len(found.samples):
@@ -219,15 +222,15 @@ def _group(number: int, pi: np.ndarray, inside: np.ndarray, survival: Survival) 
 
 
 def write_curves(
-    found: Sequence[PrototypeSurvival], names: Mapping[int, str], notes: Sequence[str], folder: Path
+    found: Sequence[PrototypeSurvival], names: Mapping[int, str], notes: Sequence[str], folder: Path, unit: str = ""
 ) -> list[Path]:
     """Write `km.json`, `km.csv` (one row per group) and `km.png`."""
     files = [folder / name for name in WRITTEN]
     prototypes = [described(one, names) for one in found]
-    test = "log-rank, Holm-corrected"
-    write_json(files[0], {"format": FORMAT, "test": test, "prototypes": prototypes, "notes": list(notes)})
+    about = {"format": FORMAT, "test": "log-rank, Holm-corrected", "time_unit": unit or None}
+    write_json(files[0], {**about, "prototypes": prototypes, "notes": list(notes)})
     write_spreadsheet(files[1], HEADER, _rows(found, names))
-    save(draw_curves(prototypes), files[2], dpi=120)
+    save(draw_curves(prototypes, unit), files[2], dpi=120)
     return files
 
 
@@ -278,7 +281,7 @@ def _read_curve(group: Mapping[str, Any]) -> KaplanMeier:
     return KaplanMeier(time, at_risk, events, survival, low, high)
 
 
-def draw_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
+def draw_curves(rows: Sequence[Mapping[str, Any]], unit: str = "") -> "Figure":
     """Small curves, one panel per row of `km.json`, in their order; returns a matplotlib figure."""
     ticks = round_times(max(group["time"][-1] for row in rows for group in row["groups"]), most=5)
     panels = [
@@ -291,5 +294,5 @@ def draw_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     ]
     columns = min(4, len(panels))
     grid = [panels[start : start + columns] for start in range(0, len(panels), columns)]
-    captions = "time, in the table's unit; above: patients still at risk", "survival (95 % limits)"
+    captions = f"{with_unit('time', unit)}; above: patients still at risk", "survival (95 % limits)"
     return draw(grid, size=(330 * columns + 40, 330 * len(grid) + 30), shared=True, captions=captions)

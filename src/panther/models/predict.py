@@ -157,7 +157,7 @@ def predict_slides(
     scores = None if cohort is None else score(model, names, predictions, cohort, split)
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
-    notes = [*chosen.notes, *told, *more, *notes, *(scores.notes if scores else ())]
+    notes = list(dict.fromkeys([*chosen.notes, *told, *more, *notes, *(scores.notes if scores else ())]))
     table = _table(model, names, predictions, sure_columns(model, names, predictions, refs, work), cohort)
     notes += _about_sureness(model, table)
     return Predictions(table, unit, scores, notes, {**chosen.problems, **failures})
@@ -176,7 +176,7 @@ def _outcomes(
         if outcome is not None:
             raise
         return None, [f"The predictions are not scored. {error}"]
-    return cohort, cohort.report.unused_rows("not scored")
+    return cohort, [*cohort.report.notes, *cohort.report.unused_rows("not scored")]
 
 
 def _about_sureness(model: Model, table: pd.DataFrame) -> list[str]:

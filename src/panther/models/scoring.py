@@ -37,12 +37,14 @@ class Scores:
     patients: int
     counts: Mapping[str, int]  # samples per class, or with and without the event
     metrics: Mapping[str, Interval]  # over patients; without those that are not defined here
+    columns: str  # of the outcome, and what their values mean
     notes: tuple[str, ...]
 
     def sentences(self) -> list[str]:
         """Scores for reading."""
         who = ", ".join(f"{name} {n}" for name, n in self.counts.items())
-        head = f"Scored on {self.samples} samples of {self.patients} patients whose outcome is known ({who}):"
+        known = f"whose outcome is known from {self.columns}"
+        head = f"Scored on {self.samples} samples of {self.patients} patients {known}: {who}."
         return [
             head,
             *(f"  {metric_title(m)} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items()),
@@ -58,6 +60,7 @@ class Scores:
             "samples": self.samples,
             "patients": self.patients,
             "counts": dict(self.counts),
+            "columns": self.columns,
             "metrics": metrics,
             "notes": list(self.notes),
         }
@@ -122,7 +125,7 @@ def score(
     metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
     seen = _seen(model, [samples[i] for i in rows], split)
     notes = [*seen, *_one_class(target), *_perfect(metrics, target, patients)]
-    return Scores(len(rows), len(set(patients)), target.counts(), metrics, tuple(notes))
+    return Scores(len(rows), len(set(patients)), target.counts(), metrics, cohort.report.columns, tuple(notes))
 
 
 def _seen(model: Model, samples: Sequence[str], split: str | None) -> list[str]:

@@ -108,7 +108,8 @@ def _survival(material: Material) -> Html | None:
         said = f"Survival by the share of {name}: log-rank p {p_value(p)}, corrected for {len(rows)} prototypes {p_value(corrected)}."
         if row.get("groups"):
             title = "survival" if material.run.classes else material.run.endpoint
-            figures[name] = plot(f"km-{row['prototype']}", curve_chart(row, material.run.time_unit, title), said)
+            unit = found.content.get("time_unit") or ""  # that of its own table, which need not be the study's
+            figures[name] = plot(f"km-{row['prototype']}", curve_chart(row, unit, title), said)
     said = (
         "Patients divided into thirds by how much of a prototype they have; the smallest p-value first. Curves that part early "
         "and stay apart, with a corrected p below 0.05, "
