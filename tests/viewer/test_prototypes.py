@@ -78,6 +78,7 @@ def test_who_has_it_and_how_long_they_live(client: FlaskClient):
     assert any("no test" in note for note in found["groups"]["notes"])
     assert found["survival"]["endpoint"] == "os"
     assert found["survival"]["figure"]["data"]
+    assert any("os_survival_days and os_" in note for note in found["survival"]["notes"])
     assert found["here"]["members"] <= found["here"]["patches"]
     assert [one["prototype"] for one in found["beside"]] == [0, 1, 2]
     assert found["beside"][0]["log2"] > 0  # tissue lies beside its own

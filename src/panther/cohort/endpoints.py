@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from panther.cohort.contradictions import refuse_contradictions
+from panther.cohort.status import meaning_of, polarity_doubts, read_events
 from panther.cohort.targets import Classes, Survival
 from panther.cohort.time_units import unit_of
 from panther.errors import InputError, listed
@@ -34,15 +36,6 @@ UNNAMED_ALIASES = (
     ("time", "event", "event"),
     ("time", "vital_status", "event"),
 )
-ZERO_ONE = {"0": False, "1": True, "false": False, "true": True}
-WORDS = {  # words need no polarity
-    **dict.fromkeys(
-        ("dead", "deceased", "1:deceased", "died", "1:dead with tumor", "1:recurred/progressed", "1:progression"), True
-    ),
-    **dict.fromkeys(
-        ("alive", "living", "0:living", "0:alive or dead tumor free", "0:diseasefree", "0:censored"), False
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,7 @@ def survival_columns(
     """Time column, status column and what a 1 in it means; what is not named follows from the endpoint (os, dss, dfi, pfi).
 
     A named ``event`` column holds 1 for an event, a named ``censorship`` column 1 for a censored patient; words (Dead, Alive) speak
-    for themselves.
+    for themselves. Several columns that may each be meant are refused where they disagree.
     """
     source = source_of(table)
     if event and censorship:
@@ -115,10 +108,13 @@ def survival_columns(
     aliases = (
         {endpoint: _aliases(endpoint)} if endpoint else {"": UNNAMED_ALIASES, **{e: _aliases(e) for e in ENDPOINTS}}
     )
+    possible = {
+        name: [(time or t, status or s, one if status else m) for t, s, m in triples]
+        for name, triples in aliases.items()
+    }
     found: dict[str, tuple[str, str, str]] = {}
-    for name, triples in aliases.items():
-        chosen = [(time or t, status or s, one if status else m) for t, s, m in triples]
-        present = [columns for columns in chosen if columns[0] in table.columns and columns[1] in table.columns]
+    for name, triples in possible.items():
+        present = [columns for columns in triples if columns[0] in table.columns and columns[1] in table.columns]
         if present:
             found[name] = present[0]
     if len(set(found.values())) > 1:
@@ -131,13 +127,22 @@ def survival_columns(
             f"{source}: no columns for the endpoint {e!r}, e.g. {e}_survival_days and {e}_censorship; "
             f"name them with `time=` and `event=` or `censorship=`; the columns are {listed(table.columns)}."
         )
-    return next(iter(found.values()))
+    name, columns = next(iter(found.items()))
+    refuse_contradictions(table, columns, possible[name])
+    return columns
 
 
-def parse_survival(table: pd.DataFrame, time_column: str, status_column: str, one: str) -> Parsed:
+def endpoints_of(table: pd.DataFrame) -> list[str]:
+    """Endpoints that a table has a time and a status of, by their usual names."""
+    return [e for e in ENDPOINTS if any({time, status} <= set(table.columns) for time, status, _ in _aliases(e))]
+
+
+def parse_survival(
+    table: pd.DataFrame, time_column: str, status_column: str, one: str, endpoint: str | None = None
+) -> Parsed:
     """Pairs (time, event); rows that lack one of them, or were followed for 0 days, are None."""
     time = _times(table, time_column)  # NaN where missing
-    event = _events(table, status_column, one)
+    event = read_events(table, status_column, one)
     zero = (time == 0).to_numpy()
     missing = time.isna().to_numpy() | np.array([e is None for e in event])
     dropped = {
@@ -146,16 +151,9 @@ def parse_survival(table: pd.DataFrame, time_column: str, status_column: str, on
     }
     usable = ~(missing | zero)
     values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
-    stated = f"{time_column} and {status_column} ({_meaning(table[status_column], one)})"
-    notes = _doubts(table, status_column, values)
+    stated = f"{time_column} and {status_column} ({meaning_of(table[status_column], one)})"
+    notes = polarity_doubts(table, status_column, [endpoint or "", time_column], values)
     return Parsed(values, stated, positive_counts(dropped), notes, unit_of(time_column))
-
-
-def _meaning(status: pd.Series, one: str) -> str:
-    """What the cells of a status column mean: `1 = event`, or the words that do."""
-    cells = plain_labels(status)
-    words = sorted(set(cells[cells.str.lower().map(lambda cell: WORDS.get(cell, False))]))
-    return f"{' or '.join(words)} = event" if words else f"1 = {one}"
 
 
 def make_survival(values: Sequence[tuple[float, bool]], source: str, unit: str | None = None) -> Survival:
@@ -201,35 +199,3 @@ def _times(table: pd.DataFrame, name: str) -> pd.Series:
                 f"a time is a positive number of days or months; correct it, or leave the cell empty to drop the row."
             )
     return time
-
-
-def _events(table: pd.DataFrame, name: str, one: str) -> list[bool | None]:
-    """Whether the event happened, None where missing."""
-    cells = plain_labels(table[name]).str.lower()
-    missing = is_missing(table[name])
-    known = set(cells[~missing])
-    meaning = {cell: value == (one == "event") for cell, value in ZERO_ONE.items()} if known <= set(ZERO_ONE) else WORDS
-    if not known <= set(meaning):
-        values = listed(sorted(set(table[name][~missing])), 6)
-        raise InputError(
-            f"{source_of(table)}: {name} says {values}; expected 0 and 1, or words such as Alive and Dead."
-        )
-    return [None if gone else meaning[cell] for cell, gone in zip(cells, missing, strict=True)]
-
-
-def _doubts(table: pd.DataFrame, name: str, values: list[Any]) -> list[str]:
-    """Polarity is doubtful where most patients who died are said to be alive."""
-    if "vital_status" not in table.columns or name == "vital_status" or not name.lower().startswith(("os", "dss")):
-        return []
-    vital = table["vital_status"].str.strip().str.lower().map(WORDS)
-    dead = [
-        bool(d)
-        for d, value in zip(vital, values, strict=True)
-        if value is not None and value[1] and isinstance(d, bool)
-    ]
-    if 2 * sum(dead) >= len(dead):
-        return []
-    alive = len(dead) - sum(dead)
-    return [
-        f"{alive} of {len(dead)} patients with the event are alive by vital_status: is the polarity of {name} reversed?"
-    ]

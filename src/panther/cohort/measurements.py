@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from panther.cohort.endpoints import ZERO_ONE, Parsed, positive_counts
+from panther.cohort.endpoints import Parsed, positive_counts
+from panther.cohort.status import ZERO_ONE
 from panther.cohort.targets import Labels, Values
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column

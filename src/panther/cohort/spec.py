@@ -103,7 +103,8 @@ class Reader(NamedTuple):
 
 
 def _parse_survival(task: TaskSpec, table: pd.DataFrame) -> Parsed:
-    return parse_survival(table, *survival_columns(table, task.survival, task.time, task.event, task.censorship))
+    columns = survival_columns(table, task.survival, task.time, task.event, task.censorship)
+    return parse_survival(table, *columns, task.survival)
 
 
 READERS: dict[Kind, Reader] = {

@@ -9,8 +9,8 @@ from flask import Blueprint, request
 
 from panther.charts.prototypes import Group, Tests, correlations, group_shares
 from panther.charts.to_plotly import convert
-from panther.cohort.endpoints import ENDPOINTS
-from panther.cohort.load import load_cohort
+from panther.cohort.endpoints import endpoints_of
+from panther.cohort.load import Cohort, load_cohort
 from panther.errors import InputError
 from panther.explain import kaplan_meier
 from panther.explain.atlas import shares
@@ -179,21 +179,33 @@ def _survival(bench: Workbench, found: Findings, prototype: int) -> dict[str, An
         )
     if found.proportions is None:
         raise InputError("No slide has been looked at yet.")
-    for endpoint in ENDPOINTS:
+    refused = []
+    for endpoint in endpoints_of(table.rows):
         try:
             cohort = load_cohort(table.with_ids().reset_index(drop=True), survival=endpoint)
-        except InputError:
+        except InputError as error:
+            refused.append(str(error))
             continue
-        rows, notes = kaplan_meier.compare(kaplan_meier.by_patient(found.proportions, cohort))
+        patients = kaplan_meier.by_patient(found.proportions, cohort)
+        rows, notes = kaplan_meier.compare(patients)
         one = next((row for row in rows if row.prototype == prototype), None)
         if one is None:
             own = [note for note in notes if note.startswith(f"C{prototype}:")]
             raise InputError(" ".join(own) or "There is nothing to compare.")
         row = kaplan_meier.described(one, {})
-        chart = kaplan_meier.curve_chart(row, "as in the table", "")
+        chart = kaplan_meier.curve_chart(row, patients.survival.unit or "", "")
         test = {"p": one.p, "p_corrected": one.p_corrected}
-        return {"endpoint": endpoint, "figure": convert(chart), "test": _plain(test), "notes": []}
-    raise InputError("The clinical table has no survival of a usual name, such as os_survival_days and os_censorship.")
+        return {"endpoint": endpoint, "figure": convert(chart), "test": _plain(test), "notes": _told(cohort, patients)}
+    raise InputError(
+        refused[0]
+        if refused
+        else "The clinical table has no survival of a usual name, such as os_survival_days and os_censorship."
+    )
+
+
+def _told(cohort: Cohort, patients: kaplan_meier.Patients) -> list[str]:
+    """Columns that were read and who was left out, without the name that a table in memory has."""
+    return [*cohort.report.sentences()[1:], *patients.notes]
 
 
 def _beside(found: Findings, prototype: int) -> list[dict[str, Any]]:
