@@ -114,6 +114,20 @@ def test_the_polarity_of_censorship_is_said_aloud(csv, header, rows, outcome, sa
     np.testing.assert_array_equal(cohort.target.time, [10, 11, 12])
 
 
+def test_words_of_other_events_than_death_are_told_as_they_are_written(csv):
+    text = "slide_id,DFS_MONTHS,DFS_STATUS\n1,5,1:Recurred/Progressed\n2,6,0:DiseaseFree\n3,7,0:DiseaseFree\n"
+    outcome = load_cohort(csv(text), survival="dfs").report.outcome
+    assert outcome.startswith("DFS_MONTHS and DFS_STATUS (1:Recurred/Progressed = event): 1 events among 3")
+
+
+def test_patients_that_differ_only_in_case_are_noted(csv):
+    cohort = load_cohort(csv("slide_id,case_id,label\n1,P1,a\n2,p1,a\n3,Q,b\n4,P2,b\n5,p2,b\n"), **LABEL)
+    assert len(cohort) == 5
+    notes = [note for note in cohort.report.notes if "upper and lower case" in note]
+    assert len(notes) == 1
+    assert "P1 and p1 differ only in upper and lower case and count as two patients (2 such in all)" in notes[0]
+
+
 def test_a_reversed_polarity_is_doubted(csv):
     text = "slide_id,os_survival_days,os_event,vital_status\n1,5,1,Alive\n2,6,1,Alive\n3,7,0,Dead\n"
     assert any("reversed" in line for line in load_cohort(csv(text), survival="os").report.sentences())

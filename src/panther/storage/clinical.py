@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
-from panther.storage.names import composed, without_suffix
+from panther.storage.names import composed, differ_in_case, without_suffix
 from panther.storage.table_files.parts import Parts, read_parts, refuse_shared_patients
 from panther.storage.tables import is_missing, source_of, with_types
 from panther.types import Openable
@@ -163,6 +163,7 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
     barcodes = all(re.match(TCGA, name) for name in slides)
     if patient is not None:
         patients = _ids(table, patient)
+        notes += _about_case(source, patients)
     elif barcodes:
         patients = [name[:12] for name in slides]
         notes.append(f"{source} has no patient column: patients are the first 12 characters of the TCGA barcodes.")
@@ -196,6 +197,15 @@ def _ids(table: "pd.DataFrame", column: str) -> list[str]:
             f"{source_of(table)}: {int(blank.sum())} rows have no {column}, the first is line {line}; fill it in."
         )
     return list(names)
+
+
+def _about_case(source: str, patients: list[str]) -> list[str]:
+    pairs = differ_in_case(patients)
+    return [
+        f"{source}: {first} and {other} differ only in upper and lower case and count as two patients ({len(pairs)} such in all); "
+        "if they are one, write them alike, or splits will leak."
+        for first, other in pairs[:1]
+    ]
 
 
 def _sites(table: "pd.DataFrame", column: str | None, patients: list[str]) -> list[str | None]:

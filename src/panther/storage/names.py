@@ -2,7 +2,7 @@
 
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from panther.errors import InputError
@@ -58,3 +58,10 @@ def refuse_collisions(source: object, names: Sequence[str], stored: Sequence[str
             raise InputError(
                 f"{source}: the columns {first[key]!r} and {name!r} would both be stored as {key!r}; rename one of them."
             )
+
+
+def differ_in_case(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of names that differ only in upper and lower case, in their order."""
+    seen: dict[str, str] = {}
+    names = sorted(set(names))
+    return [(first, name) for name in names if (first := seen.setdefault(name.casefold(), name)) != name]
