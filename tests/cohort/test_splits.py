@@ -124,10 +124,12 @@ def test_sites_must_be_known_to_be_kept_whole():
 
 def test_a_fold_without_events_and_a_class_absent_from_training_are_refused():
     few = load_cohort(frame(days=list(range(1, 9)), event=[1, 1, 0, 0, 0, 0, 0, 0]), time="days", event="event")
-    with pytest.raises(InputError, match=r"fold \d, none of the 2 samples of test has the event; use fewer folds"):
+    with pytest.raises(
+        InputError, match=r"fold \d \(of 0 to 3\), none of the 2 samples of test has the event; use fewer folds"
+    ):
         make_splits(few, "kfold", k=4)
     rare = load_cohort(frame(label=list("aaaabbbbc")), label="label")
-    with pytest.raises(InputError, match=r"fold \d, no training sample is of class c"):
+    with pytest.raises(InputError, match=r"fold \d \(of 0 to \d\), no training sample is of class c"):
         make_splits(rare, "kfold", k=3)
 
 

@@ -70,7 +70,7 @@ def _make(
     from panther.cohort import split_output
     from panther.cohort.load import load_cohort
     from panther.cohort.spec import SplitSpec, checked
-    from panther.cohort.split import check
+    from panther.cohort.split import fold_notes
     from panther.cohort.split_files import split_source
     from panther.cohort.splits import balanced_splits
 
@@ -79,7 +79,7 @@ def _make(
     spec = checked(SplitSpec, **settings)
     cohort = load_cohort(split_source(table), **task)
     made, balance = balanced_splits(cohort, spec)
-    notes = [note for number, split in enumerate(made) for note in check(cohort, split, f"fold {number}")]
+    notes = fold_notes(cohort, made)
     if balance is not None and balance.hit_time_limit:
         notes.append("The time limit stopped the solver; another machine may find other folds. Raise `seconds=`.")
     held = split_output.about_splits(cohort, made, balance)

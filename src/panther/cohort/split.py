@@ -1,6 +1,6 @@
 """One split: who is in which part, and the checks that keep it honest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -40,6 +40,13 @@ def check(cohort: Cohort, split: Split, name: str) -> list[str]:
     if not split.train:
         raise InputError(f"In {name}, nobody is left to train on.")
     return notes
+
+
+def fold_notes(cohort: Cohort, splits: Sequence[Split]) -> list[str]:
+    """Notes of :func:`check` on every fold; tables count folds from 0 and reports from 1, so it is said."""
+    last = len(splits) - 1
+    names = [f"fold {number} (of 0 to {last})" for number in range(len(splits))] if last else ["the split"]
+    return [note for split, name in zip(splits, names, strict=True) for note in check(cohort, split, name)]
 
 
 class _Lack(NamedTuple):

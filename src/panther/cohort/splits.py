@@ -12,7 +12,7 @@ from panther.cohort.balance import FoldBalance, balance_of, folds_of_sites
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.site_folds import Effort
 from panther.cohort.spec import SplitSpec, checked
-from panther.cohort.split import Split, check
+from panther.cohort.split import Split, fold_notes
 from panther.errors import InputError, listed
 
 
@@ -69,8 +69,7 @@ def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldB
     if spec.scheme not in SCHEMES:
         raise InputError(f"There is no scheme {spec.scheme!r}; choose {listed(sorted(SCHEMES))}.")
     splits, balance = SCHEMES[spec.scheme](cohort, spec)
-    for number, split in enumerate(splits):
-        check(cohort, split, f"fold {number}" if len(splits) > 1 else "the split")
+    fold_notes(cohort, splits)  # refuses what cannot be learned from; who shows notes asks for them
     return splits, balance
 
 

@@ -11,12 +11,15 @@ from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import about_perfect
 from panther.report.data import Run, metric_name
 from panther.report.fold import as_settings
-from panther.report.html import Html, number, plural, tag, words
+from panther.report.guessing import BALANCED, chance_in_resamples, patients_of_classes
+from panther.report.html import Html, number, plural, tag, words, words_of_list
 from panther.report.material import Material
 from panther.report.outcomes import outcome_of
 from panther.report.training import below_chance, few_steps
 
 State = Literal["good", "mind", "bad"]
+FLATTERED = 0.005  # of what guessing gives, from which on it is told
+ROUNDING = 1e-9
 WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
 
 
@@ -109,7 +112,8 @@ def _shift(material: Material) -> Iterator[Check]:
 def _chance(material: Material) -> Iterator[Check]:
     run = material.run
     rows, chance = run.best(), run.chance(run.metric)
-    if rows.empty or chance is None:
+    to_beat = chance_in_resamples(run.metric, run.tested())
+    if rows.empty or chance is None or to_beat is None:
         return
     best = rows.sort_values("ci_low", ascending=False).iloc[0]  # of those that tie, the surest
     if is_perfect(best["mean"], run.metric):
@@ -118,10 +122,44 @@ def _chance(material: Material) -> Iterator[Check]:
     if pd.isna(best["ci_low"]):
         return
     said = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, 95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
-    if best["ci_low"] > chance:
-        yield Check("good", f"The best result is better than guessing ({said}; guessing gives {number(chance, 2)}).")
+    guess = f"guessing gives {number(chance, 2)}" + _on_resamples(chance, to_beat)
+    if best["ci_low"] > to_beat + ROUNDING:
+        yield Check("good", f"The best result is better than guessing ({said}; {guess}).")
     else:
-        yield Check("mind", f"Even the best result could be guessing ({said}; guessing gives {number(chance, 2)}).")
+        yield Check("mind", f"Even the best result could be guessing ({said}; {guess}).")
+
+
+def _on_resamples(chance: float, in_resamples: float) -> str:
+    return f" ({number(in_resamples)} on resamples)" if in_resamples - chance >= FLATTERED else ""
+
+
+def _classes_of_folds(material: Material) -> Iterator[Check]:
+    """Balanced accuracy is another thing where a test fold lacks a class, and its interval where a class is about to be lost."""
+    run = material.run
+    if BALANCED not in run.study.shown:
+        return
+    patients = patients_of_classes(run.tested()).reindex(columns=run.classes, fill_value=0)
+    lacking = [
+        f"fold {int(fold) + 1} has no {words_of_list([str(name) for name in own.index[own == 0]])}"
+        for fold, own in patients.iterrows()
+        if (own == 0).any()
+    ]
+    chance, in_resamples = run.chance(BALANCED), chance_in_resamples(BALANCED, run.tested())
+    assert chance is not None
+    assert in_resamples is not None
+    if lacking:
+        yield Check(
+            "mind",
+            f"Not every test fold has every class: {'; '.join(lacking)}. Balanced accuracy is the mean over the classes that a fold has, so guessing "
+            f"gives {number(chance, 2)} here, not {number(1 / len(patients.columns), 2)}.",
+        )
+    if run.study.bootstrap and in_resamples - chance >= FLATTERED:
+        fewest = int(patients.to_numpy()[patients.to_numpy() > 0].min())
+        yield Check(
+            "mind",
+            f"Intervals of balanced accuracy reach too high: a test fold has as few as {plural(fewest, 'patient')} of a class, and a resample that "
+            f"loses them is scored on fewer classes, where guessing gives more ({number(in_resamples)} on resamples, {number(chance)} on everybody).",
+        )
 
 
 def _training(material: Material) -> Iterator[Check]:
@@ -192,5 +230,5 @@ def _collapse(material: Material) -> Iterator[Check]:
 
 
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _training, _picked, _size, _shift, _collapse, _failures,
+    _patients, _sites, _chance, _training, _classes_of_folds, _picked, _size, _shift, _collapse, _failures,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from panther.cohort.targets import Kind
 from panther.errors import InputError
 from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import best_rows
+from panther.report.guessing import chance
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
 from panther.study.cache import load_predictions
@@ -23,16 +24,6 @@ from panther.study.record import COHORT, RECORD, STUDY, read_record
 from panther.study.results import GROUP, Results
 from panther.study.tables import SURENESS, row_names, varying_factors
 
-CHANCE = {
-    "c_index": 0.5,
-    "c_index_uno": 0.5,
-    "auroc": 0.5,
-    "quadratic_kappa": 0.0,
-    "pearson": 0.0,
-    "spearman": 0.0,
-    "r2": 0.0,
-    "macro_auroc": 0.5,
-}  # what guessing gives; balanced accuracy: 1 / classes
 METRIC_NAMES = {
     "c_index": "c-index",
     "c_index_uno": "Uno's c-index",
@@ -106,11 +97,13 @@ class Run:
         """Unit of times of survival; empty where the name of their column does not say it, and of runs of earlier versions."""
         return self.record.get("time_unit") or ""
 
-    def chance(self, metric: str) -> float | None:
+    def tested(self, part: str = "test") -> pd.DataFrame:
+        """Predictions of one test."""
+        return self.predictions[self.predictions["part"] == part]
+
+    def chance(self, metric: str, part: str = "test") -> float | None:
         """What guessing gives, where that is one number."""
-        if metric == "balanced_accuracy" and self.classes:
-            return 1 / len(self.classes)
-        return CHANCE["auroc"] if metric.startswith(OF_LABEL) else CHANCE.get(metric)
+        return chance(metric, self.tested(part))
 
     def judged(self, part: str, metric: str) -> pd.DataFrame:
         """Rows of the summary of one test and metric, without subgroups."""

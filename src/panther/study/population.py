@@ -11,7 +11,7 @@ from panther.cohort.column_splits import column_splits
 from panther.cohort.covariate_checks import check_columns, check_covariates
 from panther.cohort.load import Cohort, make_cohort
 from panther.cohort.spec import Level, SplitSpec, TaskSpec
-from panther.cohort.split import Split
+from panther.cohort.split import Split, fold_notes
 from panther.cohort.split_files import SplitFiles, assign, read_splits
 from panther.cohort.splits import balanced_splits
 from panther.cohort.targets import Classes, Survival, Target
@@ -164,7 +164,8 @@ def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[lis
         return column_splits(cohort, spec.column, val=spec.val)
     assert isinstance(spec, SplitSpec)
     splits, balance = balanced_splits(cohort, spec)
-    return splits, [] if balance is None else [f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}."]
+    alike = [] if balance is None else [f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}."]
+    return splits, [*alike, *fold_notes(cohort, splits)]
 
 
 def _check_subgroups(cohort: Cohort, column: str) -> None:

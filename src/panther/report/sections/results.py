@@ -37,8 +37,8 @@ MEANING = {
     "c_index": "The c-index is the share of pairs of patients whose order in time the model gets right: 0.5 is guessing, 1 is perfect.",
     "c_index_uno": "Uno's c-index is the same share with the pairs weighed so that it does not depend on when patients were censored (weights from "
     "the training patients, up to their last event): 0.5 is guessing, 1 is perfect.",
-    "balanced_accuracy": "Balanced accuracy is the mean over the classes of the share that is recognised: with two classes 0.5 "
-    "is guessing, 1 is perfect.",
+    "balanced_accuracy": "Balanced accuracy is the mean of the share that is recognised over the classes that a test fold has: guessing gives one "
+    "over their number, 0.5 with two classes, 1 is perfect.",
     "weighted_f1": "F1 weighs missed and falsely named samples of every class; 1 is perfect.",
     "quadratic_kappa": "Cohen's kappa counts agreement beyond chance, with far misses counting more: 0 is guessing, 1 is perfect.",
     "auroc": "AUROC is the share of pairs of different classes in the right order: 0.5 is guessing, 1 is perfect.",
@@ -92,7 +92,7 @@ def forest_chart(run: Run, part: str, metric: str) -> tuple[Chart, str]:
     ]
     best = list(best_rows(judged)["row"])
     words = f"{metric_name(metric)} on {where_tested(part)}: " + "; ".join(f"{r.name} {number(r.mean)}" for r in rows)
-    return forest(rows, metric_name(metric), run.chance(metric), best), words
+    return forest(rows, metric_name(metric), run.chance(metric, part), best), words
 
 
 def _folds(run: Run, row: pd.Series, part: str, metric: str) -> list[float]:

@@ -78,4 +78,5 @@ def _figure(run: Run, found: pd.DataFrame, part: str, metric: str) -> Html:
     caption = (
         f"{name} on {where_tested(part)}: blue on tissue as it is, orange where patches are shuffled within each slide."
     )
-    return plot(f"shuffle-{part}-{metric}", shuffled_scores(scores, name, run.chance(metric)), words, caption)
+    chart = shuffled_scores(scores, name, run.chance(metric, part))
+    return plot(f"shuffle-{part}-{metric}", chart, words, caption)
