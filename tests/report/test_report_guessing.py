@@ -101,3 +101,17 @@ def test_the_report_and_the_run_note_what_a_fold_lacks(tmp_path):
     assert note.startswith("In fold ")
     assert note.endswith(" (of 0 to 2), test has no sample of class rare.")
     assert note in build_page(gather(Request(folder)))
+
+
+@pytest.mark.parametrize("head", ["probe", "linear"])
+def test_why_something_is_worse_than_guessing_fits_its_head(head, classes):
+    material = gather(Request(classes))
+    table = material.run.summary.copy()
+    table.loc[:, ["mean", "ci_low", "ci_high"]] = 0.8, 0.7, 0.9
+    table.loc[table["head"] == head, ["mean", "ci_low", "ci_high"]] = 0.3, 0.2, 0.4
+    (said,) = [
+        c.sentence for c in checks(replace(material, run=replace(material.run, summary=table))) if "Worse" in c.sentence
+    ]
+    assert f"PANTHER + {head} 0.300, at most 0.400" in said
+    assert ("not trained to an end" in said) == (head == "linear")
+    assert ("A probe is fitted to its end" in said) == (head == "probe")
