@@ -213,13 +213,15 @@ def evaluation_times(
     return times[times < end]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogRank:
     """Test of equal survival between groups."""
 
     statistic: float  # chi-squared
     degrees: int
     p_value: float
+    observed: np.ndarray  # (K,), events of each group
+    expected: np.ndarray  # (K,), those it would have if survival were the same; fewer than observed: it fared worse
 
 
 def number_at_risk(km: KaplanMeier, times: np.ndarray) -> np.ndarray:
@@ -250,11 +252,13 @@ def log_rank(time: np.ndarray, event: np.ndarray, group: np.ndarray) -> LogRank:
     np.add.at(leaving, begins, inside)
     at_risk = leaving[::-1].cumsum(0)[::-1]  # (m, K)
     share = at_risk / total[:, None]
-    difference = (observed - events[:, None] * share).sum(0)[:-1]
+    expected = events[:, None] * share
+    difference = (observed - expected).sum(0)[:-1]
     factor = events * (total - events) / np.maximum(total - 1, 1)
     covariance = np.diag((factor[:, None] * share).sum(0)) - share.T @ (factor[:, None] * share)
     statistic = float(difference @ np.linalg.pinv(covariance[:-1, :-1]) @ difference)
-    return LogRank(statistic, len(names) - 1, float(chdtrc(len(names) - 1, statistic)))
+    p = float(chdtrc(len(names) - 1, statistic))
+    return LogRank(statistic, len(names) - 1, p, observed.sum(0), expected.sum(0))
 
 
 def risk_groups(risk: np.ndarray, reference: np.ndarray, number: int = 2) -> np.ndarray:

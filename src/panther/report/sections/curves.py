@@ -9,7 +9,7 @@ from panther.charts.results import confusion, learning_curves, roc
 from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
 from panther.evaluation.metric_names import LOWER_IS_BETTER
-from panther.evaluation.survival_metrics import kaplan_meier, log_rank, risk_groups
+from panther.evaluation.survival_metrics import LogRank, kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, where_tested
 from panther.report.html import Html, choice, join, p_value, paragraph, plot, tag, words
 from panther.report.material import Material
@@ -17,6 +17,7 @@ from panther.report.sections.target_curves import label_curves, predictions_of, 
 
 MOST_CURVES = 6  # lines that can be told apart
 RISK = ("low risk", "high risk")
+LEVEL = 0.05  # of significance
 
 
 def curves(material: Material) -> Html | None:
@@ -135,12 +136,26 @@ def _risk_curves(run: Run, found: pd.DataFrame, key: str) -> Html:
             mine["time"].to_numpy(float), mine["event"].to_numpy(bool)
         )
     said = "Kaplan-Meier estimate of the two risk groups with 95 % bands"
-    if found["sample"].is_unique:
-        test = log_rank(found["time"].to_numpy(float), found["event"].to_numpy(bool), found["group"].to_numpy())
-        said += f"; log-rank test p = {p_value(test.p_value)}".replace("= <", "<")
+    test = log_rank(found["time"].to_numpy(float), found["event"].to_numpy(bool), found["group"].to_numpy())
+    fared = _fared(test, once=bool(found["sample"].is_unique))
+    chart = survival_curves(curves, run.time_unit, run.endpoint)
+    return plot(key, chart, f"{said}: {', '.join(curves)}. {fared}", f"{said}. {fared}")
+
+
+def _fared(test: LogRank, *, once: bool) -> str:
+    """Which group fared worse: a p-value has no direction."""
+    events, expected = float(test.observed[1]), float(test.expected[1])
+    if np.isclose(events, expected):
+        way = "Those called high-risk fared like the others"
+    elif events > expected:
+        way = "Those called high-risk fared worse, as predicted"
     else:
-        said += "; no test, because patients are drawn once for each fold that tests them"
-    return plot(key, survival_curves(curves, run.time_unit, run.endpoint), f"{said}: {', '.join(curves)}.", f"{said}.")
+        way = "Those called high-risk fared better, which is the opposite of the prediction"
+    if not once:
+        return f"{way}; no test, because patients are drawn once for each fold that tests them."
+    shown = "" if test.p_value < LEVEL else ", which is not shown to be more than chance"
+    p = f"log-rank test p = {p_value(test.p_value)}{shown}".replace("= <", "<")
+    return f"{way} ({events:.0f} events, {expected:.1f} expected if both groups were alike); {p}."
 
 
 def _learning(run: Run, order: list[str]) -> Html | None:
