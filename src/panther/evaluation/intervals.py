@@ -16,6 +16,7 @@ from panther.errors import InputError
 Measure = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # counts (resamples, rows) -> named numbers (resamples,)
 BLOCK = 4_000_000  # counts that are in memory together: 32 MB
 EXACT = 50  # folds up to which a signed-rank test counts all signs
+FEW = 100  # resamples, below which the ends of an interval hang on one or two of them
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,21 @@ def resample(measure: Measure, patients: Sequence[object] | np.ndarray, number: 
     """Measure all rows, and `number` resamples of their patients; the same patients and seed give the same resamples."""
     whole = measure(np.ones((1, len(patients))))
     blocks = [measure(counts) for counts in resample_counts(patients, number, seed)]
+    if not blocks:  # of no resamples there are no intervals and no p-values
+        blocks = [{name: np.empty(0) for name in whole}]
     return Resampled(
         {name: float(value[0]) for name, value in whole.items()},
         {name: np.concatenate([block[name] for block in blocks]) for name in whole},
     )
+
+
+def about_resamples(number: int) -> str | None:
+    """What so few resamples are worth; None where they are enough."""
+    if number == 0:
+        return "There are no intervals over patients and no p-values by resampling them, because the study says `bootstrap: 0`."
+    if number < FEW:
+        return f"Intervals and p-values over patients are rough: the study says `bootstrap: {number}`, where 1000 resamples are usual."
+    return None
 
 
 def intervals(resampled: Resampled, level: float = 0.95) -> dict[str, Interval]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pandas as pd
 
+from panther.evaluation.intervals import about_resamples
 from panther.evaluation.perfect_scores import is_perfect
 from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import about_perfect
@@ -133,6 +134,12 @@ def _on_resamples(chance: float, in_resamples: float) -> str:
     return f" ({number(in_resamples)} on resamples)" if in_resamples - chance >= FLATTERED else ""
 
 
+def _resamples(material: Material) -> Iterator[Check]:
+    said = about_resamples(material.run.study.bootstrap)
+    if said:
+        yield Check("mind", said)
+
+
 def _classes_of_folds(material: Material) -> Iterator[Check]:
     """Balanced accuracy is another thing where a test fold lacks a class, and its interval where a class is about to be lost."""
     run = material.run
@@ -230,5 +237,5 @@ def _collapse(material: Material) -> Iterator[Check]:
 
 
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _training, _classes_of_folds, _picked, _size, _shift, _collapse, _failures,
+    _patients, _sites, _chance, _training, _classes_of_folds, _resamples, _picked, _size, _shift, _collapse, _failures,
 )  # fmt: skip

@@ -36,9 +36,9 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     pairs, beside, shuffled = pairs_against(groups, study.reference_row), gain_pairs(groups), _shuffled(run, groups)
     every = (*pairs, *beside, *shuffled)
     sides = dict.fromkeys([*groups.values(), *(side for pair in every for side in pair.sides)])  # each once
-    function = partial(_resampled, number=max(study.bootstrap, 1))
+    function = partial(_resampled, number=study.bootstrap)
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
-    limits = {key: intervals(resampled[members]) for key, members in groups.items()} if study.bootstrap else {}
+    limits = {key: intervals(resampled[members]) for key, members in groups.items()}
     comparisons = pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)])
     added = pd.DataFrame(gains(beside, resampled))
     sureness = judge_sureness(found, run.population, study.bootstrap, work)

@@ -17,6 +17,7 @@ from panther.cohort.splits import balanced_splits
 from panther.cohort.targets import Classes, Survival, Target
 from panther.cohort.time_units import about_times
 from panther.errors import InputError
+from panther.evaluation.intervals import about_resamples
 from panther.evaluation.verdicts import about_one_class
 from panther.storage.bags import Listing, Reading, list_bags
 from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
@@ -78,7 +79,8 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         _check_subgroups(cohort, column)
     notes_on_covariates = check_covariates(cohort, study.covariates)
     splits, notes = _splits(study, cohort, files)
-    told = [*cohort.report.sentences(), *notes, *notes_on_covariates, *untrained_losses(study)]
+    rough = [said] if (said := about_resamples(study.bootstrap)) else []
+    told = [*cohort.report.sentences(), *notes, *notes_on_covariates, *untrained_losses(study), *rough]
     population = _of(cohort, splits, listings, told)
     missing = _missing(cohort, listings)
     population = _with_given(population, cohort, vectors, study.task.level, missing)

@@ -23,8 +23,8 @@ def gains(run: Run, metrics: list[str]) -> Html | None:
     return join(
         tag("h3", f"What do slides add to {known}?"),
         paragraph(
-            "Each row is an embedding and the covariates together, against the covariates alone, on the same patients of the same folds. An "
-            "interval that includes 0 says that nothing was shown to be gained. ",
+            "Each row is an embedding and the covariates together, against the covariates alone, on the same patients of the same folds. ",
+            "An interval that includes 0 says that nothing was shown to be gained. " if run.study.bootstrap else "",
             "The likelihood ratio asks whether the risk with the slide says more about survival than the risk by the covariates alone, on patients "
             "that neither model was trained on (one degree of freedom, one-sided: 0 where the slide points the wrong way). It has a p-value where "
             "one test set was predicted, and none over folds, whose models were trained on each other's test patients."
@@ -53,12 +53,17 @@ def _header(ratio: bool) -> list[str]:
 def _row(row: pd.Series, ratio: bool) -> list[str]:
     cells = [
         row["row"], where_tested(row["part"]), metric_name(row["metric"]), number(row["covariates"]), number(row["with_slide"]),
-        signed(row["difference"]), f"[{signed(row['ci_low'])}, {signed(row['ci_high'])}]", p_value(row["p_bootstrap"]),
+        signed(row["difference"]), signed_interval(row), p_value(row["p_bootstrap"]),
     ]  # fmt: skip
     if not ratio:
         return cells
     tested = pd.notna(row["likelihood_ratio"])
     return [*cells, number(row["likelihood_ratio"], 1) if tested else DASH, p_value(row["p_likelihood_ratio"])]
+
+
+def signed_interval(row: pd.Series) -> str:
+    """Interval of a difference, where there is one."""
+    return DASH if pd.isna(row["ci_low"]) else f"[{signed(row['ci_low'])}, {signed(row['ci_high'])}]"
 
 
 def signed(value: float) -> str:

@@ -5,7 +5,7 @@ import pandas as pd
 from panther.charts.chart import Chart
 from panther.charts.results import Estimate, forest
 from panther.evaluation.groups import worst_groups
-from panther.evaluation.intervals import smallest_wilcoxon
+from panther.evaluation.intervals import about_resamples, smallest_wilcoxon
 from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
@@ -25,7 +25,7 @@ from panther.report.html import (
     words_of_list,
 )
 from panther.report.material import Material
-from panther.report.sections.gains import gains, signed
+from panther.report.sections.gains import gains, signed, signed_interval
 
 MEANING = {
     "pearson": "Pearson's r says how closely predictions lie to a straight line over what was observed: 0 is guessing, 1 is perfect.",
@@ -60,8 +60,10 @@ def results(material: Material) -> Html:
     return join(
         tag("h2", "Results"),
         paragraph(
-            "Each line is one method: the square is the mean over folds, the line its 95 % interval over patients, the rings are "
-            "single folds. Lines that overlap much may be equally good; see the comparisons below. ",
+            "Each line is one method: the square is the mean over folds, the rings are single folds",
+            ", the line its 95 % interval over patients. Lines that overlap much may be equally good; see the comparisons below. "
+            if run.study.bootstrap
+            else f". {about_resamples(0)} ",
             meanings,
         ),
         choice("forest", "Show", figures),
@@ -131,7 +133,7 @@ def _comparisons(run: Run, metrics: list[str]) -> Html | None:
     rows = [
         [
             r["row"], r["reference"], where_tested(r["part"]), metric_name(r["metric"]), signed(r["difference"]),
-            f"[{signed(r['ci_low'])}, {signed(r['ci_high'])}]", p_value(r["p_bootstrap"]), p_value(r["p_wilcoxon"]),
+            signed_interval(r), p_value(r["p_bootstrap"]), p_value(r["p_wilcoxon"]),
         ]
         for _, r in found.iterrows()
     ]  # fmt: skip
@@ -140,11 +142,15 @@ def _comparisons(run: Run, metrics: list[str]) -> Html | None:
         tag("h3", "Is the difference more than chance?"),
         paragraph(
             "Every method against the reference, on the same patients of the same folds. p (patients) resamples patients in "
-            f"pairs; {_over_folds(len(run.folds))} The p-values are not corrected for the number of comparisons"
+            f"pairs{_undone(run)}; {_over_folds(len(run.folds))} The p-values are not corrected for the number of comparisons"
             + (f" ({len(rows)}; Bonferroni would ask for p below {0.05 / len(rows):.2g})." if rows else "."),
         ),
         table(header, rows, "Paired comparisons with the reference method"),
     )
+
+
+def _undone(run: Run) -> str:
+    return "" if run.study.bootstrap else ", which this study did not do"
 
 
 def _over_folds(folds: int) -> str:

@@ -5,7 +5,7 @@ import pandas as pd
 from panther.charts.spatial import Survival, shuffled_scores
 from panther.evaluation.metric_names import LOWER_IS_BETTER
 from panther.report.data import Run, metric_name, where_tested
-from panther.report.html import Html, choice, join, listing, number, p_value, paragraph, plot, plural, table, tag
+from panther.report.html import DASH, Html, choice, join, listing, number, p_value, paragraph, plot, plural, table, tag
 from panther.report.material import Material
 from panther.storage.tables import read_parquet
 from panther.study.spatial.words import shuffle_sentences
@@ -55,7 +55,8 @@ def _row(row: pd.Series) -> list[str]:
     cells = [row["row"], where_tested(row["part"]), metric_name(row["metric"]), number(row["score"])]
     if not row["shuffles"]:
         return [*cells, "the same", "exactly nothing", "", ""]
-    return [*cells, number(row["shuffled"]), number(lost), f"[{number(low)}, {number(high)}]", p_value(row["p_bootstrap"])]  # fmt: skip
+    limits = DASH if pd.isna(low) else f"[{number(low)}, {number(high)}]"
+    return [*cells, number(row["shuffled"]), number(lost), limits, p_value(row["p_bootstrap"])]
 
 
 def _lost(row: pd.Series) -> tuple[float, float, float]:

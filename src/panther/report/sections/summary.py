@@ -89,6 +89,11 @@ def _reference(run: Run, best: pd.Series) -> str | None:
     if found.empty:
         return None
     r = found.iloc[0]
+    if pd.isna(r["p_bootstrap"]):
+        return (
+            f"Against {r['reference']} on the same patients the difference of {r['row']} is {signed(r['difference'])}; "
+            "without resamples of the patients it is not tested."
+        )
     verdict = "more than chance would give" if r["p_corrected"] < LEVEL else "not shown to be more than chance"
     tests = int(judged["p_bootstrap"].notna().sum())
     corrected = f", Holm-corrected for {tests} comparisons {p_value(r['p_corrected'])}" if tests > 1 else ""
