@@ -23,7 +23,7 @@ TITLES = {
     "c_index_uno": "Uno's c-index",
     "balanced_accuracy": "Bal. acc.",
     "weighted_f1": "F1",
-    "quadratic_kappa": "Cohen's kappa",
+    "quadratic_kappa": "Quadratic-weighted kappa",
     "auroc": "AUROC",
     "pearson": "Pearson's r",
     "spearman": "Spearman's rho",

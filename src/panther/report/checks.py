@@ -147,7 +147,7 @@ def _classes_of_folds(material: Material) -> Iterator[Check]:
         return
     patients = patients_of_classes(run.tested()).reindex(columns=run.classes, fill_value=0)
     lacking = [
-        f"fold {int(fold) + 1} has no {words_of_list([str(name) for name in own.index[own == 0]])}"
+        f"fold {int(str(fold)) + 1} has no {words_of_list([str(name) for name in own.index[own == 0]])}"
         for fold, own in patients.iterrows()
         if (own == 0).any()
     ]

@@ -28,6 +28,7 @@ METRIC_NAMES = {
     "c_index": "c-index",
     "c_index_uno": "Uno's c-index",
     "weighted_f1": "weighted F1",
+    "quadratic_kappa": "quadratic-weighted kappa",
     "auroc": "AUROC",
     "time_auc": "time-dependent AUC",
     "macro_auroc": "mean AUROC",
@@ -76,6 +77,11 @@ class Run:
     def folds(self) -> list[dict[str, list[str]]]:
         """Samples of each part of each fold."""
         return list(self.record["folds"])
+
+    @property
+    def over(self) -> str:
+        """What means and spreads are over."""
+        return "folds" if len(self.study.seeds) == 1 else "folds and seeds"
 
     @property
     def kind(self) -> Kind:

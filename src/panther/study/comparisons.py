@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from panther.evaluation.intervals import Resampled, differences, wilcoxon
 from panther.evaluation.metrics import mean_of_defined
 from panther.study.evaluations import WHERE, Evaluation, Group, Members
 from panther.study.parts import NOT_NAMED
+from panther.study.tables import told_apart, varying_factors
 
 Resamples = Mapping[Members, Resampled]  # metrics of each side, on resamples of its patients
 
@@ -21,15 +23,18 @@ class Pair:
     key: Group
     against: Group
     sides: tuple[Members, Members]
+    reference: str = ""  # what the other is called, as no other row is
 
 
 def pairs_against(groups: Mapping[Group, Members], reference: str) -> list[Pair]:
     """Every cell against the reference method, on the same patients of the same folds."""
     pairs = []
+    varying = varying_factors(pd.DataFrame(list(groups), columns=WHERE))
     for key, members in groups.items():
         against = _reference_of(key, groups, reference)
         if against is not None and against != key and (sides := aligned(members, groups[against]))[0]:
-            pairs.append(Pair(key, against, sides))
+            cell = dict(zip(WHERE, against, strict=True))
+            pairs.append(Pair(key, against, sides, f"{cell['method']}{told_apart(cell, varying)}"))
     return pairs
 
 
@@ -75,7 +80,7 @@ def compared(pair: Pair, resampled: Resamples) -> Iterable[dict[str, Any]]:
         folds = [[float(f[name]) for f in side] for side in by_fold]
         yield {
             **dict(zip(WHERE, pair.key, strict=True)),
-            "reference": f"{pair.against[1]} + {pair.against[2]}",
+            "reference": pair.reference,
             "metric": name,
             "difference": d.value,
             "ci_low": d.low,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -82,7 +83,7 @@ def _by_groups(summary: pd.DataFrame, best: pd.DataFrame, name: str) -> list[str
 
 
 def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:
-    """Mean (± std over folds) and the 95 % interval over patients, and what is to be read from it."""
+    """Mean (± std over folds and seeds) and the 95 % interval over patients, and what is to be read from it."""
     table = layout(summary, metrics)
     lines = ["| method | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
     marks = {column: _ranks(table[column]) for column in table.columns}
@@ -136,9 +137,14 @@ def row_names(table: pd.DataFrame, varying: list[str]) -> list[str]:
 
 
 def _row_name(row: pd.Series, varying: list[str]) -> str:
+    return f"{method_title(row['method'])}{told_apart(row, varying)}"
+
+
+def told_apart(row: Mapping[str, Any] | pd.Series, varying: list[str]) -> str:
+    """What stands after the method in the name of a row: its head, and the factors that vary."""
     head = "" if row["head"] == "own" else f" + {row['head']}"
     extra = ", ".join(f"{FACTORS[name]} {row[name]}" for name in varying if row[name] not in DOES_NOT_APPLY)
-    return f"{method_title(row['method'])}{head}" + (f" [{extra}]" if extra else "")
+    return head + (f" [{extra}]" if extra else "")
 
 
 def part_name(part: str, subgroup: str = "") -> str:

@@ -40,7 +40,7 @@ MEANING = {
     "balanced_accuracy": "Balanced accuracy is the mean of the share that is recognised over the classes that a test fold has: guessing gives one "
     "over their number, 0.5 with two classes, 1 is perfect.",
     "weighted_f1": "F1 weighs missed and falsely named samples of every class; 1 is perfect.",
-    "quadratic_kappa": "Cohen's kappa counts agreement beyond chance, with far misses counting more: 0 is guessing, 1 is perfect.",
+    "quadratic_kappa": "Quadratic-weighted kappa counts agreement beyond chance, with far misses counting more: 0 is guessing, 1 is perfect.",
     "auroc": "AUROC is the share of pairs of different classes in the right order: 0.5 is guessing, 1 is perfect.",
 }
 
@@ -60,7 +60,7 @@ def results(material: Material) -> Html:
     return join(
         tag("h2", "Results"),
         paragraph(
-            "Each line is one method: the square is the mean over folds, the rings are single folds",
+            f"Each line is one method: the square is the mean over {run.over}, the rings are single folds{_of_each_seed(run)}",
             ", the line its 95 % interval over patients. Lines that overlap much may be equally good; see the comparisons below. "
             if run.study.bootstrap
             else f". {about_resamples(0)} ",
@@ -104,7 +104,7 @@ def _folds(run: Run, row: pd.Series, part: str, metric: str) -> list[float]:
 
 
 def _table(run: Run, part: str, metrics: list[str]) -> Html:
-    header = ["method", *(f"{metric_name(m)} (± over folds) [95 % interval]" for m in metrics)]
+    header = ["method", *(f"{metric_name(m)} (± over {run.over}) [95 % interval]" for m in metrics)]
     judged = {m: {row["row"]: row for _, row in run.judged(part, m).iterrows()} for m in metrics}
     top = {m: set(best_rows(run.judged(part, m))["row"]) for m in metrics}
     rows = []
@@ -149,6 +149,18 @@ def _comparisons(run: Run, metrics: list[str]) -> Html | None:
     )
 
 
+def _counted(run: Run, values: int) -> str:
+    """Folds; with several seeds how many numbers that makes, which are fewer where one is not defined."""
+    folds, seeds = len(run.folds), len(run.study.seeds)
+    if seeds == 1:
+        return str(values)
+    return f"{folds} x {seeds}" if values == folds * seeds else f"{values} of {folds} x {seeds}"
+
+
+def _of_each_seed(run: Run) -> str:
+    return "" if len(run.study.seeds) == 1 else " of each seed"
+
+
 def _undone(run: Run) -> str:
     return "" if run.study.bootstrap else ", which this study did not do"
 
@@ -182,7 +194,7 @@ def _subgroups(run: Run, metrics: list[str]) -> Html | None:
         [r["row"], where_tested(r["part"], r["subgroup"]), metric_name(r["metric"]), interval_text(r)]
         for _, r in found.iterrows()
     ]
-    everything = table(["method", "test", "metric", "mean (± over folds) [95 % interval]"], rows)
+    everything = table(["method", "test", "metric", f"mean (± over {run.over}) [95 % interval]"], rows)
     by = words_of_list(run.study.by_columns)
     return join(tag("h3", f"Is anybody served worse? By {by}"), _worst(run), details(f"By {by}", everything))
 
@@ -209,7 +221,7 @@ def _worst(run: Run) -> Html | None:
 def _everything(run: Run) -> Html:
     whole = run.summary[run.summary["subgroup"] == ""]
     rows = [
-        [r["row"], where_tested(r["part"]), metric_name(r["metric"]), interval_text(r), int(r["count"])]
+        [r["row"], where_tested(r["part"]), metric_name(r["metric"]), interval_text(r), _counted(run, int(r["count"]))]
         for _, r in whole.iterrows()
     ]
-    return table(["method", "test", "metric", "mean (± over folds) [95 % interval]", "folds"], rows)
+    return table(["method", "test", "metric", f"mean (± over {run.over}) [95 % interval]", run.over], rows)
