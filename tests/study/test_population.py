@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from panther.errors import InputError
+from panther.study.evaluations import subgroups
 from panther.study.file import Study, load_study
 from panther.study.population import gather
 from panther.study.rows.losses import untrained_losses
@@ -89,3 +90,20 @@ def test_rows_that_are_not_trained_with_the_losses_of_the_study_are_told(changes
 def test_a_study_says_with_which_loss_its_networks_are_trained(folder):
     notes = gather(study_in(folder, table="table.csv", methods=["abmil"], losses=["ordinal"])).notes
     assert any("abmil: trained with cross-entropy; `losses` (ordinal) is for heads" in note for note in notes)
+
+
+def test_thirds_of_a_number_are_those_of_the_study_whoever_else_is_tested(folder):
+    own = pd.read_csv(folder / "table.csv", dtype=str)
+    age = own["case_id"].str[1:].astype(int) + 40  # 40 ... 51
+    own.assign(age=age).to_csv(folder / "aged.csv", index=False)
+    older = own.assign(age=(age + 30).astype(str).mask(age == 40, "old"), case_id="X" + own["case_id"])
+    older.to_csv(folder / "older.csv", index=False)
+    external = {"lab": {"table": "older.csv", "features": {"npy": "features"}}}
+    alone = study_in(folder, table="aged.csv", evaluate_by="age")
+    both = study_in(folder, table="aged.csv", evaluate_by="age", external=external)
+    before, after = (subgroups(study, gather(study))["age"] for study in (alone, both))
+    pd.testing.assert_series_equal(after.loc[before.index], before)
+    assert before.nunique() == 3
+    theirs = after.drop(before.index)
+    assert set(theirs) == {"", before["P011"]}  # all but one are older than the oldest third begins
+    assert theirs["XP000"] == ""  # not a number

@@ -1,6 +1,6 @@
 """Who is served worse: groups of patients by a column of the table, and the worst of them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pandas as pd
@@ -14,15 +14,20 @@ MOST_VALUES = 10  # different numbers, above which they are cut into thirds
 MOST_GROUPS = 60
 
 
-def group_names(values: pd.Series, column: str) -> pd.Series:
-    """Group of each sample by what a column says of it: its text, or a third of its numbers where there are many; empty: not known."""
+def group_names(values: pd.Series, column: str, own: Collection[str] | None = None) -> pd.Series:
+    """Group of each sample by what a column says of it: its text, or a third of its numbers where there are many; empty: not known.
+
+    Thirds are those of ``own`` samples (all by default): who is only tested on, in another cohort, does not move them.
+    """
     known = values[values != ""]
     numbers = pd.to_numeric(with_points(known, column, "evaluate_by"), errors="coerce")
-    if known.nunique() > MOST_VALUES and bool(np.isfinite(numbers).all()):
-        low, high = np.quantile(numbers, [1 / 3, 2 / 3])
+    numbers = numbers[np.isfinite(numbers)]
+    mine = known if own is None else known[known.index.isin(list(own))]
+    if mine.nunique() > MOST_VALUES and mine.index.isin(numbers.index).all():
+        low, high = np.quantile(numbers.loc[mine.index], [1 / 3, 2 / 3])
         words = np.array([f"up to {low:.4g}", f"{low:.4g} to {high:.4g}", f"above {high:.4g}"])
         third = np.searchsorted([low, high], numbers, side="left")
-        return pd.Series(words[third], index=known.index).reindex(values.index, fill_value="")
+        return pd.Series(words[third], index=numbers.index).reindex(values.index, fill_value="")
     if known.nunique() > MOST_GROUPS:
         raise InputError(
             f"The column {column!r} has {known.nunique()} different values, so its groups would be single patients; "

@@ -85,8 +85,9 @@ def subgroups(study: Study, population: Population) -> dict[str, pd.Series]:
     Where several columns are asked for, a group is called by its column too: `sex: female`.
     """
     found = {}
+    own = {name for split in population.splits for name in (*split.train, *split.val, *split.test.get("test", ()))}
     for column in study.by_columns:
         cells = population.table[column].fillna("").astype(str)  # an external table need not have the column
-        names = group_names(cells.mask(is_missing(cells), ""), column)
+        names = group_names(cells.mask(is_missing(cells), ""), column, own)
         found[column] = names if isinstance(study.evaluate_by, str) else names.where(names == "", f"{column}: " + names)
     return found
