@@ -52,10 +52,11 @@ def test_its_report_says_that_there_are_none(folder):
     page = build_page(material)
     assert "its 95 % interval over patients" not in page
     assert "\N{EM DASH} to" not in page
+    assert "There are no intervals, because no patients were resampled." in page
     best = material.run.best()["row"].iloc[0]
     compared = material.run.comparisons.assign(row=best)  # whatever is best: as if it were not the reference
     told = summary(replace(material, run=replace(material.run, comparisons=compared)), [])
-    assert "without resamples of the patients it is not tested" in told
+    assert "it could not be tested by resampling the patients" in told
     assert "more than chance" not in told
 
 

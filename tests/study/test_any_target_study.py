@@ -108,7 +108,7 @@ def test_grades_are_rows_of_both_losses(studies):
             ["Predicted against observed", "Prediction of tumour", "Is anybody served worse", "lowest quarter"],
         ),
         ("labels", ["Prediction of 2 labels", "Each label at every threshold", "AUROC of gene", "not known"]),
-        ("grades", ["Which classes are confused", "quadratic kappa"]),
+        ("grades", ["Which classes are confused", "quadratic-weighted kappa"]),
     ],
 )
 def test_the_report_speaks_of_it(studies, name, words, tmp_path):

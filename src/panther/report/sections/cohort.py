@@ -12,7 +12,7 @@ from panther.charts.survival import survival_curves
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import overlaps
 from panther.report.data import Run
-from panther.report.html import DASH, Html, details, join, listing, paragraph, plot, plural, table, tag, tiles
+from panther.report.html import DASH, Html, details, join, listing, paragraph, plot, plural, table, tag, tiles, words
 from panther.report.material import Material
 from panther.report.outcomes import has_label, observed, outcome_of, short
 from panther.study.file import ColumnSplits
@@ -33,7 +33,7 @@ def cohort(material: Material) -> Html:
         _sites(run),
         _sizes(run),
         tag("h3", "What the run noted") if run.record["notes"] else None,
-        listing(run.record["notes"]),
+        listing([words(note) for note in run.record["notes"]]),
         details("Columns of the clinical table", _columns(run)),
     )
 

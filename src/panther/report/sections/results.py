@@ -5,7 +5,7 @@ import pandas as pd
 from panther.charts.chart import Chart
 from panther.charts.results import Estimate, forest
 from panther.evaluation.groups import worst_groups
-from panther.evaluation.intervals import about_resamples, smallest_wilcoxon
+from panther.evaluation.intervals import smallest_wilcoxon
 from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
@@ -63,7 +63,7 @@ def results(material: Material) -> Html:
             f"Each line is one method: the square is the mean over {run.over}, the rings are single folds{_of_each_seed(run)}",
             ", the line its 95 % interval over patients. Lines that overlap much may be equally good; see the comparisons below. "
             if run.study.bootstrap
-            else f". {about_resamples(0)} ",
+            else ". There are no intervals, because no patients were resampled. ",
             meanings,
         ),
         choice("forest", "Show", figures),

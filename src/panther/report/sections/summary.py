@@ -92,7 +92,7 @@ def _reference(run: Run, best: pd.Series) -> str | None:
     if pd.isna(r["p_bootstrap"]):
         return (
             f"Against {r['reference']} on the same patients the difference of {r['row']} is {signed(r['difference'])}; "
-            "without resamples of the patients it is not tested."
+            "it could not be tested by resampling the patients."
         )
     verdict = "more than chance would give" if r["p_corrected"] < LEVEL else "not shown to be more than chance"
     tests = int(judged["p_bootstrap"].notna().sum())
