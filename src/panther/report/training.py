@@ -61,7 +61,8 @@ def _causes(run: Run, heads: set[str]) -> list[str]:
     if PROBE in heads:
         found.append(
             "A probe is fitted to its end, so more training would not help. Where there is nothing to learn this is common: what the training "
-            "patients of a fold have more of by chance, its test patients have less of, which leads it the wrong way. To be better than that is no merit."
+            "patients of a fold have more of by chance, its test patients have less of, which leads it the wrong way. To be better than that is "
+            "no merit."
         )
     return found
 
