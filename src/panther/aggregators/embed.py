@@ -30,7 +30,7 @@ def embed(
 
     Parameters
     ----------
-    bag : array, tensor, Bag or path
+    bag : array, tensor, DataFrame, Bag or path
         Patches (N, d) of one slide, or the file that holds them.
     prototypes : Prototypes or path, optional
         Fitted prototypes, or their file; methods without prototypes need none.

@@ -20,7 +20,7 @@ from panther.estimators.old_names import takes_old_names, with_new_names
 from panther.execution import HERE, Work, map_all, open_work
 from panther.limits import seed_of
 from panther.prototypes import KMeansSettings, fit_bags
-from panther.storage.bags import BagsLike, Listing, as_bag, as_bags
+from panther.storage.bags import BagsLike, Listing, as_bag, as_bags, is_series
 from panther.storage.embeddings import column_name
 from panther.storage.prototypes import as_prototypes
 from panther.types import Aggregator, Bag, Prototypes
@@ -279,7 +279,7 @@ def _open_jobs(n_jobs: int | None) -> Iterator[Work]:
 
 def _opened(X: BagsLike) -> list[Bag]:
     """Bags of a list or array, one by one, as a pipeline counts them; of a folder or listing, in its order."""
-    if isinstance(X, (str, Path, Listing, Mapping)):
+    if isinstance(X, (str, Path, Listing, Mapping)) or is_series(X):
         listing = as_bags(X)
         if listing.problems:
             raise InputError(next(iter(listing.problems.values())))

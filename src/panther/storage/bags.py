@@ -3,14 +3,15 @@
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from panther.arrays import as_matrix
 from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import in_common
@@ -75,7 +76,7 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
     ----------
     features : path, list, mapping or Listing
         A folder (searched in depth) or a feature file; a list of paths, arrays (N, d), `Bag` or `BagRef`; a mapping of slide names to
-        these; or a listing, as `list_bags` returns it. Arrays in a list are named by their position: "0", "1", ...
+        these, or a pandas Series of them; or a listing, as `list_bags` returns it. Arrays in a list are named by their position: "0", "1", ...
     reading : Reading
         Encoder and resolution, where the user says them.
 
@@ -88,12 +89,12 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
         return list_bags(features, reading=reading)
     if isinstance(features, Listing):
         return replace(features, refs=tuple(_read_as(ref, reading) for ref in features.refs))
-    if isinstance(features, (Bag, BagRef, np.ndarray, Tensor)) or not isinstance(features, Iterable):
+    one_bag = isinstance(features, (Bag, BagRef, np.ndarray, Tensor)) or hasattr(features, "select_dtypes")  # pandas
+    if one_bag or not isinstance(features, Iterable):
         raise InputError(
             f"Features are a {type(features).__name__}; expected a folder, a file, or a list of bags, arrays or paths: [features]."
         )
-    named = features.items() if isinstance(features, Mapping) else ((None, one) for one in features)
-    listings = [_listed(one, name, index, reading) for index, (name, one) in enumerate(named)]
+    listings = [_listed(one, name, index, reading) for index, (name, one) in enumerate(_named(features))]
     if not listings:
         raise InputError("The list of features is empty; give at least one bag, array or path.")
     refs = tuple(ref for listing in listings for ref in listing.refs)
@@ -104,6 +105,24 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
     return Listing(refs, problems, sum(listing.ignored for listing in listings))
 
 
+def is_series(features: object) -> bool:
+    """Whether it is a pandas Series, which names what it holds."""
+    return hasattr(features, "items") and hasattr(features, "index") and not isinstance(features, Mapping)
+
+
+def _named(features: Any) -> Iterator[tuple[str | None, BagLike]]:
+    """Name of each where the user gives one; the row numbers of a Series of paths are none, files name themselves."""
+    if isinstance(features, Mapping):
+        yield from features.items()
+    elif is_series(features):
+        numbered = features.index.dtype.kind in "iu"
+        for name, one in features.items():
+            yield None if numbered and isinstance(one, (str, Path)) else str(name), one
+    else:
+        for one in features:
+            yield None, one
+
+
 def _listed(one: BagLike, name: str | None, index: int, reading: Reading) -> Listing:
     """Bags of one entry of a list or mapping; a folder holds several."""
     if isinstance(one, (str, Path)):
@@ -111,7 +130,7 @@ def _listed(one: BagLike, name: str | None, index: int, reading: Reading) -> Lis
         if name is None:
             return listing
         return replace(listing, refs=(join(composed(str(name)), listing.refs),))
-    ref = one if isinstance(one, Openable) else as_bag(one, str(index))
+    ref = one if isinstance(one, Openable) else as_bag(one, str(index if name is None else name))
     known = composed(ref.sample if name is None else str(name))
     return Listing((_read_as(ref if ref.sample == known else _renamed(ref, known), reading),), {})
 
@@ -122,12 +141,7 @@ def as_bag(bag: BagLike, name: str = "0") -> Bag:
         return bag.open()
     if isinstance(bag, (str, Path)):
         return open_bag(bag)
-    features = torch.as_tensor(bag)
-    if features.ndim != 2 or not features.dtype.is_floating_point:
-        raise InputError(
-            f"Bag {name} has shape {tuple(features.shape)} and type {features.dtype}; expected (N, d) floating-point features."
-        )
-    return Bag(name, features)
+    return Bag(name, as_matrix(f"Bag {name}", bag))
 
 
 def _renamed(ref: Openable, name: str) -> Openable:

@@ -1,0 +1,88 @@
+"""Arrays as notebooks have them: the same numbers are the same bag, and what means nothing is refused in a sentence."""
+
+import warnings
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from panther import Panther
+from panther.errors import InputError
+from panther.storage.bags import as_bag, as_bags
+
+X = np.random.default_rng(0).normal(size=(6, 3)).astype("f4")
+WAYS = {
+    "of torch": torch.from_numpy(X),
+    "in a list": X.tolist(),
+    "in a data frame": pd.DataFrame(X),
+    "in a data frame of pandas' own types": pd.DataFrame(X).astype("Float32"),
+    "turned around": X[::-1].copy()[::-1],
+    "of another byte order": X.astype(">f4"),
+    "as one field of records": np.rec.fromarrays([X, np.zeros((6, 3), "i1")]).f0,
+    "by columns": np.asfortranarray(X),
+    "with one in front": X[None],
+    "masked nowhere": np.ma.masked_array(X),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_numbers_are_the_same_bag(way):
+    np.testing.assert_array_equal(as_bag(WAYS[way]).features[:].numpy(), X)
+
+
+def test_a_dataset_of_hdf5_is_an_array(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = X
+        np.testing.assert_array_equal(as_bag(file["x"]).features[:].numpy(), X)
+
+
+def test_what_is_mapped_from_a_file_is_neither_copied_nor_warned_of(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        features = as_bag(mapped).features
+    assert features.data_ptr() == mapped.__array_interface__["data"][0]
+    del mapped
+    np.testing.assert_array_equal(features[:].numpy(), X)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (np.ma.masked_array(X, X > 0), "Bag a is a masked array, and a mask cannot be kept; leave out the masked rows"),
+        (None, r"Bag a is None; expected floating-point numbers \(N, d\), one row per patch"),
+        (3.0, "Bag a is a float; expected"),
+        (X.astype(object), "Bag a is an array of Python objects; expected"),
+        (X.astype(complex), "Bag a is an array of complex128; expected"),
+        (np.array([["x"]]), "Bag a is an array of <U1; expected"),
+        ([[1.0, 2.0], [3.0]], "Bag a is a list that is no table of numbers; expected"),
+        ([None], "Bag a is a list that is no table of numbers; expected"),
+        (pd.DataFrame({"x": [1.0], "slide": ["a"]}), "Bag a has a column 'slide' that holds no numbers; leave it out"),
+        (pd.DataFrame(X)[0], r"Bag a has shape \(6,\)"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_refused_in_a_sentence(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        as_bags({"a": given})
+
+
+def test_a_series_names_its_slides():
+    series = pd.Series({"s7": X, "s9": X})
+    assert [ref.sample for ref in as_bags(series).refs] == ["s7", "s9"]
+    assert Panther(2).fit(pd.Series({"s7": X, "s9": X + 1})).transform(series).shape == (2, 14)
+
+
+def test_files_in_a_column_of_a_table_name_themselves(tmp_path):
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", X)
+    column = pd.DataFrame({"file": [tmp_path / "a.npy", tmp_path / "b.npy"]})["file"]
+    assert [ref.sample for ref in as_bags(column).refs] == ["a", "b"]
+    assert [ref.sample for ref in as_bags(column.set_axis(["one", "two"])).refs] == ["one", "two"]
+
+
+def test_a_data_frame_is_one_bag_and_no_list_of_bags():
+    with pytest.raises(InputError, match=r"Features are a DataFrame; expected .* \[features\]"):
+        as_bags(pd.DataFrame(X))
