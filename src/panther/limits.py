@@ -2,12 +2,30 @@
 
 import math
 from collections.abc import Collection
+from dataclasses import fields
 from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from panther.errors import InputError, suggestion
 
 LARGEST_SEED = 2**32 - 1  # what all generators of random numbers take, also after mixing in a fold or a restart
+
+
+def plain(value: Any) -> Any:
+    """The same value in Python's own numbers, also inside lists, tuples and mappings: numpy's cannot be written to files."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+
+def make_plain(settings: Any) -> None:
+    """The same for every field of a frozen value, while it is made."""
+    for field in fields(settings):
+        object.__setattr__(settings, field.name, plain(getattr(settings, field.name)))
 
 
 def check_choice(what: str, value: Any, known: Collection[str]) -> None:
@@ -17,13 +35,15 @@ def check_choice(what: str, value: Any, known: Collection[str]) -> None:
 
 
 def check_whole(name: str, value: Any, least: int, most: int) -> None:
-    """Refuse anything but a whole number from ``least`` to ``most``; True and 3.0 are none."""
+    """Refuse anything but a whole number from ``least`` to ``most``, Python's or numpy's; True and 3.0 are none."""
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(f"{name} is {_shown(value)}; expected is a whole number from {least:,} to {most:,}.")
 
 
 def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool = False) -> None:
     """Refuse anything but a finite number, not below ``least`` or, with ``above``, larger than it."""
+    value = plain(value)
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
     if not good or value < least or (above and value == least):
         bound = "" if least == -math.inf else f" above {least:g}" if above else f" of at least {least:g}"

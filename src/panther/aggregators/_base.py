@@ -7,6 +7,7 @@ from typing import Any
 
 from panther.errors import InputError
 from panther.feature_space import Basis
+from panther.limits import plain
 from panther.registry import Registry
 from panther.types import Aggregator, Prototypes
 
@@ -70,7 +71,7 @@ def build(
     >>> module.centroids.grad.shape
     torch.Size([3, 3])
     """
-    options = {**(options or {}), **settings}
+    options = plain({**(options or {}), **settings})
     if trainable and not aggregators.entry(method).metadata.trainable:
         can = ", ".join(entry.name for entry in aggregators if entry.metadata.trainable)
         raise InputError(

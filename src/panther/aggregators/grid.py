@@ -21,6 +21,7 @@ from panther.content import HashedRows, hash_of
 from panther.errors import InputError
 from panther.execution import Work, stream
 from panther.feature_space import Basis
+from panther.limits import make_plain
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
@@ -42,6 +43,7 @@ class Embedder:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        make_plain(self)
         _ = self.module  # a setting that makes no sense is refused at once
 
     @cached_property

@@ -12,7 +12,7 @@ from panther.alike.summary import Queries, summarise
 from panther.alike.whose import groups
 from panther.cohort.spec import TaskSpec, checked
 from panther.errors import InputError
-from panther.limits import check_whole
+from panther.limits import check_whole, plain
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.embedding_files.opened import Embeddings
 
@@ -119,6 +119,7 @@ def judge(way: Searchable, cohort: LabelledSlides, sites: Sequence[str | None] |
 
 def checked_numbers(at: Sequence[int]) -> tuple[int, ...]:
     """Numbers of neighbours, in order and each once."""
+    at = plain(at)
     if not at:
         raise InputError("`at=` is empty; give numbers of neighbours, e.g. 1, 3, 5, 10.")
     for k in at:

@@ -17,6 +17,7 @@ from panther.cohort.endpoints import (
 from panther.cohort.measurements import make_many_labels, make_values, parse_many_labels, parse_values
 from panther.cohort.targets import Kind, Target
 from panther.errors import InputError
+from panther.limits import plain
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
 Level = Literal["patient", "slide"]
@@ -27,6 +28,11 @@ class Strict(BaseModel):
     """No key that is not known, and nothing changes."""
 
     model_config = STRICT
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_plain_numbers(cls, content: Any) -> Any:
+        return plain(content)
 
 
 Spec = TypeVar("Spec", bound=Strict)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.limits import check_choice, check_number, check_whole
+from panther.limits import check_choice, check_number, check_whole, make_plain
 
 FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
 STARTING_VARIANCES = (0.1, 1.0, "pooled")  # of the presets: those for which prototypes say what is surprising
@@ -49,6 +49,7 @@ class EMSettings:
     weights: str = "free"  # or "uniform": 1/C for all, the special case close to optimal transport
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for name, known in (("covariance", COVARIANCE), ("weights", WEIGHTS)):
             check_choice(name, getattr(self, name), known)
         check_whole("steps", self.steps, 1, 10_000)

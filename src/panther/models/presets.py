@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from panther.errors import InputError, suggestion
-from panther.limits import check_number, check_seed, check_whole
+from panther.limits import check_number, check_seed, check_whole, make_plain
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class TrainSettings:
     mixed_precision: bool = False  # bfloat16 where that is safe; on a GPU only
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for name in ("epochs", "batch_size", "accumulate"):
             check_whole(name, getattr(self, name), 1, 1_000_000)
         check_number("learning_rate", self.learning_rate, 0, above=True)

@@ -17,7 +17,7 @@ from panther.cohort.targets import Target
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.feature_space import FeatureSpace
-from panther.limits import check_whole
+from panther.limits import check_whole, plain
 from panther.mil import networks
 from panther.models.blocks import Block
 from panther.models.blocks.reduction import made_by
@@ -136,13 +136,14 @@ def train(
     >>> panther.predict(model, bags).columns.tolist()[:4]
     ['sample', 'predicted', 'probability_a', 'probability_b']
     """
+    seed, n_prototypes, epochs, calibrate, options = plain((seed, n_prototypes, epochs, calibrate, dict(options or {})))
     follow_up = {"survival": survival, "time": time, "event": event, "censorship": censorship}
     if calibrate is not None:
         check_whole("calibrate", calibrate, 0, 100)
     several = tuple(labels) if labels else None
     task = checked(TaskSpec, label=label, value=value, labels=several, level=level, **follow_up)
     count = 16 if n_prototypes is None else n_prototypes
-    recipe = make_recipe(task, method, options or {}, head, loss, KMeansSettings(n_prototypes=count, seed=seed))
+    recipe = make_recipe(task, method, options, head, loss, KMeansSettings(n_prototypes=count, seed=seed))
     settings: dict[str, Any] = {"seed": seed, "device": work.device} | ({} if epochs is None else {"epochs": epochs})
     recipe = replace(recipe, training=replace(recipe.training, **settings))
     given = _given_prototypes(prototypes, n_prototypes, recipe)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.execution import HERE, Work
+from panther.limits import plain
 from panther.prototypes.candidates import CandidateScores, judge
 from panther.prototypes.draw import sample_patches
 from panther.prototypes.recommend import PARTS, Choice, HalvedCohort, recommend
@@ -98,7 +99,7 @@ def compare_numbers(
 
     ``patients`` is the patient of each slide; halves are then halves of the patients.
     """
-    smallest, largest = numbers
+    smallest, largest = plain(numbers)
     if not (isinstance(smallest, int) and isinstance(largest, int)):
         raise InputError(
             f"The range is from {smallest!r} to {largest!r}; give two whole numbers, `smallest=` and `largest=`, e.g. 2 and 64."

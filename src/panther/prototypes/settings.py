@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from panther.errors import InputError, suggestion
-from panther.limits import check_number, check_seed, check_whole
+from panther.limits import check_number, check_seed, check_whole, make_plain
 
 ELSEWHERE = {  # what `Panther` calls the same, in scikit-learn's words
     "n_init": "restarts",
@@ -35,6 +35,7 @@ class KMeansSettings:
     rare: int = 0  # of the prototypes, found among the patches that the others serve worst
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check_whole("The number of prototypes", self.n_prototypes, 1, 100_000)
         check_whole("sample", self.sample, 1, 10**9)
         check_whole("restarts", self.restarts, 1, 1000)

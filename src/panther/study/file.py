@@ -15,6 +15,7 @@ from panther.cohort.splits import SCHEMES
 from panther.cohort.targets import Kind
 from panther.errors import InputError, suggestion
 from panther.evaluation.metric_names import SHOWN, metric_problem
+from panther.limits import plain
 from panther.mil import networks
 from panther.models import checks
 from panther.models.blocks import needs_prototypes
@@ -251,7 +252,7 @@ def load_study(path: Path) -> Study:
 def parse_study(content: Mapping[str, Any], source: str = "The study") -> Study:
     """Check the keys and values of a study."""
     try:
-        return Study.model_validate(dict(content))
+        return Study.model_validate(plain(dict(content)))
     except ValidationError as error:
         raise InputError(f"{source}: {explained(error, [*Study.model_fields])}") from error
 

@@ -148,6 +148,7 @@ def similar(
     0
     """
     check_whole("`k=`", k, 1, 1_000_000)
+    k = int(k)  # numpy's too
     cohort = as_embeddings(embeddings)
     way = searchable(cohort, on)
     asked = ask(cohort, way, query, prototypes)

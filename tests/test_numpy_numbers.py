@@ -1,0 +1,87 @@
+"""Numbers of numpy are numbers: notebooks have them from `np.arange`, `len` of a column, or a grid search."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+import panther
+from panther.errors import InputError
+from panther.limits import check_number, check_whole, plain
+
+TISSUES = np.random.default_rng(0).normal(size=(3, 4)) * 3
+BAGS = {
+    f"s{i}": np.random.default_rng(i).normal(size=(40, 4)) + TISSUES[[0, 1, 1 + i % 2, i % 2] * 10] for i in range(16)
+}
+TABLE = pd.DataFrame({"slide_id": list(BAGS), "case_id": list(BAGS), "subtype": ["a", "b"] * 8})
+N = np.int64
+
+
+@pytest.fixture(scope="module")
+def prototypes():
+    return panther.fit_prototypes(BAGS, N(3), seed=N(1), sample=np.int32(500), memory_gb=np.float32(1))
+
+
+def test_settings_keep_pythons_own_and_can_be_written(prototypes, tmp_path):
+    json.dumps(dict(prototypes.settings))
+    panther.save_prototypes(prototypes, tmp_path / "prototypes.safetensors")
+    same = panther.fit_prototypes(BAGS, 3, seed=1, sample=500, memory_gb=1)
+    assert same.content_hash() == prototypes.content_hash()
+
+
+def test_embeddings(prototypes, tmp_path):
+    one = panther.embed(BAGS["s0"], prototypes, steps=N(2), tau=np.float32(2))
+    assert (one.vector == panther.embed(BAGS["s0"], prototypes, steps=2, tau=2.0).vector).all()
+    table = panther.embed_cohort(BAGS, prototypes, steps=N(2))
+    assert type(table.settings["steps"]) is int
+    top = panther.embed(BAGS["s0"], method="top-k", k=N(3)).vector
+    np.testing.assert_array_equal(top, panther.embed(BAGS["s0"], method="top-k", k=3).vector)
+    assert len(panther.similar(table, "s0", k=N(2)).hits) == 2
+    found = panther.retrieval(table, TABLE, "subtype", at=np.arange(1, 3), bootstrap=N(0), seed=N(0))
+    assert set(found.summary["k"]) == {1, 2}
+
+
+def test_choosing_their_number():
+    assert panther.choose_c(BAGS, N(2), N(4)).recommended == panther.choose_c(BAGS, 2, 4).recommended
+
+
+def test_training(tmp_path):
+    numbers = {"n_prototypes": N(2), "seed": N(3), "calibrate": N(2), "options": {"steps": N(2)}}
+    model = panther.train(BAGS, TABLE, label="subtype", output=tmp_path / "model.safetensors", **numbers)
+    assert panther.predict(tmp_path / "model.safetensors", BAGS).equals(panther.predict(model, BAGS))
+
+
+def test_studies_and_splits():
+    study = {"name": "s", "table": TABLE, "features": BAGS, "task": {"label": "subtype"}, "heads": ["probe"]}
+    grid = {"n_prototypes": list(np.arange(2, 4)), "seeds": np.arange(1, 2), "splits": {"k": N(2)}, "bootstrap": N(0)}
+    results = panther.run_study({**study, **grid, "methods": [{"name": "panther", "steps": N(2)}]})
+    assert set(results.metrics["n_prototypes"]) == {2, 3}
+    assert len(panther.make_splits(TABLE, k=N(4), seed=N(0), label="subtype")) == 4
+
+
+def test_a_grid_search_over_a_range():
+    pipeline = make_pipeline(panther.Panther(), panther.EmbeddingClassifier())
+    search = GridSearchCV(pipeline, {"panther__n_prototypes": np.arange(2, 4)}, cv=2, error_score="raise")
+    assert search.fit(list(BAGS.values()), TABLE["subtype"]).best_params_["panther__n_prototypes"] in (2, 3)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), np.array(3), "3", None])
+def test_what_is_no_whole_number_is_refused(value):
+    with pytest.raises(InputError, match="k is .*; expected is a whole number from 1 to 9"):
+        check_whole("k", value, 1, 9)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, np.float64("nan"), np.inf, "3"])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(InputError, match="tau is .*; expected is a number"):
+        check_number("tau", value)
+
+
+def test_plain_numbers_are_found_inside():
+    given = {"a": [N(1), (np.float64(2),)], "b": np.arange(2), "c": "text", "d": np.ones((2, 2))}
+    made = plain(given)
+    assert json.dumps({key: made[key] for key in "abc"}) == '{"a": [1, [2.0]], "b": [0, 1], "c": "text"}'
+    assert made["d"] is given["d"]
