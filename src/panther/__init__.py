@@ -13,9 +13,9 @@ Prototypes and embeddings
     that can be trained, `Panther` is all of it as a scikit-learn transformer.
 
 Prediction
-    `load_cohort` reads the clinical table (`Cohort`), `make_splits` and `SiteKFold` make honest folds (`Split`). `EmbeddingScaler`,
-    `EmbeddingClassifier`, `EmbeddingRegressor` and `EmbeddingCox` follow `Panther` in a pipeline. `train` and `predict` make and use one model,
-    `run_study` compares many.
+    `load_cohort` reads the clinical table (`Cohort`; `Columns` names its columns where they are not the usual ones), `make_splits` and
+    `SiteKFold` make honest folds (`Split`). `EmbeddingScaler`, `EmbeddingClassifier`, `EmbeddingRegressor` and `EmbeddingCox` follow `Panther`
+    in a pipeline. `train` and `predict` make and use one model, `run_study` compares many.
 
 Looking
     `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from panther.report.make import make_report
     from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
+    from panther.storage.clinical import Columns
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
     from panther.study.run import run_study
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Bag": "panther.types",
     "Cohort": "panther.cohort.load",
+    "Columns": "panther.storage.clinical",
     "EmbeddingClassifier": "panther.estimators",
     "EmbeddingCox": "panther.estimators",
     "EmbeddingRegressor": "panther.estimators",
@@ -105,6 +107,7 @@ _HOMES = {
 __all__ = [
     "Bag",
     "Cohort",
+    "Columns",
     "EmbeddingClassifier",
     "EmbeddingCox",
     "EmbeddingRegressor",

@@ -11,7 +11,7 @@ from panther.cohort.load import make_cohort
 from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Classes
 from panther.errors import InputError
-from panther.storage.clinical import ClinicalTable, Columns, read_clinical
+from panther.storage.clinical import ClinicalTable, ColumnsLike, read_clinical
 from panther.storage.embedding_files.opened import Embeddings
 from panther.storage.names import without_suffix
 
@@ -46,7 +46,7 @@ def labelled_slides(
     opened: Mapping[str, Embeddings],
     table: "Path | str | pd.DataFrame | None",
     task: TaskSpec,
-    columns: Columns,
+    columns: ColumnsLike,
     *,
     sites_needed: bool = False,
 ) -> LabelledSlides:

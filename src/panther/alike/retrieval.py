@@ -13,7 +13,7 @@ from panther.alike.whose import groups
 from panther.cohort.spec import TaskSpec, checked
 from panther.errors import InputError
 from panther.limits import check_whole, plain
-from panther.storage.clinical import USUAL, Columns
+from panther.storage.clinical import USUAL, ColumnsLike
 from panther.storage.embedding_files.opened import Embeddings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def retrieval(
     at: Sequence[int] = AT,
     classes: Sequence[str] | None = None,
     leave_site_out: bool = False,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Retrieval:
@@ -70,7 +70,7 @@ def retrieval(
         Classes that count; all others are left out.
     leave_site_out : bool, default=False
         Whether neighbours must be of another site.
-    columns : Columns
+    columns : Columns or dict
         Names of the table's columns, where they are not the usual ones.
     bootstrap : int, default=1000
         Resamples of the patients for the intervals; 0: none.

@@ -10,7 +10,16 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.statistics import Apart
-from panther.storage.clinical import PATIENT_COLUMNS, SITE_COLUMNS, TCGA, USUAL, Columns, read_clinical
+from panther.storage.clinical import (
+    PATIENT_COLUMNS,
+    SITE_COLUMNS,
+    TCGA,
+    USUAL,
+    Columns,
+    ColumnsLike,
+    as_columns,
+    read_clinical,
+)
 from panther.storage.embedding_files.opened import Embeddings
 from panther.storage.names import without_suffix
 from panther.storage.tables import MISSING
@@ -29,9 +38,10 @@ class Whose:
 
 
 def whose_slides(
-    cohort: Embeddings, table: "Path | str | pd.DataFrame | None" = None, columns: Columns = USUAL
+    cohort: Embeddings, table: "Path | str | pd.DataFrame | None" = None, columns: ColumnsLike = USUAL
 ) -> Whose:
     """Patients and sites as the table says, else the embeddings' own columns, else TCGA's barcodes."""
+    columns = as_columns(columns)
     return _as_own_columns_say(cohort, columns) if table is None else _as_table_says(cohort, table, columns)
 
 

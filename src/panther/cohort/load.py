@@ -13,7 +13,7 @@ from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed
 from panther.storage.bags import BagsLike, Listing, as_bags, join
-from panther.storage.clinical import USUAL, ClinicalTable, Columns, Identities, OtherParts, read_clinical
+from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, Identities, OtherParts, read_clinical
 from panther.storage.names import without_suffix
 from panther.types import Openable
 
@@ -149,7 +149,7 @@ def load_cohort(
     labels: Sequence[str] | None = None,
     level: Level = "patient",
     bags: BagsLike | None = None,
-    columns: Columns | Mapping[str, str] = USUAL,
+    columns: ColumnsLike = USUAL,
 ) -> Cohort:
     """Read a clinical table, join it with features, and say what was left out.
 
@@ -191,8 +191,7 @@ def load_cohort(
     >>> cohort.y.tolist()
     ['high', 'low']
     """
-    named = columns if isinstance(columns, Columns) else Columns(**columns)
-    read = read_clinical(table, columns=named)
+    read = read_clinical(table, columns=columns)
     if not any((label, survival, time, event, censorship, value, labels)):
         label = usual_label(read.rows)
     others = {"survival": survival, "time": time, "event": event, "censorship": censorship, "value": value}

@@ -24,7 +24,7 @@ from panther.models.sureness.learn import mean_features
 from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
 from panther.models.trainer import predict_logits
 from panther.storage.bags import BagsLike, Listing
-from panther.storage.clinical import USUAL, Columns, Selection, select_slides
+from panther.storage.clinical import USUAL, ColumnsLike, Selection, select_slides
 from panther.storage.slide_vectors import vector_bags
 from panther.types import Openable
 
@@ -47,7 +47,7 @@ def predict(
     *,
     embeddings: Mapping[str, Path | str] | None = None,
     split: str | None = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     level: Level | None = None,
     work: Work = HERE,
 ) -> pd.DataFrame:
@@ -66,7 +66,7 @@ def predict(
         Files or folders of given vectors that the model reads, by name.
     split : str, optional
         Part of the table, e.g. `test`.
-    columns : Columns
+    columns : Columns or dict
         Names of the table's slide and patient columns, where they are not the usual ones.
     level : str, optional
         `slide` or `patient`; as the model was trained by default.
@@ -107,7 +107,7 @@ def open_given(
     embeddings: Mapping[str, Path | str],
     table: Any = None,
     split: str | None = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
 ) -> dict[str, Listing]:
     """Given vectors that a model reads, by name; where it reads nothing else and one alone, ``features`` may be their place."""
     wanted = given_names(model)

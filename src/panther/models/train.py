@@ -35,7 +35,7 @@ from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.align.new_sites import with_sites_of
 from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
-from panther.storage.clinical import USUAL, Columns, read_clinical, without_features
+from panther.storage.clinical import USUAL, ColumnsLike, read_clinical, without_features
 from panther.storage.inputs import check_output
 from panther.storage.prototypes import load_prototypes
 from panther.types import Openable, Prototypes
@@ -56,7 +56,7 @@ def train(
     labels: Sequence[str] | None = None,
     level: Level = "patient",
     split: str | None = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
     covariates: Sequence[str | CovariateSpec] = (),
@@ -92,7 +92,7 @@ def train(
         One prediction per `patient`, all whose slides are one bag, or per `slide`.
     split : str, optional
         Part of the table to train on, e.g. `train`.
-    columns : Columns
+    columns : Columns or dict
         Names of the table's slide and patient columns, where they are not the usual ones.
     method : str, default="panther"
         `panther`, `ot`, `h2t`, `protocounts`, `deepsets`, or a network: `abmil`, `transmil`, `dsmil`, `attnmisl`, `ilra`.

@@ -18,7 +18,7 @@ from panther.prototypes.recommend import PARTS, Choice, HalvedCohort, recommend
 from panther.prototypes.reproducibility import random_halves
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import USUAL, Columns, select_training_slides
+from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
 from panther.types import Openable, Projection
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def choose_c(
     *,
     table: "Path | str | pd.DataFrame | None" = None,
     split: str | None = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     seed: int = 0,
     work: Work = HERE,
     **settings: Any,
@@ -54,7 +54,7 @@ def choose_c(
         Clinical table: only its slides are used, and halves are halves of its patients.
     split : str, optional
         Part of the table, e.g. "train".
-    columns : Columns
+    columns : Columns or dict
         Names of the table's slide and patient columns, where they are not the usual ones.
     seed : int
         Same seed and features: same choice.

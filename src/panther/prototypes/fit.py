@@ -23,7 +23,7 @@ from panther.prototypes.progress import FitProgress, project
 from panther.prototypes.rare_prototypes import with_rare
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import USUAL, Columns, select_training_slides
+from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
 from panther.types import Openable, Projection, Prototypes
 from panther.workers import cores, give_freed_memory_back
 
@@ -46,7 +46,7 @@ def fit_prototypes(
     *,
     table: "Path | str | pd.DataFrame | None" = None,
     split: str | None = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     seed: int = 0,
     work: Work = HERE,
     **settings: Any,
@@ -63,7 +63,7 @@ def fit_prototypes(
         Clinical table: only its slides are used.
     split : str, optional
         Part of the table, e.g. "train".
-    columns : Columns
+    columns : Columns or dict
         Names of the table's slide and patient columns, where they are not the usual ones.
     seed : int
         Same seed and features: same prototypes.

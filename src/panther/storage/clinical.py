@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -34,7 +34,15 @@ TCGA = r"TCGA-\w\w-\w{4}(?!\w)"
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns that say whose slide a row is, where they are not the usual ones."""
+    """Names of the columns that say whose slide a row is, where they are not the usual ones.
+
+    A dictionary serves as well: ``columns={"slide": "Filename", "patient": "Subject"}``.
+
+    Attributes
+    ----------
+    slide, patient, site : str, optional
+        Column of the slides' names, of the patients', and of where slides are from.
+    """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # a study file holds it
 
@@ -48,6 +56,22 @@ class Columns:
 
 
 USUAL = Columns()
+ColumnsLike = Columns | Mapping[str, str | None]
+
+
+def as_columns(columns: ColumnsLike) -> Columns:
+    """Names of columns, of a dictionary too."""
+    if isinstance(columns, Columns):
+        return columns
+    known = [one.name for one in fields(Columns)]
+    if not isinstance(columns, Mapping):
+        raise InputError(
+            f'`columns=` is a {type(columns).__name__}; expected are names of columns, e.g. {{"slide": "Filename", "patient": "Subject"}}.'
+        )
+    for key in columns:
+        if key not in known:
+            raise InputError(f"`columns=` has no entry {key!r}; {suggestion(str(key), known)}.")
+    return Columns(**columns)
 
 
 @dataclass(frozen=True)
@@ -97,13 +121,13 @@ class ClinicalTable:
 
 
 def read_clinical(
-    table: "Path | str | pd.DataFrame", split: str | None = None, columns: Columns = USUAL
+    table: "Path | str | pd.DataFrame", split: str | None = None, columns: ColumnsLike = USUAL
 ) -> ClinicalTable:
     """Read a clinical table, or one part of it (see :func:`read_parts`), with one row per slide.
 
     A row that repeats another word for word counts once; a slide with rows that differ is refused.
     """
-    parts = read_parts(table, split)
+    columns, parts = as_columns(columns), read_parts(table, split)
     written = parts.chosen
     source, unique = source_of(written), written.drop_duplicates()
     who = identify(unique, columns)
@@ -243,10 +267,10 @@ def select_slides(
     *,
     by_patient: bool = False,
     reading: Reading = AS_WRITTEN,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
 ) -> Selection:
     """Bags of ``features``; with a table those of its slides, and with ``by_patient`` one bag per patient."""
-    listing = as_bags(features, reading)
+    listing, columns = as_bags(features, reading), as_columns(columns)
     if table is None:
         if split is not None or by_patient:
             raise InputError("`split=` and `by_patient=True` need a `table=` that says which slides are meant.")
@@ -290,7 +314,7 @@ def select_training_slides(
     split: str | None = None,
     *,
     reading: Reading = AS_WRITTEN,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
 ) -> Selection:
     """Bags to learn from: as :func:`select_slides`, but a patient in two parts of the split is refused."""
     chosen = select_slides(features, table, split, reading=reading, columns=columns)

@@ -13,7 +13,7 @@ from panther.explain.atlas.worker import AtlasSettings
 from panther.explain.jobs import Images
 from panther.explain.names import Names
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import USUAL, Columns
+from panther.storage.clinical import USUAL, ColumnsLike
 from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes
 from panther.types import Prototypes
@@ -33,7 +33,7 @@ def make_atlas(
     groups: Sequence[str] = (),
     site: str | None = None,
     split: str | None = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     settings: AtlasSettings | None = None,
     work: Work = HERE,
 ) -> Atlas:
@@ -59,7 +59,7 @@ def make_atlas(
         Column of the site, whose values are names, never numbers.
     split : str, optional
         Part of the table, e.g. "train".
-    columns : Columns
+    columns : Columns or dict
         Names of the table's slide and patient columns, where they are not the usual ones.
     settings : AtlasSettings, optional
         Method, resolutions, number of exemplars, seed.

@@ -11,7 +11,7 @@ from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob
 from panther.explain.jobs import Images, find_images
 from panther.storage.bags import BagsLike
-from panther.storage.clinical import TCGA, USUAL, Columns, select_slides
+from panther.storage.clinical import TCGA, USUAL, ColumnsLike, select_slides
 from panther.storage.tables import is_missing, plain_labels, with_points
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def find_cohort(
     split: str | None = None,
     groups: Sequence[str] = (),
     site: str | None = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
 ) -> AtlasCohort:
     """Slides with features (of the table, where there is one), their patients and images, and the columns to compare by."""
     compared = [*groups, *([site] if site is not None else [])]

@@ -13,7 +13,7 @@ from panther.explain.scene import MapSettings
 from panther.models.model import Model
 from panther.models.model_file import as_model
 from panther.storage.bags import BagRef, BagsLike
-from panther.storage.clinical import USUAL, Columns, select_slides
+from panther.storage.clinical import USUAL, ColumnsLike, select_slides
 from panther.storage.inputs import check_output_folder
 from panther.storage.names import as_text
 from panther.types import Openable
@@ -32,7 +32,7 @@ def attribute(
     table: "Path | str | pd.DataFrame | None" = None,
     split: str | None = None,
     level: Literal["slide", "patient"] = "slide",
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     slides: Images = None,
     names: Names = None,
     output: Path | str | None = None,
@@ -56,7 +56,7 @@ def attribute(
         Part of the table, e.g. "test".
     level : {"slide", "patient"}
         One prediction per slide, or per patient (needs ``table``).
-    columns : Columns
+    columns : Columns or dict
         Names of the table's columns, where they are not the usual ones.
     slides : path or mapping, optional
         Images of the slides, for the pictures.

@@ -19,7 +19,7 @@ from panther.explain.similar.reasons import Reasons, reasons_of
 from panther.limits import check_whole
 from panther.statistics import Apart
 from panther.storage.bags import BagLike
-from panther.storage.clinical import TCGA, USUAL, Columns
+from panther.storage.clinical import TCGA, USUAL, ColumnsLike
 from panther.storage.embedding_files.opened import Embeddings
 from panther.types import Prototypes
 
@@ -99,7 +99,7 @@ def similar(
     on: str | None = None,
     prototypes: Prototypes | Path | str | None = None,
     table: "Path | str | pd.DataFrame | None" = None,
-    columns: Columns = USUAL,
+    columns: ColumnsLike = USUAL,
     same_patient: bool = False,
     leave_site_out: bool = False,
     names: Names = None,
@@ -121,7 +121,7 @@ def similar(
         Those that the embeddings were made with; only a new slide needs them.
     table : path or DataFrame, optional
         Clinical table that says whose slide is whose; by default the embeddings' own columns do.
-    columns : Columns
+    columns : Columns or dict
         Names of the table's columns, where they are not the usual ones.
     same_patient : bool, default=False
         Whether other slides of the patient may be found.

@@ -6,7 +6,7 @@ import torch
 
 from panther.errors import InputError
 from panther.storage.bags import Listing
-from panther.storage.clinical import USUAL, Columns, read_clinical
+from panther.storage.clinical import USUAL, ColumnsLike, read_clinical
 from panther.storage.slide_vectors._base import SlideVectors
 from panther.storage.slide_vectors.read import read_slide_vectors
 from panther.types import Bag
@@ -18,7 +18,9 @@ def split_key(text: Path | str) -> tuple[Path, str | None]:
     return (Path(path), key) if mark and path and not Path(text).exists() else (Path(text), None)
 
 
-def vector_bags(text: Path | str, table: object = None, split: str | None = None, columns: Columns = USUAL) -> Listing:
+def vector_bags(
+    text: Path | str, table: object = None, split: str | None = None, columns: ColumnsLike = USUAL
+) -> Listing:
     """Bags of a file or folder of vectors; a vector of a patient stands for each of the slides that the table has of them."""
     vectors = read_slide_vectors(*split_key(text))
     if table is None:
