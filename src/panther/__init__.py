@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from panther.prototypes.choose import choose_c
     from panther.prototypes.fit import fit_prototypes
     from panther.report.make import make_report
-    from panther.slides.slide import open_slide
+    from panther.slides.open import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.clinical import Columns
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -95,7 +95,7 @@ _HOMES = {
     "make_report": "panther.report.make",
     "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",
-    "open_slide": "panther.slides.slide",
+    "open_slide": "panther.slides.open",
     "predict": "panther.models.predict",
     "retrieval": "panther.alike.retrieval",
     "run_study": "panther.study.run",

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,11 +87,11 @@ def extract(
     >>> embedding = panther.embed(bag, prototypes)  # doctest: +SKIP
     """
     from panther.encoders.loading import load_encoder
-    from panther.slides import Slide, Tissue, find_tissue, grid, open_slide, patch_spec
+    from panther.slides import Tissue, find_tissue, grid, patch_spec
 
     if isinstance(encoder, str):
         encoder = load_encoder(encoder, None if weights is None else Path(weights), device=device)
-    with nullcontext(slide) if isinstance(slide, Slide) else open_slide(slide, slide_mpp) as image:
+    with _image(slide, slide_mpp) as image:
         spec = patch_spec(image, size, mpp, overlap)
         found = tissue if isinstance(tissue, Tissue) else find_tissue(image, tissue)
         coords = grid(image, spec, found, min_tissue)
@@ -105,6 +105,17 @@ def extract(
         kept = np.setdiff1d(np.arange(len(coords)), list(failures_in(log)))
         features = torch.from_numpy(log.rows(kept.tolist(), len(coords)))
     return Bag(image.name, features, Held(torch.from_numpy(coords[kept])), known, encoder.about.name)
+
+
+def _image(slide: "Slide | Path | str", slide_mpp: float | None) -> "AbstractContextManager[Slide]":
+    """The slide, opened and closed again where it is a file."""
+    from panther.slides import Slide, open_slide
+    from panther.slides.resolution import advising
+
+    if isinstance(slide, Slide):
+        return nullcontext(slide)
+    with advising("slide_mpp"):
+        return open_slide(slide, slide_mpp)
 
 
 def write_features(

@@ -35,7 +35,7 @@ from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.align.new_sites import with_sites_of
 from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
-from panther.storage.clinical import USUAL, ColumnsLike, read_clinical, without_features
+from panther.storage.clinical import USUAL, ColumnsLike, read_clinical, refuse_whole_split, without_features
 from panther.storage.inputs import check_output
 from panther.storage.prototypes import load_prototypes
 from panther.types import Openable, Prototypes
@@ -150,6 +150,7 @@ def train(
     listing = as_bags(features)
     if output is not None:
         check_output(Path(output), listing.refs, *(path for path in (table, prototypes) if isinstance(path, Path)))
+    refuse_whole_split(table, split)
     read = read_clinical(table, split, columns)
     read.refuse_shared_patients()
     cohort = make_cohort(read, task, [ref.sample for ref in listing.refs])

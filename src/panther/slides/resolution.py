@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,16 @@ OVERRIDE = "give the true value in a table with the columns wsi,mpp with `mpp_ta
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}
+
+
+@contextmanager
+def advising(parameter: str) -> Iterator[None]:
+    """Advice inside is to give the resolution of the one slide with ``parameter``."""
+    try:
+        yield
+    except InputError as error:
+        own = f"give the true value, e.g. `{parameter}=0.25`"
+        raise InputError(str(error).replace(OVERRIDE, own)) from error
 
 
 @dataclass(frozen=True)

@@ -260,6 +260,12 @@ class Selection:
         return {str(name): str(case) for name, case in self.clinical["case_id"].dropna().items()}
 
 
+def refuse_whole_split(table: "Path | str | pd.DataFrame", split: str | None) -> None:
+    """Refuse a folder of the parts of a split where one of them can be named."""
+    if split is None and isinstance(table, (str, Path)) and Path(table).is_dir():
+        raise InputError(f"{table} is a folder; name one of its tables, or the part with `split=train`.")
+
+
 def select_slides(
     features: BagsLike,
     table: "Path | str | pd.DataFrame | None" = None,
@@ -275,6 +281,7 @@ def select_slides(
         if split is not None or by_patient:
             raise InputError("`split=` and `by_patient=True` need a `table=` that says which slides are meant.")
         return Selection(listing.refs, listing.problems)
+    refuse_whole_split(table, split)
     read = read_clinical(table, split, columns)
     slides = set(read.who.slide)
     place = f" in {features}" if isinstance(features, (str, Path)) else ""

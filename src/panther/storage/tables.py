@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.storage.atomic import atomic_write
 from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_repeated_columns
@@ -38,7 +38,8 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     else:
         path = Path(table)
         if path.is_dir():
-            raise InputError(f"{path} is a folder; name one of its tables, or the part with `split=train`.")
+            found = listed((file.name for file in sorted(path.glob("*.csv"))), 5) or "none"
+            raise InputError(f"{path} is a folder; give one of its tables (*.csv: {found}).")
         source, read = str(path), _read(path)
     if read.empty:
         raise InputError(f"{source}: the table has no rows.")
