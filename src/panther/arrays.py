@@ -1,5 +1,6 @@
 """Arrays as users have them (of torch, numpy, pandas, HDF5, lists) as tensors: shared where possible, refused where they mean nothing."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,37 @@ def _of_array(what: str, array: np.ndarray, expected: str) -> Tensor:
     if not array.dtype.isnative or any(step < 0 or step % array.itemsize for step in array.strides):
         array = np.array(array, array.dtype.newbyteorder("="), order="C")  # torch reads neither
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Shared(array)))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Coordinates in memory, handed out when called."""
+
+    coords: Tensor
+
+    def __call__(self) -> Tensor:
+        """Return (N, 2)."""
+        return self.coords
+
+
+def as_places(what: str, given: Any, count: int) -> Held:
+    """Coordinates of ``count`` patches from an array (N, 2)."""
+    expected = f"expected are coordinates ({count}, 2), the upper left corner of each patch"
+    coords = as_tensor(f"The places of {what}", given, expected)
+    if tuple(coords.shape) != (count, 2):
+        raise InputError(f"The places of {what} have shape {tuple(coords.shape)}; {expected}.")
+    return Held(coords.to(torch.float64 if coords.is_floating_point() else torch.int64))
+
+
+def as_centroids(given: Any) -> Tensor:
+    """Centroids (C, d) from an array (C, d) or (1, C, d) of finite numbers."""
+    expected = "expected are prototypes, a file of them, or their centroids, floating-point numbers (C, d)"
+    centroids = as_matrix("What is given as prototypes", given, expected)
+    if 0 in centroids.shape:
+        raise InputError(f"What is given as prototypes has shape {tuple(centroids.shape)}; {expected}.")
+    if not bool(torch.isfinite(centroids).all()):
+        raise InputError("The prototypes hold NaN or infinite numbers; fit them again.")
+    return centroids
 
 
 class _Shared:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.alignment import Alignment
+from panther.arrays import as_centroids, as_matrix, as_places, as_tensor
 from panther.content import hash_of, hash_rows
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
@@ -37,19 +38,45 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Bag:
-    """The patches of one slide (or of all slides of one patient), read lazily."""
+    """The patches of one slide (or of all slides of one patient), read lazily.
+
+    Attributes
+    ----------
+    slide_id : str
+        Name of the slide or patient.
+    features : array, tensor, or what is read by slices
+        Features (N, d), one row per patch.
+    places : array, tensor or function, optional
+        Upper left corners of the patches (N, 2), or a function that reads them when they are asked for; `coords` has them as an array.
+    spec : PatchSpec
+        Size and resolution of the patches, as far as they are known.
+    encoder : str, optional
+        Name of the encoder that made the features.
+    format, path : str, path
+        Reader and file that it comes from; "memory" and None where there is no file.
+    any_resolution : bool
+        Whether its patches may meet others of another resolution.
+    slides : tuple of Bag
+        Of a patient: whose patches these are, one slide after the other.
+    """
 
     slide_id: str
     features: Rows  # (N, d)
-    places: Callable[[], Tensor] | None = (
-        None  # () -> (N, 2), the coordinates when they are asked for; None: there are none
-    )
+    places: Callable[[], Tensor] | None = None
     spec: PatchSpec = field(default_factory=PatchSpec)
     encoder: str | None = None
-    format: str = "memory"  # name of the reader
+    format: str = "memory"
     path: Path | None = None
-    any_resolution: bool = False  # the user puts other resolutions beside this one; patch sizes are not compared
-    slides: tuple["Bag", ...] = ()  # of a patient: whose patches these are, one slide after the other
+    any_resolution: bool = False
+    slides: tuple["Bag", ...] = ()
+
+    def __post_init__(self) -> None:
+        """Arrays become tensors; what is read lazily is left alone."""
+        rows = self.features
+        if rows.ndim != 2 if isinstance(rows, Tensor) else not isinstance(getattr(rows, "dtype", None), torch.dtype):
+            object.__setattr__(self, "features", as_matrix(f"Bag {self.slide_id}", rows))
+        if self.places is not None and not callable(self.places):
+            object.__setattr__(self, "places", as_places(f"bag {self.slide_id}", self.places, len(self)))
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -282,6 +309,13 @@ class Prototypes:
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
     alignment: Alignment | None = None  # how slides or sites are moved onto the training slides, before the projection
     surprise: Tensor | None = None  # (3, 2), -log p that is usual and that is rare, under each of STARTING_VARIANCES
+
+    def __post_init__(self) -> None:
+        """Arrays become tensors; what no patch could be compared with is refused."""
+        object.__setattr__(self, "centroids", as_centroids(self.centroids))
+        for name in ("within_variance", "occupancy", "surprise"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_tensor(f"`{name}=`", given, "expected is an array of numbers"))
 
     def __len__(self) -> int:
         return int(self.centroids.shape[0])

@@ -37,7 +37,7 @@ from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.clinical import USUAL, ColumnsLike, read_clinical, refuse_whole_split, without_features
 from panther.storage.inputs import check_output
-from panther.storage.prototypes import load_prototypes
+from panther.storage.prototypes import as_prototypes
 from panther.types import Openable, Prototypes
 
 INNER_FOLDS = 5  # whose held-out predictions calibrate a model
@@ -208,8 +208,8 @@ def _given_prototypes(
 ) -> Prototypes | None:
     if prototypes is None:
         return None
-    source = "`prototypes=`" if isinstance(prototypes, Prototypes) else str(prototypes)
-    given = prototypes if isinstance(prototypes, Prototypes) else load_prototypes(Path(prototypes))
+    source = str(prototypes) if isinstance(prototypes, (str, Path)) else "`prototypes=`"
+    given = as_prototypes(prototypes)
     if not recipe.needs_prototypes:
         raise InputError(f"{recipe.method.name} has no use for prototypes; leave out {source}.")
     if recipe.supervised and given.alignment is not None:

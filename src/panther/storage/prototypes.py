@@ -110,9 +110,11 @@ def load_prototypes(path: Path | str) -> Prototypes:
     )
 
 
-def as_prototypes(prototypes: Prototypes | Path | str) -> Prototypes:
-    """Prototypes as they are, or of a file."""
-    return prototypes if isinstance(prototypes, Prototypes) else load_prototypes(prototypes)
+def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> Prototypes:
+    """Prototypes as they are, of a file, or of an array (C, d)."""
+    if isinstance(prototypes, Prototypes):
+        return prototypes
+    return load_prototypes(prototypes) if isinstance(prototypes, (str, Path)) else Prototypes(prototypes)
 
 
 def _load_ours(path: Path) -> Prototypes:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.arrays import Held
 from panther.errors import InputError, NotABagError
 from panther.registry import Nothing, Registry
 from panther.storage.names import as_text
@@ -160,17 +161,6 @@ def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> 
     # mode "c": private copy on write, so that torch gets the writable memory it wants and the file stays untouched
     array = np.memmap(path, dtype, "c", offset, shape)
     return torch.from_numpy(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))
-
-
-@dataclass(frozen=True)
-class Held:
-    """Coordinates in memory, handed out when called."""
-
-    coords: Tensor
-
-    def __call__(self) -> Tensor:
-        """Return (N, 2)."""
-        return self.coords
 
 
 def as_coords(path: Path, coords: Any, count: int) -> Held | None:
