@@ -56,7 +56,7 @@ def retrieval(
 
     Parameters
     ----------
-    embeddings : EmbeddingTable, path, or mapping of names to them
+    embeddings : EmbeddingTable, AnnData, path, or mapping of names to them
         One representation or several, which are compared on the slides that all have.
     table : path or DataFrame, optional
         Clinical table with the label; by default the embeddings' own columns.

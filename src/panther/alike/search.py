@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import torch
@@ -11,13 +12,17 @@ from panther.alike.distances import as_mixture, as_proportions, variance_floor
 from panther.alike.measures import Euclidean, Hellinger, MixtureDistance
 from panther.errors import InputError, suggestion
 from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
-from panther.storage.embedding_files.opened import OPENERS, Embeddings, mixture_components, open_embeddings
-from panther.storage.embeddings import EmbeddingTable, column_name
+from panther.storage.embedding_files.in_memory import is_in_memory, of_memory
+from panther.storage.embedding_files.opened import OPENERS, Embeddings, open_embeddings
+from panther.storage.embeddings import EmbeddingTable
 from panther.storage.slide_vectors import read_slide_vectors
 from panther.types import Rows
 
+if TYPE_CHECKING:
+    import anndata
+
 AT_ONCE = 256  # queries that are searched in one pass
-EmbeddingsLike = Path | str | EmbeddingTable | Embeddings
+EmbeddingsLike = Union[Path, str, EmbeddingTable, Embeddings, "anndata.AnnData"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,29 +49,8 @@ class Searchable:
 
 
 def as_embeddings(given: EmbeddingsLike) -> Embeddings:
-    """Embeddings of a file or folder, or of a table in memory."""
-    if isinstance(given, Embeddings):
-        return given
-    if not isinstance(given, EmbeddingTable):
-        return _opened(str(given))
-    names = [column_name(*column) for column in given.columns]
-    columns = {name: [str(value) for value in values] for name, values in given.observations.items()}
-    if given.clinical is not None:
-        rows = given.clinical.reindex(given.samples)
-        columns |= {str(name): [str(value) for value in rows[name]] for name in rows.columns}
-    weights = None if given.weights is None else np.asarray(given.weights, np.float64)
-    vectors = torch.from_numpy(np.ascontiguousarray(given.vectors))
-    made_with = given.prototypes.content_hash()
-    return Embeddings(
-        "The embeddings",
-        tuple(given.samples),
-        vectors,
-        weights,
-        mixture_components(names),
-        columns,
-        made_with,
-        given.settings,
-    )
+    """Embeddings of a file or folder, or in memory: a table, or AnnData."""
+    return of_memory(given) if is_in_memory(given) else _opened(str(given))
 
 
 def _opened(place: str) -> Embeddings:

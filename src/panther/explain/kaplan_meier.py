@@ -26,6 +26,7 @@ from panther.storage.inputs import check_output_folder
 from panther.storage.tables import write_spreadsheet
 
 if TYPE_CHECKING:
+    import anndata
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -93,7 +94,7 @@ class SurvivalByPrototype:
 
 
 def kaplan_meier(
-    proportions: "Path | str | pd.DataFrame | EmbeddingTable",
+    proportions: "Path | str | pd.DataFrame | EmbeddingTable | anndata.AnnData",
     table: "Path | str | pd.DataFrame",
     survival: str | None = None,
     *,
@@ -108,7 +109,7 @@ def kaplan_meier(
 
     Parameters
     ----------
-    proportions : path, DataFrame or EmbeddingTable
+    proportions : path, DataFrame, EmbeddingTable or AnnData
         How much of each prototype every slide has: embeddings of `embed_cohort` or their file, `pi.csv` of an atlas, or a data frame
         with the columns C0, C1, ... and the slides in the column `slide` or in the index.
     table : path or DataFrame

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from panther.errors import InputError
+from panther.storage.embedding_files.in_memory import is_in_memory, of_memory
 from panther.storage.embedding_files.reading import read_weights
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.tables import read_csv
 
 if TYPE_CHECKING:
+    import anndata
     import pandas as pd
 
 SAME = 1e-6  # proportions that differ by less are the same: one patch in a million
@@ -35,14 +37,19 @@ def pooled(pi: np.ndarray, patches: np.ndarray) -> np.ndarray:
     return (patches / patches.sum()) @ pi
 
 
-def as_proportions(source: "Path | str | pd.DataFrame | EmbeddingTable") -> Proportions:
-    """Proportions of embeddings (or their file, .h5ad or .npz), of the atlas (pi.csv: slide, patient, n_patches, C0, C1, ...) or a data frame."""
+def as_proportions(source: "Path | str | pd.DataFrame | EmbeddingTable | anndata.AnnData") -> Proportions:
+    """Proportions of slides.
+
+    Embeddings (a table, AnnData, or their file, .h5ad or .npz), the atlas (pi.csv: slide, patient, n_patches, C0, C1, ...), or a data frame.
+    """
     import pandas as pd
 
-    if isinstance(source, EmbeddingTable):
-        if source.weights is None:
+    if is_in_memory(source):
+        found = of_memory(source)
+        if found.weights is None:
             raise InputError("The embeddings have no proportions of prototypes; embed with panther.")
-        return Proportions(source.samples, source.weights, np.array(source.observations["n_patches"], float))
+        patches = found.columns.get("n_patches")
+        return Proportions(list(found.samples), found.weights, None if patches is None else np.array(patches, float))
     if isinstance(source, pd.DataFrame):
         named = source if "slide" in source.columns else source.rename_axis("slide").reset_index()
         return _from_frame("the proportions", named)

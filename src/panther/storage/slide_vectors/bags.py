@@ -13,7 +13,9 @@ from panther.types import Bag
 
 
 def split_key(text: Path | str) -> tuple[Path, str | None]:
-    """`titan.h5ad#obsm/X_titan` as a path and the place in it."""
+    """`titan.h5ad#obsm/X_titan` as a path and the place in it; embeddings in memory are left alone."""
+    if not isinstance(text, (str, Path)):
+        return text, None
     path, mark, key = str(text).rpartition("#")
     return (Path(path), key) if mark and path and not Path(text).exists() else (Path(text), None)
 

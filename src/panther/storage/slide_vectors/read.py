@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from panther.errors import InputError
-from panther.storage.slide_vectors._base import SlideVectors
+from panther.storage.embedding_files.in_memory import is_in_memory, of_memory
+from panther.storage.slide_vectors._base import SlideVectors, rows_of
 from panther.storage.slide_vectors.matrices import read_h5ad, read_npy, read_npz
 from panther.storage.slide_vectors.single import SINGLE, read_files, read_folder
 from panther.storage.slide_vectors.tables import read_parquet_table, read_table
@@ -20,18 +22,21 @@ WHOLE: dict[str, Callable[[Path, str | None], SlideVectors]] = {
 VECTOR_SUFFIXES = tuple(WHOLE)
 
 
-def read_slide_vectors(path: Path | str, key: str | None = None) -> SlideVectors:
+def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
     """Vectors of slides or patients, named.
 
     Parameters
     ----------
-    path : path
+    path : path, EmbeddingTable or AnnData
         Folder with one file per slide (TRIDENT's `slide_features_*`, STAMP's, `.npy`, `.pt`); or one file for all: `.h5ad`, `.npz`, `.npy`
         with the names beside it, `.csv`, `.tsv` or `.parquet`.
     key : str, optional
         Where in the file: `obsm/X_titan` of an `.h5ad`, the array of an `.npz`, the column of names of a table, the file with the names of a
         `.npy`.
     """
+    if is_in_memory(path):
+        found = of_memory(path)
+        return rows_of(found.source, found.samples, found.rows[:].numpy(), "in memory")
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder of slide vectors.")
