@@ -5,7 +5,7 @@ a path or a DataFrame; prototypes and models as a path or a value. What is wrong
 
 Slides and features
     `open_slide` opens a whole-slide image, `extract` finds its tissue and encodes its patches; `open_bag` and `list_bags` read the features of one
-    slide (`Bag`, with patches of a `PatchSpec`) or of a folder.
+    slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them.
 
 Prototypes and embeddings
     `fit_prototypes` finds `Prototypes` in training bags, `choose_c` says how many; `save_prototypes` and `load_prototypes` keep them.
@@ -15,7 +15,7 @@ Prototypes and embeddings
 Prediction
     `load_cohort` reads the clinical table (`Cohort`; `Columns` names its columns where they are not the usual ones), `make_splits` and
     `SiteKFold` make honest folds (`Split`). `EmbeddingScaler`, `EmbeddingClassifier`, `EmbeddingRegressor` and `EmbeddingCox` follow `Panther`
-    in a pipeline. `train` and `predict` make and use one model, `run_study` compares many.
+    in a pipeline. `train` and `predict` make and use one model, which `save_model` and `load_model` keep; `run_study` compares many.
 
 Looking
     `make_map` shows where prototypes lie, `make_atlas` what they look like and who has them, `concordance` whether they agree with tissue classes,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from panther.explain.kaplan_meier import kaplan_meier
     from panther.explain.maps import make_map
     from panther.explain.similar.make import similar
+    from panther.models.model_file import load_model, save_model
     from panther.models.predict import predict
     from panther.models.train import train
     from panther.prototypes.choose import choose_c
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from panther.storage.clinical import Columns
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
+    from panther.storage.writers import save_bag
     from panther.study.run import run_study
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.viewer.show import view
@@ -89,6 +91,7 @@ _HOMES = {
     "kaplan_meier": "panther.explain.kaplan_meier",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
+    "load_model": "panther.models.model_file",
     "load_prototypes": "panther.storage.prototypes",
     "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
@@ -99,6 +102,8 @@ _HOMES = {
     "predict": "panther.models.predict",
     "retrieval": "panther.alike.retrieval",
     "run_study": "panther.study.run",
+    "save_bag": "panther.storage.writers",
+    "save_model": "panther.models.model_file",
     "save_prototypes": "panther.storage.prototypes",
     "similar": "panther.explain.similar.make",
     "train": "panther.models.train",
@@ -132,6 +137,7 @@ __all__ = [
     "kaplan_meier",
     "list_bags",
     "load_cohort",
+    "load_model",
     "load_prototypes",
     "make_atlas",
     "make_map",
@@ -142,6 +148,8 @@ __all__ = [
     "predict",
     "retrieval",
     "run_study",
+    "save_bag",
+    "save_model",
     "save_prototypes",
     "similar",
     "train",

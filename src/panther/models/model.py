@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from panther.cohort.load import CohortReport
 from panther.encoder_names import encoder_words, same_encoder
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.feature_space import FeatureSpace
 from panther.models.blocks import Block
 from panther.models.blocks.joint_scaling import AnyScaler
@@ -18,7 +18,7 @@ from panther.models.tasks import Task
 from panther.types import Openable, PatchSpec, Prototypes, check_resolution
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A trained model."""
 
@@ -38,6 +38,14 @@ class Model:
     # of the training, not in the file: whom the table names, and who was left out and why
     report: CohortReport | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        made = (
+            self.method.title if self.prototypes is None else f"{self.method.title} ({len(self.prototypes)} prototypes)"
+        )
+        outputs = f" of {listed(self.task.output_names, 5)}" if len(self.task.output_names) > 1 else ""
+        trained = f"trained on {len(self.about.get('samples', ()))} samples"
+        return f"<Model {made}, {self.head.title}: {self.task.kind}{outputs}; {trained}>"
 
     def representation(self) -> tuple[Block, ...]:
         """What the numbers are that the head reads; nothing where a network reads bags."""

@@ -41,8 +41,25 @@ FIELDS: Kinds = {
 }
 
 
-def save_model(model: Model, path: Path) -> None:
-    """Write one .safetensors file."""
+def save_model(model: Model, path: Path | str) -> None:
+    """Write a model as one file, for `predict`, maps, attribution and colleagues.
+
+    Parameters
+    ----------
+    model : Model
+        Of `train`, or of a study: ``results.model(fold=0)``.
+    path : path
+        Usually `*.safetensors`; it appears whole or not at all.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, panther
+    >>> bags = {f"S{i}": np.random.default_rng(i).normal(i % 2, 1, (30, 4)) for i in range(12)}
+    >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    >>> panther.save_model(panther.train(bags, table, label="subtype", n_prototypes=2), "model.safetensors")
+    >>> panther.load_model("model.safetensors")
+    <Model panther (2 prototypes), probe: classification of a, b; trained on 12 samples>
+    """
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     p = model.prototypes
     tensors |= _prototype_tensors("prototypes", p)
@@ -71,7 +88,7 @@ def save_model(model: Model, path: Path) -> None:
         about["blocks"] = [_block_about(block) for block in model.blocks]
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
-    write_tensors(path, tensors, _KEY, about)
+    write_tensors(Path(path), tensors, _KEY, about)
 
 
 def _format(model: Model) -> int:
@@ -114,11 +131,23 @@ def _block_about(block: Block) -> dict[str, Any]:
 
 def as_model(model: Model | Path | str) -> Model:
     """A model as it is, or of a file."""
-    return model if isinstance(model, Model) else load_model(Path(model))
+    return model if isinstance(model, Model) else load_model(model)
 
 
-def load_model(path: Path) -> Model:
-    """Read a model file."""
+def load_model(path: Path | str) -> Model:
+    """Read a model file.
+
+    Parameters
+    ----------
+    path : path
+        File of `save_model`, `train` or `panther train`.
+
+    Returns
+    -------
+    Model
+        For `predict`, maps and attribution, which take the file as well.
+    """
+    path = Path(path)
     about, tensors = _read(path)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):

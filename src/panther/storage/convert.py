@@ -9,10 +9,8 @@ from panther.errors import InputError
 from panther.limits import check_choice
 from panther.storage.atomic import atomic_write
 from panther.storage.readers import open_bag
-from panther.storage.writers import BLOCK, sound_blocks, writers
+from panther.storage.writers import BLOCK, DTYPES, sound_blocks, writers
 from panther.types import Bag, Openable, PatchSpec
-
-DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ MIXTURES = ".mixtures.npz"  # how the name of a file of plain mixtures ends
 STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EmbeddingTable:
     """Embeddings of a cohort, one row per slide or patient."""
 
@@ -39,6 +39,12 @@ class EmbeddingTable:
     failures: Mapping[str, str] = field(default_factory=dict)
     clinical: "pd.DataFrame | None" = None  # indexed by sample
     contents: Mapping[str, str] = field(default_factory=dict)  # sample -> hash of its features
+
+    def __repr__(self) -> str:
+        basis = f" on {len(self.prototypes)} prototypes" if isinstance(self.prototypes, Prototypes) else ""
+        failed = f"; {len(self.failures)} failed" if self.failures else ""
+        shape = f"{len(self.samples)} samples x {len(self.columns)} numbers"
+        return f"<EmbeddingTable {shape}, {self.settings.get('method', 'embedded')}{basis}{failed}>"
 
     def about(self) -> dict[str, Any]:
         """What made these numbers, for the file."""

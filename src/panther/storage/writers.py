@@ -11,11 +11,15 @@ from numpy.lib import format as npy_format
 from torch import Tensor
 
 from panther.errors import InputError, not_finite
+from panther.limits import check_choice
 from panther.registry import Registry
+from panther.storage.atomic import atomic_write
+from panther.storage.bags import BagLike, as_bag
 from panther.storage.trident import FeatureRows, write_bag
 from panther.types import Bag
 
 BLOCK = 4096  # rows
+DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
 Writer = Callable[[Bag, Path, torch.dtype], None]
 
@@ -69,6 +73,44 @@ def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype) -> None:
         tensors["coords"] = bag.places().contiguous()
     metadata = {"patch_spec": json.dumps(asdict(bag.spec), sort_keys=True)}
     save_file(tensors, path, metadata | ({"encoder": bag.encoder} if bag.encoder else {}))
+
+
+def save_bag(bag: BagLike, path: Path | str, dtype: str | None = None) -> None:
+    """Write features as a file that `open_bag` and every command read, e.g. those of `extract`.
+
+    Parameters
+    ----------
+    bag : Bag, array, tensor, DataFrame or path
+        Features (N, d), with coordinates, resolution and encoder where it is a `Bag` that has them.
+    path : path
+        `*.h5` (TRIDENT's layout), `*.safetensors` or, for features without coordinates, `*.npy`; the slide is called as the file is. It
+        appears whole or not at all.
+    dtype : {"float16", "float32", "float64"}, optional
+        Type of the numbers; by default that of the bag.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> features, corners = np.zeros((5, 8), np.float32), np.arange(10).reshape(5, 2)
+    >>> panther.save_bag(panther.Bag("slide", features, corners), "slide.h5")
+    >>> panther.open_bag("slide.h5").coords.shape
+    (5, 2)
+    """
+    path, one = Path(path), as_bag(bag)
+    entry = next((entry for entry in writers if entry.metadata.suffix == path.suffix.lower()), None)
+    if entry is None:
+        known = ", ".join(entry.metadata.suffix for entry in writers)
+        raise InputError(f"{path}: features are written as {known}; give the file one of these endings.")
+    if one.places is not None and not entry.metadata.coords:
+        raise InputError(f"{path}: coordinates have no place in {path.suffix}; give the file the ending .h5.")
+    if one.places is not None and entry.name == "trident" and one.spec.coords_unit != "px":
+        raise InputError(
+            f"{path}: coordinates in micrometres have no place in .h5; give the file the ending .safetensors."
+        )
+    if dtype is not None:
+        check_choice("dtype", dtype, DTYPES)
+    with atomic_write(path) as temporary:
+        entry.value(one, temporary, one.features.dtype if dtype is None else DTYPES[dtype])
 
 
 def cast(bag: Bag, block: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,0 +1,72 @@
+"""What a notebook has made can be kept, and is short where it is printed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import panther
+from panther.errors import InputError
+
+BAGS = {f"s{i}": np.random.default_rng(i).normal(i % 2, 1, (30, 4)) for i in range(12)}
+TABLE = pd.DataFrame({"slide_id": list(BAGS), "case_id": list(BAGS), "kind": ["a", "b"] * 6, "age": np.arange(12.0)})
+CORNERS = np.arange(60).reshape(30, 2) * 256
+
+
+def test_a_model_predicts_the_same_from_its_file(tmp_path):
+    model = panther.train(BAGS, TABLE, label="kind", n_prototypes=2)
+    panther.save_model(model, str(tmp_path / "model.safetensors"))
+    again = panther.load_model(str(tmp_path / "model.safetensors"))
+    assert panther.predict(again, BAGS).equals(panther.predict(model, BAGS))
+    assert (
+        repr(again)
+        == repr(model)
+        == "<Model panther (2 prototypes), probe: classification of a, b; trained on 12 samples>"
+    )
+
+
+def test_models_without_prototypes_or_classes_are_short_too():
+    model = panther.train(BAGS, TABLE, value="age", method="mean")
+    assert repr(model) == "<Model mean, probe: regression; trained on 12 samples>"
+
+
+def test_a_table_of_embeddings_is_short():
+    table = panther.embed_cohort({**BAGS, "bad": np.full((3, 4), np.nan)}, panther.fit_prototypes(BAGS, 2))
+    assert repr(table) == "<EmbeddingTable 12 samples x 18 numbers, panther on 2 prototypes; 1 failed>"
+    assert repr(panther.embed_cohort(BAGS, method="mean")) == "<EmbeddingTable 12 samples x 4 numbers, mean>"
+
+
+@pytest.mark.parametrize("name", ["s.h5", "s.safetensors"])
+def test_a_bag_comes_back_with_all_that_it_has(tmp_path, name):
+    spec = panther.PatchSpec(mpp=0.5, size=256, size_level0=512, mpp_level0=0.25)
+    bag = panther.Bag("s", BAGS["s0"].astype("f4"), CORNERS, spec, "uni")
+    panther.save_bag(bag, tmp_path / name)
+    again = panther.open_bag(tmp_path / name)
+    assert again.fingerprint() == bag.fingerprint()
+    assert (again.encoder, again.spec.mpp, again.spec.size_level0) == ("uni", 0.5, 512)
+    np.testing.assert_array_equal(again.coords, CORNERS)
+
+
+def test_an_array_may_be_saved_in_another_type(tmp_path):
+    panther.save_bag(BAGS["s0"], str(tmp_path / "s.npy"), dtype="float32")
+    np.testing.assert_array_equal(np.load(tmp_path / "s.npy"), BAGS["s0"].astype("f4"))
+
+
+@pytest.mark.parametrize(
+    ("bag", "name", "more", "sentence"),
+    [
+        (BAGS["s0"], "s.csv", {}, r"s\.csv: features are written as \.h5, \.npy, \.safetensors"),
+        (panther.Bag("s", BAGS["s0"], CORNERS), "s.npy", {}, r"coordinates have no place in \.npy"),
+        (
+            panther.Bag("s", BAGS["s0"], CORNERS, panther.PatchSpec(coords_unit="um")),
+            "s.h5",
+            {},
+            r"micrometres have no place in \.h5; give the file the ending \.safetensors",
+        ),
+        (BAGS["s0"], "s.h5", {"dtype": "int8"}, "There is no dtype 'int8'"),
+        (np.full((2, 3), np.nan), "s.h5", {}, "row 0 of the features holds NaN"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_and_leaves_nothing(tmp_path, bag, name, more, sentence):
+    with pytest.raises(InputError, match=sentence):
+        panther.save_bag(bag, tmp_path / name, **more)
+    assert list(tmp_path.iterdir()) == []
