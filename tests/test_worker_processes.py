@@ -106,6 +106,15 @@ def test_a_script_that_works_when_it_is_imported_is_told_so_once(tmp_path):
     assert "bootstrapping" not in done.stderr
 
 
+def test_a_script_from_standard_input_is_named_as_the_cause(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-"], input=UNGUARDED, capture_output=True, text=True, check=False, timeout=100, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "this one was typed or piped into python" in done.stderr.splitlines()[-1]
+    assert "memory" not in done.stderr
+
+
 LEAVING = """
 import atexit
 from panther.workers import process_context

@@ -5,6 +5,7 @@ Anything with the ``concurrent.futures.Executor`` interface will do.
 
 import logging
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -253,6 +254,11 @@ def open_executor(workers: int = 0, cluster: "str | SlurmOptions | None" = None)
         with open_cluster(cluster, workers) as executor:
             yield executor
         return
+    if getattr(sys.modules.get("__main__"), "__file__", None) == "<stdin>":  # as multiprocessing finds it
+        raise InputError(
+            "Worker processes import the script that starts them, and this one was typed or piped into python, which leaves no file: save it "
+            "as a file, or leave out `workers=` to work in this process."
+        )
     workers = workers or cores()
     if workers < 0:
         raise InputError(f"`workers={workers}` makes no sense; give 0 for one per core, or a number of processes.")

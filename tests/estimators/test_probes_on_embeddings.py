@@ -91,6 +91,19 @@ def test_survival_has_a_probe_of_its_own(cohort):
         EmbeddingCox().fit(rows, days)
 
 
+@pytest.mark.parametrize("time", ["f8", "i4"])
+def test_follow_up_may_be_the_structured_array_of_scikit_survival(time):
+    x, days = np.random.default_rng(0).normal(size=(20, 4)), np.arange(1, 21)
+    seen = days % 3 > 0
+    y = np.array(list(zip(seen, days, strict=True)), dtype=[("Status", "?"), ("Survival", time)])
+    plain = np.column_stack([days, seen])
+    model, same = EmbeddingCox().fit(x, y), EmbeddingCox().fit(x, plain)
+    np.testing.assert_array_equal(model.predict(x), same.predict(x))
+    assert model.score(x, y) == same.score(x, plain)
+    with pytest.raises(InputError, match="expected is one of yes and no, the event, and one of numbers, the time"):
+        EmbeddingCox().fit(x, y[["Survival"]])
+
+
 def test_they_are_estimators_like_any_other(cohort):
     bags, labels = cohort
     rows = Panther(4, random_state=0).fit_transform(bags)

@@ -230,3 +230,9 @@ def test_a_file_that_is_still_being_written_is_not_called_damaged(tmp_path):
         writer.communicate("\n")
     assert "another process is writing" in sentence
     assert len(open_bag(path)) == 1
+
+
+def test_an_archive_of_numpy_is_called_one_and_not_a_file_of_torch(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), "f4"))
+    with pytest.raises(InputError, match=r"a\.npz: an archive of arrays \(\.npz\), which is no feature file"):
+        open_bag(tmp_path / "a.npz")

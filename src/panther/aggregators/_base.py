@@ -16,15 +16,17 @@ Promise = bool | Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """The contract of a method, which the contract suite holds it to; promises are a bool, or a function of the module."""
+    """The contract of a method, which the contract suite holds it to; promises are a bool, or a function of the module; none is made by default."""
 
     title: str  # as papers write it
-    permutation_invariant: Promise
-    duplication_invariant: Promise
-    differentiable: Promise
-    tokens: Callable[[Mapping[str, Any]], bool]  # settings -> whether there is a view by prototypes
-    options: tuple[str, ...]  # names of the settings
-    variants: tuple[Mapping[str, Any], ...]  # settings that the suite runs over
+    permutation_invariant: Promise = False
+    duplication_invariant: Promise = False
+    differentiable: Promise = False
+    tokens: Callable[[Mapping[str, Any]], bool] = lambda options: (
+        False
+    )  # settings -> whether there is a view by prototypes
+    options: tuple[str, ...] = ()  # names of the settings
+    variants: tuple[Mapping[str, Any], ...] = ({},)  # settings that the suite runs over
     trainable: bool = False  # whether the prototypes can be trained end to end
     needs_prototypes: bool = True  # else it stands on nothing but the features
     reads_places: Callable[[Mapping[str, Any]], bool] = lambda options: (

@@ -242,8 +242,9 @@ class EmbeddingCox(_EmbeddingProbe):
         ----------
         X : array-like of shape (n, D)
             Embeddings.
-        y : array-like of shape (n, 2)
-            The time, and whether the event was seen then (1) or not (0).
+        y : array-like of shape (n, 2), or structured array of length n
+            The time, and whether the event was seen then (1) or not (0); or both as scikit-survival has them, a field of yes and no and one
+            of times.
         groups : sequence of length n, optional
             Patient of each row; the rows of a patient stay in one inner fold.
 
@@ -280,8 +281,9 @@ class EmbeddingCox(_EmbeddingProbe):
         ----------
         X : array-like of shape (n, D)
             Embeddings.
-        y : array-like of shape (n, 2)
-            The time, and whether the event was seen then (1) or not (0).
+        y : array-like of shape (n, 2), or structured array of length n
+            The time, and whether the event was seen then (1) or not (0); or both as scikit-survival has them, a field of yes and no and one
+            of times.
 
         Returns
         -------
@@ -298,10 +300,24 @@ class EmbeddingCox(_EmbeddingProbe):
         return tags
 
 
+def _columns(y: np.ndarray) -> np.ndarray:
+    """Time and event side by side, also of scikit-survival's structured arrays, whose types tell the two apart."""
+    if not y.dtype.names:
+        return y
+    kinds = {name: y.dtype[name].kind for name in y.dtype.names}
+    event = [name for name, kind in kinds.items() if kind == "b"]
+    time = [name for name, kind in kinds.items() if kind in "fiu"]
+    if len(event) != 1 or len(time) != 1:
+        raise InputError(
+            f"y has the fields {y.dtype}; expected is one of yes and no, the event, and one of numbers, the time."
+        )
+    return np.column_stack([y[time[0]].astype(float), y[event[0]].astype(float)])
+
+
 def _survival(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Times (n,) and events (n,)."""
     expected = "the time, and 1 where the event was seen, else 0"
-    follow_up = np.asarray(y)
+    follow_up = _columns(np.asarray(y))
     if follow_up.shape != (rows, 2):
         raise InputError(f"y has shape {follow_up.shape}; expected ({rows}, 2): {expected}.")
     try:

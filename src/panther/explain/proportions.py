@@ -53,7 +53,7 @@ def as_proportions(source: "Path | str | pd.DataFrame | EmbeddingTable | anndata
     if isinstance(source, pd.DataFrame):
         named = source if "slide" in source.columns else source.rename_axis("slide").reset_index()
         return _from_frame("the proportions", named)
-    path = Path(source)
+    path = Path(source)  # type: ignore[arg-type]
     if path.suffix.lower() != ".csv":
         samples, pi, columns = read_weights(path, "n_patches")
         return Proportions(samples, pi.astype(np.float64), np.array(columns["n_patches"], float))

@@ -78,7 +78,8 @@ def predict(
     DataFrame
         One row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`, or the `predicted` value, or
         `probability_<label>` of each label; as far as the model knows how sure it may be `calibrated_<class>`, `prediction_set`,
-        `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known.
+        `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known. Classes are texts, as in the clinical
+        table's file, also where a DataFrame had numbers or yes and no: "1", "True"; ``found["predicted"].astype(int)`` has numbers again.
 
     Examples
     --------

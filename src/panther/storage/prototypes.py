@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from panther.alignment import Alignment
+from panther.arrays import as_centroids
 from panther.errors import InputError, listed
 from panther.mixture import STARTING_VARIANCES
 from panther.patch_spec import spec_from
@@ -114,7 +115,7 @@ def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> 
     """Prototypes as they are, of a file, or of an array (C, d)."""
     if isinstance(prototypes, Prototypes):
         return prototypes
-    return load_prototypes(prototypes) if isinstance(prototypes, (str, Path)) else Prototypes(prototypes)
+    return load_prototypes(prototypes) if isinstance(prototypes, (str, Path)) else Prototypes(as_centroids(prototypes))
 
 
 def _load_ours(path: Path) -> Prototypes:

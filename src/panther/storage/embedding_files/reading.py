@@ -61,7 +61,7 @@ def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
     return samples, vectors, made_with
 
 
-def check_weights(path: Path, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]) -> None:
+def check_weights(path: Path | str, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]) -> None:
     """Refuse proportions that are none, and tables whose parts are not of one cohort."""
     again = "write the file again with `panther embed`"
     if weights.ndim != 2 or weights.dtype.kind not in "fiu" or len(weights) != len(samples) or 0 in weights.shape:

@@ -21,6 +21,10 @@ def torch_file(file: FileContent) -> Bag | None:
     """Read a tensor, or a dictionary with `features` or `feats` and perhaps `coords`."""
     if not file.head.startswith((ZIP, LEGACY)):
         return None
+    if file.head.startswith(ZIP) and file.path.suffix.lower() == ".npz":
+        raise InputError(
+            f"{file.path}: an archive of arrays (.npz), which is no feature file; save the features with numpy.save or `panther.save_bag`."
+        )
     content = _loaded(file.path, file.head.startswith(ZIP))
     coords = content.get("coords") if isinstance(content, dict) else None
     features = as_matrix(file.path, _features(file.path, content), "the tensor")
