@@ -173,7 +173,7 @@ def test_a_refusal_after_an_old_spelling_speaks_of_the_new_one(panther, cohort):
 
 
 # Parameters of the package that are no options: settings of a method, which -s takes, and what only Python can give.
-NO_OPTIONS = {"relative", "variance", "n_splits", "smallest", "largest", "s_0", "s_1", "s_2"}
+NO_OPTIONS = {"columns", "relative", "variance", "n_splits", "smallest", "largest", "s_0", "s_1", "s_2"}
 
 
 def test_every_parameter_that_the_package_speaks_of_is_an_option_of_a_command():
