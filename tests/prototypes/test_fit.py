@@ -107,6 +107,23 @@ def test_numbers_that_only_float64_holds_are_called_too_large():
     assert fitted.failures == {"s1": "slide s1: features are too large to square in float32; rescale them."}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_numbers_whose_squares_float32_does_not_hold_are_refused_as_embedding_refuses_them(dtype):
+    bags, _ = cohort()
+    whole = [Bag(bag.slide_id, (bag.features * 1e20).to(dtype)) for bag in bags]
+    with pytest.raises(InputError, match=r"learned from\. .*too large to square in float32"):
+        fit_bags(whole, KMeansSettings(4, sample=2000, restarts=2))
+    large = bags[1].features.clone()
+    large[123, 4] = 1e20
+    for sample in (30, 2000):  # whether the row is in the sample or only met in the full pass
+        fitted = fit_bags(
+            [bags[0], Bag("s1", large.to(dtype)), *bags[2:]], KMeansSettings(4, sample=sample, restarts=2)
+        )
+        assert fitted.failures == {"s1": "slide s1: features are too large to square in float32; rescale them."}
+        assert fitted.prototypes.centroids.abs().max() < 1e3
+        assert fitted.prototypes.diagnostics["inertia"] < 1e12  # which NaN is not
+
+
 def test_a_slide_of_another_dimension_or_encoder_is_left_out_and_a_tie_refused():
     bags, _ = cohort(encoder="uni")
     odd = Bag("odd", torch.randn(50, 5), encoder="uni")

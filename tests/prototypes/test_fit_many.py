@@ -205,7 +205,7 @@ def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
         "None of the 1",
         None,
         "fewer than 4 different",
-        "0 patches",
+        "No slide has patches that prototypes can be learned from",
         "No slide",
         "PCA to 50",
         None,

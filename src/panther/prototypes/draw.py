@@ -15,7 +15,7 @@ from panther.execution import Work
 from panther.prototypes.patches import Scan, example, in_order, scan_bags, walk
 from panther.prototypes.sampling import allocate, choose_rows
 from panther.prototypes.settings import KMeansSettings
-from panther.statistics import take
+from panther.statistics import can_be_squared, take
 from panther.types import Openable
 
 
@@ -137,6 +137,8 @@ def _nothing_usable(bags: Sequence[Openable], failures: Mapping[str, str]) -> In
 
 def check_enough(sample: PatchSample, failures: Mapping[str, str], settings: KMeansSettings) -> None:
     """Refuse a sample with fewer patches than prototypes."""
+    if not len(sample):
+        raise InputError(f"No slide has patches that prototypes can be learned from. {example(failures)}")
     if len(sample) < settings.n_prototypes:
         raise InputError(
             f"{len(sample)} patches cannot give {settings.n_prototypes} prototypes; ask for fewer with `n_prototypes=`. {example(failures)}"
@@ -158,7 +160,7 @@ def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
     index = torch.cat(chosen).unique()
     rows = take(bag.features, index)
     single = rows.float()  # float64 holds numbers that this does not
-    finite, fits = torch.isfinite(rows).all(-1), torch.isfinite(single).all(-1)
+    finite, fits = torch.isfinite(rows).all(-1), can_be_squared(single)
     picks = [torch.searchsorted(index, mine) for mine in chosen]
     return _Taken(single, picks, [_unusable(bag.source, index[p], finite[p], fits[p]) for p in picks])
 

@@ -12,13 +12,17 @@ from panther.content import HashedRows
 from panther.errors import not_finite, too_large
 from panther.execution import Work
 from panther.prototypes.patches import in_order, walk
-from panther.statistics import Logits, Statistics, accumulate, block_rows, first_bad_row, nearest
+from panther.statistics import Logits, Statistics, accumulate, block_rows, can_be_squared, first_bad_row, nearest
 from panther.types import Bag, Openable, Projection
 
 T = TypeVar("T")
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
 READ_BLOCKS = {"cpu": 8}
+SUSPECT = (
+    1e15  # a sum that is larger may hold a number whose square is none in float32; then its bag is looked through,
+)
+ROWS = 4096  # so many patches at a time
 
 
 class PassRequest(NamedTuple):
@@ -117,7 +121,10 @@ def _sums_of_bag(
 
 def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:
     """Sums on the CPU, or why they cannot be used."""
-    finite = [bool(torch.isfinite(s.total).all()) for s in sums]
+    finite = [bool(torch.isfinite(s.total).all() and torch.isfinite(s.square).all()) for s in sums]
+    if any(float(s.total.abs().max()) > SUSPECT for s in sums):  # squares are summed in the last pass only
+        fits = all(bool(can_be_squared(bag.features[i : i + ROWS]).all()) for i in range(0, len(bag), ROWS))
+        finite = [good and fits for good in finite]
     why = "" if all(finite) else _why(bag)
     return [Statistics(*(t.cpu() for t in s)) if good else why for s, good in zip(sums, finite, strict=True)]
 

@@ -13,6 +13,7 @@ from panther.statistics.assign import Logits as Logits
 from panther.statistics.assign import everything as everything
 from panther.statistics.assign import nearest as nearest
 from panther.statistics.blocks import block_rows as block_rows
+from panther.statistics.blocks import can_be_squared as can_be_squared
 from panther.statistics.blocks import compute_dtype as compute_dtype
 from panther.statistics.blocks import first_bad_row as first_bad_row
 from panther.statistics.blocks import take as take

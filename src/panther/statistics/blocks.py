@@ -1,5 +1,6 @@
 """Blocks of rows: how large, in which type, and the memory that they use."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -25,10 +26,18 @@ def first_bad_row(x: Rows) -> int | None:
     """Index of the first row with a NaN or an infinite number; None if there is none."""
     step = block_rows(int(x.shape[1]), 4, "cpu")
     for start in range(0, int(x.shape[0]), step):
-        bad = ~torch.isfinite(x[start : start + step]).all(-1)
+        block = x[start : start + step]
+        if math.isfinite(float(block.sum(dtype=torch.float32))):  # says so at once; one that is not may be too large
+            continue
+        bad = ~torch.isfinite(block).all(-1)
         if bool(bad.any()):
             return start + int(bad.nonzero()[0])
     return None
+
+
+def can_be_squared(x: Tensor) -> Tensor:
+    """Which rows (N,) have a length that float32 holds, with room for distances between them."""
+    return (2 * x.float()).square().sum(-1).isfinite()
 
 
 def take(x: Rows, index: Tensor) -> Tensor:
