@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from layouts import LAYOUTS, features, write
 
 from panther.content import HashedRows, hash_contents, hash_rows
+from panther.errors import InputError
 from panther.storage import fingerprints
-from panther.storage.bags import BagRef
+from panther.storage.bags import BagRef, concatenate
 from panther.storage.fingerprints import Fingerprint, FingerprintStore, fingerprint, fingerprint_all, stamp_of
 from panther.types import Bag, Concatenated
 
@@ -137,7 +138,7 @@ def test_an_untouched_file_is_not_read_again(tmp_path, at_once, monkeypatch):
     ref = saved(tmp_path / "a.npy")
     first = fingerprint(ref)
     assert first.content == hash_rows(X)
-    monkeypatch.setattr(fingerprints, "hash_rows", lambda rows: pytest.fail("was read"))
+    monkeypatch.setattr(fingerprints, "sound_content", lambda sample: pytest.fail("was read"))
     assert fingerprint(ref, first) == first
 
 
@@ -176,12 +177,12 @@ def test_a_file_that_was_just_written_is_not_believed_later(tmp_path):
 def test_a_file_that_changes_while_it_is_read_is_not_believed_later(tmp_path, at_once, monkeypatch):
     ref = saved(tmp_path / "a.npy")
 
-    def slow(rows):
-        content = hash_rows(rows)
+    def slow(sample):
+        content = hash_rows(sample.open().features)
         saved(tmp_path / "a.npy", X + 1)
         return content
 
-    monkeypatch.setattr(fingerprints, "hash_rows", slow)
+    monkeypatch.setattr(fingerprints, "sound_content", slow)
     assert fingerprint(ref).stamp == ()
 
 
@@ -201,12 +202,22 @@ def test_the_store_saves_reading_over_runs_and_failures_are_told(tmp_path, at_on
     assert "b.npy" in failures["b"]
     lines = store.read_bytes()
     saved(tmp_path / "b.npy")
-    monkeypatch.setattr(fingerprints, "hash_rows", lambda rows: f"read {float(rows[0:1].sum()):.3f}")
+    monkeypatch.setattr(fingerprints, "sound_content", lambda ref: f"read {ref.sample}")
     again, failures = fingerprint_all(refs, FingerprintStore(store))
     assert not failures
     assert {name: again[name] for name in found} == found
     assert again["e: b"].startswith("read")
     assert store.read_bytes().startswith(lines)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_what_holds_nan_has_no_fingerprint_and_the_slide_of_a_patient_is_named(dtype):
+    sound = torch.full((5, 3), 6e4).to(dtype)  # whose sum is too large for float16
+    assert fingerprint(Bag("a", sound)).content == hash_rows(sound)
+    bad = sound.clone()
+    bad[2, 1] = float("-inf")
+    with pytest.raises(InputError, match=r"slide b: row 2 of the features holds NaN or an infinite number"):
+        fingerprint(concatenate("patient", [Bag("a", sound), Bag("b", bad)]))
 
 
 STAMP = ((1, 2, 3, 4), (5, 6, 7, 8))
@@ -220,11 +231,12 @@ STAMP = ((1, 2, 3, 4), (5, 6, 7, 8))
         b"\xff\xfe rubbish\n",
         b"{}\n[]\n1\nnull\n",
         b'["a", "x"]\n',
-        b'["a", 1, [[1, 2, 3, 4], [5, 6, 7, 8]]]\n',
-        b'["a", "x", [[1, 2, 3, "4"], [5, 6, 7, 8]]]\n',
-        b'["a", "x", [1, 2]]\n',
-        b'["a", "x", {}]\n',
-        b'[["a"], "x", []]\n',
+        b'["a", 1, [[1, 2, 3, 4], [5, 6, 7, 8]], "finite"]\n',
+        b'["a", "x", [[1, 2, 3, "4"], [5, 6, 7, 8]], "finite"]\n',
+        b'["a", "x", [1, 2], "finite"]\n',
+        b'["a", "x", {}, "finite"]\n',
+        b'[["a"], "x", [], "finite"]\n',
+        b'["a", "x", [[1, 2, 3, 4], [5, 6, 7, 8]]]\n',  # of a version that did not look for NaN
         b'["a", "cut sho',
         b"[" * 100_000 + b"\n",
     ],

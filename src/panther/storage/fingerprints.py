@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panther.content import hash_rows
-from panther.errors import InputError
+from panther.content import HashedRows
+from panther.errors import InputError, not_finite
 from panther.execution import HERE, Work, stream
+from panther.statistics import first_bad_row
 from panther.storage.row_log import LineLog
 from panther.types import Openable
 
 # A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS remembers
 # times for three, and clocks of machines differ. What is younger than this when it is read is read again the next time.
 UNSETTLED_SECONDS = 10.0
+
+SOUND = "finite"  # beside a stored fingerprint: its features hold no NaN
 
 Stamp = tuple[tuple[int, ...], ...]  # of each file: size, time of its content, time of its entry (both ns), inode
 Version = tuple[tuple[int, int] | None, ...]  # of each file: time of its content and size; None: it is not there
@@ -73,12 +76,25 @@ def unchanged_since(stamp: Stamp, files: Sequence[Path]) -> Stamp:
 
 
 def fingerprint(sample: Openable, known: Fingerprint | None = None) -> Fingerprint:
-    """Fingerprint of a sample; its features are only read where ``known`` does not hold any more."""
+    """Fingerprint of a sample; its features are only read where ``known`` does not hold any more. NaN has none: it raises, naming the row."""
     if known is not None and known.holds_for(sample.files):
         return known
     stamp = stamp_of(sample.files)
-    content = hash_rows(sample.open().features)
-    return Fingerprint(content, unchanged_since(stamp, sample.files))
+    return Fingerprint(sound_content(sample), unchanged_since(stamp, sample.files))
+
+
+def sound_content(sample: Openable) -> str:
+    """Hash of a sample's features, read once; NaN and infinite numbers are refused."""
+    bag = sample.open()
+    rows = HashedRows(bag.features)
+    bad = first_bad_row(rows)  # which reads them in order
+    if bad is None:
+        return rows.digest()
+    for part in bag.slides or (bag,):  # of a patient: the slide that is meant
+        if bad < len(part):
+            raise not_finite(part.source, bad)
+        bad -= len(part)
+    raise not_finite(bag.source, bad)
 
 
 def fingerprint_all(
@@ -86,7 +102,9 @@ def fingerprint_all(
     store: "FingerprintStore",
     work: Work = HERE,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Hash of the features behind every name, of untouched files from the store; and a sentence for each that cannot be read."""
+    """Hash of the features behind every name, of untouched files from the store; and a sentence for each that cannot be read, or
+    holds NaN.
+    """
     found: dict[str, str] = {}
     failures: dict[str, str] = {}
     names = list(samples)[::-1]  # who reads them next begins with the first, which are in the page cache then
@@ -109,7 +127,7 @@ class FingerprintStore:
         self._known: dict[str, Fingerprint] = {}
         for line in self._log.read():
             with suppress(ValueError, TypeError):  # not a line of ours
-                name, content, stamp = line
+                name, content, stamp, _ = line  # three are of a version that did not look for NaN
                 taken = Fingerprint.from_plain(content, stamp)
                 if isinstance(name, str) and taken is not None:
                     self._known[name] = taken
@@ -123,7 +141,7 @@ class FingerprintStore:
         if not taken.stamp or taken == self._known.get(name):
             return
         try:
-            self._log.append([name, taken.content, taken.stamp])
+            self._log.append([name, taken.content, taken.stamp, SOUND])
         except OSError as error:
             raise InputError(f"{self._path}: cannot be written ({error.strerror}); free some space.") from error
         self._known[name] = taken

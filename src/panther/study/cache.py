@@ -33,6 +33,11 @@ def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
     return matrix, samples
 
 
+def load_failures(path: Path) -> dict[str, str]:
+    """Who is missing among stored embeddings, and why; nobody is where there are none."""
+    return dict(read_json(path.with_suffix(".json"))["failures"]) if path.exists() else {}
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "prototypes": load_prototypes,
     "embeddings": load_embeddings,

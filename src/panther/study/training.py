@@ -1,18 +1,21 @@
 """Train everything a study asks for: plan the jobs, run those whose results are missing, in parallel."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from panther.errors import InputError
+import numpy as np
+
+from panther.errors import InputError, listed
 from panther.execution import HERE, Work, stream
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
 from panther.storage.fingerprints import FingerprintStore, fingerprint_all
-from panther.study.cache import discard_damaged
+from panther.study.cache import discard_damaged, load_failures
 from panther.study.file import Cell, Study
-from panther.study.jobs import StudyJob
+from panther.study.jobs import EmbeddingJob, StudyJob
 from panther.study.needle.job import DiagnosisJob
 from panther.study.needle.plan import diagnosis_jobs
 from panther.study.parts import Given
@@ -93,6 +96,8 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     usable = [t for t in trained if t.predictions not in broken]
     if not any(t.shuffle == 0 for t in usable):
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
+    notes = _not_embedded(stages["embeddings"].values(), failures)
+    population = replace(population, notes=(*population.notes, *notes))
     patches = {encoder: {name: bag.patches for name, bag in known.items()} for encoder, known in features.items()}
     as_it_is, shuffled = ([t for t in usable if bool(t.shuffle) == other] for other in (False, True))
     diagnosed = [
@@ -121,6 +126,25 @@ def _gathered(
             known = {encoder: features for encoder, (features, _) in found.items()}
             single = {f"{encoder}: {name}": why for encoder, (_, r) in found.items() for name, why in r.items()}
             return _readable(population, known), known, {**population.missing, **failures, **single}
+
+
+def _not_embedded(jobs: Iterable[StudyJob], failures: dict[str, str]) -> list[str]:
+    """Add to ``failures`` whom methods could not embed, now or when the stored embeddings were made; returns how many, as notes."""
+    lost: dict[str, dict[str, int]] = defaultdict(dict)  # embeddings -> who is not among them -> of how many
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)  # who and why -> embeddings
+    for job in jobs:
+        if isinstance(job, EmbeddingJob):
+            what = f"{job} of {job.encoder}"
+            for name, why in load_failures(job.path).items():
+                if name not in lost[what]:  # as in another fold
+                    reasons[name, why].append(what)
+                lost[what][name] = len(job.bags)
+    failures |= {f"{what[0]}: {name}": f"{listed(what)}: {why}" for (name, why), what in reasons.items()}
+    return [
+        f"{what}: {len(names)} of {max(names.values())} samples could not be embedded, e.g. {min(names)}; its results are of the others."
+        for what, names in lost.items()
+        if names
+    ]
 
 
 def _kept(study: Study, population: Population) -> dict[str, dict[str, Given]]:
@@ -172,7 +196,7 @@ def _places_of(ref: Openable) -> str:
 
 
 def _readable(population: Population, features: Mapping[str, Mapping[str, Features]]) -> Population:
-    """Those whom every encoder could read, in every part of every split."""
+    """Those whom every encoder could read, in every part of every split; a note says how many they are where others are left out."""
     if not features:
         return population
     there = set.intersection(*(set(known) for known in features.values()))
@@ -186,4 +210,18 @@ def _readable(population: Population, features: Mapping[str, Mapping[str, Featur
         )
         for s in population.splits
     )
-    return replace(population, splits=splits)
+    rows, number = [i for i, name in enumerate(population.ids) if name in there], len(population.ids)
+    if len(rows) == number:
+        return population
+    lost = next(name for name in population.ids if name not in there)
+    note = f"The features of {number - len(rows)} of these {number} samples cannot be used, e.g. {lost}: {len(rows)} are in the study."
+    return replace(
+        population,
+        ids=tuple(population.ids[i] for i in rows),
+        patients=tuple(population.patients[i] for i in rows),
+        sites=tuple(population.sites[i] for i in rows),
+        target=population.target.take(np.array(rows, np.int64)),
+        table=population.table.iloc[rows],
+        splits=splits,
+        notes=(*population.notes, note),
+    )

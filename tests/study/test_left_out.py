@@ -1,0 +1,81 @@
+"""Whoever a study cannot use is listed, whatever reads the features first, and the number of samples is true."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from panther.cli import app
+from panther.study.run import run_study
+
+NAMES = [f"s{i}" for i in range(24)]
+TABLE = pd.DataFrame({"slide_id": NAMES, "case_id": NAMES, "subtype": list("abc") * 8})
+STUDY = {
+    "name": "x",
+    "table": TABLE,
+    "task": {"label": "subtype"},
+    "heads": ["probe"],
+    "n_prototypes": [3],
+    "prototypes": {"restarts": 1},
+    "splits": {"k": 2},
+    "bootstrap": 5,
+    "mil_training": {"epochs": 1},
+}
+NAN = np.full((5, 6), np.nan, "f4")
+
+
+def bags() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {name: (rng.normal(size=(20 + i, 6)) + i % 3).astype("f4") for i, name in enumerate(NAMES)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Features of everybody as files."""
+    (tmp_path / "F").mkdir()
+    for name, x in bags().items():
+        np.save(tmp_path / "F" / f"{name}.npy", x)
+    return tmp_path
+
+
+@pytest.mark.parametrize("methods", [["panther"], ["deepsets"], ["mean"], ["abmil"], ["panther", "mean", "abmil"]])
+def test_a_slide_with_nan_is_listed_whatever_the_method(folder, methods):
+    np.save(folder / "F/s3.npy", NAN)
+    for _ in range(2):  # from the cache, too
+        results = run_study({**STUDY, "features": folder / "F", "methods": methods}, folder / "out")
+        assert set(results.predictions["sample"]) == set(NAMES) - {"s3"}
+        assert set(results.predictions["method"]) == set(methods)
+        assert results.run.failures == json.loads((folder / "out/run.json").read_text())["failures"]
+        (sentence,) = results.run.failures.values()
+        assert sentence == "s3.npy: row 0 of the features holds NaN or an infinite number; extract this slide again."
+        said = "The features of 1 of these 24 samples cannot be used, e.g. s3: 23 are in the study."
+        assert said in results.run.population.notes
+        assert "s3" not in set(pd.read_csv(folder / "out/cohort.csv")["sample"])  # which the report counts
+
+
+def test_whom_one_method_cannot_embed_is_listed_also_from_the_cache(folder):
+    np.save(folder / "F/s3.npy", bags()["s3"] * 1e20)  # numbers, but their squares are none
+    for _ in range(2):
+        results = run_study({**STUDY, "features": folder / "F", "methods": ["panther", "mean"]}, folder / "out")
+        tested = results.predictions.groupby("method")["sample"].nunique()
+        assert tested.to_dict() == {"panther": 23, "mean": 24}
+        (sentence,) = results.run.failures.values()
+        assert sentence.startswith("embeddings by panther of features: s3.npy: features are too large to square")
+        assert results.run.failures == json.loads((folder / "out/run.json").read_text())["failures"]
+        said = "embeddings by panther of features: 1 of 24 samples could not be embedded, e.g. s3; its results are of the others."
+        assert said in results.run.population.notes
+
+
+def test_the_command_prints_it_once_and_ends_with_1(folder):
+    np.save(folder / "F/s3.npy", NAN)
+    TABLE.to_csv(folder / "table.csv", index=False)
+    study = {**STUDY, "table": "table.csv", "features": {"e": "F"}, "methods": ["mean"]}
+    (folder / "study.yaml").write_text(json.dumps(study))
+    for _ in range(2):
+        ended = CliRunner().invoke(app, ["run", str(folder / "study.yaml"), "-o", str(folder / "out"), "-j", "1"])
+        assert ended.exit_code == 1
+        assert ended.output.count("Failed: s3.npy: row 0 of the features holds NaN") == 1
+        assert ended.output.count("s3.npy") == 1
+        assert "23 are in the study" in ended.output
