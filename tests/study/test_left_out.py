@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from panther.cli import app
+from panther.storage.bags import list_bags
 from panther.study.run import run_study
 
 NAMES = [f"s{i}" for i in range(24)]
@@ -53,6 +55,25 @@ def test_a_slide_with_nan_is_listed_whatever_the_method(folder, methods):
         said = "The features of 1 of these 24 samples cannot be used, e.g. s3: 23 are in the study."
         assert said in results.run.population.notes
         assert "s3" not in set(pd.read_csv(folder / "out/cohort.csv")["sample"])  # which the report counts
+
+
+def test_a_slide_with_nan_in_memory_is_listed_as_one_in_a_file_is(tmp_path):
+    results = run_study({**STUDY, "features": {**bags(), "s3": NAN}, "methods": ["mean"]}, tmp_path)
+    assert set(results.predictions["sample"]) == set(NAMES) - {"s3"}
+    (sentence,) = results.run.failures.values()
+    assert sentence.startswith("s3.h5: row 0 of the features holds NaN or an infinite number")
+
+
+def test_bfloat16_in_memory_is_stored_as_it_is_and_nothing_of_an_earlier_call_is_taken_for_it(tmp_path):
+    run_study({**STUDY, "features": bags(), "methods": ["mean"]}, tmp_path)
+    narrow = {name: torch.from_numpy(x).bfloat16() for name, x in bags().items() if name != "s3"}
+    results = run_study({**STUDY, "features": narrow, "methods": ["mean"]}, tmp_path)
+    assert set(results.predictions["sample"]) == set(NAMES) - {"s3"}
+    assert list(results.run.failures) == ["s3"]
+    stored = list_bags(tmp_path / "inputs/features")
+    assert not stored.problems
+    for ref in stored.refs:
+        assert torch.equal(ref.open().features[:], narrow[ref.sample])
 
 
 def test_whom_one_method_cannot_embed_is_listed_also_from_the_cache(folder):

@@ -22,6 +22,7 @@ BLOCK = 4096  # rows
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
 Writer = Callable[[Bag, Path, torch.dtype], None]
+Blocks = Callable[[Bag, torch.dtype], Iterator[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ writers: Registry[Writer, WriterInfo] = Registry("output format", WriterInfo)
 
 
 @writers.register("trident", suffix=".h5", coords=True)
-def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
+def write_trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Blocks | None = None) -> None:
     """TRIDENT's layout: `features` and `coords` with attributes."""
     if bag.places is not None and bag.spec.coords_unit != "px":
         raise InputError(
@@ -44,9 +45,9 @@ def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
             "give the slides' level-0 resolution with `mpp=0.25`, or write another layout."
         )
     about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
-    blocks = (block.numpy() for block in sound_blocks(bag, dtype))
+    rows = (block.numpy() for block in (blocks or sound_blocks)(bag, dtype))
     coords = None if bag.places is None else (bag.places().numpy(), _geometry(bag))
-    write_bag(path, FeatureRows((len(bag), bag.dim), _numpy(bag, dtype), blocks, about), coords)
+    write_bag(path, FeatureRows((len(bag), bag.dim), _numpy(bag, dtype), rows, about), coords)
 
 
 @writers.register("npy", suffix=".npy", coords=False)
@@ -64,11 +65,12 @@ def write_npy(bag: Bag, path: Path, dtype: torch.dtype) -> None:
 
 
 @writers.register("safetensors", suffix=".safetensors", coords=True)
-def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype) -> None:
+def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype, blocks: Blocks | None = None) -> None:
     """`features` and `coords`, with encoder and patch geometry as metadata."""
     from safetensors.torch import save_file
 
-    tensors = {"features": torch.cat([*sound_blocks(bag, dtype)]) if len(bag) else torch.empty(0, bag.dim, dtype=dtype)}
+    rows = [*(blocks or sound_blocks)(bag, dtype)]
+    tensors = {"features": torch.cat(rows) if rows else torch.empty(0, bag.dim, dtype=dtype)}
     if bag.places is not None:
         tensors["coords"] = bag.places().contiguous()
     metadata = {"patch_spec": json.dumps(asdict(bag.spec), sort_keys=True)}
@@ -111,6 +113,19 @@ def save_bag(bag: BagLike, path: Path | str, dtype: str | None = None) -> None:
         check_choice("dtype", dtype, DTYPES)
     with atomic_write(path) as temporary:
         entry.value(one, temporary, one.features.dtype if dtype is None else DTYPES[dtype])
+
+
+def store_bag(bag: Bag, folder: Path) -> Path:
+    """Write a bag in memory as it is, in its own type, NaN and all: whoever reads the file tells what is wrong with it."""
+    narrow = bag.features.dtype == torch.bfloat16  # which HDF5 does not have
+    path = folder / f"{bag.slide_id}{'.safetensors' if narrow else '.h5'}"
+    with atomic_write(path) as temporary:
+        (write_safetensors if narrow else write_trident)(bag, temporary, bag.features.dtype, _as_they_are)
+    return path
+
+
+def _as_they_are(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
+    return (block.contiguous() for block in bag.blocks(BLOCK))
 
 
 def cast(bag: Bag, block: Tensor, dtype: torch.dtype) -> Tensor:

@@ -4,17 +4,17 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from panther.execution import HERE, Work, open_work
-from panther.storage.atomic import atomic_write
 from panther.storage.bags import Listing, as_bags
 from panther.storage.inputs import check_output_folder
 from panther.storage.tables import write_table
-from panther.storage.writers import write_trident
+from panther.storage.writers import store_bag
 from panther.study.evaluate import evaluate
 from panther.study.file import Study, load_study, parse_study
 from panther.study.progress import study_record
@@ -117,10 +117,10 @@ def _on_disk(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _stored(listing: Listing, folder: Path) -> Path:
-    for ref in listing.refs:
-        bag = ref.open()
-        with atomic_write(folder / f"{ref.sample}.h5") as temporary:
-            write_trident(bag, temporary, bag.features.dtype)
+    """Bags as files; those of an earlier call that are not among them are removed, so that nobody is taken for one of these."""
+    written = {store_bag(replace(ref.open(), slide_id=ref.sample), folder) for ref in listing.refs}
+    for path in {*folder.glob("[!.]*.h5"), *folder.glob("[!.]*.safetensors")} - written:
+        path.unlink()
     return folder
 
 
