@@ -1,6 +1,7 @@
 """Errors are sentences: the file, what was found, what was expected, what to do."""
 
 import difflib
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,10 @@ class InputError(ValueError):
     """
 
 
+class LeftOutWarning(UserWarning):
+    """Some were left out, and the result is of the others. Who calls from Python reads it; commands list them and keep it to themselves."""
+
+
 class NotABagError(InputError):
     """The file is sound but holds no features, e.g. coordinates or prototypes: passed over, not failed."""
 
@@ -28,6 +33,13 @@ def not_finite(source: str, row: int) -> InputError:
 def too_large(source: str) -> InputError:
     """Error for a bag whose numbers are finite, but not their sums or squares."""
     return InputError(f"{source}: features are too large to square in float32; rescale them.")
+
+
+def warn_left_out(what: str, failures: Mapping[str, str]) -> None:
+    """Tell the caller of the function that calls this how many were left out, with the reason of the first."""
+    if failures:
+        first = next(iter(failures.values()))
+        warnings.warn(f"{what}: {len(failures)}, e.g. {first}", LeftOutWarning, stacklevel=3)
 
 
 def value_of(outcome: T | InputError) -> T:

@@ -1,12 +1,14 @@
 """A cohort of bags becomes one table."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from panther.aggregators import build, embed_cohort
-from panther.errors import InputError
+from panther.errors import InputError, LeftOutWarning
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
 
@@ -36,9 +38,12 @@ def test_bags_in_memory_in_files_and_by_workers_give_the_same_table(bags, tmp_pa
 
 def test_a_bad_bag_is_left_out_and_named(bags):
     bags["b"][3, 1] = np.nan
-    table = embed_cohort(bags, PROTOTYPES)
+    with pytest.warns(LeftOutWarning, match="Left out of the embeddings: 1, e.g. slide b: row 3 .* NaN") as told:
+        table = embed_cohort(bags, PROTOTYPES)
+    assert [one.filename for one in told] == [__file__]  # once, and of the line that called
     assert table.samples == ["a", "c"]
     assert list(table.failures) == ["b"]
+    assert json.loads(table.to_anndata().uns["panther"]["failures"]) == table.failures
     with pytest.raises(InputError, match="None of the 1 samples could be embedded"):
         embed_cohort({"b": bags["b"]}, PROTOTYPES)
 

@@ -113,7 +113,8 @@ def test_slides_of_a_patient_lie_side_by_side_and_never_touch() -> None:
 
 def test_a_slide_without_coordinates_fails_and_the_others_go_on() -> None:
     bags = [a_bag("a"), replace(a_bag("bb"), places=None), a_bag("ccc")]
-    table = embed_cohort(bags, PROTOTYPES, blocks=["space"])
+    with pytest.warns(UserWarning, match="Left out of the embeddings: 1"):
+        table = embed_cohort(bags, PROTOTYPES, blocks=["space"])
     assert table.samples == ["a", "ccc"]
     assert "bb: the block `space` reads where patches lie" in table.failures["bb"]
     patient = concatenate("p", bags[:2])

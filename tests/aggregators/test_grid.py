@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from panther.aggregators import aggregators, build, embed_cohort, panther, pooling, sharing
+from panther.aggregators import aggregators, build, embed_bags, embed_cohort, panther, pooling, sharing
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.aggregators.sharing import placed
 from panther.errors import InputError
@@ -205,7 +205,7 @@ def test_a_bag_fails_for_those_who_cannot_embed_it_and_for_them_alone(folder):
     np.save(folder / "s3.npy", np.empty((0, DIM), "f4"))
     kept = {}
     for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):
-        assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, embedder.options))
+        assert_same(table, embed_bags(folder, embedder.prototypes, embedder.method, embedder.options))
         assert list(table.failures)[-1] == "s3"
         kept.setdefault(embedder.method, table.samples)
     assert kept["panther"] == ["s0"]

@@ -181,9 +181,11 @@ def test_the_front_door_takes_arrays_and_a_table_and_warns_of_what_was_left_out(
     whole = fit_prototypes(arrays, 4, **settings)
     torch.testing.assert_close(whole.centroids, fit_bags(bags, KMeansSettings(4, **settings)).prototypes.centroids)
     train = pd.DataFrame({"slide_id": [*list(arrays)[:2], "gone"], "split": ["train", "train", "train"]})
-    with pytest.warns(UserWarning, match="Left out: gone: "):
+    with pytest.warns(UserWarning, match="Left out of the prototypes: 1, e.g. gone: "):
         part = fit_prototypes(arrays, 4, table=train, split="train", **settings)
     assert part.slides == tuple(list(arrays)[:2])
+    with pytest.warns(UserWarning, match="Left out of the prototypes: 1, e.g. none: zero patches"):
+        fit_prototypes({**arrays, "none": torch.empty(0, 8)}, 4, **settings)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from panther.cli import app
+from panther.errors import LeftOutWarning
 from panther.storage.bags import list_bags
 from panther.study.run import run_study
 
@@ -46,11 +47,15 @@ def folder(tmp_path):
 def test_a_slide_with_nan_is_listed_whatever_the_method(folder, methods):
     np.save(folder / "F/s3.npy", NAN)
     for _ in range(2):  # from the cache, too
-        results = run_study({**STUDY, "features": folder / "F", "methods": methods}, folder / "out")
+        with pytest.warns(
+            LeftOutWarning, match=r"Left out of the study, or failed in it: 1, e\.g\. s3\.npy: row 0"
+        ) as told:
+            results = run_study({**STUDY, "features": folder / "F", "methods": methods}, folder / "out")
+        assert [one.filename for one in told] == [__file__]
         assert set(results.predictions["sample"]) == set(NAMES) - {"s3"}
         assert set(results.predictions["method"]) == set(methods)
-        assert results.run.failures == json.loads((folder / "out/run.json").read_text())["failures"]
-        (sentence,) = results.run.failures.values()
+        assert results.failures == json.loads((folder / "out/run.json").read_text())["failures"]
+        (sentence,) = results.failures.values()
         assert sentence == "s3.npy: row 0 of the features holds NaN or an infinite number; extract this slide again."
         said = "The features of 1 of these 24 samples cannot be used, e.g. s3: 23 are in the study."
         assert said in results.run.population.notes
@@ -58,18 +63,20 @@ def test_a_slide_with_nan_is_listed_whatever_the_method(folder, methods):
 
 
 def test_a_slide_with_nan_in_memory_is_listed_as_one_in_a_file_is(tmp_path):
-    results = run_study({**STUDY, "features": {**bags(), "s3": NAN}, "methods": ["mean"]}, tmp_path)
+    with pytest.warns(LeftOutWarning, match=r"Left out of the study, or failed in it: 1, e\.g\. s3"):
+        results = run_study({**STUDY, "features": {**bags(), "s3": NAN}, "methods": ["mean"]}, tmp_path)
     assert set(results.predictions["sample"]) == set(NAMES) - {"s3"}
-    (sentence,) = results.run.failures.values()
+    (sentence,) = results.failures.values()
     assert sentence.startswith("s3.h5: row 0 of the features holds NaN or an infinite number")
 
 
 def test_bfloat16_in_memory_is_stored_as_it_is_and_nothing_of_an_earlier_call_is_taken_for_it(tmp_path):
     run_study({**STUDY, "features": bags(), "methods": ["mean"]}, tmp_path)
     narrow = {name: torch.from_numpy(x).bfloat16() for name, x in bags().items() if name != "s3"}
-    results = run_study({**STUDY, "features": narrow, "methods": ["mean"]}, tmp_path)
+    with pytest.warns(LeftOutWarning, match=r"Left out of the study, or failed in it: 1, e\.g\. s3"):
+        results = run_study({**STUDY, "features": narrow, "methods": ["mean"]}, tmp_path)
     assert set(results.predictions["sample"]) == set(NAMES) - {"s3"}
-    assert list(results.run.failures) == ["s3"]
+    assert list(results.failures) == ["s3"]
     stored = list_bags(tmp_path / "inputs/features")
     assert not stored.problems
     for ref in stored.refs:
@@ -79,12 +86,15 @@ def test_bfloat16_in_memory_is_stored_as_it_is_and_nothing_of_an_earlier_call_is
 def test_whom_one_method_cannot_embed_is_listed_also_from_the_cache(folder):
     np.save(folder / "F/s3.npy", bags()["s3"] * 1e20)  # numbers, but their squares are none
     for _ in range(2):
-        results = run_study({**STUDY, "features": folder / "F", "methods": ["panther", "mean"]}, folder / "out")
+        with pytest.warns(
+            LeftOutWarning, match=r"Left out of the study, or failed in it: 1, e\.g\. embeddings by panther"
+        ):
+            results = run_study({**STUDY, "features": folder / "F", "methods": ["panther", "mean"]}, folder / "out")
         tested = results.predictions.groupby("method")["sample"].nunique()
         assert tested.to_dict() == {"panther": 23, "mean": 24}
-        (sentence,) = results.run.failures.values()
+        (sentence,) = results.failures.values()
         assert sentence.startswith("embeddings by panther of features: s3.npy: features are too large to square")
-        assert results.run.failures == json.loads((folder / "out/run.json").read_text())["failures"]
+        assert results.failures == json.loads((folder / "out/run.json").read_text())["failures"]
         said = "embeddings by panther of features: 1 of 24 samples could not be embedded, e.g. s3; its results are of the others."
         assert said in results.run.population.notes
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import panther
-from panther.errors import InputError
+from panther.errors import InputError, LeftOutWarning
 from panther.study.file import parse_study
 
 RNG = np.random.default_rng(0)
@@ -30,7 +30,8 @@ def written(path, names=SLIDES, vectors=VECTORS, column="slide_id"):
 def test_given_vectors_pooling_and_rows_side_by_side_come_to_one_table(tmp_path):
     titan = written(tmp_path / "titan.csv", SLIDES[:-4], VECTORS[:-4])  # the last two patients have none
     methods = ["panther", "mean", {"name": "pca", "components": 2}, {"concat": ["panther", "titan"]}]
-    results = panther.run_study({**BASE, "features": BAGS, "embeddings": {"titan": titan}, "methods": methods})
+    with pytest.warns(LeftOutWarning, match="4 slides of the study have no vector of titan"):
+        results = panther.run_study({**BASE, "features": BAGS, "embeddings": {"titan": titan}, "methods": methods})
     rows = results.summary.groupby("method").first()
     assert set(rows.index) == {"panther", "mean", "pca (components 2)", "panther + titan", "titan"}
     assert rows.loc["titan", "encoder"] == "given"
@@ -164,5 +165,6 @@ def test_features_of_two_encoders_of_the_same_patches_are_one_bag(tmp_path):
     with pytest.raises(InputError, match="no features 'tow' to put side by side"):
         panther.run_study({**study, "features": {**features, "both": {"concat": ["one", "tow"]}}})
     moved = {**features, "away": write("away", moved=1), "both": {"concat": ["one", "away"]}}
-    results = panther.run_study({**study, "features": moved})
+    with pytest.warns(LeftOutWarning, match="the study goes on without it"):
+        results = panther.run_study({**study, "features": moved})
     assert "their coordinates differ" in results.run.failures["both"]

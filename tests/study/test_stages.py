@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import yaml
 
-from panther.aggregators import embed_cohort
+from panther.aggregators import embed_bags
 from panther.storage import fingerprints
 from panther.storage.bags import BagRef
 from panther.storage.prototypes import load_prototypes
@@ -64,7 +64,7 @@ def test_the_files_are_those_of_one_walk_for_each(counts, tmp_path):
     for trained in {t.embeddings: t for t in run.trained}.values():
         method = trained.cell.method
         bags = [run.population.bags["npy"][name] for name in run.population.ids]
-        alone = embed_cohort(bags, load_prototypes(trained.prototypes), method.name, method.options)
+        alone = embed_bags(bags, load_prototypes(trained.prototypes), method.name, method.options)
         vectors, samples = load_embeddings(trained.embeddings)
         assert samples == alone.samples
         np.testing.assert_array_equal(vectors, alone.vectors)

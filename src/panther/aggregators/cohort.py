@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from panther.aggregators.grid import Embedder, embed_grid
-from panther.errors import InputError, value_of
+from panther.errors import InputError, value_of, warn_left_out
 from panther.execution import HERE, Work, open_work
 from panther.feature_space import Basis, FeatureSpace, space_of
 from panther.storage.bags import BagsLike, Listing, as_bags
@@ -25,7 +25,7 @@ def embed_cohort(
     work: Work = HERE,
     **settings: Any,
 ) -> EmbeddingTable:
-    """Embed every bag; those that fail are left out and listed.
+    """Embed every bag; those that fail are left out and listed, with a warning.
 
     Parameters
     ----------
@@ -61,12 +61,30 @@ def embed_cohort(
     >>> table.to_frame().shape
     (3, 21)
     """
-    listing = as_bags(features)
-    embedder = Embedder(_basis(prototypes, listing), method, {**(options or {}), **settings})
+    how: dict[str, Any] = {"options": {**(options or {}), **settings}, "partial_folder": partial_folder}
     if workers is None:
-        return _embedded(listing, embedder, partial_folder, work)
-    with open_work(workers, device=work.device, track=work.track) as pool:
-        return _embedded(listing, embedder, partial_folder, pool)
+        table = embed_bags(features, prototypes, method, **how, work=work)
+    else:
+        with open_work(workers, device=work.device, track=work.track) as pool:
+            table = embed_bags(features, prototypes, method, **how, work=pool)
+    warn_left_out("Left out of the embeddings", table.failures)
+    return table
+
+
+def embed_bags(
+    features: BagsLike,
+    prototypes: Basis | Path | str | None,
+    method: str,
+    options: Mapping[str, Any],
+    *,
+    partial_folder: Path | None = None,
+    work: Work = HERE,
+) -> EmbeddingTable:
+    """The same for callers who tell of the failures themselves."""
+    listing = as_bags(features)
+    embedder = Embedder(_basis(prototypes, listing), method, options)
+    (table,) = embed_grid(listing, [embedder], partial_folder, work)
+    return value_of(table)
 
 
 def _basis(prototypes: Basis | Path | str | None, listing: Listing) -> Basis:
@@ -79,8 +97,3 @@ def _basis(prototypes: Basis | Path | str | None, listing: Listing) -> Basis:
         with suppress(InputError):
             return space_of(ref.open())
     raise InputError("There is no bag that can be read; nothing can be embedded.")
-
-
-def _embedded(listing: Listing, embedder: Embedder, partial_folder: Path | None, work: Work) -> EmbeddingTable:
-    (table,) = embed_grid(listing, [embedder], partial_folder, work)
-    return value_of(table)

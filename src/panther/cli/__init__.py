@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -41,7 +42,7 @@ from panther.cli._options import add_panels
 from panther.cli._progress import log_progress
 from panther.cli._spellings import in_todays_words
 from panther.cli.completion import add_completion
-from panther.errors import InputError
+from panther.errors import InputError, LeftOutWarning
 from panther.version import __version__
 
 INTERRUPTED, TERMINATED = 130, 143  # what the shell calls Ctrl-C, and an end at the wall-time
@@ -110,6 +111,7 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def panther(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -118,6 +120,8 @@ def panther(
     ] = False,
 ) -> None:
     """From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024)."""
+    context.with_resource(warnings.catch_warnings())
+    warnings.simplefilter("ignore", LeftOutWarning)  # every command lists who failed, itself
 
 
 def main() -> None:

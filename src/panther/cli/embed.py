@@ -99,8 +99,9 @@ def embed(
             partial_folder=working if shard is None else None,  # shards keep what they have done by themselves
             work=work,
         )
-    error = write_embeddings(replace(embedded, clinical=chosen.clinical), output, dtype.value)
     failures = {**chosen.problems, **embedded.failures}
+    told = replace(embedded, clinical=chosen.clinical, failures=failures)
+    error = write_embeddings(told, output, dtype.value)
     notes = [*chosen.notes, *_notes(embedded, error, working, failures)]
     if not failures:
         remove_working_folder(working)

@@ -1,6 +1,5 @@
 """Predict new slides or patients with a trained model."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 
 from panther.cohort.load import Cohort, rows_per_sample
 from panther.cohort.spec import Level, TaskSpec
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, suggestion, warn_left_out
 from panther.execution import HERE, Work
 from panther.mil import BagSource, LoadSettings
 from panther.models.model import Model, check_bag
@@ -96,9 +95,7 @@ def predict(
     bags = features if reads_patches(loaded) else next(iter(given.values()), features)
     chosen = select_slides(bags, table, split, columns=columns)  # type: ignore[arg-type]
     found = predict_slides(loaded, chosen, level, given=given, work=work)
-    if found.failures:
-        first = next(iter(found.failures.values()))
-        warnings.warn(f"{len(found.failures)} could not be predicted, e.g. {first}", stacklevel=2)
+    warn_left_out("Left out of the predictions", found.failures)
     return found.table
 
 

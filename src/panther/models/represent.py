@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from panther.aggregators import embed_cohort
+from panther.aggregators import embed_bags
 from panther.cohort.covariates import COVARIATES, load_covariates
 from panther.errors import InputError, listed
 from panther.execution import HERE, Work
@@ -98,7 +98,7 @@ def _rows_of(block: Block, new: NewSamples, work: Work) -> _Rows:
             )
         own = new.given[_name(block)]
     made = made_by(block.method)
-    table = embed_cohort(own, block.basis, made.name, made.options, work=work)
+    table = embed_bags(own, block.basis, made.name, made.options, work=work)
     return _Rows(table.samples, table.vectors, table.failures)
 
 

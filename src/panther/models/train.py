@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panther.aggregators import embed_cohort
+from panther.aggregators import embed_bags
 from panther.alignment import KINDS
 from panther.cohort.covariates import CovariateSpec, as_covariate
 from panther.cohort.load import make_cohort
 from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
-from panther.errors import InputError
-from panther.execution import HERE, Work
+from panther.errors import InputError, warn_left_out
+from panther.execution import HERE, Work, collect
 from panther.feature_space import FeatureSpace
 from panther.limits import check_whole, plain
 from panther.mil import networks
@@ -36,6 +36,7 @@ from panther.prototypes.align.new_sites import with_sites_of
 from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.clinical import USUAL, ColumnsLike, read_clinical, refuse_whole_split, without_features
+from panther.storage.fingerprints import sound_content
 from panther.storage.inputs import check_output
 from panther.storage.prototypes import as_prototypes
 from panther.types import Openable, Prototypes
@@ -124,7 +125,7 @@ def train(
     Returns
     -------
     Model
-        For :func:`panther.predict`, maps and attribution. Its `failures` say who was left out and why.
+        For :func:`panther.predict`, maps and attribution. Its `failures` say who was left out and why; a warning tells of them.
 
     Examples
     --------
@@ -177,6 +178,7 @@ def train(
     model = replace(model, report=report, failures={**missing, **listing.problems, **failures})
     if output is not None:
         save_model(model, Path(output))
+    warn_left_out("Left out of the training", model.failures)
     return model
 
 
@@ -254,11 +256,14 @@ def train_model(
     data: Embedded | Bags
     if recipe.supervised:
         data = Bags(refs, prototypes, in_common([info.spec for info in infos.values()]))
-        contents = {name: ref.open().fingerprint() for name, ref in refs.items()}
+        contents, bad = collect(_content, list(refs.values()), "reading the features", work)
+        failures, parts = {**failures, **bad}, parts.known(list(contents))
+        if not contents:
+            raise InputError(f"None of the {len(bags)} samples can be trained on. {example(failures)}")
     else:
         basis = prototypes or _space(infos)
         made = made_by(recipe.method)
-        table = embed_cohort(list(refs.values()), basis, made.name, made.options, work=work)
+        table = embed_bags(list(refs.values()), basis, made.name, made.options, work=work)
         data = Embedded(table.vectors, table.samples, (Block(recipe.method, basis),))
         if clinic is not None:
             recipe, data = clinic.beside(recipe, data)
@@ -267,6 +272,13 @@ def train_model(
     folds = (0 if recipe.supervised else INNER_FOLDS) if calibrate is None else calibrate
     parts = replace(parts, contents=contents)
     return fit_model(recipe, parts, data, track=work.track, inner_folds=folds).model, failures
+
+
+def _content(ref: Openable) -> str:
+    """Hash of features that a network can read: some, and all of them numbers."""
+    if not len(ref.open()):
+        raise InputError(f"{ref.sample}: zero patches; it is left out.")
+    return sound_content(ref)
 
 
 def _space(infos: Mapping[str, BagInfo]) -> FeatureSpace:

@@ -1,6 +1,5 @@
 """From cohorts of bags to prototypes: scan, sample, K-means on the sample, Lloyd passes over everything, measure."""
 
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from panther.content import hash_contents
-from panther.errors import InputError, value_of
+from panther.errors import InputError, value_of, warn_left_out
 from panther.execution import HERE, Work
 from panther.prototypes.align.fit import AlignedBags, align_fits
 from panther.prototypes.align.origins import Origins, origins_of
@@ -76,7 +75,7 @@ def fit_prototypes(
     Returns
     -------
     Prototypes
-        The most common first. Slides that could not be read are left out, with a warning.
+        The most common first. Slides that could not be read, or have no patches, are left out, with a warning.
 
     Examples
     --------
@@ -91,9 +90,8 @@ def fit_prototypes(
     chosen = select_training_slides(features, table, split, columns=columns)
     origins = origins_of(chosen.table, how.protect) if how.needs_sites else None
     found = fit_bags(chosen.refs, how, origins=origins, work=work)
-    failures = {**chosen.problems, **found.failures}
-    if failures:
-        warnings.warn(f"Left out: {' '.join(failures.values())}", stacklevel=2)
+    empty = {name: f"{name}: zero patches." for name in found.empty}
+    warn_left_out("Left out of the prototypes", {**chosen.problems, **found.failures, **empty})
     return found.prototypes
 
 

@@ -57,10 +57,14 @@ class EmbeddingTable:
             "encoder": p.encoder,
             "patch_spec": p.spec.known(),
             "version": __version__,
+            "failures": dict(self.failures),
         }
 
     def to_anndata(self) -> "anndata.AnnData":
-        """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`."""
+        """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`.
+
+        `uns["panther"]` has the settings, and as `failures` who was left out and why: JSON, since not every name may be a key in HDF5.
+        """
         try:
             import anndata
         except ImportError as error:
@@ -80,7 +84,7 @@ class EmbeddingTable:
             },
             index=pd.Index([column_name(*column) for column in self.columns], dtype=object),
         )
-        uns = {"panther": _storable(self.about())}
+        uns = {"panther": _storable({**self.about(), "failures": json.dumps(dict(self.failures))})}
         data = anndata.AnnData(X=np.asarray(self.vectors), obs=obs, var=var, uns=uns)
         if self.weights is not None:
             data.obsm["pi"] = self.weights.astype(np.float32)

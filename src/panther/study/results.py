@@ -36,6 +36,8 @@ class Results:
         Every method against the reference, on the same patients.
     run : StudyRun
         Everybody who took part, what failed, and the folder with models, prototypes and embeddings.
+    failures : dict
+        Who was left out of the study, and what else could not be done: a sentence for each.
     gains : DataFrame
         What each embedding adds to the study's covariates, on the same patients; empty where it has none.
     sureness : mapping
@@ -58,6 +60,11 @@ class Results:
     retrieval: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     shuffle: pd.DataFrame = field(default_factory=pd.DataFrame)
     diagnosis: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """What failed, and who was left out: a sentence for each."""
+        return self.run.failures
 
     def model(self, fold: int = 0, **cell: Any) -> Model:
         """Model that was trained and tested in ``fold``, the same file as `train` writes.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from panther.errors import warn_left_out
 from panther.execution import HERE, Work, open_work
 from panther.storage.bags import Listing, as_bags
 from panther.storage.inputs import check_output_folder
@@ -51,7 +52,8 @@ def run_study(
     Returns
     -------
     Results
-        Tables `metrics`, `summary`, `comparisons` and `predictions`; the models that were tested, `results.model(fold=0, method="panther")`.
+        Tables `metrics`, `summary`, `comparisons` and `predictions`; the models that were tested, `results.model(fold=0, method="panther")`;
+        `failures`, who was left out and why, of which a warning tells.
 
     Examples
     --------
@@ -82,6 +84,7 @@ def run_study(
         weakref.finalize(results, shutil.rmtree, folder, ignore_errors=True)
     else:
         results.write(folder)
+    warn_left_out("Left out of the study, or failed in it", results.failures)
     return results
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from panther.aggregators import embed_cohort
+from panther.aggregators import embed_bags
 from panther.errors import InputError
 from panther.execution import HERE, Work
 from panther.explain.attribution import mathematics as maths
@@ -141,7 +141,7 @@ def attribute_bags(
     assert model.scaler is not None
     outputs = OUTPUTS[model.task.name](model.task)
     kind = _kind(model, outputs, settings.kind)
-    table = embed_cohort(bags, model.prototypes, model.method.name, model.method.options, work=work)
+    table = embed_bags(bags, model.prototypes, model.method.name, model.method.options, work=work)
     notes = []
     if model.baseline is None:
         notes.append(
