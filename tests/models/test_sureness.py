@@ -18,6 +18,7 @@ from panther.models.model_file import load_model, save_model
 from panther.models.named import Named
 from panther.models.predict import predict_slides
 from panther.models.presets import TrainSettings
+from panther.models.sureness.tell import _seen
 from panther.models.train import train_model
 from panther.prototypes import KMeansSettings
 from panther.storage.clinical import select_slides
@@ -71,9 +72,19 @@ def test_a_slide_of_another_kind_is_called_outside(model, folder):
     found = predicted(model, {"usual": bag, "other": np.random.default_rng(0).normal(8, 1, bag.shape).astype("f4")})
     usual, other = found.table["sureness"]
     assert "like the training samples" in usual
-    assert "outside of what the model has seen: farther out than all of the 36 training samples" in other
+    assert "or beyond: farther out than any of the 36 training samples was from the others" in other
     assert "100 % of the patches lie farther" in other
     assert [note for note in found.notes if note.startswith("other: ")]
+
+
+def test_the_words_are_true_of_training_samples_too(model, folder):
+    """Some of them lie farther from all than any did from the others: they were seen, so nothing may say that they were not."""
+    found = predicted(model, folder / "features")
+    for p, words in zip(found.table["familiarity"], found.table["sureness"], strict=True):
+        assert "outside" not in words
+        assert ("any of the 36 training samples was from the others" in words) == (round(p, 4) == round(1 / 37, 4))
+    assert _seen(0.03, 0.0, 99) == "unusual: farther out than 97 % of the 99 training samples were from the others"
+    assert _seen(1.0, 0.0, 99) == "like the training samples"
 
 
 def test_the_file_keeps_it(model, folder, tmp_path):
@@ -151,5 +162,5 @@ def test_survival_knows_what_it_has_seen(folder):
     )
     odd = Bag("odd", torch.full((20, 12), 9.0))
     found = predicted(model, [odd]).table
-    assert "outside of what the model has seen" in found["sureness"][0]
+    assert "at the edge of what the model has seen, or beyond" in found["sureness"][0]
     assert "calibrated" not in " ".join(found.columns)

@@ -72,7 +72,10 @@ def fit_cloud(x: np.ndarray, patients: np.ndarray, seed: int = 0) -> Cloud:
 
 
 def in_words(p_value: float, number: int) -> str:
-    """`familiar`, `unusual` or `outside`: outside is farther out than every one of the training samples, or than 99 of 100."""
+    """`familiar`, `unusual` or `outside`: outside is farther out than every training sample was from the others, or than 99 of 100 were.
+
+    Distances to all of them are compared with distances to the others: an extreme training sample may be outside itself.
+    """
     if p_value <= max(0.01, 1 / (number + 1) + 1e-12):
         return "outside"
     return "unusual" if p_value <= RARELY else "familiar"

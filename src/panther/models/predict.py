@@ -178,7 +178,7 @@ def _outcomes(
 
 
 def _about_sureness(model: Model, table: pd.DataFrame) -> list[str]:
-    """What the model does not know of its limits, and how many samples lie outside of what it has seen."""
+    """What the model does not know of its limits, and how many samples lie at the edge of what it has seen, or beyond."""
     outside = [
         f"{row['sample']}: {row['sureness']}." for _, row in table.iterrows() if OUTSIDE in row.get("sureness", "")
     ]

@@ -17,7 +17,7 @@ from panther.prototypes.rare import share_beyond
 from panther.types import Openable
 
 FARTHER = "familiarity"  # name of the p-values among a model's predictions
-OUTSIDE = "outside of what the model has seen"
+OUTSIDE = "at the edge of what the model has seen, or beyond"  # an extreme training sample is called so, too
 MANY = 0.1  # share of patches beyond the prototypes' reach that is unusual; 0.01 is expected
 MOST = 0.5  # share from which the slide is something else
 
@@ -83,8 +83,13 @@ def _seen(p: float, share: float, number: int) -> str:
     reasons = []
     verdict = in_words(p, number) if number else "familiar"
     if verdict != "familiar":
-        farther = "all" if p <= 1 / (number + 1) + 1e-12 else f"{100 * (1 - p):.0f} %"
-        reasons.append(f"farther out than {farther} of the {number} training samples")
+        most = p > 1 / (number + 1) + 1e-12
+        farther = (
+            f"{100 * (1 - p):.0f} % of the {number} training samples were"
+            if most
+            else f"any of the {number} training samples was"
+        )
+        reasons.append(f"farther out than {farther} from the others")
     if share >= MANY:
         reasons.append(
             f"{100 * share:.0f} % of the patches lie farther from every prototype than 99 % of the training patches"
