@@ -22,7 +22,6 @@ BLOCK = 4096  # rows
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
 Writer = Callable[[Bag, Path, torch.dtype], None]
-Blocks = Callable[[Bag, torch.dtype], Iterator[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,19 @@ writers: Registry[Writer, WriterInfo] = Registry("output format", WriterInfo)
 
 
 @writers.register("trident", suffix=".h5", coords=True)
-def write_trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Blocks | None = None) -> None:
+def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     """TRIDENT's layout: `features` and `coords` with attributes."""
+    _trident(bag, path, dtype, sound_blocks(bag, dtype))
+
+
+def _trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterator[Tensor]) -> None:
     if bag.places is not None and bag.spec.coords_unit != "px":
         raise InputError(
             f"{bag.source}: coordinates are in micrometres but TRIDENT's are level-0 pixels; "
             "give the slides' level-0 resolution with `mpp=0.25`, or write another layout."
         )
     about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
-    rows = (block.numpy() for block in (blocks or sound_blocks)(bag, dtype))
+    rows = (block.numpy() for block in blocks)
     coords = None if bag.places is None else (bag.places().numpy(), _geometry(bag))
     write_bag(path, FeatureRows((len(bag), bag.dim), _numpy(bag, dtype), rows, about), coords)
 
@@ -65,11 +68,15 @@ def write_npy(bag: Bag, path: Path, dtype: torch.dtype) -> None:
 
 
 @writers.register("safetensors", suffix=".safetensors", coords=True)
-def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype, blocks: Blocks | None = None) -> None:
+def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype) -> None:
     """`features` and `coords`, with encoder and patch geometry as metadata."""
+    _safetensors(bag, path, dtype, sound_blocks(bag, dtype))
+
+
+def _safetensors(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterator[Tensor]) -> None:
     from safetensors.torch import save_file
 
-    rows = [*(blocks or sound_blocks)(bag, dtype)]
+    rows = [*blocks]
     tensors = {"features": torch.cat(rows) if rows else torch.empty(0, bag.dim, dtype=dtype)}
     if bag.places is not None:
         tensors["coords"] = bag.places().contiguous()
@@ -119,13 +126,10 @@ def store_bag(bag: Bag, folder: Path) -> Path:
     """Write a bag in memory as it is, in its own type, NaN and all: whoever reads the file tells what is wrong with it."""
     narrow = bag.features.dtype == torch.bfloat16  # which HDF5 does not have
     path = folder / f"{bag.slide_id}{'.safetensors' if narrow else '.h5'}"
+    blocks = (block.contiguous() for block in bag.blocks(BLOCK))
     with atomic_write(path) as temporary:
-        (write_safetensors if narrow else write_trident)(bag, temporary, bag.features.dtype, _as_they_are)
+        (_safetensors if narrow else _trident)(bag, temporary, bag.features.dtype, blocks)
     return path
-
-
-def _as_they_are(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
-    return (block.contiguous() for block in bag.blocks(BLOCK))
 
 
 def cast(bag: Bag, block: Tensor, dtype: torch.dtype) -> Tensor:
