@@ -7,6 +7,7 @@ looked for.
 """
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,9 @@ def test_no_room_is_a_warehouse():
     for room in sorted({path.parent for path in files()}):
         entries = [path.name for path in room.glob("*.py") if not path.name.startswith("_")]
         assert len(entries) <= 22, room.relative_to(PACKAGE)
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """Python imports them by name alone, and takes the second of two for the first."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
