@@ -10,7 +10,7 @@ from panther.report.training import below_chance, few_steps
 def test_a_head_that_took_few_steps_is_told_with_what_to_write_into_the_study_file(classes):
     material = gather(Request(classes))
     run = material.run
-    (said,) = [check for check in checks(material) if "hardly leaves where it started" in check.sentence]
+    (said,) = [check for check in checks(material) if "near where it started" in check.sentence]
     assert said.state == "mind"
     assert "The head linear was trained in 2 steps at most (2 epochs over 32 samples, 32 per batch" in said.sentence
     assert "`training: {epochs: 200, learning_rate: 0.001}` in the study file" in said.sentence

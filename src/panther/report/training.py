@@ -26,7 +26,7 @@ def few_steps(run: Run) -> str:
     return (
         f"The head{'s' if several else ''} {words_of_list(heads)} {'were' if several else 'was'} trained in {plural(steps, 'step')} at most "
         f"({plural(settings.epochs, 'epoch')} over {plural(samples, 'sample')}, {settings.batch_size} per batch, learning rate "
-        f"{settings.learning_rate:g}): in so few a head hardly leaves where it started, and its score says little of the method. "
+        f"{settings.learning_rate:g}): so few may leave a head near where it started, and then its score says little of the method. "
         f"{_instead(run)} the tab Curves shows whether the loss falls."
     )
 
