@@ -19,10 +19,8 @@ T = TypeVar("T")
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
 READ_BLOCKS = {"cpu": 8}
-SUSPECT = (
-    1e15  # a sum that is larger may hold a number whose square is none in float32; then its bag is looked through,
-)
-ROWS = 4096  # so many patches at a time
+# a sum beyond this may hold a number whose square is none in float32: its bag is looked through, so many patches at a time
+SUSPECT, ROWS = 1e15, 4096
 
 
 class PassRequest(NamedTuple):
