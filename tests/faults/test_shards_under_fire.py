@@ -131,7 +131,7 @@ def embed(lab, shard, **options):
 
 def test_a_shard_that_was_stopped_comes_back_after_its_claim_was_taken_over(lab, tally):
     expected = alone(lab, "embed")
-    stopped = embed(lab, "0/2")
+    stopped = embed(lab, "0/2", apart=True)  # or the server that it shares with the other waits for it
     until(lambda: claimed(lab, stopped), "a claim")
     stopped.send(signal.SIGSTOP)
     embed(lab, "1/2").wait()  # also what the other has in hand
@@ -146,7 +146,7 @@ def test_a_shard_that_was_stopped_comes_back_after_its_claim_was_taken_over(lab,
 @pytest.mark.slow
 def test_a_shard_that_was_stopped_comes_back_after_everything_is_over(lab, tally):
     expected = alone(lab, "embed")
-    stopped = embed(lab, "0/2")
+    stopped = embed(lab, "0/2", apart=True)  # or the server that it shares with the other waits for it
     until(lambda: claimed(lab, stopped), "a claim")
     stopped.send(signal.SIGSTOP)
     for shard in ("1/2", "0/2"):  # another takes its place
