@@ -266,14 +266,20 @@ def memory_by_size() -> None:
 SAME = ["patches in memory", "", "restarts", "seconds", "time / ours", "inertia above the best peer"]
 
 
-def same_patches(seeds: Sequence[int], patches: int) -> None:
-    """Print the like-for-like table alone, with the default number of restarts and with ten."""
-    rows = []
+def samples(patches: int) -> Iterator[np.ndarray]:
+    """As many patches of each cohort as a fit samples."""
     for slides, dim in COHORTS:
         with tempfile.TemporaryDirectory() as folder:
             cohort = Cohort(Path(folder), slides, patches, dim)
             cohort.write()
             x = drawn(cohort.load())
+        yield x
+
+
+def same_patches(seeds: Sequence[int], patches: int) -> None:
+    """Print the like-for-like table alone, with the default number of restarts and with ten."""
+    rows = []
+    for x in samples(patches):
         rows += [row for restarts in (5, 10) for row in like_for_like(x, seeds, restarts)]
     table(f"The same patches, the same restarts, C = {CLUSTERS}, median of {len(seeds)} seeds", SAME, rows)
 
@@ -281,18 +287,14 @@ def same_patches(seeds: Sequence[int], patches: int) -> None:
 def inertia_over_seeds(seeds: Sequence[int], patches: int) -> None:
     """Print how far our inertia lies above scikit-learn's, on the same patches with the same restarts: mean over seeds, standard error."""
     rows = []
-    for slides, dim in COHORTS:
-        with tempfile.TemporaryDirectory() as folder:
-            cohort = Cohort(Path(folder), slides, patches, dim)
-            cohort.write()
-            x = drawn(cohort.load())
+    for x in samples(patches):
         tensor = torch.from_numpy(x)
         for restarts in (5, 10):
             ours = [inertia(x, kmeans(tensor, CLUSTERS, seed, restarts)[0].centroids.numpy()) for seed in seeds]
             theirs = [inertia(x, by_sklearn(x, seed, restarts)) for seed in seeds]
             above = np.array(ours) / np.array(theirs) - 1
             error = above.std(ddof=1) / len(above) ** 0.5
-            rows.append([f"{len(x):,} x {dim}", restarts, f"{above.mean():+.3%}", f"{error:.3%}"])
+            rows.append([f"{len(x):,} x {x.shape[1]}", restarts, f"{above.mean():+.3%}", f"{error:.3%}"])
     header = ["patches in memory", "restarts", "our inertia above scikit-learn's", "standard error"]
     table(f"The same patches, the same restarts, C = {CLUSTERS}, mean of {len(seeds)} seeds", header, rows)
 

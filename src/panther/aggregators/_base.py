@@ -22,9 +22,8 @@ class MethodInfo:
     permutation_invariant: Promise = False
     duplication_invariant: Promise = False
     differentiable: Promise = False
-    tokens: Callable[[Mapping[str, Any]], bool] = lambda options: (
-        False
-    )  # settings -> whether there is a view by prototypes
+    # settings -> whether there is a view by prototypes
+    tokens: Callable[[Mapping[str, Any]], bool] = lambda options: False
     options: tuple[str, ...] = ()  # names of the settings
     variants: tuple[Mapping[str, Any], ...] = ({},)  # settings that the suite runs over
     trainable: bool = False  # whether the prototypes can be trained end to end
