@@ -1,6 +1,5 @@
-"""What handing out costs: 20,000 tiny slides, and workers that only wait, by a pool of processes, by shards and by Dask."""
+"""What handing out costs: 20,000 tiny slides, and workers that only wait, by a pool of processes and by Dask."""
 
-import multiprocessing
 import subprocess
 import sys
 import tempfile
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ import _harness as harness
 from _simulated import Costs, Load, one_per_task, simulate
 from panther.aggregators import embed_cohort
 from panther.execution import Work, map_slides, open_executor
-from panther.shards import Session, Shard, SharedExecutor
 from panther.storage.bags import list_bags
 from panther.types import Prototypes
 from panther.workers import Team
@@ -113,8 +110,6 @@ def overhead(items: int, single: int) -> dict[str, Costs]:
         before = process.memory_info().rss
         add("Dask, 2", team)
         rows[-1][-1] = f"{before / 1e6:.0f} -> {process.memory_info().rss / 1e6:.0f}"
-    shards = _in_shards(partial(rate, nothing, items), 2)
-    rows.append(["shards, 2", f"{items / shards:,.0f}", "-", "-"])
     header = ["items that cost nothing", "items/s", "items/s, one per task", "scheduler's memory, MB"]
     harness.table(f"Handing out: {items:,} items", header, rows)
     return costs
@@ -186,27 +181,3 @@ def scaling(naps: int, pool_sizes: tuple[int, ...], dask_sizes: tuple[int, ...],
             add("Dask", workers, team, costs["Dask, 2"])
     header = ["", "workers", "items", "efficiency measured", "simulated", "simulated: handing out is busy"]
     harness.table(f"Workers that wait {NAP * 1000:.0f} ms for each item", header, rows)
-
-
-def _in_shards(work: Callable[[Executor], float], count: int) -> float:
-    """Seconds until so many shards, each a process, have all results."""
-    with tempfile.TemporaryDirectory() as place:
-        context = multiprocessing.get_context("spawn")
-        ready = context.Barrier(count + 1)
-        arguments = [(work, Path(place) / "out.shards", Shard(i, count), ready) for i in range(count)]
-        team = [context.Process(target=_shard, args=one) for one in arguments]
-        for process in team:
-            process.start()
-        ready.wait()
-        start = time.perf_counter()
-        for process in team:
-            process.join()
-        assert not any(process.exitcode for process in team)
-        return time.perf_counter() - start
-
-
-def _shard(work: Callable[[Executor], float], folder: Path, shard: Shard, ready: Any) -> None:
-    ready.wait()
-    executor = SharedExecutor(Session(folder, {"benchmark": "scale"}), shard, None)
-    work(executor)
-    executor.finish()

@@ -33,7 +33,6 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
         ("aggregators", "PANTHER, OT, H2T ...", (A, C, D)),
         ("mil", "ABMIL, TransMIL ...", (C,)),
     ],
-    [("shards", "walks that processes share", ()), ("progress", "what work tells of itself", (B, C))],
     [("storage", "readers, tables, embeddings, atomic files", (A, B, C, D))],
     [
         ("mixture", "EM", (A, C, D)),

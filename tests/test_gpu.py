@@ -246,7 +246,7 @@ def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first)
     prototypes = panther.fit_prototypes(bags, n_prototypes=4)
     options = [{}, {"readout": "wa"}, {"blocks": ["tail"]}]
     embedders = [Embedder(prototypes, "panther", each) for each in (options[::-1] if blocks_first else options)]
-    here, there = (list(embed_grid(as_bags(bags), embedders, None, Work(device=place))) for place in ("cpu", "cuda"))
+    here, there = (list(embed_grid(as_bags(bags), embedders, Work(device=place))) for place in ("cpu", "cuda"))
     for a, b in zip(here, there, strict=True):
         assert not b.failures
         np.testing.assert_allclose(b.vectors, a.vectors, rtol=1e-3, atol=1e-4)

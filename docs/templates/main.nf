@@ -4,7 +4,7 @@ params.slides = '/data/slides'
 params.output = '/scratch/panther'
 params.encoder = 'lite0'
 
-params.shards = 10 // jobs that share the slides
+params.parts = 10 // jobs that share the slides
 features = "${params.output}/job/20x_256px_0px_overlap/features_${params.encoder}"
 
 process SLIDES {
@@ -15,15 +15,15 @@ process SLIDES {
     maxRetries 3
 
     input:
-    val shard
+    val part
 
     output:
-    val shard
+    val part
 
     script: // exit code 1: some slides failed and are listed, the others are done
     """
     panther slides ${params.slides} -o ${params.output}/job --encoder ${params.encoder} \
-        -j ${task.cpus} --shard ${shard}/${params.shards} || test \$? -eq 1
+        -j ${task.cpus} --part ${part}/${params.parts} || test \$? -eq 1
     """
 }
 
@@ -33,7 +33,7 @@ process EMBED {
     publishDir params.output, mode: 'copy'
 
     input:
-    val shards
+    val parts
 
     output:
     path 'prototypes.safetensors'
@@ -47,5 +47,5 @@ process EMBED {
 }
 
 workflow {
-    Channel.of(0..<params.shards) | SLIDES | collect | EMBED
+    Channel.of(1..params.parts) | SLIDES | collect | EMBED
 }

@@ -142,30 +142,8 @@ def map_slides(
     bounded number of items is in flight, so memory does not grow with the cohort; ``ahead`` bounds it further where
     results are large, though every core keeps its work.
     """
-    if isinstance(executor, SharedWalk):
-        listed = items if isinstance(items, Sequence) else list(items)
-        compute = partial(_results, function, executor=executor.inner, ahead=0)
-        results = executor.walk(function, listed, compute)
-    else:
-        results = _results(function, items, executor, ahead)
-    for index, result in enumerate(results):
+    for index, result in enumerate(_results(function, items, executor, ahead)):
         yield _as_result(index, result)
-
-
-class SharedWalk(Executor):
-    """An executor whose walks are shared with other processes (see :mod:`panther.shards`).
-
-    It decides which items are computed here, by ``inner``, and knows the results of the others.
-    """
-
-    def __init__(self, inner: Executor | None) -> None:
-        self.inner = inner
-
-    def walk(
-        self, function: Callable[[Any], Any], items: Sequence[Any], compute: "Callable[..., Iterator[Any]]"
-    ) -> Iterator[Any]:
-        """Results of all items, in their order; ``compute`` (an iterable of items) yields those of some of them."""
-        raise NotImplementedError
 
 
 def _results(

@@ -7,6 +7,7 @@ summary.csv
 
 import csv
 import io
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,20 +22,9 @@ class Job:
 
     folder: Path
 
-    @property
-    def locks(self) -> Path:
-        """Folder of the locks; it is there only while a process works."""
-        return self.folder / ".locks"
-
-    @property
-    def progress(self) -> Path:
-        """Folder of what is noted while processes work (see :mod:`panther.progress`)."""
-        return self.folder / ".progress"
-
-    @property
-    def summary(self) -> Path:
-        """Table of all slides, one row each."""
-        return self.folder / "summary.csv"
+    def summary_of(self, part: str = "") -> Path:
+        """Table of all slides, one row each; of a ``part`` of the slides, the table of that part."""
+        return self.folder / (f"summary-{part.replace('/', '-of-')}.csv" if part else "summary.csv")
 
     def geojson(self, slide: str) -> Path:
         """Contours of the tissue."""
@@ -54,9 +44,11 @@ class Job:
 
 
 def read_summary(job: Job) -> list[dict[str, str]]:
-    """Rows of the summary; none where there is no readable one (it can be made again at any time)."""
-    try:
-        lines = io.StringIO(read_text(job.summary), newline="")
-        return [row for row in csv.DictReader(lines) if row.get("slide") and None not in row]
-    except (OSError, ValueError, csv.Error):
-        return []
+    """Rows of the summary, the latest of each slide; none where no table can be read (it can be made again at any time)."""
+    tables = []
+    for path in (job.summary_of(), *job.folder.glob("summary-*-of-*.csv")):
+        with suppress(OSError, ValueError, csv.Error):
+            written, lines = path.stat().st_mtime_ns, io.StringIO(read_text(path), newline="")
+            tables.append((written, [row for row in csv.DictReader(lines) if row.get("slide") and None not in row]))
+    rows = {row["slide"]: row for _, table in sorted(tables, key=lambda table: table[0]) for row in table}
+    return [rows[name] for name in sorted(rows)]

@@ -1,14 +1,17 @@
 """Numbers that users give, checked when they are given: a sentence instead of a crash, or of a run without end."""
 
 import math
+import re
 from collections.abc import Collection
 from dataclasses import fields
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from panther.errors import InputError, suggestion
+
+T = TypeVar("T")
 
 LARGEST_SEED = 2**32 - 1  # what all generators of random numbers take, also after mixing in a fold or a restart
 
@@ -48,6 +51,16 @@ def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool
     if not good or value < least or (above and value == least):
         bound = "" if least == -math.inf else f" above {least:g}" if above else f" of at least {least:g}"
         raise InputError(f"{name} is {_shown(value)}; expected is a number{bound}.")
+
+
+def part_of(items: tuple[T, ...], part: str) -> tuple[T, ...]:
+    """Items of one task of a job array: every n-th, `2/8` from the second on; all of them for an empty ``part``."""
+    if not part:
+        return items
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", part)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise InputError(f"part: found {part!r}, expected k/n with k from 1 to n, e.g. 2/8")
+    return items[int(match[1]) - 1 :: int(match[2])]
 
 
 def check_seed(value: Any) -> None:

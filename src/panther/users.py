@@ -55,22 +55,6 @@ def runs(pid: int) -> bool:
     return psutil.pid_exists(pid) or is_hidden(pid)
 
 
-def still_runs(pid: int | None, since: float | None) -> bool:
-    """Whether the process that was ``started`` then runs; its number may have been given to a new one, and a zombie only waits to be counted."""
-    try:
-        same = isinstance(since, float | int) and abs(started(pid) - since) < 2
-        return same and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return isinstance(pid, int) and is_hidden(pid)
-    except psutil.Error:
-        return True
-
-
-def started(pid: int | None) -> float:
-    """When a process was started, in seconds since the machine was: whoever sets the machine's clock moves all other times."""
-    return psutil.Process(pid).create_time() - psutil.boot_time()
-
-
 def is_hidden(pid: int) -> bool:
     """Whether a process runs that this user is not shown: many clusters list everybody's own processes only (hidepid)."""
     if os.name != "posix":  # elsewhere the call below would end it

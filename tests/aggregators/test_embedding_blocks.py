@@ -147,7 +147,7 @@ def test_one_fit_serves_the_mixture_and_its_blocks_whoever_comes_first(monkeypat
     plain, space = Embedder(PROTOTYPES), Embedder(PROTOTYPES, "panther", {"blocks": ["space"]})
     for embedders in ([plain, space], [space, plain]):
         fits.clear()
-        tables = list(embed_grid(as_bags([a_bag()]), embedders, None, HERE))
+        tables = list(embed_grid(as_bags([a_bag()]), embedders, HERE))
         assert len(fits) == 1
         alone = [embed(a_bag(), PROTOTYPES, **e.options).vector.numpy() for e in embedders]
         for table, vector in zip(tables, alone, strict=True):
@@ -174,7 +174,7 @@ def test_patches_that_were_moved_are_embedded_again(tmp_path: Path, monkeypatch:
             file["coords"].attrs["patch_size_level0"] = STEP
 
     def embedded() -> np.ndarray:
-        return embed_cohort(list_bags(feats), PROTOTYPES, blocks="space", partial_folder=tmp_path / "rows").vectors
+        return embed_cohort(list_bags(feats), PROTOTYPES, blocks="space").vectors
 
     write(corners(60))
     first = np.array(embedded())

@@ -13,7 +13,7 @@ from panther.aggregators import aggregators, build, embed_bags, embed_cohort, pa
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.aggregators.sharing import placed
 from panther.errors import InputError
-from panther.execution import HERE, Work, open_work
+from panther.execution import HERE, open_work
 from panther.mixture import fit as fitting
 from panther.mixture import fit_mixture, start_of
 from panther.statistics import kernels
@@ -49,16 +49,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "feats"
 
 
-def tables_of(listing, embedders=EMBEDDERS, partial=None, work=HERE):
-    return list(embed_grid(as_bags(listing), embedders, partial, work))
-
-
-def killed(items, what, total):
-    """A progress bar that is interrupted at the third item."""
-    for number, item in enumerate(items):
-        if number == 2:
-            raise KeyboardInterrupt
-        yield item
+def tables_of(listing, embedders=EMBEDDERS, work=HERE):
+    return list(embed_grid(as_bags(listing), embedders, work))
 
 
 def assert_same(table, alone):
@@ -184,21 +176,6 @@ def test_a_bag_is_opened_and_read_once_whatever_the_grid(folder):
     assert counts.bytes == sum(40 + number for number in range(4)) * DIM * 2
 
 
-def test_a_killed_walk_goes_on_where_it_was(folder, tmp_path):
-    counts = Counts()
-    refs = [CountedRef(ref.files[0], counts) for ref in list_bags(folder).refs]
-
-    with pytest.raises(KeyboardInterrupt):
-        tables_of(refs, partial=tmp_path / "partial", work=Work(track=killed))
-    counts.opened.clear()
-    resumed = tables_of(refs, partial=tmp_path / "partial")
-    assert counts.opened == ["s2", "s3"]  # the third was read but not kept
-    for table, whole in zip(resumed, tables_of(folder), strict=True):
-        assert_same(table, whole)
-    tables_of(refs, EMBEDDERS[:1], tmp_path / "partial")  # rows of another grid are not taken for these
-    assert counts.opened[2:] == ["s0", "s1", "s2", "s3"]
-
-
 def test_a_bag_fails_for_those_who_cannot_embed_it_and_for_them_alone(folder):
     np.save(folder / "s1.npy", np.full((5, DIM), 1e30, "f4"))  # its square is beyond float32
     np.save(folder / "s2.npy", np.full((5, DIM), np.nan, "f4"))
@@ -212,15 +189,6 @@ def test_a_bag_fails_for_those_who_cannot_embed_it_and_for_them_alone(folder):
     assert kept["deepsets"] == ["s0", "s1"]
 
 
-def test_a_bag_that_failed_for_some_is_tried_again(folder, tmp_path):
-    np.save(folder / "s1.npy", np.full((5, DIM), 1e30, "f4"))
-    counts = Counts()
-    refs = [CountedRef(ref.files[0], counts) for ref in list_bags(folder).refs]
-    for _ in range(2):
-        tables_of(refs, partial=tmp_path / "partial")
-    assert counts.opened == ["s0", "s1", "s2", "s3", "s1"]
-
-
 def test_an_embedder_without_a_single_bag_does_not_stop_the_others(folder):
     other = Prototypes(torch.randn(3, DIM + 1))
     good, bad = tables_of(folder, [Embedder(prototypes(0)), Embedder(other)])
@@ -229,22 +197,6 @@ def test_an_embedder_without_a_single_bag_does_not_stop_the_others(folder):
     with pytest.raises(InputError) as alone:
         embed_cohort(folder, other)
     assert str(bad) == str(alone.value)
-
-
-def test_a_table_says_which_kernel_made_it_and_different_ones_are_told(folder, tmp_path, monkeypatch):
-    """A walk that is killed under one kernel and goes on under another stands for a cluster of unequal machines."""
-    monkeypatch.setenv("PANTHER_KERNEL", "torch")
-    assert embed_cohort(folder, prototypes(0)).settings["kernel"] == "torch"
-    if isinstance(kernels.compiled.load_library(), str):
-        pytest.skip("there is no compiled kernel here")
-
-    with pytest.raises(KeyboardInterrupt):
-        tables_of(folder, EMBEDDERS[:1], tmp_path / "partial", Work(track=killed))
-    monkeypatch.delenv("PANTHER_KERNEL")
-    with pytest.warns(UserWarning, match="different kernels"):
-        (table,) = tables_of(folder, EMBEDDERS[:1], tmp_path / "partial")
-    assert "torch" in table.settings["kernel"]
-    assert "compiled" in table.settings["kernel"]
 
 
 def test_threads_that_share_a_module_move_it_once(monkeypatch):

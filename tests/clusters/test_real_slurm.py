@@ -1,4 +1,4 @@
-"""Jobs of a real SLURM on this machine: arrays in shards, Dask's workers, and what SLURM does to jobs; each gives the bytes of one process."""
+"""Jobs of a real SLURM on this machine: arrays, Dask's workers, and what SLURM does to jobs; each gives the bytes of one process."""
 
 import os
 import subprocess
@@ -66,7 +66,9 @@ def test_the_template_of_an_array_goes_from_slides_to_embeddings(slurm, panther,
     script = filled("array.sbatch", images, SLIDES="images", OUTPUT="out", ENCODER="lite0")
     less = ("--array=3-4", "--cpus-per-task=1", "--mem=1G")
     first = slurm.run("sbatch", "--parsable", *less, script, "slides", cwd=images)
-    second = slurm.run("sbatch", "--parsable", *less, f"--dependency=afterany:{first}", script, "embed", cwd=images)
+    second = slurm.run(
+        "sbatch", "--parsable", *less, "--array=3", f"--dependency=afterany:{first}", script, "embed", cwd=images
+    )
     assert slurm.until_ended(second) == {"COMPLETED"}, slurm.logs()
     alone = ("slides", "images", "-o", "alone/job", "--encoder", "lite0", "-j", 1)
     panther(*alone)
@@ -78,7 +80,6 @@ def test_the_template_of_an_array_goes_from_slides_to_embeddings(slurm, panther,
     panther("embed", bags, "-p", "out/prototypes.safetensors", "-o", "alone/slides.h5ad", "-j", 1)
     for name in ("prototypes.safetensors", "slides.h5ad"):
         assert (images / "out" / name).read_bytes() == (images / "alone" / name).read_bytes()
-    assert not list((images / "out").glob("*.shards"))
 
 
 @pytest.mark.parametrize("jobs", ["min_jobs: 2\nmax_jobs: 2", "max_jobs: 2"], ids=["fixed", "adapting"])
@@ -110,16 +111,18 @@ def test_the_template_with_workers_of_dask_jobqueue(slurm, panther, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["requeue", "cancel", "walltime"])
-def test_an_array_of_shards_of_which_slurm_ends_one(slurm, panther, tmp_path, monkeypatch, fault):
+def test_an_array_of_parts_of_which_slurm_ends_one(slurm, panther, tmp_path, monkeypatch, fault):
     write_slow_slides(tmp_path)
     monkeypatch.setenv("PYTHONPATH", path_to_encoder(tmp_path)["PYTHONPATH"])
     monkeypatch.setenv("PAUSE", "0")
     panther(*SLIDES, "-o", "alone")
     monkeypatch.setenv("PAUSE", "100")  # of the first task: it is met in its first slide
-    (tmp_path / "array.sh").write_text(ARRAY + " ".join(map(str, (*SLIDES, "-o", "job", "--shard", "auto"))) + "\n")
+    (tmp_path / "array.sh").write_text(
+        ARRAY + " ".join(map(str, (*SLIDES, "-o", "job", "--part"))) + " $((SLURM_ARRAY_TASK_ID + 1))/2\n"
+    )
     limit = ("--time=1",) if fault == "walltime" else ()
     job = slurm.run("sbatch", "--parsable", *limit, "array.sh", cwd=tmp_path)
-    until(lambda: any((tmp_path / "job").rglob("rows")), "rows")
+    until(lambda: any((tmp_path / "job").rglob("*_patches.h5")), "patches")
     said = tmp_path / f"slurm-{job}_0.out"
     if fault == "requeue":
         (tmp_path / "slowly.py").write_text((tmp_path / "slowly.py").read_text().replace("PAUSE", "NO_PAUSE"))
@@ -132,7 +135,6 @@ def test_an_array_of_shards_of_which_slurm_ends_one(slurm, panther, tmp_path, mo
         ended = slurm.until_ended(job)
         assert ended <= {"COMPLETED", "CANCELLED", "TIMEOUT"}, ended
         assert "panther: stopped. Type the same command again to go on." in said.read_text()
-        assert not list((tmp_path / "job" / ".locks").glob("*.lock"))  # told to end, it has given them back
         monkeypatch.setenv("PAUSE", "0")
         panther(*SLIDES, "-o", "job")
     assert features(tmp_path / "job") == features(tmp_path / "alone")

@@ -1,4 +1,4 @@
-"""`encode-tiles` on a cluster and in shards: the file of one process."""
+"""`encode-tiles` on a cluster: the file of one process."""
 
 from pathlib import Path
 
@@ -19,16 +19,6 @@ def tiles(tmp_path: Path, monkeypatch) -> Path:
         Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(f"tiles/{number:02d}.png")
     Path("tiles/13.png").write_bytes(b"no picture")
     return tmp_path
-
-
-def test_shards_write_the_file_of_one_process(tiles, monkeypatch, capsys):
-    monkeypatch.setattr(tile_blocks, "BLOCK", 5)  # 6, so that blocks begin where pairs do
-    panther = Runner(monkeypatch, capsys)
-    words = ("encode-tiles", "tiles", "--device", "cpu", "-j", 1, "-o")
-    panther(*words, "one/job/tiles/t.h5", code=1)
-    for shard in ("1/2", "0/2"):
-        assert "13.png" in panther(*words, "two/job/tiles/t.h5", "--shard", shard, code=1)[1]
-    assert Path("one/job/tiles/t.h5").read_bytes() == Path("two/job/tiles/t.h5").read_bytes()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typer.main import get_command
 from panther.cli import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
-OPTIONS = ("--workers", "--cluster", "--shard", "--device")
+OPTIONS = ("--workers", "--cluster", "--part", "--device")
 
 
 def test_the_table_of_commands_is_what_they_take() -> None:

@@ -1,4 +1,4 @@
-"""Other machines; and how often each fault was made: `FAULTS_TALLY=file make slow`, then `python tests/faults/tally.py file` prints the table."""
+"""How often each fault was made: `FAULTS_TALLY=file make slow`, then `python tests/faults/tally.py file` prints the table."""
 
 import os
 from collections.abc import Callable
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.machines import machines
-from panther.storage.row_log import LineLog
+from panther.storage.fingerprints import LineLog
 
 
 @pytest.fixture
@@ -17,9 +16,3 @@ def tally(request: pytest.FixtureRequest) -> Callable[..., None]:
             LineLog(Path(place)).append([fault, times, request.node.nodeid])
 
     return note
-
-
-@pytest.fixture(scope="session")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
-    """Environment of a process on a machine of that name."""
-    return machines(tmp_path_factory.mktemp("machine"))

@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from panther.storage.row_log import LineLog
+from panther.storage.fingerprints import LineLog
 
 
 def main(place: Path) -> None:

@@ -21,10 +21,8 @@ def test_one_that_was_stopped_in_a_slide_comes_back_after_another_has_done_it(la
     start_slides(lab, "alone").wait()
     stopped = start_slides(lab, "job")
     until(
-        lambda: (
-            [path for path in (lab.folder / "job").rglob("rows") if path.stat().st_size] or stopped.code is not None
-        ),
-        "rows",
+        lambda: any((lab.folder / "job").rglob("*_patches.h5")) or stopped.code is not None,
+        "patches",
     )
     for process in [*lab.others(stopped), stopped.process]:
         process.send_signal(signal.SIGSTOP)
@@ -42,7 +40,7 @@ def test_one_that_was_stopped_in_a_slide_comes_back_after_another_has_done_it(la
 def test_three_at_once_one_of_which_is_killed(lab, tally):
     start_slides(lab, "alone").wait()
     three = [start_slides(lab, "job") for _ in range(3)]
-    until(lambda: any(path.stat().st_size for path in (lab.folder / "job").rglob("rows")), "rows")
+    until(lambda: any((lab.folder / "job").rglob("*_patches.h5")), "patches")
     killed = three[0].kill()
     for command in three[1:]:
         command.wait()

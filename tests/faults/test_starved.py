@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from faults.dask_processes import DaskProcesses
-from faults.lab import SOURCE, Command, Lab, make_cohort, until
+from faults.lab import SOURCE, Command, Lab, until
 from panther.storage.readers import _h5_chunks
 from panther.storage.readers._h5_chunks import StoredBytes
 
@@ -78,7 +78,7 @@ def limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-@pytest.fixture(params=["pool", "shards", "dask"])
+@pytest.fixture(params=["pool", "dask"])
 def embed(request, lab, tmp_path) -> Iterator[Any]:
     """Embed everything in that way, with some environment; what was said by whoever ended."""
     processes: list[DaskProcesses] = []
@@ -88,7 +88,7 @@ def embed(request, lab, tmp_path) -> Iterator[Any]:
             processes.append(DaskProcesses(tmp_path / "dask", 2, env))
             ways = [("--cluster", processes[0].address)]
         else:
-            ways = [("-j", 2)] if request.param == "pool" else [("-j", 1, "--shard", f"{i}/2") for i in range(2)]
+            ways = [("-j", 2)]
         commands = [lab.start(*EMBED, "-o", "out.npz", *way, env=env, **options) for way in ways]
         for command in commands:
             command.wait(1)
@@ -155,22 +155,7 @@ def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without,
     tally("slide for which the system's memory ran out, worker killed by it (pool)", 2)
 
 
-def test_a_full_disk_ends_one_shard_in_a_sentence_and_the_other_goes_on(tmp_path, tally):
-    lab = Lab(make_cohort(tmp_path / "wide", 8, 200, dim=1024))  # a slide's part is larger than the largest file
-    lab.run(*EMBED, "-j", 1, "-o", "alone.npz")
-    starved = lab.start(*EMBED, "-j", 1, "-o", "out.npz", "--shard", "0/2", before=partial(limit_files, 20_000))
-    starved.wait(2)
-    assert "cannot be written" in starved.text
-    assert "File too large" in starved.text
-    for index in (1, 0):
-        lab.run(*EMBED, "-j", 1, "-o", "out.npz", "--shard", f"{index}/2")
-    assert (lab.folder / "out.npz").read_bytes() == (lab.folder / "alone.npz").read_bytes()
-    lab.assert_clean()
-    tally("disk full for one shard")
-
-
-@pytest.mark.parametrize("shard", [(), ("--shard", "0/1")])
-def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path, shard, tally):
+def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path, tally):
     """A file system of its own that is too small; nothing half-written stays, and with more space the same command goes on."""
     disk = lab.folder / "disk"
     disk.mkdir()
@@ -178,15 +163,15 @@ def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path, shard, tally):
         pytest.skip("no file system can be mounted here")
     try:
         lab.run(*EMBED, "-j", 1, "-o", "alone.npz")
-        refused = lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz", *shard, code=2)
+        refused = lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz", code=2)
         assert "disk/out.npz" in refused.text
         assert "No space left on device" in refused.text
         assert not (disk / "out.npz").exists()
         assert not [path for path in disk.rglob("*") if path.suffix in (".part", ".lock")]
         subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-        lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz", *shard)
+        lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz")
         assert (disk / "out.npz").read_bytes() == (lab.folder / "alone.npz").read_bytes()
         lab.assert_clean()
-        tally("disk full, then larger" + (" (shards)" if shard else ""))
+        tally("disk full, then larger")
     finally:
         subprocess.run(["umount", disk], check=True)

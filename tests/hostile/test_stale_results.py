@@ -4,16 +4,12 @@ import os
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
-from hostile.judging import assert_honest, run_here
+from hostile.judging import run_here
 from hostile.lab import SLIDES, STUDY
-from panther.aggregators import embed_cohort
 from panther.storage import fingerprints
-from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
-from panther.types import Prototypes
 
 ROWS, DIM = 6000, 8
 
@@ -37,37 +33,6 @@ def change(path, row):
     x[row] += 300
     np.save(path, x)
     assert path.stat().st_size == size
-
-
-@pytest.mark.parametrize("row", [1, 94, 2999, 5999])
-def test_a_single_changed_row_is_embedded_again_and_the_other_slides_are_not(tmp_path, settled, row):
-    make_bags(tmp_path / "feats")
-    refs = list_bags(tmp_path / "feats").refs
-    prototypes = Prototypes(torch.from_numpy(np.random.default_rng(1).normal(size=(3, DIM)).astype(np.float32)))
-    first = np.array(embed_cohort(refs, prototypes, partial_folder=tmp_path / "partial").vectors)
-    change(tmp_path / "feats" / "s2.npy", row)
-    again = np.array(embed_cohort(refs, prototypes, partial_folder=tmp_path / "partial").vectors)
-    assert not np.array_equal(again[2], first[2])
-    np.testing.assert_array_equal(again, embed_cohort(refs, prototypes).vectors)
-    lines = [line for line in (tmp_path / "partial" / "done.jsonl").read_text().splitlines() if line]
-    assert len(lines) == 5  # four rows, and one of them again
-
-
-def test_the_command_embeds_a_changed_slide_again_and_says_what_it_was_made_from(tmp_path, settled):
-    make_bags(tmp_path / "feats")
-    np.save(tmp_path / "p.npy", np.random.default_rng(1).normal(size=(3, DIM)).astype(np.float32))
-    (tmp_path / "feats" / "bad.npy").write_bytes(b"")  # so that there is something to go on from
-    command = ("embed", "feats", "-p", "p.npy", "-o", "s.npz", "-j", 1)
-    assert run_here(command, tmp_path).code == 1
-    first = np.load(tmp_path / "s.npz")
-    before, parents = first["X"].copy(), yaml.safe_load(str(first["panther"]))["parents"]
-    change(tmp_path / "feats" / "s1.npy", 2999)
-    done = run_here(command, tmp_path)
-    assert done.code == 1
-    assert_honest(done)
-    second = np.load(tmp_path / "s.npz")
-    assert [not np.array_equal(a, b) for a, b in zip(before, second["X"], strict=True)] == [False, True, False, False]
-    assert yaml.safe_load(str(second["panther"]))["parents"] != parents
 
 
 def test_a_study_of_changed_features_is_the_study_of_a_fresh_folder(lab, settled):

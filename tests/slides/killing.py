@@ -3,7 +3,7 @@
     python killing.py SLIDES JOBS ROUNDS KILLS SEED
 
 In each of ROUNDS folders KILLS children are killed, then one finishes the job. A kill waits for a number of files, not of seconds, so that a busy
-machine is hit as a quiet one is; every fourth waits for the first rows of features, and every fourth for a lock in an empty folder. In the folder
+machine is hit as a quiet one is. In the folder
 `shared` two work at the same time. Prints, as JSON, how many were killed while they worked and what the killed ones left behind.
 """
 
@@ -69,11 +69,8 @@ def files_of(folder: Path) -> list[Path]:
 def left_behind(folder: Path) -> Counter[str]:
     """What is unfinished in a folder."""
     files = files_of(folder)
-    begun = {path for path in files if path.name == "rows" and path.exists() and path.stat().st_size}
     return Counter(
         {
-            "locks": any(path.suffix == ".lock" for path in files),
-            "rows": bool(begun),
             "before features": not any(path.parent.name.startswith("features_") for path in files),
         }
     )
@@ -90,13 +87,10 @@ def main(slides: Path, jobs: Path, rounds: int, kills: int, seed: int) -> None:
     chance, told = random.Random(seed), Counter[str](killed=0)
     for number in range(rounds):
         folder = jobs / f"killed-{number}"
-        for kill in range(kills):
+        for _ in range(kills):
             pid = child(slides, folder)
             enough = chance.randint(len(files_of(folder)), whole - 1)
-            reached = {
-                2: lambda folder=folder: left_behind(folder)["locks"] > 0,
-                3: lambda folder=folder: left_behind(folder)["rows"] > 0,
-            }.get((number * kills + kill) % 4, lambda folder=folder, enough=enough: len(files_of(folder)) >= enough)
+            reached = lambda folder=folder, enough=enough: len(files_of(folder)) >= enough  # noqa: E731
             wait(pid, reached, chance.uniform(0, 0.02))
             os.kill(pid, signal.SIGKILL)
             if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL:

@@ -1,24 +1,18 @@
 """Job folders: resumed, edited, locked, killed."""
 
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from phantoms import GLASS, glass, tissue_slide, write_pyramid
 from PIL import Image
 
-from panther.errors import InputError
 from panther.job_folder import read_summary
 from panther.slides import Job, PatchStep, TissueSettings, TissueStep, list_slides, read_coords, run_job
 from panther.slides.job import JobReport
-from panther.users import started
 
 STEPS = (TissueStep(), PatchStep(64))
 
@@ -132,46 +126,6 @@ def test_the_picture_shows_the_contours(slides: Path, tmp_path: Path) -> None:
     assert np.abs(plain[0, 0] - GLASS).max() < 10
 
 
-def lock_file(folder: Path, slide: str, pid: int, host: str, started: float, age: float = 0.0) -> Path:
-    path = folder / ".locks" / f"{slide}.lock"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"pid": pid, "host": host.replace(".", "-"), "started": started}))
-    os.utime(path, (time.time() - age,) * 2)
-    return path
-
-
-def test_a_lock_of_a_living_process_is_respected(slides: Path, tmp_path: Path) -> None:
-    me = psutil.Process()
-    path = lock_file(tmp_path, "s1", me.pid, socket.gethostname(), started(me.pid))
-    report = run(slides, tmp_path)
-    assert list(report.busy) == ["s1"]
-    assert str(me.pid) in report.busy["s1"]
-    assert not report.failures
-    assert not (tmp_path / "contours" / "s1.png").exists()
-    path.unlink()
-    assert run(slides, tmp_path).worked == 1
-
-
-@pytest.mark.parametrize(
-    ("pid", "host", "started", "age"),
-    [(2**22 - 3, None, 0.0, 0.0), (os.getpid(), None, 1.0, 0.0), (1, "another-machine", 0.0, 3600.0)],
-    ids=["dead", "number given to another process", "other machine, silent for an hour"],
-)
-def test_a_lock_left_behind_does_not_block(
-    slides: Path, tmp_path: Path, pid: int, host: str | None, started: float, age: float
-) -> None:
-    lock_file(tmp_path, "s1", pid, host or socket.gethostname(), started, age)
-    report = run(slides, tmp_path)
-    assert not report.busy
-    assert report.worked == 4
-    assert not (tmp_path / ".locks").exists()
-
-
-def test_a_lock_of_another_machine_that_gives_signs_of_life_is_respected(slides: Path, tmp_path: Path) -> None:
-    lock_file(tmp_path, "s1", 1, "another-machine", 0.0, age=100.0)
-    assert list(run(slides, tmp_path).busy) == ["s1"]
-
-
 @pytest.fixture(scope="module")
 def killed(slides: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
     """Ten job folders in each of which two runs were killed, one for two processes, one left alone, and what the program tells."""
@@ -186,7 +140,7 @@ def test_jobs_killed_twenty_times_resume_to_the_same_bytes(killed: tuple[Path, d
     """Signal 9 at random moments of tissue, patches and features; hidden files count too."""
     folder, told = killed
     assert told["killed"] >= 15  # most were hit while they worked
-    assert {"locks", "rows", "before features"} <= set(told)  # in every part of the work, holding a lock
+    assert told["before features"]  # in every part of the work
     whole = content(folder / "whole")
     assert len(whole) == 4 * 5 + 1
     assert sum("features_killing" in name for name in whole) == 4
@@ -231,27 +185,3 @@ def test_later_steps_go_on_from_the_report_of_the_earlier_ones(slides: Path, tmp
     assert by_name == {row["slide"]: row for row in whole.rows}
     assert second.worked == whole.worked
     assert second.remaining(refs) == list(refs)
-
-
-class DoneElsewhere:
-    """A step that another process has done by the time that this one, which was stopped, fails at it."""
-
-    name = "late"
-
-    def done(self, files):
-        return (files.job.folder / files.slide.name).exists()
-
-    def run(self, files):
-        (files.job.folder / files.slide.name).touch()
-        raise InputError("the rows are gone.")
-
-    def about(self, files):
-        return {"patches": 3}
-
-
-def test_a_slide_that_another_process_has_done_meanwhile_has_not_failed(tmp_path):
-    write_pyramid(tmp_path / "s.tif", glass(300, 400), 0.5)
-    (tmp_path / "job").mkdir()
-    report = run_job(list_slides([tmp_path / "s.tif"]).refs, [DoneElsewhere()], Job(tmp_path / "job"))
-    assert not report.failures
-    assert report.patches == 3

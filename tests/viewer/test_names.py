@@ -2,8 +2,6 @@
 
 import errno
 import json
-import os
-import re
 import threading
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from flask.testing import FlaskClient
 
 from panther.errors import InputError
 from panther.explain.names import Naming, as_namings
-from panther.storage.locks import lock
 from panther.viewer import names as viewer_names
 from panther.viewer.contents import find_contents
 from panther.viewer.names import NEW, ConflictError, NamesBook
@@ -158,60 +155,6 @@ def test_read_only_linked_or_full_is_one_sentence_and_nothing_is_lost(book, monk
     linked.path.symlink_to(book.path)
     with pytest.raises(InputError, match="is a link"):
         linked.change(linked.now().version, 0, {"name": "a"})
-
-
-@pytest.mark.parametrize(
-    ("number", "told"),
-    [
-        (errno.EACCES, "nothing can be written into its folder (Permission denied"),
-        (errno.EROFS, "nothing can be written into its folder (Read-only file system)"),
-        (errno.ENOENT, "its folder takes no lock (a file .names.yaml.lock cannot be made there)"),  # as in /proc
-    ],
-)
-def test_where_no_lock_can_be_made_nobody_else_is_blamed(book, monkeypatch, number, told):
-    text, version = book.path.read_text(), book.now().version
-
-    def touch(path: Path, *_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(viewer_names, "PATIENCE", 0.2)
-    monkeypatch.setattr(Path, "touch", touch)
-    with pytest.raises(InputError, match=re.escape(told)) as refused:
-        book.change(version, 0, {"name": "a"})
-    assert "so nothing was saved; keep the names elsewhere" in str(refused.value)
-    assert "somebody else" not in str(refused.value)
-    assert book.path.read_text() == text
-
-
-def test_a_file_system_without_links_that_makes_no_lock_either_is_said(book, monkeypatch):
-    """As some mounts: a file may be made beside the names, but not the lock."""
-
-    def link(*_: object) -> None:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-
-    original = Path.open
-
-    def opened(path: Path, mode: str = "r", *arguments: object, **options: object) -> object:
-        if mode == "x":
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return original(path, mode, *arguments, **options)
-
-    version = book.now().version
-    monkeypatch.setattr(viewer_names, "PATIENCE", 0.2)
-    monkeypatch.setattr(os, "link", link)
-    monkeypatch.setattr(Path, "open", opened)
-    with pytest.raises(InputError, match="takes no lock"):
-        book.change(version, 0, {"name": "a"})
-
-
-def test_somebody_else_who_writes_is_named(book, monkeypatch):
-    version = book.now().version
-    monkeypatch.setattr(viewer_names, "PATIENCE", 0.2)
-    with (
-        lock(book.path.with_name(".names.yaml.lock")),
-        pytest.raises(InputError, match=f"somebody else is writing there .process {os.getpid()} on"),
-    ):
-        book.change(version, 0, {"name": "a"})
 
 
 def test_the_history_is_bounded(book, monkeypatch):

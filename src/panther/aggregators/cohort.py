@@ -1,4 +1,4 @@
-"""Embed a whole cohort: every bag by itself, resumable, the result in the order of the bags."""
+"""Embed a whole cohort: every bag by itself, the result in the order of the bags."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,7 +20,6 @@ def embed_cohort(
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
     *,
-    partial_folder: Path | None = None,
     workers: int | None = None,
     work: Work = HERE,
     **settings: Any,
@@ -37,9 +36,6 @@ def embed_cohort(
         `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
     options : mapping, optional
         Settings of the method, e.g. ``{"preset": "calibrated"}``.
-    partial_folder : Path, optional
-        Folder for finished rows, until the caller removes it, so that a killed run goes on where it was; rows of other prototypes,
-        settings or features are never reused.
     workers : int, optional
         Worker processes, 0: one per core. By default all is done in this process.
     work : Work
@@ -61,12 +57,12 @@ def embed_cohort(
     >>> table.to_frame().shape
     (3, 21)
     """
-    how: dict[str, Any] = {"options": {**(options or {}), **settings}, "partial_folder": partial_folder}
+    options = {**(options or {}), **settings}
     if workers is None:
-        table = embed_bags(features, prototypes, method, **how, work=work)
+        table = embed_bags(features, prototypes, method, options, work=work)
     else:
         with open_work(workers, device=work.device, track=work.track) as pool:
-            table = embed_bags(features, prototypes, method, **how, work=pool)
+            table = embed_bags(features, prototypes, method, options, work=pool)
     warn_left_out("Left out of the embeddings", table.failures)
     return table
 
@@ -77,13 +73,12 @@ def embed_bags(
     method: str,
     options: Mapping[str, Any],
     *,
-    partial_folder: Path | None = None,
     work: Work = HERE,
 ) -> EmbeddingTable:
     """The same for callers who tell of the failures themselves."""
     listing = as_bags(features)
     embedder = Embedder(_basis(prototypes, listing), method, options)
-    (table,) = embed_grid(listing, [embedder], partial_folder, work)
+    (table,) = embed_grid(listing, [embedder], work)
     return value_of(table)
 
 

@@ -1,6 +1,6 @@
 """Several methods on several prototypes in one walk over the bags: each bag is opened and read once, whatever the grid.
 
-Bags are spread over workers, and the rows of all methods are kept side by side as they come, so that a killed walk goes on where it was.
+Bags are spread over workers, and the rows of all methods are kept side by side in a temporary file.
 """
 
 import warnings
@@ -25,10 +25,8 @@ from panther.limits import make_plain
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
-from panther.storage.fingerprints import Fingerprint, stamp_of, unchanged_since
-from panther.storage.row_log import Block, RowLog
-from panther.types import Aggregator, Bag, Openable, Prototypes, SlideEmbedding
-from panther.version import __version__
+from panther.storage.row_matrix import RowMatrix
+from panther.types import Aggregator, Bag, Openable, SlideEmbedding
 
 _Row = tuple[np.ndarray, dict[str, Any]]  # vectors of all embedders one after the other, and what is kept beside them
 FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
@@ -62,52 +60,41 @@ class Embedder:
 
 
 def embed_grid(
-    listing: Listing, embedders: Sequence[Embedder], partial_folder: Path | None, work: Work
+    listing: Listing, embedders: Sequence[Embedder], work: Work, folder: Path | None = None
 ) -> Generator[EmbeddingTable | InputError]:
     """Yield the table of each embedder, in their order, after one walk over the bags; an error where it could embed none of them.
 
-    Finished rows are kept in ``partial_folder`` until the caller removes it; the vectors of a table may be a memory map of them.
+    Rows lie in a temporary file in ``folder``; the vectors of a table may be a memory map of it.
     """
     names = [bag.sample for bag in listing.refs]
     widths = [embedder.module.out_dim for embedder in embedders]
-    key = hash_of([__version__, [embedder.settings for embedder in embedders], names], *map(_sites, embedders))
-    log = RowLog(partial_folder, key, sum(widths))
+    matrix = RowMatrix(folder, sum(widths))
     try:
-        lost, skipped = _walk(listing.refs, embedders, log, work)
+        done, lost = _walk(listing.refs, embedders, matrix, work)
         for number, end in enumerate(accumulate(widths)):
-            found = {name: log.done[i].about for i, name in enumerate(names) if i in log.done and name not in skipped}
-            failures = {name: why for name in names if (why := lost.get(name) or _failure(found.get(name), number))}
-            rows = {name: about for name, about in found.items() if name not in failures}
+            failures = {name: why for name in names if (why := lost.get(name) or _failure(done.get(name), number))}
+            rows = {name: done[name] for name in names if name in done and name not in failures}
             if not rows:
                 first = next(iter(failures.values()), "")
                 yield InputError(f"None of the {len(names)} samples could be embedded. {first}")
                 continue
             kept = [i for i, name in enumerate(names) if name in rows]
-            vectors = log.rows(kept, len(names), slice(end - widths[number], end))
+            vectors = matrix.rows(kept, len(names), slice(end - widths[number], end))
             yield _table(embedders[number], number, rows, vectors, {**listing.problems, **failures})
     finally:
-        log.close()
-
-
-def _sites(embedder: Embedder) -> bytes:
-    """Hash of the sites that rows stand on, also of those that the prototypes learned of later."""
-    alignment = embedder.prototypes.alignment if isinstance(embedder.prototypes, Prototypes) else None
-    return b"" if alignment is None else alignment.digest(added=True)
+        matrix.close()
 
 
 def _walk(
-    bags: Sequence[Openable], embedders: Sequence[Embedder], log: RowLog, work: Work
-) -> tuple[dict[str, str], set[str]]:
-    """Fill the log; returns a sentence for each bag that no embedder could embed, and the names of those that are no bags."""
+    bags: Sequence[Openable], embedders: Sequence[Embedder], matrix: RowMatrix, work: Work
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Fill the matrix; returns what is kept beside the row of each bag, and the reason for each bag that no embedder could embed."""
+    done: dict[str, dict[str, Any]] = {}
     failures: dict[str, str] = {}
-    skipped: set[str] = set()
-    function = _EmbedBag(embedders, work.device)
-    jobs = [(bag, _fingerprint(log.done.get(index))) for index, bag in enumerate(bags)]
-    for index, row in stream(function, jobs, "embedding", work, failures, skipped):
-        if row is not None:
-            vector, about = row
-            log.add(index, vector[None], about)
-    return failures, skipped
+    for index, (vector, about) in stream(_EmbedBag(embedders, work.device), bags, "embedding", work, failures):
+        matrix.add(index, vector[None])
+        done[bags[index].sample] = about
+    return done, failures
 
 
 @dataclass(frozen=True)
@@ -125,15 +112,9 @@ class _EmbedBag:
         """Leave behind what is made anew where it is sent to."""
         return {item.name: self.__dict__[item.name] for item in fields(self)}
 
-    def __call__(self, job: tuple[Openable, Fingerprint | None]) -> _Row | Launched[_Row] | None:
-        """Vectors of one bag side by side, and what is kept beside them; None where an earlier run has finished these very features."""
-        ref, done = job
-        if done is not None and done.holds_for(ref.files):
-            return None
-        stamp = stamp_of(ref.files)
+    def __call__(self, ref: Openable) -> _Row | Launched[_Row]:
+        """Vectors of one bag side by side, and what is kept beside them."""
         bag = ref.open()
-        if done is not None and self._content(bag, bag.fingerprint()) == done.content:  # touched, but the same
-            return None
         features = HashedRows(bag.features)  # hashed as they are read
         place, size = torch.device(self.device).type, len(bag) * bag.dim * bag.features.dtype.itemsize
         several = len(self.embedders) > 1 or place == "cuda"
@@ -144,7 +125,7 @@ class _EmbedBag:
         def finish() -> _Row:
             vectors, each = self._embedded(shared, ref)
             content = self._content(bag, features.digest())
-            about = {"fingerprint": content, "stamp": unchanged_since(stamp, ref.files), "n_patches": len(bag)}
+            about = {"content": content, "n_patches": len(bag)}
             return np.concatenate(vectors), {**about, "kernel": kernel_name(self.device), "each": each}
 
         # while a bag is worked on the next ones are read, so that there is more than one
@@ -173,13 +154,6 @@ class _EmbedBag:
         return hash_of([features, bag.places_fingerprint()]) if needed else features
 
 
-def _fingerprint(done: Block | None) -> Fingerprint | None:
-    """Which features an earlier run has finished for all embedders, and how their files were then."""
-    if done is None or any(FAILED in about for about in done.about["each"]):
-        return None
-    return Fingerprint.from_plain(done.about.get("fingerprint"), done.about.get("stamp"))
-
-
 def _failure(about: Mapping[str, Any] | None, number: int) -> str | None:
     """Why this embedder could not embed a bag that others could."""
     return None if about is None else about["each"][number].get(FAILED)
@@ -204,7 +178,7 @@ def _table(
         embedder.prototypes,
         {**embedder.settings, "kernel": _kernels(rows.values())},
         failures,
-        contents={name: about["fingerprint"] for name, about in rows.items()},
+        contents={name: about["content"] for name, about in rows.items()},
     )
 
 

@@ -22,7 +22,6 @@ from panther.cli import (
     doctor,
     embed,
     encoders,
-    merge,
     model,
     prototypes,
     report,
@@ -36,7 +35,6 @@ from panther.cli import (
     view,
 )
 from panther.cli import map as maps
-from panther.cli._common import typed
 from panther.cli._flags import as_typed, speaking_of
 from panther.cli._options import add_panels
 from panther.cli._progress import log_progress
@@ -88,7 +86,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "train": model.train,
         "predict": model.predict,
     },
-    "Data": {"inspect": bags.inspect, "convert": bags.convert, "merge": merge.merge, "status": status.status},
+    "Data": {"inspect": bags.inspect, "convert": bags.convert, "status": status.status},
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {
@@ -139,7 +137,6 @@ def main() -> None:
     for note in notes:
         typer.echo(f"Note: {note}", err=True)
     name = next(iter(arguments), "")
-    typed[:] = arguments
     if _uses_workers(commands.commands.get(name), arguments):
         from panther.workers import keep_freed_memory, start_early
 

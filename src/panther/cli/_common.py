@@ -1,11 +1,8 @@
 """What commands share: workers and devices, checks, and the way results and failures are printed."""
 
-import atexit
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -17,19 +14,6 @@ from panther.cli._progress import track as track
 SMALL_JOB = 500e6  # bytes of features
 MOST_ON_GPU, EACH_ON_GPU = 15, 1e9  # processes, unless somebody asks for more, and bytes of its memory for each
 MANY_CORES = 8
-ALONE = (
-    "--shard",
-    "-j",
-    "--workers",
-    "--cluster",
-    "--device",
-    "-o",
-    "--output",
-    "--cache",
-    "--cache-size",
-)  # what shards need not have in common
-typed: list[str] = []  # words of the command line, which shards must have in common
-_at_the_end: list[Callable[[], None]] = []  # when the output is written
 
 
 def reading(encoder_name: str | None, mixed: bool) -> Any:
@@ -76,10 +60,8 @@ def open_work(
     refs: Iterable[Any],
     cluster: str | None = None,
     device: str = "cpu",
-    shard: str | None = None,
-    output: Path | None = None,
 ) -> Iterator[Any]:
-    """As many workers as suit these bags, on a device that is there, with a progress bar; a ``shard`` shares the work with others."""
+    """As many workers as suit these bags, on a device that is there, with a progress bar."""
     from panther import execution
 
     refs = list(refs)
@@ -91,63 +73,7 @@ def open_work(
         if cluster is not None:
             device = device_on(executor, device)
             executor = executor.for_work(gpu=device != "cpu")
-        with share(execution.Work(executor, device, track), shard, refs, output) as work:
-            yield work
-
-
-@contextmanager
-def share(work: Any, shard: str | None, refs: Iterable[Any], output: Path | None) -> Iterator[Any]:
-    """The same work, shared with the other shards of this request; as it is where there is no shard."""
-    if shard is None:
-        yield work
-        return
-    assert output is not None
-    with _shared(work, shard, refs, output) as shared:
-        yield shared
-
-
-@contextmanager
-def _shared(work: Any, shard: str, refs: Iterable[Any], output: Path) -> Iterator[Any]:
-    """The same work, shared with the other shards of this very request."""
-    from panther.shards import Session, SessionOverError, Shard, SharedExecutor, session_folder
-    from panther.shards.shard import MERGE
-    from panther.storage.fingerprints import version_of
-    from panther.version import __version__
-
-    mine = Shard(0, 1) if shard == MERGE else Shard.parse(shard)
-    words = asked()
-    named = [path for word in words if (path := Path(word)).is_file()]
-    files = [*named, *(path for ref in refs for path in ref.files)]
-    request = {"version": __version__, "asked": words, "files": [*map(str, files)], "as": version_of(files)}
-    session = Session(session_folder(output), request, _typed_without("--shard"))
-    executor = SharedExecutor(session, mine, work.executor, only_read=shard == MERGE)
-    _at_the_end[:] = [executor.finish]
-    atexit.register(session.leave)  # where writing the output fails
-    try:
-        yield replace(work, executor=executor, track=executor.naming(work.track))
-    except BaseException as error:
-        session.leave()
-        if not isinstance(error, SessionOverError) or not output.exists():
-            raise
-        typer.echo(f"Note: {error}", err=True)  # nothing is left to do
-        raise typer.Exit from error
-
-
-def asked() -> list[str]:
-    """Words of the command line that shards have in common: what is asked for, not how it is run."""
-    return _typed_without(*ALONE)
-
-
-def _typed_without(*options: str) -> list[str]:
-    """Words of the command line without some options and their values, however these are joined (`-j 2`, `-j2`, `--shard=0/3`)."""
-    words = iter(typed)
-    kept = []
-    for word in words:
-        if word in options:
-            next(words, None)
-        elif word != "--json" and not word.startswith(tuple(o if len(o) == 2 else f"{o}=" for o in options)):
-            kept.append(word)
-    return kept
+        yield execution.Work(executor, device, track)
 
 
 def checked_device(device: str) -> str:
@@ -182,9 +108,7 @@ def report(
     as_json: bool,
     notes: Iterable[str] = (),
 ) -> None:
-    """Print what was done, then what failed; exit code 1 if anything did. Whatever was to be written is written by now."""
-    while _at_the_end:
-        _at_the_end.pop()()
+    """Print what was done, then what failed; exit code 1 if anything did."""
     notes = [as_typed(note) for note in notes]
     failures = {name: as_typed(reason) for name, reason in failures.items()}
     if as_json:

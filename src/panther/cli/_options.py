@@ -145,12 +145,7 @@ ClusterOption = Annotated[
         help="Dask workers to work on: the address of their scheduler (tcp://HOST:PORT), slurm:OPTIONS.yaml, or local."
     ),
 ]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Part i/n of the work (0/3, 1/3 ...; auto in a SLURM array) for processes or machines that share the output's folder."
-    ),
-]
+PartOption = Annotated[str, typer.Option(help="Part k/n of the slides (1/8 to 8/8), for the tasks of a job array.")]
 DeviceOption = Annotated[
     str, typer.Option(help="Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
 ]
@@ -178,7 +173,7 @@ PANELS = {
         *("names", "max_side", "background", "opacity", "formats", "prototype", "attention", "region"),
         *("exemplars", "plot"),
     ),
-    "Running": ("workers", "cluster", "shard", "device", "steps", "cache", "cache_size", "dry_run", "seed"),
+    "Running": ("workers", "cluster", "part", "device", "steps", "cache", "cache_size", "dry_run", "seed"),
 }
 
 

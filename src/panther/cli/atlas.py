@@ -43,7 +43,6 @@ def atlas(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -61,7 +60,7 @@ def atlas(
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     maps = MapSettings(method, options, slide_mpp=slide_mpp, mpp_table=resolutions)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device, shard, output) as work:
+    with common.open_work(workers, listing.refs, cluster, device) as work:
         found = make_atlas(
             listing,
             prototypes,

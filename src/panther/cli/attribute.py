@@ -38,7 +38,6 @@ def attribute(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -53,7 +52,7 @@ def attribute(
     check_output_folder(output, WRITTEN, mpp_table)
     resolutions = read_mpp_table(mpp_table) if mpp_table else {}
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device, shard, output) as work:
+    with common.open_work(workers, listing.refs, cluster, device) as work:
         found = attribute(
             model_file,
             listing,

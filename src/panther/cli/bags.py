@@ -41,11 +41,12 @@ def convert(
     encoder_name: opt.EncoderNameOption = None,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
+    part: opt.PartOption = "",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
     from panther.execution import collect
+    from panther.limits import part_of
     from panther.storage.atomic import check_writable_folder
     from panther.storage.bags import Reading, list_bags
     from panther.storage.convert import Conversion
@@ -53,8 +54,9 @@ def convert(
     conversion = Conversion(output, to, dtype, slide_mpp)
     listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))
     check_writable_folder(output)
-    with common.open_work(workers, listing.refs, cluster, shard=shard, output=output) as work:
-        values, failed = collect(conversion, listing.refs, "converting", work)
+    refs = part_of(listing.refs, part)
+    with common.open_work(workers, refs, cluster) as work:
+        values, failed = collect(conversion, refs, "converting", work)
     failures, done = {**listing.problems, **failed}, Counter(values.values())
     notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []
     lines = [f"{done['written']} bags written to {output} as {to}, {done['kept']} were there already"]

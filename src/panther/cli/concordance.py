@@ -83,7 +83,6 @@ def compare(
     max_side: opt.MaxSideOption = 768,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -96,7 +95,7 @@ def compare(
 
     options = parse_settings(setting, preset=preset)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device, shard, output) as work:
+    with common.open_work(workers, listing.refs, cluster, device) as work:
         found = concordance(
             listing,
             prototypes,

@@ -55,19 +55,16 @@ def embed(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Turn every bag of FEATURES into one slide embedding; a killed run goes on where it was."""
+    """Turn every bag of FEATURES into one slide embedding."""
     from panther.aggregators import embed_cohort
     from panther.prototypes.align import with_sites_of
-    from panther.storage.atomic import check_name
     from panther.storage.clinical import select_slides
     from panther.storage.embeddings import check_columns, check_embedding_path, write_embeddings
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import load_prototypes
-    from panther.storage.working import remove_working_folder
 
     output = _named(output, format)
     check_embedding_path(output)
@@ -81,13 +78,11 @@ def embed(
     check_output(output, chosen.refs, prototypes, table)
     if chosen.clinical is not None:
         check_columns(chosen.clinical)
-    working = output.with_name(f"{output.name}.partial")
-    check_name(working)
     start = time.perf_counter()
     fitted = None if prototypes is None else load_prototypes(prototypes)
     _check_tail(prototypes, fitted, options)
     _check_mixtures(output, fitted, method, options)
-    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
+    with common.open_work(workers, chosen.refs, cluster, device) as work:
         if fitted is not None:
             fitted, more, _ = with_sites_of(fitted, chosen.refs, chosen.table, work)
             chosen.notes.extend(more)
@@ -96,15 +91,12 @@ def embed(
             fitted,
             method,
             options,
-            partial_folder=working if shard is None else None,  # shards keep what they have done by themselves
             work=work,
         )
     failures = {**chosen.problems, **embedded.failures}
     told = replace(embedded, clinical=chosen.clinical, failures=failures)
     error = write_embeddings(told, output, dtype.value)
-    notes = [*chosen.notes, *_notes(embedded, error, working, failures)]
-    if not failures:
-        remove_working_folder(working)
+    notes = [*chosen.notes, *_notes(embedded, error)]
     lines = _lines(embedded, output, time.perf_counter() - start)
     common.report(_result(embedded, output, error), lines, failures, as_json=as_json, notes=notes)
 
@@ -161,7 +153,7 @@ def _lines(embedded: Any, output: Path, seconds: float) -> list[str]:
     ]
 
 
-def _notes(embedded: Any, error: float, working: Path, failures: dict[str, str]) -> list[str]:
+def _notes(embedded: Any, error: float) -> list[str]:
     notes = []
     effective = embedded.observations.get("effective_prototypes", [])
     collapsed = [s for s, value in zip(embedded.samples, effective, strict=False) if value < 1.05]
@@ -184,6 +176,4 @@ def _notes(embedded: Any, error: float, working: Path, failures: dict[str, str])
         )
     if error:
         notes.append(f"float16 storage changed no number by more than {error:.2g} of its column's largest.")
-    if failures and working.exists():  # shards keep theirs elsewhere
-        notes.append(f"Finished rows are kept in {working}: mend the failed ones and run the same command again.")
     return notes

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -35,10 +34,9 @@ def encode_tiles(
     dtype: opt.FeatureDtypeOption = "float16",
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Encode the tile images of FOLDER into one bag; a killed run goes on where it was."""
+    """Encode the tile images of FOLDER into one bag."""
     from panther.encoders.extract import encode_tiles as encode
     from panther.encoders.loading import find_recipe, load_encoder
     from panther.encoders.pipeline import ExtractSettings, Pipeline
@@ -50,27 +48,23 @@ def encode_tiles(
     tiles = [folder / name for name in TileFolder(folder).names()]  # refuses an empty folder before anything is loaded
     check_output(output, tiles, weights)
     dim = find_recipe(encoder).about.dim
-    if cluster is None and shard is None:
+    if cluster is None:
         model = load_encoder(encoder, weights, device=common.checked_device(device), precision=precision)
         with Pipeline(model, settings) as pipeline:
             made, names = encode(folder, pipeline, output)
     else:
         choice = EncoderChoice(encoder, weights, (device,), precision)
-        made, names = _encode_blocks(folder, choice, settings, output, cluster, shard, tiles)
+        made, names = _encode_blocks(folder, choice, settings, output, cluster)
     failures = {names[index]: why for index, why in made.failed.items()}
     lines = [f"{made.patches} tiles -> {output}, {dim} numbers each by {encoder}"]
     lines += [str(made.balance)] if made.balance.patches else []
-    if made.resumed:
-        lines.append(f"{made.resumed} tiles were encoded by an earlier run that did not finish")
     result = {"output": str(output), "tiles": made.patches, "dim": dim, "encoder": encoder}
-    result |= {"resumed": made.resumed, "balance": vars(made.balance)}
+    result |= {"balance": vars(made.balance)}
     common.report(result, lines, failures, as_json=as_json)
 
 
-def _encode_blocks(
-    folder: Path, choice: Any, settings: Any, output: Path, cluster: str | None, shard: str | None, tiles: list[Path]
-) -> Any:
-    """On the workers of a cluster, or as one of several shards."""
+def _encode_blocks(folder: Path, choice: Any, settings: Any, output: Path, cluster: str) -> Any:
+    """On the workers of a cluster."""
     from panther.encoders.tile_blocks import encode_blocks
     from panther.execution import Work
 
@@ -78,8 +72,8 @@ def _encode_blocks(
     with open_cluster(cluster) as there:
         device = common.checked_device(asked) if there is None else device_on(there, asked)
         executor = None if there is None else there.for_work(gpu=device != "cpu", in_worker=True)
-        with common.share(Work(executor, device, common.track), shard, [SimpleNamespace(files=tiles)], output) as work:
-            return encode_blocks(folder, replace(choice, devices=(device,)), settings, output, work)
+        work = Work(executor, device, common.track)
+        return encode_blocks(folder, replace(choice, devices=(device,)), settings, output, work)
 
 
 def _line(facts: Any) -> str:

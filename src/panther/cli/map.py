@@ -1,6 +1,7 @@
 """`panther map`."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +59,7 @@ def map_slides(
     ] = None,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
+    part: opt.PartOption = "",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -70,6 +71,7 @@ def map_slides(
     from panther.explain.maps import make_map
     from panther.explain.paint import Paint
     from panther.explain.scene import MapSettings
+    from panther.limits import part_of
     from panther.slides import read_mpp_table
     from panther.storage.bags import list_bags
 
@@ -83,7 +85,8 @@ def map_slides(
         paint=Paint(background, opacity),
     )
     listing = list_bags(folder, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device, shard, output) as work:
+    listing = replace(listing, refs=part_of(listing.refs, part))
+    with common.open_work(workers, listing.refs, cluster, device) as work:
         found = make_map(
             listing,
             prototypes,

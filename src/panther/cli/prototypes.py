@@ -44,7 +44,6 @@ def prototypes(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -74,7 +73,7 @@ def prototypes(
     )
     check_output(output, chosen.refs, table)
     origins = origins_of(chosen.table, settings.protect) if settings.needs_sites else None
-    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
+    with common.open_work(workers, chosen.refs, cluster, device) as work:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3, rare=0)
             choice = compare_numbers(

@@ -77,11 +77,12 @@ def slides(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell patches, bytes and time; write nothing.")] = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
+    part: opt.PartOption = "",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
     from panther.execution import Work, open_work
+    from panther.limits import part_of
     from panther.slides import Job, PatchStep, SlideFiles, TissueStep, run_job
     from panther.slides.plan import Planner
     from panther.storage.inputs import check_output_folder
@@ -91,7 +92,8 @@ def slides(
     names = _step_names(steps or ",".join(STEPS if encoder else STEPS[:2]))
     chosen = [step for step in (find, lay) if step.name in names]
     earlier = [step for step in (find, lay)[: STEPS.index(names[0])] if step not in chosen]
-    listing = _ordered(_listing(slides, slide_mpp, mpp_table, job), shard)
+    listing = _listing(slides, slide_mpp, mpp_table, job)
+    listing = replace(listing, refs=part_of(listing.refs, part))
     _check_cache(cache, cluster)
     with open_cluster(cluster, workers) as there:  # None: there is none
         features = None
@@ -110,40 +112,30 @@ def slides(
         start = time.perf_counter()
         done = None
         track: Callable[..., Any] = common.track
-        record = _record(Job(job), listing, names, features, shard)
-        with record.at_work():
-            if chosen:
-                pool = open_work(workers, track=track) if there is None else nullcontext(Work(there, track=track))
-                with pool as work:
-                    done = run_job(
-                        listing.refs,
-                        chosen,
-                        Job(job),
-                        work=work,
-                        problems=listing.problems,
-                        record=record,
-                        earlier=earlier,
-                    )
-            if features is not None:
-                problems = listing.problems if done is None else {}
-                if done is not None and there is None:  # the patches are counted
-                    progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
-                    features.on_progress, track = progress.advance, progress.track
-                with features as step, _encoding(step, there) as executor, _copies(cache, cache_size) as copies:
-                    work = Work(executor, track=track)
-                    done = run_job(
-                        listing.refs,
-                        [step],
-                        Job(job),
-                        work=work,
-                        problems=problems,
-                        before=done,
-                        record=record,
-                        cache=copies,
-                        earlier=[] if chosen else earlier,
-                    )
-                    notes = [] if copies is None else copies.notes
-        record.finish()
+        if chosen:
+            pool = open_work(workers, track=track) if there is None else nullcontext(Work(there, track=track))
+            with pool as work:
+                done = run_job(
+                    listing.refs, chosen, Job(job), work=work, problems=listing.problems, earlier=earlier, part=part
+                )
+        if features is not None:
+            problems = listing.problems if done is None else {}
+            if done is not None and there is None:  # the patches are counted
+                progress = PatchProgress([ref.name for ref in done.remaining(listing.refs)], done.patches_by_slide)
+                features.on_progress, track = progress.advance, progress.track
+            with features as step, _encoding(step, there) as executor, _copies(cache, cache_size) as copies:
+                done = run_job(
+                    listing.refs,
+                    [step],
+                    Job(job),
+                    work=Work(executor, track=track),
+                    problems=problems,
+                    before=done,
+                    cache=copies,
+                    earlier=[] if chosen else earlier,
+                    part=part,
+                )
+                notes = [] if copies is None else copies.notes
     assert done is not None
     seconds = time.perf_counter() - start
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
@@ -241,30 +233,6 @@ def _listing(slides: Sequence[Path], mpp: float | None, table: Path | None, job:
     return list_slides(slides, read_mpp_table(table) if table else None, mpp, leave_out=job)
 
 
-def _ordered(listing: Any, shard: str | None) -> Any:
-    """A shard begins with its own slides; each is claimed before it is worked on, so the others' follow."""
-    from panther.shards import Shard
-
-    return listing if shard is None else replace(listing, refs=tuple(Shard.parse(shard).order(listing.refs)))
-
-
-def _record(job: Any, listing: Any, names: Sequence[str], features: Any, shard: str | None) -> Any:
-    """The record of this request in the job folder, begun: what `panther status` shows, and shards share."""
-    from panther.content import hash_of
-    from panther.progress import Plan, WorkRecord, items_of
-    from panther.shards import Shard
-
-    mine = Shard(0, 1) if shard is None else Shard.parse(shard)
-    record = WorkRecord(job.progress, hash_of(common.asked()), str(mine))
-    record.forget_failures()
-    places = () if features is None else (f"{features.patches}/{features.choice.folder}",)
-    everything = sorted({*(ref.name for ref in listing.refs), *listing.problems})
-    record.begin("slides", Plan(tuple(names), items_of(everything), places=places))
-    for name, sentence in listing.problems.items():
-        record.fail(name, sentence)
-    return record
-
-
 def _lines(done: Any, job: Path, seconds: float) -> list[str]:
     from panther.job_folder import PARTLY
 
@@ -282,5 +250,4 @@ def _lines(done: Any, job: Path, seconds: float) -> list[str]:
 
 def _notes(listing: Any, done: Any) -> list[str]:
     noted = notes_on_slides(((row["slide"], row.get("note") or "") for row in done.rows), "see summary.csv")
-    busy = [f"{name}: passed over, {reason}." for name, reason in done.busy.items()]
-    return [*listing.notes, *noted, *busy]
+    return [*listing.notes, *noted]

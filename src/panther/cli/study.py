@@ -16,27 +16,16 @@ def run(
     folder: Annotated[Path, typer.Option("-o", "--output", help="Folder for results and cache.", show_default=False)],
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: Annotated[
         str, typer.Option(help="Where networks are trained: auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
     ] = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
-    from panther.storage.bags import list_bags
-    from panther.study.file import load_study
     from panther.study.run import WRITTEN, run_study
     from panther.workers import cores
 
-    refs = []
-    if shard is not None:  # what shards must have in common
-        study = load_study(study_file)
-        places = [
-            *study.features.values(),
-            *(p for cohort in study.external.values() for p in cohort.features.values()),
-        ]
-        refs = [ref for place in places if isinstance(place, Path) for ref in list_bags(place).refs]
-    with common.open_work(workers or cores(), refs, cluster, device, shard, folder) as work:
+    with common.open_work(workers or cores(), [], cluster, device) as work:
         results = run_study(study_file, folder, work=work)
     run = results.run
     summary = results.summary.astype(object).where(results.summary.notna(), None)

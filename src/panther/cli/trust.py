@@ -30,7 +30,6 @@ def choose(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -38,14 +37,10 @@ def choose(
     from panther.charts.prototypes import choice_of_c
     from panther.charts.style import check_picture, save
     from panther.charts.to_matplotlib import draw
-    from panther.errors import InputError
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_training_slides
     from panther.storage.inputs import check_output
-
-    if shard is not None and output is None:
-        raise InputError("--shard needs a file that the shards meet beside; say where the table goes with -o.")
 
     chosen = select_training_slides(
         features,
@@ -59,7 +54,7 @@ def choose(
     if output is not None:
         check_output(output, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
-    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
+    with common.open_work(workers, chosen.refs, cluster, device) as work:
         choice = compare_numbers(
             chosen.refs,
             parse_range(numbers),
@@ -222,7 +217,6 @@ def rare(
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
-    shard: opt.ShardOption = None,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -241,7 +235,7 @@ def rare(
         columns=common.columns(slide_column, patient_column, site_column),
     )
     check_output(output, chosen.refs, prototypes, table)
-    with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
+    with common.open_work(workers, chosen.refs, cluster, device) as work:
         found = rare_patches(chosen.refs, load_prototypes(prototypes), count, work=work)
     write_spreadsheet(output, RarePatch._fields, found.patches)
     lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]

@@ -1,9 +1,9 @@
-"""From the patches of a slide, or tile images, to one bag: resumable, whole or not at all."""
+"""From the patches of a slide, or tile images, to one bag, written whole or not at all."""
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from panther.content import hash_of
-from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline, failures_in
+from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write, check_writable
 from panther.storage.readers import Held
-from panther.storage.row_log import RowLog
 from panther.storage.trident import Coords, FeatureRows, write_bag
-from panther.storage.working import partial_folder, remove_working_folder
 from panther.types import Bag
 
 if TYPE_CHECKING:
@@ -34,7 +31,6 @@ class Extracted:
     path: Path
     patches: int  # rows written
     failed: Mapping[int, str] = field(default_factory=dict)  # position among the items -> why; left out of the bag
-    resumed: int = 0  # patches that an earlier run had encoded
     balance: Balance = field(default_factory=Balance)
 
 
@@ -97,14 +93,10 @@ def extract(
         coords = grid(image, spec, found, min_tissue)
         known = replace(spec, size_read=None, level=None, mpp_level0=image.mpp)  # as a file of features has it
         source = SlidePatches(image.path, image.mpp_override, spec)
-    with (
-        Pipeline(encoder, ExtractSettings(workers=workers)) as pipeline,
-        closing(RowLog(None, "", encoder.about.dim, pipeline.dtype)) as log,
-    ):
-        pipeline.run(source, coords, log)
-        kept = np.setdiff1d(np.arange(len(coords)), list(failures_in(log)))
-        features = torch.from_numpy(log.rows(kept.tolist(), len(coords)))
-    return Bag(image.name, features, Held(torch.from_numpy(coords[kept])), known, encoder.about.name)
+    with Pipeline(encoder, ExtractSettings(workers=workers)) as pipeline:
+        made = pipeline.run(source, coords)
+    features = torch.from_numpy(made.rows[made.kept])
+    return Bag(image.name, features, Held(torch.from_numpy(coords[made.kept])), known, encoder.about.name)
 
 
 def _image(slide: "Slide | Path | str", slide_mpp: float | None) -> "AbstractContextManager[Slide]":
@@ -123,8 +115,7 @@ def write_features(
 ) -> Extracted:
     """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``, their stains normalised where ``stain`` says how.
 
-    A killed run goes on where it was, and the file has the same bytes as without the kill. The attributes of ``coords`` travel with the
-    features, and ``key`` is kept with them: whoever asked knows them again.
+    The attributes of ``coords`` travel with the features, and ``key`` is kept with them, by which a later run recognises them.
     """
     spec, places = coords.spec, coords.coords
     if spec.level is None and spec.size and spec.size_level0:  # TRIDENT's files do not say
@@ -139,7 +130,7 @@ def write_features(
         about = _attributes(encoder, slide.name, target, kept) | ({"key": key} if key else {})
         write_bag(path, _kept_rows(rows, kept, about), (places[kept], coords.attributes))
 
-    return _encode(pipeline, source, places, _print_of(slide.path), target, write)
+    return _encode(pipeline, source, places, target, write)
 
 
 def _normalised(source: SlidePatches, places: np.ndarray, method: str) -> tuple[SlidePatches, dict[str, str]]:
@@ -165,13 +156,7 @@ def encode_tiles(folder: Path, pipeline: Pipeline, target: Path) -> tuple[Extrac
     def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
         _write_tiles(path, target, rows, kept, pipeline.encoder.public(), names)
 
-    return _encode(pipeline, source, names, folder_state(folder, names), target, write), names
-
-
-def folder_state(folder: Path, names: Sequence[str]) -> str:
-    """Hash of the sizes and times of tiles."""
-    stamps = [(folder / name).stat() for name in names]
-    return hash_of([(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)])
+    return _encode(pipeline, source, names, target, write), names
 
 
 def write_tiles(target: Path, rows: np.ndarray, kept: np.ndarray, encoder: Mapping[str, str], names: list[str]) -> None:
@@ -187,29 +172,17 @@ def _write_tiles(
     write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
 
 
-def _encode(pipeline: Pipeline, source: Source, items: Any, state: str, target: Path, write: Any) -> Extracted:
+def _encode(pipeline: Pipeline, source: Source, items: Any, target: Path, write: Any) -> Extracted:
     check_writable(target)
-    content = items.tobytes().hex() if isinstance(items, np.ndarray) else list(items)
-    # a dataclass of plain values: its text says all that the pixels depend on
-    key = hash_of([pipeline.key, repr(pipeline.fit), repr(source), state, content])
-    log = RowLog(partial_folder(target), key, pipeline.encoder.about.dim, pipeline.dtype)
-    try:
-        resumed = log.whole()
-        balance = pipeline.run(source, items, log)
-        failed = failures_in(log)
-        kept = np.ones(len(items), bool)
-        kept[list(failed)] = False
-        if len(items) and not kept.any():
-            raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded; {failed[0]}")
-        begin = time.perf_counter()
-        with atomic_write(target) as temporary:
-            write(temporary, log.rows(range(len(items)), len(items)), kept)
-        written = time.perf_counter() - begin
-    finally:
-        log.close()
-    remove_working_folder(partial_folder(target))
-    balance += Balance(seconds=written, writing=written)
-    return Extracted(target, int(kept.sum()), failed, resumed, balance)
+    made = pipeline.run(source, items)
+    if len(items) and not made.kept.any():
+        raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded; {made.failed[0]}")
+    begin = time.perf_counter()
+    with atomic_write(target) as temporary:
+        write(temporary, made.rows, made.kept)
+    seconds = time.perf_counter() - begin
+    balance = made.balance + Balance(seconds=seconds, writing=seconds)
+    return Extracted(target, int(made.kept.sum()), made.failed, balance)
 
 
 def _kept_rows(rows: np.ndarray, kept: np.ndarray, about: Mapping[str, Any]) -> FeatureRows:
@@ -226,9 +199,3 @@ def _attributes(encoder: Mapping[str, str], name: str, target: Path, kept: np.nd
         **encoder,
         "masked": int((~kept).sum()),
     }
-
-
-def _print_of(path: Path) -> str:
-    """Size and time of the file, or of all files of a folder (DICOM), the latter without their places."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return hash_of([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files])

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,6 @@ from panther.encoders.images import Preprocess
 from panther.encoders.sources import Source
 from panther.errors import InputError
 from panther.limits import check_choice
-from panther.storage.row_log import RowLog
 from panther.workers import cores
 
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
@@ -67,6 +66,22 @@ class Balance:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Features of all items of a source."""
+
+    rows: np.ndarray  # (N, dim); zero where an item could not be decoded
+    failed: dict[int, str] = field(default_factory=dict)  # position -> why
+    balance: Balance = field(default_factory=Balance)
+
+    @property
+    def kept(self) -> np.ndarray:
+        """Whether an item could be decoded (N,)."""
+        kept = np.ones(len(self.rows), bool)
+        kept[list(self.failed)] = False
+        return kept
+
+
 class Pipeline:
     """One encoder on one device and the processes that decode for it; used for one slide after the other."""
 
@@ -85,29 +100,17 @@ class Pipeline:
         """Type of the features."""
         return DTYPES[self.settings.dtype]
 
-    @property
-    def key(self) -> dict[str, Any]:
-        """What the bytes of the features depend on, beside the patches."""
-        return {
-            "encoder": self.encoder.about.name,
-            "weights": self.encoder.weights,
-            "precision": self.encoder.precision.name,
-            "device": self.encoder.device.type,
-            "batch": self.batch,
-            "dtype": self.settings.dtype,
-        }
-
     def check(self, slide: Path, mpp: float | None) -> None:
         """Refuse a slide that cannot be opened, even one that crashes the library that reads it."""
         self._decoder.check(slide, mpp)
 
-    def run(self, source: Source, items: Sequence[Any] | np.ndarray, log: RowLog) -> Balance:
-        """Encode the batches that ``log`` does not have yet. Two are under way: one on the device, one being collected."""
+    def run(self, source: Source, items: Sequence[Any] | np.ndarray) -> Encoded:
+        """Encode all items. Two batches are under way: one on the device, one being collected."""
         begin = time.perf_counter()
-        decoding = encoding = writing = 0.0
+        made = Encoded(np.zeros((len(items), self.encoder.about.dim), self.dtype))
+        decoding = encoding = 0.0
         before: tuple[Batch, Started] | None = None
-        done = log.whole()
-        batches = self._decoder.batches(source, items, -(-done // self.batch))
+        batches = self._decoder.batches(source, items)
         while True:
             clock = [time.perf_counter()]
             batch = next(batches, None)
@@ -116,17 +119,14 @@ class Pipeline:
             rows = None if before is None else before[1].wait().numpy()
             clock.append(time.perf_counter())
             if before is not None and rows is not None:
-                self._keep(before[0], rows, log)
-            clock.append(time.perf_counter())
-            decoding, encoding, writing = (
-                sum(pair) for pair in zip((decoding, encoding, writing), np.diff(clock).tolist(), strict=True)
-            )
+                self._keep(before[0], rows, made)
+            decoding, encoding = decoding + clock[1] - clock[0], encoding + clock[2] - clock[1]
             if started is None:
                 break
             before = started
-        return Balance(len(items) - done, time.perf_counter() - begin, decoding, encoding, writing)
+        return replace(made, balance=Balance(len(items), time.perf_counter() - begin, decoding, encoding))
 
-    def _keep(self, batch: Batch, rows: np.ndarray, log: RowLog) -> None:
+    def _keep(self, batch: Batch, rows: np.ndarray, made: Encoded) -> None:
         good = np.ones(len(rows), bool)
         good[list(batch.failed)] = False
         if not np.isfinite(rows[good]).all():
@@ -134,13 +134,13 @@ class Pipeline:
                 f"The encoder {self.encoder.about.name!r} gave NaN or infinite features in {self.encoder.precision.name}; "
                 "try `precision=float32`."
             )
-        out = np.zeros(rows.shape, self.dtype)
+        first = batch.index * self.batch
+        out = made.rows[first : first + len(rows)]
         with np.errstate(over="ignore"):
             out[good] = rows[good].astype(self.dtype)
         if not np.isfinite(out).all():
             raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use `dtype=float32`.")
-        offset = batch.index * self.batch
-        log.add(offset, out, {offset + row: why for row, why in sorted(batch.failed.items())})
+        made.failed.update({first + row: reason for row, reason in sorted(batch.failed.items())})
         self.on_progress(len(out))
 
     def close(self) -> None:
@@ -154,11 +154,6 @@ class Pipeline:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def failures_in(log: RowLog) -> dict[int, str]:
-    """Rows of patches that could not be decoded, and why."""
-    return {int(row): why for start in sorted(log.done) for row, why in log.done[start].about.items()}
 
 
 def _pin(pixels: np.ndarray) -> bool:

@@ -25,7 +25,6 @@ from panther.execution import Work, map_all
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch
 from panther.storage.trident import Coords, feature_attribute
-from panther.storage.working import partial_folder, remove_working_folder
 
 if TYPE_CHECKING:
     from panther.slides import SlideFiles
@@ -121,10 +120,7 @@ class FeatureStep:
     def done(self, files: "SlideFiles") -> bool:
         """Whether the features are those of the coordinates that are there now, by this encoder and these settings."""
         target, coords = self.path(files), files.coords(self.patches)
-        if coords is None or feature_attribute(target, "key") != self._key(coords):
-            return False
-        remove_working_folder(partial_folder(target))  # left where a run was killed between the last two moments
-        return True
+        return coords is not None and feature_attribute(target, "key") == self._key(coords)
 
     def run(self, files: "SlideFiles") -> None:
         """Encode the slide on the next device that is free."""

@@ -1,4 +1,4 @@
-"""The tiles of one folder in blocks, for workers of a cluster or several shards; the file is the one that a single process writes."""
+"""The tiles of one folder in blocks, for workers of a cluster; the file is the one that a single process writes."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -8,17 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.content import hash_of
-from panther.encoders.extract import Extracted, folder_state, partial_folder, write_tiles
-from panther.encoders.loading import find_recipe
-from panther.encoders.pipeline import DTYPES, ExtractSettings, Pipeline, failures_in
+from panther.encoders.extract import Extracted, write_tiles
+from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
 from panther.encoders.step import EncoderChoice
 from panther.errors import InputError
-from panther.execution import SharedWalk, Work, map_all, map_slides
+from panther.execution import Work, map_all
 from panther.storage.atomic import check_writable
-from panther.storage.row_log import RowLog
-from panther.storage.working import remove_working_folder
 
 BLOCK = 2048  # tiles of one task, or a few more
 
@@ -54,10 +50,8 @@ class TileEncoder:
     def __call__(self, block: TileBlock) -> EncodedTiles:
         """Features of these tiles; without any, only what the encoder is."""
         pipeline, names = self._opened(), block.names
-        with closing(RowLog(None, "", pipeline.encoder.about.dim, pipeline.dtype)) as log:
-            pipeline.run(TileFolder(self.folder), names, log)
-            rows = np.array(log.rows(range(len(names)), len(names)))
-            return EncodedTiles(rows, failures_in(log), pipeline.encoder.public())
+        made = pipeline.run(TileFolder(self.folder), names)
+        return EncodedTiles(made.rows, made.failed, pipeline.encoder.public())
 
     def close(self) -> None:
         """End the decoding processes."""
@@ -87,24 +81,14 @@ def encode_blocks(
     starts = range(0, len(names), size)
     blocks = {at: TileBlock(f"tiles from {names[at]} on", tuple(names[at : at + size])) for at in starts}
     encode = TileEncoder(folder, choice, settings)
-    # shards keep what they have done by themselves
-    kept = None if isinstance(work.executor, SharedWalk) else partial_folder(target)
-    key = hash_of([repr(choice), repr(settings), folder_state(folder, names), names])
-    with closing(encode), closing(RowLog(kept, key, find_recipe(choice.name).about.dim, DTYPES[settings.dtype])) as log:
-        resumed = sum(log.done[start].rows for start in log.done)
-        todo = [start for start in blocks if start not in log.done]
+    with closing(encode):
         about = map_all(encode, [TileBlock("the encoder")], "loading the encoder", work)[0].encoder
-        for result in work.track(map_slides(encode, [blocks[s] for s in todo], work.executor), "encoding", len(todo)):
-            if result.value is None:
-                raise InputError(result.reason)
-            start, found = todo[result.index], result.value
-            log.add(start, found.rows, {start + row: why for row, why in sorted(found.failed.items())})
-        failed = failures_in(log)
-        kept_rows = np.ones(len(names), bool)
-        kept_rows[list(failed)] = False
-        if not kept_rows.any():
-            raise InputError(f"{target.stem}: none of the {len(names)} tiles could be decoded; {failed[0]}")
-        write_tiles(target, log.rows(range(len(names)), len(names)), kept_rows, about, names)
-    if kept is not None:
-        remove_working_folder(kept)
-    return Extracted(target, int(kept_rows.sum()), failed, resumed), names
+        found = map_all(encode, list(blocks.values()), "encoding", work)
+    rows = np.concatenate([one.rows for one in found])
+    failed = {at + row: why for at, one in zip(starts, found, strict=True) for row, why in sorted(one.failed.items())}
+    kept_rows = np.ones(len(names), bool)
+    kept_rows[list(failed)] = False
+    if not kept_rows.any():
+        raise InputError(f"{target.stem}: none of the {len(names)} tiles could be decoded; {failed[0]}")
+    write_tiles(target, rows, kept_rows, about, names)
+    return Extracted(target, int(kept_rows.sum()), failed), names

@@ -1,27 +1,27 @@
 """Copies of the next slides on a disk of this machine, for slides that lie on slow storage.
 
-DIR/.panther-slides-HOST-PID/owner.lock   the process that they are for; where it has died the next one sweeps them away
-                             NUMBER/...   one slide with all its files, under their names and times
+DIR/.panther-slides-HOST-PID/NUMBER/...   one slide with all its files, under their names and times
+
+Copies of a process of this machine that has died are removed by the next one.
 """
 
 import os
 import queue
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from panther.errors import InputError
 from panther.slides.listing import SlideRef, files_read
 from panther.storage.atomic import check_writable_folder
 from panther.storage.files import copy_file
-from panther.storage.locks import host_name, lock
+from panther.users import runs
 
 PREFIX = ".panther-slides-"  # hidden: whoever lists slides below passes it over
-OWNER = "owner.lock"
 AHEAD = 8  # slides, however small: others may have done them before their turn comes
 PAUSE = 0.1  # seconds between looks whether there is room again
 SPARE = 256 * 2**20  # bytes that are left free for others
@@ -36,17 +36,15 @@ class SlideCache:
         folder.mkdir(parents=True, exist_ok=True)
         sweep_copies(folder)
         self.limit = limit or shutil.disk_usage(folder).free // 2
-        self._own = folder / f"{PREFIX}{host_name()}-{os.getpid()}"
-        self._open, self._stop = ExitStack(), threading.Event()
+        self._own = folder / f"{PREFIX}{_host()}-{os.getpid()}"
+        self._stop = threading.Event()
 
     def __enter__(self) -> Self:
-        if not self._open.enter_context(lock(self._own / OWNER)):
-            raise InputError(f"{self._own}: another process copies slides there; give another `cache=`.")
+        self._own.mkdir(exist_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._open.close()
         shutil.rmtree(self._own, ignore_errors=True)
 
     def ahead(self, slides: Sequence[SlideRef], needed: Callable[[SlideRef], bool]) -> Iterator[SlideRef]:
@@ -106,7 +104,7 @@ class SlideCache:
         for place, _, names in os.walk(self._own):  # passes over folders that have just gone, where a glob would fail
             for name in names:
                 with suppress(OSError):
-                    total += (Path(place) / name).stat().st_size if name != OWNER else 0
+                    total += (Path(place) / name).stat().st_size
         return total
 
     def _note(self, sentence: str) -> None:
@@ -121,12 +119,12 @@ def remove_copy(slide: SlideRef) -> None:
 
 
 def sweep_copies(folder: Path) -> None:
-    """Remove the copies of processes that have died."""
-    for own in filter(Path.is_dir, folder.glob(f"{PREFIX}*")):
-        # those of another user may not be ours to remove
-        with suppress(OSError, InputError):
-            with lock(own / OWNER) as dead:
-                if dead:
-                    for number in own.glob("[0-9]*"):
-                        shutil.rmtree(number, ignore_errors=True)
-            own.rmdir()
+    """Remove the copies of processes of this machine that have died."""
+    for copies in filter(Path.is_dir, folder.glob(f"{PREFIX}{_host()}-*")):
+        pid = copies.name.rpartition("-")[2]
+        if pid.isdigit() and not runs(int(pid)):
+            shutil.rmtree(copies, ignore_errors=True)
+
+
+def _host() -> str:
+    return socket.gethostname().replace(".", "-")

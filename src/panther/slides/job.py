@@ -1,24 +1,20 @@
-"""Steps over the slides of a job folder, each resumable, by one process or many.
+"""Steps over the slides of a job folder, each resumable.
 
 A step is an object with a name, ``done(files)``, ``run(files)`` and ``about(files)``; what it did stands in files, so a job that was
-killed goes on from what is there.
+killed goes on from what is there. Two processes at the same slide lose time, not data: files appear whole.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from panther.attempts import reason_of
 from panther.errors import InputError
 from panther.execution import HERE, ItemResult, Work, map_slides
-from panther.job_folder import PARTLY, Job
-from panther.progress import WorkRecord
+from panther.job_folder import PARTLY, Job, read_summary
 from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.summary import write_summary
-from panther.storage.locks import lock, owner, sweep
 
 # share of a slide that may be undecodable before the slide counts as partly read, which is reported as a failure
 MOST_LOST = 0.05
@@ -46,8 +42,6 @@ class SlideResult:
     """What happened when a slide's turn came."""
 
     ran: tuple[str, ...] = ()  # steps that were not done before
-    busy: str | None = None  # who works on it
-    failed: str | None = None  # why it failed in another shard
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -57,54 +51,23 @@ class Worker:
 
     job: Job
     steps: tuple[Step, ...]
-    record: WorkRecord | None = None
-    earlier: tuple[Step, ...] = ()  # not run, but told of
+    earlier: tuple[Step, ...] = ()  # not run, but in the summary
 
     def __call__(self, slide: SlideRef) -> SlideResult:
-        """Run what is not done, unless another process is at it or has seen it fail."""
+        """Run what is not done."""
+        files = SlideFiles(slide, self.job)
         try:
-            return self._worked_on(slide)
+            ran = tuple(step.name for step in self.steps if _run_if_needed(step, files))
+            return SlideResult(ran, _merged([step.about(files) for step in (*self.earlier, *self.steps)]))
         except InputError as error:
             raise InputError(_of_the_original(str(error), slide)) from error
         finally:
             remove_copy(slide)
 
     def needs(self, slide: SlideRef) -> bool:
-        """Whether there is something to do, and nobody is at it."""
+        """Whether there is something to do."""
         files = SlideFiles(slide, self.job)
-        done = all(step.done(files) for step in self.steps)
-        return not done and not (self.job.locks / f"{slide.name}.lock").exists()
-
-    def _worked_on(self, slide: SlideRef) -> SlideResult:
-        files, ran, began = SlideFiles(slide, self.job), tuple[str, ...](), time.monotonic()
-        if not all(step.done(files) for step in self.steps):
-            path = self.job.locks / f"{slide.name}.lock"
-            with lock(path) as got:
-                if not got:
-                    return SlideResult(busy=owner(path))
-                if self.record is not None and (reason := self.record.failure(slide.name)) is not None:
-                    return SlideResult(failed=reason)
-                files = SlideFiles(slide, self.job)  # read anew: another process may have worked on it until now
-                ran = self._run(files)
-        about = _merged([step.about(files) for step in (*self.earlier, *self.steps)])
-        if self.record is not None:
-            for step in self.steps:
-                seconds = round(time.monotonic() - began, 3) if step.name in ran else None
-                self.record.note(step.name, slide.name, seconds, int(about.get("patches", about.get("features")) or 0))
-        return SlideResult(ran, about=about)
-
-    def _run(self, files: SlideFiles) -> tuple[str, ...]:
-        try:
-            return tuple(step.name for step in self.steps if _run_if_needed(step, files))
-        except Exception as error:
-            now = SlideFiles(files.slide, files.job)
-            if all(
-                step.done(now) for step in self.steps
-            ):  # by another process, while this one was stopped and lost its lock
-                return ()
-            if self.record is not None:  # while the lock is held: whoever has it next knows
-                self.record.fail(files.slide.name, _of_the_original(reason_of(error, files.slide), files.slide))
-            raise
+        return not all(step.done(files) for step in self.steps)
 
     def close(self) -> None:
         """End what steps keep between slides, in a process that was lent."""
@@ -143,11 +106,6 @@ class JobReport:
         return {row["slide"]: row["reason"] for row in self.rows if row["status"] in ("failed", PARTLY)}
 
     @property
-    def busy(self) -> dict[str, str]:
-        """Slides that another process has in hand, and which."""
-        return {row["slide"]: row["reason"] for row in self.rows if row["status"] == "busy"}
-
-    @property
     def patches(self) -> int:
         """Patches of all slides."""
         return sum(self.patches_by_slide.values())
@@ -158,8 +116,8 @@ class JobReport:
         return {row["slide"]: int(row["patches"]) for row in self.rows if row.get("patches") not in (None, "")}
 
     def remaining(self, slides: Iterable[SlideRef]) -> list[SlideRef]:
-        """Slides that neither failed nor are in other hands."""
-        left_out = {row["slide"] for row in self.rows if row["status"] in ("failed", "busy")}
+        """Slides that have not failed."""
+        left_out = {row["slide"] for row in self.rows if row["status"] == "failed"}
         return [slide for slide in slides if slide.name not in left_out]
 
 
@@ -171,35 +129,32 @@ def run_job(
     work: Work = HERE,
     problems: Mapping[str, str] | None = None,
     before: JobReport | None = None,
-    record: WorkRecord | None = None,
     cache: SlideCache | None = None,
     earlier: Iterable[Step] = (),
+    part: str = "",
 ) -> JobReport:
     """Run the steps over the slides and write the summary; slides that fail are listed in it, the others go on.
 
-    ``before`` is the report of earlier steps on the same slides: what failed or was busy there is left out, the columns of the others are kept.
-    ``earlier`` are steps that are not run: the summary has what their files say. ``record`` lets others see how far the work is, and shards
-    share what has failed; ``cache`` copies slides ahead.
+    ``before`` is the report of earlier steps on the same slides: what failed there is left out, the columns of the others are kept.
+    ``earlier`` are steps that are not run: the summary has what their files say. ``cache`` copies slides ahead; ``part`` names the part of a
+    job array that these slides are.
     """
-    worker = Worker(job, tuple(steps), record, tuple(earlier))
-    known = {} if before is None else {row["slide"]: row for row in before.rows}
+    worker = Worker(job, tuple(steps), tuple(earlier))
+    known = {row["slide"]: row for row in (read_summary(job) if before is None else before.rows)}
+    write_summary(
+        job, [known.get(s.name) or {"slide": s.name, "path": str(s.path), "status": "queued"} for s in slides], part
+    )
+    known = {} if before is None else known
     slides = slides if before is None else before.remaining(slides)
     results: dict[str, ItemResult[SlideResult]] = {}
     what = ", ".join(step.name for step in worker.steps)
     coming = slides if cache is None else cache.ahead(slides, worker.needs)
     for result in work.track(map_slides(worker, coming, work.executor), what, len(slides)):
         results[slides[result.index].name] = result
-        if record is not None and result.reason is not None:  # said here, where a worker died of it
-            record.fail(slides[result.index].name, result.reason)
-    # what another process had in hand, or has seen fail, may be finished, or left behind, by now
-    again = [slide for slide in slides if (v := results[slide.name].value) is not None and (v.busy or v.failed)]
-    for result in map_slides(worker, again, work.executor):
-        results[again[result.index].name] = result
     rows = [_row(slide, results[slide.name], known.get(slide.name, {})) for slide in slides]
     rows += [{"slide": name, "status": "failed", "reason": sentence} for name, sentence in (problems or {}).items()]
     rows += [dict(row) for name, row in known.items() if name not in results]
-    write_summary(job, rows)
-    sweep(job.locks)
+    write_summary(job, rows, part)
     ran = {name for name, result in results.items() if result.value is not None and result.value.ran}
     ran |= frozenset() if before is None else before.ran
     return JobReport(tuple(rows), frozenset(ran))
@@ -207,11 +162,8 @@ def run_job(
 
 def _row(slide: SlideRef, result: ItemResult[SlideResult], earlier: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"slide": slide.name, "path": str(slide.path)}
-    failed = result.reason if result.value is None else result.value.failed
-    if result.value is None or failed:
-        return {**row, "status": "failed", "reason": failed}
-    if result.value.busy:
-        return {**row, "status": "busy", "reason": f"{result.value.busy} is working on it"}
+    if result.value is None:
+        return {**row, "status": "failed", "reason": result.reason}
     about = _merged([{k: v for k, v in earlier.items() if k not in ("status", "reason")}, result.value.about])
     lost = _lost_share(about)
     if lost > MOST_LOST:

@@ -1,5 +1,6 @@
 """Fingerprints of samples: a hash of all their features, and whether a hash that was taken earlier still holds."""
 
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +12,6 @@ from panther.content import HashedRows
 from panther.errors import InputError, not_finite
 from panther.execution import HERE, Work, stream
 from panther.statistics import first_bad_row
-from panther.storage.row_log import LineLog
 from panther.types import Openable
 
 # A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS remembers
@@ -117,6 +117,31 @@ def fingerprint_all(
 
 def _job(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:
     return fingerprint(*job)
+
+
+class LineLog:
+    """JSON values, one per line, in a file that is only ever appended to, also by several processes at once.
+
+    A line that a killed process left unfinished, or that is no JSON, counts as none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> list[Any]:
+        """All values, in the order in which they were added; none where there is no file."""
+        found = []
+        with suppress(OSError), self._path.open("rb") as lines:
+            for line in lines:
+                with suppress(ValueError, RecursionError):
+                    found.append(json.loads(line))
+        return found
+
+    def append(self, value: Any) -> None:
+        """Add a value; an OSError where the disk does not take it."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as handle:  # a line of its own, also after one that a killed process left unfinished
+            handle.write(f"{chr(10) if handle.tell() else ''}{json.dumps(value)}\n".encode("ascii"))
 
 
 class FingerprintStore:

@@ -18,7 +18,6 @@ from panther.storage.tables import write_table
 from panther.storage.writers import store_bag
 from panther.study.evaluate import evaluate
 from panther.study.file import Study, load_study, parse_study
-from panther.study.progress import study_record
 from panther.study.record import WRITTEN as RECORDS
 from panther.study.results import Results
 from panther.study.tables import WRITTEN as TABLES
@@ -73,13 +72,11 @@ def run_study(
         checked = _as_study(study, folder)
         tables = [checked.table, *(cohort.table for cohort in checked.external.values())]
         check_output_folder(folder, WRITTEN, Path(study) if isinstance(study, (str, Path)) else None, tables)
-        with study_record(checked, folder).at_work():
-            results = _run(checked, folder, workers, work)
+        results = _run(checked, folder, workers, work)
     except BaseException:
         if output is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    study_record(checked, folder).finish()
     if output is None:
         weakref.finalize(results, shutil.rmtree, folder, ignore_errors=True)
     else:

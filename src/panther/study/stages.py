@@ -5,22 +5,18 @@ for a large grid as for a small one.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from panther.aggregators.grid import Embedder, embed_grid
-from panther.content import hash_of
 from panther.errors import InputError
-from panther.execution import SharedWalk, Work, map_slides
-from panther.progress import WorkRecord
+from panther.execution import Work, map_slides
 from panther.prototypes import fit_many
 from panther.prototypes.align import add_sites
 from panther.storage.bags import Listing
-from panther.storage.files import read_json, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
-from panther.storage.working import remove_working_folder
 from panther.study.jobs import EmbeddingJob, GivenJob, JoinedJob, ModelJob, PrototypeJob, StudyJob, run_job
 from panther.study.needle.job import DiagnosisJob, run_diagnosis
 from panther.workers import Team, side_by_side
@@ -36,13 +32,11 @@ def run_stage(
     broken: set[Path],
     failures: dict[str, str],
     work: Work,
-    record: WorkRecord,
 ) -> set[Path]:
     """Run the jobs of one stage whose inputs exist and whose files do not; returns the paths that will never be."""
     lost = {job.path for job in jobs if broken & set(job.inputs)}
     for job, reason in STAGES[stage]([job for job in jobs if job.path not in lost], work):
         failures[f"{stage}: {job}"] = f"{job}: {reason}"
-        record.fail(job.path.relative_to(record.folder.parents[1]).as_posix(), failures[f"{stage}: {job}"])
         lost.add(job.path)
     return lost
 
@@ -63,14 +57,10 @@ def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:
 
 
 def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
-    """All embeddings of an encoder from one walk over its bags; its rows stay in the cache until all files are written."""
-    rows = jobs[0].path.parent / f"unfinished-{hash_of(jobs[0].encoder)[:8]}"
-    members = rows.with_suffix(".json")
-    # shards keep what they have done by themselves
-    kept = None if isinstance(work.executor, SharedWalk) else rows
+    """All embeddings of an encoder from one walk over its bags."""
     embedders: dict[str, Embedder] = {}
     load = cache(load_prototypes)  # once for all methods on them
-    for job in _of_one_walk(jobs, members):
+    for job in (job for job in jobs if not job.done):
         try:
             block = job.block.load(load)
             embedders[job.path.name] = Embedder(block.basis, block.method.name, block.method.options)
@@ -78,34 +68,19 @@ def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
             yield job, str(error)
     walking = [job for job in jobs if job.path.name in embedders]
     if walking:
-        write_json(members, list(embedders))
         listing = Listing(walking[0].bags, {})
-        grid = embed_grid(listing, list(embedders.values()), kept, work)
+        grid = embed_grid(listing, list(embedders.values()), work, jobs[0].path.parent)
         with closing(grid) as tables, ThreadPoolExecutor(WRITERS) as writers:
             written: deque[Future[None]] = deque()
             for job, table in zip(walking, tables, strict=True):
                 if isinstance(table, InputError):
                     yield job, str(table)
-                elif not job.done:
+                else:
                     written.append(writers.submit(job.write, table))
                 if len(written) > WRITERS:
                     written.popleft().result()
             for one in written:
                 one.result()
-    remove_working_folder(rows)
-    members.unlink(missing_ok=True)
-
-
-def _of_one_walk(jobs: Sequence[EmbeddingJob], members: Path) -> list[EmbeddingJob]:
-    """Jobs without a file; those of a killed walk that had all of them, where there is one: then its rows are taken up."""
-    missing = [job for job in jobs if not job.done]
-    begun: set[str] = set()
-    with suppress(OSError, ValueError, TypeError):
-        begun = set(read_json(members))
-    names = {job.path.name for job in jobs}
-    if missing and {job.path.name for job in missing} <= begun <= names:
-        return [job for job in jobs if job.path.name in begun]
-    return missing
 
 
 def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:

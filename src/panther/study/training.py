@@ -12,6 +12,7 @@ from panther.errors import InputError, listed
 from panther.execution import HERE, Work, stream
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
+from panther.storage.files import write_json
 from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged, load_failures
 from panther.study.file import Cell, Study
@@ -21,11 +22,12 @@ from panther.study.needle.plan import diagnosis_jobs
 from panther.study.parts import Given
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
-from panther.study.progress import begin_stages, study_record
 from panther.study.rows import parts_of
 from panther.study.spatial.plan import reads_places, shuffled_plan
 from panther.study.stages import STAGES, run_stage
 from panther.types import Openable
+
+PLAN = Path("cache", "plan.json")  # files of every stage, from which `panther status` counts
 
 ONE_ROW = (
     "every slide has one row: these are vectors of whole slides, of which no method on patches can be made; name their folder as "
@@ -89,10 +91,10 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
     damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
     broken: set[Path] = set()
-    record = study_record(study, folder)
-    begin_stages(record, stages, folder)
+    plan_file = {stage: [path.relative_to(folder).as_posix() for path in todo] for stage, todo in stages.items()}
+    write_json(folder / PLAN, plan_file)
     for stage, todo in stages.items():
-        broken |= run_stage(stage, list(todo.values()), broken, failures, work, record)
+        broken |= run_stage(stage, list(todo.values()), broken, failures, work)
     usable = [t for t in trained if t.predictions not in broken]
     if not any(t.shuffle == 0 for t in usable):
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")

@@ -1,16 +1,14 @@
 """Names of prototypes as people edit them in the page: saved at once, never over a change made elsewhere, and taken back on request.
 
 There is one names file, that of the first set of prototypes; other sets are shown by their numbers. The file is reread before every
-change, under a lock. What others changed in the meantime stays; where they changed the very same field, nothing is written and both
-values are shown.
+change. What others changed in the meantime stays; where they changed the very same field, nothing is written and both values are shown.
 """
 
 import hashlib
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,12 @@ from typing import Any
 from panther.errors import InputError
 from panther.explain.names import FIELDS, Naming, checked_colour, colours, file_text, plain_field, titles
 from panther.explain.names_file import changed_text, namings_in
+from panther.storage.atomic import check_writable
 from panther.storage.files import write_text
-from panther.storage.locks import lock, owner
-from panther.users import refusal
 
 LONGEST = {"name": 200, "note": 2000, "group": 100}  # letters
 STEPS = 200  # that can be taken back
 VERSIONS = 1000  # of the file that pages may still have in view
-PATIENCE = 5.0  # seconds to wait while somebody else writes
 ELSEWHERE = "keep the names elsewhere (`panther view FOLDER --names FILE`)"
 NEW = "new"  # version of a file that is not there yet
 
@@ -145,7 +141,7 @@ class NamesBook:
         """Text and content of the file, while nobody else of ours writes it; refused where it could not be written."""
         self._refuse()
         try:
-            with self._lock, _held(self.path):
+            with self._lock:
                 text, now = self._read()
                 if now.problem:
                     raise InputError(f"{now.problem} Nothing was saved.")
@@ -160,6 +156,10 @@ class NamesBook:
             )
         if self.path.exists() and not self.path.stat().st_mode & 0o222:
             raise InputError(f"{self.path} is read-only; nothing was saved.")
+        try:
+            check_writable(self.path)
+        except InputError as error:
+            raise InputError(f"{error} {ELSEWHERE[0].upper()}{ELSEWHERE[1:]}.") from error
 
     def _read(self) -> tuple[str | None, NamesNow]:
         if not self.path.exists():
@@ -181,41 +181,6 @@ class NamesBook:
     def _write(self, text: str) -> None:
         write_text(self.path, text)
         self._last = None
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Lock of a names file; others are waited for a while. Where no lock can be made it is not somebody else's, and that is said."""
-    place = path.with_name(f".{path.name}.lock")
-    until = time.monotonic() + PATIENCE
-    seen = False
-    while True:
-        with ExitStack() as held:
-            if _taken(held, place, path):
-                yield
-                return
-        seen = seen or place.exists()
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    if seen:
-        raise InputError(f"{path}: somebody else is writing there ({owner(place)}); try again.")
-    raise InputError(
-        f"{path}: its folder takes no lock (a file {place.name} cannot be made there), so nothing was saved; {ELSEWHERE}."
-    )
-
-
-def _taken(held: ExitStack, place: Path, path: Path) -> bool:
-    """Whether the lock was got; a folder that cannot be written to is named as that."""
-    try:
-        return held.enter_context(lock(place))
-    except (InputError, OSError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if place.exists() or not isinstance(cause, OSError):  # one that another user has left
-            raise
-        raise InputError(
-            f"{path}: nothing can be written into its folder ({refusal(cause, path.parent)}), so nothing was saved; {ELSEWHERE}."
-        ) from error
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from panther.content import hash_of
 from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError
 from panther.storage.bags import list_bags
 from panther.storage.readers import BAG_SUFFIXES, open_bag
-from panther.storage.row_log import RowLog
 from panther.storage.trident import tile_names
-from panther.storage.working import remove_working_folder
 from panther.types import Bag, Openable
 
 if TYPE_CHECKING:
@@ -68,26 +65,19 @@ def find_images(folder: Path, per_class: int, seed: int) -> list[str]:
     return chosen
 
 
-def encode_images(
-    folder: Path, images: Sequence[str], pipeline: "Pipeline", working: Path
-) -> tuple[LabelledTiles, dict[str, str]]:
-    """Features of images in a folder, and a sentence for each that cannot be decoded; a killed run goes on from ``working``."""
-    from panther.encoders.pipeline import failures_in
+def encode_images(folder: Path, images: Sequence[str], pipeline: "Pipeline") -> tuple[LabelledTiles, dict[str, str]]:
+    """Features of images in a folder, and a sentence for each that cannot be decoded."""
     from panther.encoders.sources import TileFolder
 
-    stamps = [(folder / name).stat() for name in images]
-    state = [(name, s.st_size, s.st_mtime_ns) for name, s in zip(images, stamps, strict=True)]
-    key = hash_of([pipeline.key, repr(pipeline.fit), state])
-    log = RowLog(working, key, pipeline.encoder.about.dim, pipeline.dtype)
-    try:
-        pipeline.run(TileFolder(folder), tuple(images), log)
-        rows, failed = np.array(log.rows(range(len(images)), len(images)), np.float32), failures_in(log)
-    finally:
-        log.close()
-    remove_working_folder(working)
-    kept = [i for i in range(len(images)) if i not in failed]
-    tiles = _by_name(rows[kept], [images[i] for i in kept], str(folder), pipeline.encoder.about.name, images)
-    return tiles, {images[i]: why for i, why in failed.items()}
+    made = pipeline.run(TileFolder(folder), tuple(images))
+    tiles = _by_name(
+        made.rows[made.kept].astype(np.float32),
+        [name for name, kept in zip(images, made.kept, strict=True) if kept],
+        str(folder),
+        pipeline.encoder.about.name,
+        images,
+    )
+    return tiles, {images[i]: why for i, why in made.failed.items()}
 
 
 def read_features(place: Path, per_class: int, seed: int) -> LabelledTiles:

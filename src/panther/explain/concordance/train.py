@@ -35,7 +35,7 @@ def train_tissue_classifier(
     tiles : path
         Folder with a sub-folder of tile images (or of feature files) per class; or a file of `panther encode-tiles`.
     output : path
-        File to write. What a killed run had encoded lies hidden beside it, and the next run goes on from there.
+        File to write.
     settings : ClassifierSettings, optional
         Tiles per class, folds of the cross-validation, seed.
     encoder : str, optional
@@ -52,11 +52,10 @@ def train_tissue_classifier(
     else:
         from panther.encoders import load_encoder
         from panther.encoders.pipeline import Pipeline
-        from panther.storage.working import partial_folder
 
         images = find_images(tiles, settings.per_class, settings.seed)  # refuses before anything is loaded
         with Pipeline(load_encoder(encoder or "lite0", **loading), extract) as pipeline:
-            labelled, failures = encode_images(tiles, images, pipeline, partial_folder(output))
+            labelled, failures = encode_images(tiles, images, pipeline)
     classifier = fit_classifier(labelled, settings)
     save_classifier(classifier, output)
     return classifier, failures
