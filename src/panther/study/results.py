@@ -41,7 +41,7 @@ class Results:
     gains : DataFrame
         What each embedding adds to the study's covariates, on the same patients; empty where it has none.
     sureness : mapping
-        Of classes and values: tables `calibration`, `reliability`, `prediction_sets` and `decision_curves`.
+        Of classes and values: tables `calibration`, `reliability` and `prediction_sets`.
     retrieval : mapping
         Where the study asks for it: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
     shuffle : DataFrame

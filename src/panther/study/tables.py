@@ -14,7 +14,7 @@ from panther.storage.tables import write_table
 from panther.study.display_names import method_title
 from panther.study.parts import NOT_NAMED
 
-SURENESS = ("calibration", "reliability", "prediction_sets", "decision_curves")  # of classes and values
+SURENESS = ("calibration", "reliability", "prediction_sets")  # of classes and values
 RETRIEVAL = ("retrieval", "retrieval_comparisons")  # where the study asks for it
 SHUFFLE = "shuffle"  # likewise
 DIAGNOSIS = ("diagnosis", "diagnosis_verdicts")  # likewise
