@@ -113,7 +113,6 @@ def test_shift_names_the_file_and_what_was_found(lab):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"diagnose": "maybe"}, ("diagnose: expected",)),
         ({"shuffle": -1}, ("shuffle: expected true, false, or how often", "not -1")),
         ({"shuffle": 0.5}, ("shuffle: expected true, false, or how often", "not 0.5")),
         ({"retrieval": [0]}, ("retrieval: expected true, false, or numbers", "not [0]")),

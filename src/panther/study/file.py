@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
 from panther.alike.scores import AT
@@ -82,7 +82,6 @@ class Study(BaseModel):
     shuffle: bool | Annotated[int, Field(ge=1, le=100, strict=True)] = (
         False  # whether, or how often, everything is done on shuffled tissue too
     )
-    diagnose: StrictBool = False  # whether to ask of the training patients if the task is panoramic or a needle
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
@@ -157,11 +156,6 @@ class Study(BaseModel):
         """Metrics that judge this task, and a reference that is compared."""
         if self.neighbours and self.kind != "classification":
             raise ValueError(f"retrieval: neighbours share a label, but this study is about {self.kind}; leave it out")
-        if self.diagnose and not self.features:
-            raise ValueError(
-                "diagnose: looks at patches, but the study has only vectors of whole slides (embeddings:); give features: {encoder: folder}, "
-                "or leave it out"
-            )
         _under("metrics", checks.refuse_repeated, self.metrics or [])
         _under("evaluate_by", checks.refuse_repeated, self.by_columns)
         for metric in self.metrics or []:

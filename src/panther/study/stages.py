@@ -22,7 +22,6 @@ from panther.storage.files import read_json, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.storage.working import remove_working_folder
 from panther.study.jobs import EmbeddingJob, GivenJob, JoinedJob, ModelJob, PrototypeJob, StudyJob, run_job
-from panther.study.needle.job import DiagnosisJob, run_diagnosis
 from panther.workers import Team, side_by_side
 
 Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
@@ -119,15 +118,8 @@ def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
 
 
 def _trained(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
-    yield from _each(partial(run_job, device=work.device), jobs, "models", work)
-
-
-def _diagnoses(jobs: Sequence[DiagnosisJob], work: Work) -> Iterator[Failure]:
-    yield from _each(run_diagnosis, [job for job in jobs if not job.done], "diagnosis", work.on_cpu())
-
-
-def _each(run: Callable[[Any], None], jobs: Sequence[StudyJob], title: str, work: Work) -> Iterator[Failure]:
-    for result in work.track(map_slides(run, jobs, work.executor), title, len(jobs)):
+    run = partial(run_job, device=work.device)
+    for result in work.track(map_slides(run, jobs, work.executor), "models", len(jobs)):
         if result.reason is not None:
             yield jobs[result.index], result.reason
 
@@ -161,5 +153,4 @@ STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Failure]]] = {
     "given vectors": _here,
     "joined embeddings": _here,
     "models": _models,
-    "diagnosis": _diagnoses,
 }
