@@ -49,8 +49,6 @@ ROWS = {
     "PANTHER + space": Row("panther", {"blocks": ["space"]}),
     "PANTHER + tail": Row("panther", {"blocks": ["tail"]}),
     "PANTHER + space + tail": Row("panther", {"blocks": ["space", "tail"]}),
-    "PANTHER, 4 rare": Row("panther", {}, {"rare": 4}, ("needle", "panoramic")),
-    "PANTHER, 4 rare, + tail": Row("panther", {"blocks": ["tail"]}, {"rare": 4}, ("needle", "panoramic")),
     "DeepSets": Row("deepsets"),
     "ProtoCounts": Row("protocounts"),
     "max": Row("max"),

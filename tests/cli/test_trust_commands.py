@@ -1,4 +1,4 @@
-"""`choose-c`, `prototypes -C auto`, `compare-prototypes`, `shift`, `rare` and every method of `embed`, as a user runs them."""
+"""`choose-c`, `prototypes -C auto`, `compare-prototypes`, `shift` and every method of `embed`, as a user runs them."""
 
 import csv
 from pathlib import Path
@@ -148,15 +148,6 @@ def test_sites_are_harmonised_a_later_one_is_added_and_shift_says_what_became_of
     out, _ = run("shift", tmp_path / "s.h5ad", *of, "--label", "subtype", "--against", tmp_path / "plain.h5ad")
     assert "The site nearly decides subtype" in out
     assert "of the same 12 patients" in out
-
-
-def test_rare_lists_patches_with_their_places(cohort, prototypes, run, tmp_path):
-    run("rare", cohort / "features", "-p", prototypes, "-n", 7, "-o", tmp_path / "rare.csv")
-    rows = list(csv.DictReader((tmp_path / "rare.csv").read_text().splitlines()))
-    assert len(rows) == 7
-    distances = [float(row["distance"]) for row in rows]
-    assert distances == sorted(distances, reverse=True)
-    assert all(int(row["x"]) % 512 == 0 for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Blocks of the embedding, rare prototypes, centring, harmonising and further sites, asked for wrongly: one sentence, nothing half-written."""
+"""Blocks of the embedding, centring, harmonising and further sites, asked for wrongly: one sentence, nothing half-written."""
 
 import h5py
 import numpy as np
@@ -25,9 +25,6 @@ def write_sites(lab, name, sites):
         ((*EMBED, "--blocks", "spcae"), ("no block 'spcae'", "did you mean 'space'")),
         ((*EMBED, "--blocks", ""), ("no block ''", "known are space, tail")),
         ((*EMBED, "--blocks", "tail", "--method", "ot"), ("'ot' has no setting 'blocks'",)),
-        ((*FIT, "-C", 3, "--rare", 3), ("--rare 3 of 3 prototypes",)),
-        ((*FIT, "-C", 3, "--rare", -1), ("rare is -1", "from 0")),
-        ((*FIT, "-C", "auto", "--range", "2:4", "--rare", 4), ("--rare 4 of at most 4",)),
         ((*FIT, "-C", 3, "--centre", "nonsense"), ("'slide' or 'site'", "'nonsense'", "--centre")),
         ((*FIT, "-C", 3, "--harmonise"), ("give --table",)),
         ((*FIT, "-C", 3, "--protect", "subtype"), ("--harmonise with --protect",)),
@@ -118,7 +115,6 @@ def test_shift_names_the_file_and_what_was_found(lab):
         ({"retrieval": [0]}, ("retrieval: expected true, false, or numbers", "not [0]")),
         ({"evaluate_by": 3}, ("evaluate_by: expected a column",)),
         ({"features": {"lab": 3}}, ("features.lab: expected a folder, or {concat:", "not 3")),
-        ({"prototypes": {"rare": 99}}, ("prototypes: ", "rare: 99", "of 3 prototypes")),
         ({"prototypes": {"centre": "x"}}, ("prototypes: centre: expected 'slide' or 'site'",)),
         ({"prototypes": {"harmonise": True, "protect": ["nobody"]}}, ("table.csv", "'nobody'")),
         ({"methods": [{"name": "panther", "blocks": ["spice"]}]}, ("no block 'spice'", "did you mean 'space'")),

@@ -66,7 +66,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "add-sites": prototypes.add_sites,
         "choose-c": trust.choose,
         "compare-prototypes": trust.compare_prototypes,
-        "rare": trust.rare,
         "embed": embed.embed,
         "shift": trust.shift,
     },

@@ -165,7 +165,7 @@ PANELS = {
     "Outcome": ("label", "classes", "survival", "time", "event", "censorship", "value", "labels"),
     "Patches": ("mpp", "mag", "patch_size", "overlap", "min_tissue", "edge"),
     "Prototypes": (
-        *("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "rare", "normalise", "pca", "memory"),
+        *("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "normalise", "pca", "memory"),
         *("centre", "harmonise", "protect"),
     ),
     "Method": (

@@ -27,7 +27,6 @@ def prototypes(
     share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
     restarts: Annotated[int, typer.Option(help="Restarts of k-means on the sample.")] = 5,
     passes: Annotated[int, typer.Option(help="Lloyd passes over all patches afterwards.")] = 3,
-    rare: Annotated[int, typer.Option(help="Prototypes, of these, that are kept for rare morphology.")] = 0,
     normalise: opt.NormaliseOption = False,
     pca: Annotated[int | None, typer.Option(help="Reduce features to that many dimensions first.")] = None,
     centre: Annotated[
@@ -57,13 +56,8 @@ def prototypes(
     from panther.storage.prototypes import save_prototypes
 
     auto = n_prototypes == "auto"
-    count = max(16, rare + 1) if auto else parse_count(n_prototypes)
-    smallest, largest = parse_range(numbers)
-    if auto and rare >= largest:
-        raise InputError(
-            f"--rare {rare} of at most {largest} prototypes leaves none for common morphology; ask for fewer."
-        )
-    how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or (), "rare": rare}
+    count = 16 if auto else parse_count(n_prototypes)
+    how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or ()}
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, **how)  # type: ignore[arg-type]
     chosen = select_training_slides(
         features,
@@ -76,10 +70,10 @@ def prototypes(
     origins = origins_of(chosen.table, settings.protect) if settings.needs_sites else None
     with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         if auto:
-            coarse = replace(settings, sample=sample, restarts=3, rare=0)
+            coarse = replace(settings, sample=sample, restarts=3)
             choice = compare_numbers(
                 chosen.refs,
-                (max(smallest, rare + 1), largest),
+                parse_range(numbers),
                 coarse,
                 patients=chosen.patients(),
                 work=work,
@@ -124,7 +118,6 @@ def _lines(fitted: Any, output: Any) -> list[str]:
         f"{len(fitted)} prototypes of {fitted.dim} dimensions from {fitted.settings['patches']:,} patches of {len(fitted.slides)} slides -> {output}",
         *rows,
         *_alignment(fitted),
-        *([d["rare"]["sentence"]] if "rare" in d else []),
         f"inertia {d['inertia']:.6g}; restarts differ by {d['restart_spread']:.2%}; effective number {d['effective_number']:.1f} of {len(fitted)}; "
         f"within-cluster radius {d['within_radius']:.4g}; {len(d['dominated_slides'])} slides dominated by one prototype",
     ]

@@ -15,11 +15,10 @@ from panther.prototypes.align.fit import AlignedBags, align_fits
 from panther.prototypes.align.origins import Origins, origins_of
 from panther.prototypes.draw import Draw, PatchSample, check_enough, draw_patches, plan_draw
 from panther.prototypes.groups import Plan, Plans, groups
-from panther.prototypes.kmeans import Sample, Solved, kmeans_many
+from panther.prototypes.kmeans import Sample, kmeans_many
 from panther.prototypes.passes import CohortPass, PassRequest, pass_over
 from panther.prototypes.patches import scan_cohorts
 from panther.prototypes.progress import FitProgress, project
-from panther.prototypes.rare_prototypes import with_rare
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
@@ -70,7 +69,7 @@ def fit_prototypes(
         How work is run.
     **settings
         Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `passes`, `normalise`, `pca`,
-        `rare`, `centre` ("slide" or "site"), `harmonise` and `protect`; by site they need a table.
+        `centre` ("slide" or "site"), `harmonise` and `protect`; by site they need a table.
 
     Returns
     -------
@@ -206,7 +205,10 @@ def _start(planned: Plans, work: Work) -> dict[int, FitProgress | InputError]:
     ready = {number: fit for number, fit in found.items() if isinstance(fit, FitProgress)}
     solved = kmeans_many([fit.problem for fit in ready.values()], work.track)
     for (number, fit), run in zip(ready.items(), solved, strict=True):
-        found[number] = run if isinstance(run, InputError) else _started(fit, run)
+        if isinstance(run, InputError):
+            found[number] = run
+        else:
+            fit.start(run)
     return found
 
 
@@ -238,13 +240,3 @@ def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, ho
     projection, x = project(sample.gathered(), settings)
     x = x.to(device)
     return projection, lambda: x
-
-
-def _started(fit: FitProgress, solved: Solved) -> FitProgress | InputError:
-    fit.start(solved)
-    if fit.settings.rare:
-        found = with_rare(fit.problem, fit.settings.rare, fit.centroids)
-        if isinstance(found, InputError):
-            return found
-        fit.centroids, fit.rare_cost = found
-    return fit

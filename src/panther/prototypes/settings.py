@@ -32,7 +32,6 @@ class KMeansSettings:
     centre: Literal["slide", "site"] | None = None  # whose mean is taken from the patches first
     harmonise: bool = False  # location and scale of every site, shrunk, instead
     protect: Sequence[str] = ()  # columns of the table that harmonising must not take for the site
-    rare: int = 0  # of the prototypes, found among the patches that the others serve worst
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -40,7 +39,6 @@ class KMeansSettings:
         check_whole("sample", self.sample, 1, 10**9)
         check_whole("restarts", self.restarts, 1, 1000)
         check_whole("passes", self.passes, 0, 1000)
-        check_whole("rare", self.rare, 0, 100_000)
         check_seed(self.seed)
         if self.share not in ("proportional", "equal"):
             raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
@@ -48,10 +46,6 @@ class KMeansSettings:
             raise InputError(
                 f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; ask for fewer with `n_prototypes=`, or raise "
                 "`sample=` if the slides have that many patches."
-            )
-        if self.rare >= self.n_prototypes:
-            raise InputError(
-                f"`rare={self.rare}` of {self.n_prototypes} prototypes leaves none for common morphology; ask for fewer, e.g. `rare=4` of 16."
             )
         if self.pca is not None:
             check_whole("pca", self.pca, 1, 10**6)
