@@ -63,7 +63,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Prototypes and embeddings": {
         "prototypes": prototypes.prototypes,
-        "add-sites": prototypes.add_sites,
         "choose-c": trust.choose,
         "compare-prototypes": trust.compare_prototypes,
         "embed": embed.embed,

@@ -166,7 +166,7 @@ PANELS = {
     "Patches": ("mpp", "mag", "patch_size", "overlap", "min_tissue", "edge"),
     "Prototypes": (
         *("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "normalise", "pca", "memory"),
-        *("centre", "harmonise", "protect"),
+        "centre",
     ),
     "Method": (
         *("tissue", "method", "preset", "readout", "blocks", "setting", "assignment"),

@@ -61,7 +61,7 @@ def embed(
 ) -> None:
     """Turn every bag of FEATURES into one slide embedding; a killed run goes on where it was."""
     from panther.aggregators import embed_cohort
-    from panther.prototypes.align import with_sites_of
+    from panther.prototypes.centre import with_sites_of
     from panther.storage.atomic import check_name
     from panther.storage.clinical import select_slides
     from panther.storage.embeddings import check_columns, check_embedding_path, write_embeddings
@@ -89,7 +89,7 @@ def embed(
     _check_mixtures(output, fitted, method, options)
     with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         if fitted is not None:
-            fitted, more, _ = with_sites_of(fitted, chosen.refs, chosen.table, work)
+            fitted, more = with_sites_of(fitted, chosen.refs, chosen.table, work)
             chosen.notes.extend(more)
         embedded = embed_cohort(
             chosen.refs,

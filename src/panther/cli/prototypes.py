@@ -1,15 +1,13 @@
-"""`panther prototypes` and `panther add-sites`."""
+"""`panther prototypes`."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._parsers import parse_count, parse_names, parse_range
-from panther.errors import InputError
+from panther.cli._parsers import parse_count, parse_range
 
 
 def prototypes(
@@ -32,12 +30,6 @@ def prototypes(
     centre: Annotated[
         str | None, typer.Option(help="Subtract the mean of each slide, or of each site, first: slide or site.")
     ] = None,
-    harmonise: Annotated[
-        bool, typer.Option("--harmonise", help="Bring location and scale of every site together first.")
-    ] = False,
-    protect: Annotated[
-        str | None, typer.Option(help="Columns that --harmonise must not take for the site, e.g. the label.")
-    ] = None,
     memory: Annotated[float, typer.Option(help="GB that the sample may take.")] = 4.0,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
@@ -49,7 +41,7 @@ def prototypes(
 ) -> None:
     """Fit prototypes by K-means on the patches of the training slides."""
     from panther.prototypes import KMeansSettings, fit_bags
-    from panther.prototypes.align import origins_of
+    from panther.prototypes.centre import sites_by
     from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_training_slides
     from panther.storage.inputs import check_output
@@ -57,8 +49,7 @@ def prototypes(
 
     auto = n_prototypes == "auto"
     count = 16 if auto else parse_count(n_prototypes)
-    how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or ()}
-    settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, **how)  # type: ignore[arg-type]
+    settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, centre)  # type: ignore[arg-type]
     chosen = select_training_slides(
         features,
         table,
@@ -67,7 +58,7 @@ def prototypes(
         columns=common.columns(slide_column, patient_column, site_column),
     )
     check_output(output, chosen.refs, table)
-    origins = origins_of(chosen.table, settings.protect) if settings.needs_sites else None
+    sites = sites_by(chosen.table) if settings.centre == "site" else None
     with common.open_work(workers, chosen.refs, cluster, device, shard, output) as work:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3)
@@ -80,7 +71,7 @@ def prototypes(
             )
             settings = replace(settings, n_prototypes=choice.recommended)
             chosen.notes.extend([choice.sentence, *choice.remarks])
-        fitted = fit_bags(chosen.refs, settings, origins=origins, work=work)
+        fitted = fit_bags(chosen.refs, settings, sites=sites, work=work)
     save_prototypes(fitted.prototypes, output)
     notes = [
         *chosen.notes,
@@ -130,64 +121,5 @@ def _alignment(fitted: Any) -> list[str]:
     about = fitted.diagnostics["alignment"]
     if fitted.alignment.kind == "slide":
         return [f"every slide is moved to the mean of the {about['slides']} training slides first"]
-    if fitted.alignment.kind == "site":
-        sites = ", ".join(f"{name} ({own['slides']})" for name, own in about["sites"].items())
-        return [f"every site is moved to the mean of the {about['slides']} training slides first: {sites}"]
-    return [
-        "every site is brought to location and scale of the training slides first:",
-        *(
-            f"  {name} ({own['slides']} slide{'s' * (own['slides'] != 1)}): moved by {own['moved']:.2f} standard deviations of slides; "
-            f"{own['location_kept']:.0%} of its difference in location and {own['scale_kept']:.0%} in scale is believed"
-            for name, own in about["sites"].items()
-        ),
-    ]
-
-
-def add_sites(
-    prototypes: Annotated[
-        Path, typer.Argument(help="Prototypes fitted by --centre site or --harmonise.", show_default=False)
-    ],
-    features: opt.FeaturesArgument,
-    table: opt.GivenTableOption,
-    output: opt.OutputOption,
-    split: opt.SplitOption = None,
-    slide_column: opt.SlideColumnOption = None,
-    patient_column: opt.PatientColumnOption = None,
-    site_column: opt.SiteColumnOption = None,
-    encoder_name: opt.EncoderNameOption = None,
-    mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    as_json: opt.JsonOption = False,
-) -> None:
-    """Let prototypes know further sites, each estimated from its own slides, so that maps and the viewer can show them."""
-    from panther.prototypes.align import add_sites, origins_of
-    from panther.storage.clinical import select_slides
-    from panther.storage.inputs import check_output
-    from panther.storage.prototypes import load_prototypes, save_prototypes
-
-    known = load_prototypes(prototypes)
-    if known.alignment is None or known.alignment.kind == "slide":
-        raise InputError(
-            f"{prototypes}: these prototypes take slides of any site as they are; there is nothing to add."
-        )
-    chosen = select_slides(
-        features,
-        table,
-        split,
-        reading=common.reading(encoder_name, mixed),
-        columns=common.columns(slide_column, patient_column, site_column),
-    )
-    check_output(output, chosen.refs, prototypes, table)
-    with common.open_work(workers, chosen.refs) as work:
-        grown, notes, unused = add_sites(known, chosen.refs, origins_of(chosen.table), work=work)
-    assert grown.alignment is not None
-    new = list(grown.alignment.sites[len(known.alignment.sites) :])
-    if unused and not new:
-        raise InputError(
-            f"{features}: no new site could be estimated, and nothing is written. {next(iter(unused.values()))}"
-        )
-    save_prototypes(grown, output)
-    slides = len(grown.alignment.members) - len(known.alignment.members)
-    result = {"output": str(output), "sites": list(grown.alignment.sites), "new": new}
-    lines = [f"{len(new)} new site{'s' * (len(new) != 1)} and {slides} new names of slides and patients -> {output}"]
-    common.report(result, lines, {**chosen.problems, **unused}, as_json=as_json, notes=[*chosen.notes, *notes])
+    sites = ", ".join(f"{name} ({own['slides']})" for name, own in about["sites"].items())
+    return [f"every site is moved to the mean of the {about['slides']} training slides first: {sites}"]

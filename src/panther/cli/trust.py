@@ -166,7 +166,7 @@ def shift(
     label: opt.LabelOption = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="Other embeddings of the same slides, e.g. before --harmonise: what has changed is said."),
+        typer.Option(help="Other embeddings of the same slides, e.g. before --centre: what has changed is said."),
     ] = None,
     permutations: Annotated[int, typer.Option(help="Permutations of the sites.")] = 999,
     seed: opt.SeedOption = 0,

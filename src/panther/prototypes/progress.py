@@ -87,7 +87,7 @@ class FitProgress:
             self.projection,
             encoder=next((self.infos[s].encoder for s in slides if self.infos[s].encoder), None),
             slides=slides,
-            settings={**asdict(self.settings), "protect": list(self.settings.protect), "patches": int(sums.patches)},
+            settings={**asdict(self.settings), "patches": int(sums.patches)},
             diagnostics={
                 "inertia": float(f"{float(about.sum()):.6g}"),
                 "reach": _reach(some, centroids, request.origin),

@@ -1,6 +1,6 @@
 """Settings of the prototypes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -30,8 +30,6 @@ class KMeansSettings:
     pca: int | None = None  # dimensions
     memory_gb: float = 4.0  # cap on what the sample may take, or the samples of fits that walk together
     centre: Literal["slide", "site"] | None = None  # whose mean is taken from the patches first
-    harmonise: bool = False  # location and scale of every site, shrunk, instead
-    protect: Sequence[str] = ()  # columns of the table that harmonising must not take for the site
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -50,38 +48,15 @@ class KMeansSettings:
         if self.pca is not None:
             check_whole("pca", self.pca, 1, 10**6)
         check_number("memory_gb", self.memory_gb, 0, above=True)
-        self._check_alignment()
+        if self.centre not in (None, "slide", "site"):
+            raise InputError(
+                f"Patches are centred by 'slide' or 'site', not {self.centre!r}; give one of them as `centre=`."
+            )
 
     @property
     def projects(self) -> bool:
         """Whether features are changed one by one before they meet prototypes."""
         return self.normalise or self.pca is not None
-
-    @property
-    def aligned_by(self) -> str | None:
-        """How slides are aligned before prototypes see them: by slide, by site, harmonised or not at all."""
-        return "harmonise" if self.harmonise else self.centre
-
-    @property
-    def needs_sites(self) -> bool:
-        """Whether somebody has to say where slides are from."""
-        return self.aligned_by in ("site", "harmonise")
-
-    def _check_alignment(self) -> None:
-        columns = (self.protect,) if isinstance(self.protect, str) else tuple(self.protect or ())
-        object.__setattr__(self, "protect", columns)  # a study file gives a list
-        if self.centre not in (None, "slide", "site"):
-            raise InputError(
-                f"Patches are centred by 'slide' or 'site', not {self.centre!r}; give one of them as `centre=`."
-            )
-        if not isinstance(self.harmonise, bool):
-            raise InputError(f"`harmonise=` is true or false, not {self.harmonise!r}.")
-        if self.harmonise and self.centre:
-            raise InputError("Harmonising moves sites as centring does; give `centre=` or `harmonise=`, not both.")
-        if self.protect and not self.harmonise:
-            raise InputError(
-                "Columns are protected from harmonising; give `harmonise=True` with `protect=`, or leave it out."
-            )
 
 
 def kmeans_settings(given: Mapping[str, Any], **own: Any) -> KMeansSettings:

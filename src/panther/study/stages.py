@@ -16,7 +16,7 @@ from panther.errors import InputError
 from panther.execution import SharedWalk, Work, map_slides
 from panther.progress import WorkRecord
 from panther.prototypes import fit_many
-from panther.prototypes.align import add_sites
+from panther.prototypes.centre import add_sites
 from panther.storage.bags import Listing
 from panther.storage.files import read_json, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -49,15 +49,15 @@ def run_stage(
 def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:
     """All K-means of an encoder from the same walks over its bags."""
     missing = [job for job in jobs if not job.done]
-    origins = next((job.origins for job in missing if job.origins is not None), None)
-    fitted = fit_many([(job.bags, job.settings) for job in missing], origins=origins, work=work) if missing else []
+    sites = next((job.sites for job in missing if job.sites is not None), None)
+    fitted = fit_many([(job.bags, job.settings) for job in missing], sites=sites, work=work) if missing else []
     for job, fit in zip(missing, fitted, strict=True):
         if isinstance(fit, InputError):
             yield job, str(fit)
         else:
             known = fit.prototypes
-            if job.origins is not None:  # sites that are tested on and not learned from
-                known = add_sites(known, job.everyone, job.origins, work=work).prototypes
+            if job.sites is not None:  # sites that are tested on and not learned from
+                known, _ = add_sites(known, job.everyone, job.sites, work=work)
             save_prototypes(known, job.path)
 
 
