@@ -40,7 +40,6 @@ from panther.cli._common import typed
 from panther.cli._flags import as_typed, speaking_of
 from panther.cli._options import add_panels
 from panther.cli._progress import log_progress
-from panther.cli._spellings import in_todays_words
 from panther.cli.completion import add_completion
 from panther.errors import InputError, LeftOutWarning
 from panther.version import __version__
@@ -133,9 +132,6 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a letter that the locale does not have is no reason to fail
             stream.reconfigure(errors="backslashreplace")
     commands: Any = get_command(app)
-    arguments, notes = in_todays_words(arguments, commands)
-    for note in notes:
-        typer.echo(f"Note: {note}", err=True)
     name = next(iter(arguments), "")
     typed[:] = arguments
     if _uses_workers(commands.commands.get(name), arguments):

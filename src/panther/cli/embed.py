@@ -121,8 +121,8 @@ def _check_tail(path: Path | None, prototypes: Any, options: dict[str, Any]) -> 
     """Refuse, naming the file, prototypes that cannot say what a tail is."""
     if "tail" in (options.get("blocks") or ()) and prototypes is not None and prototypes.surprise is None:
         raise InputError(
-            f"{path}: does not say how surprising a training patch can be, which the block `tail` compares with; it was fitted by an earlier "
-            "version, or elsewhere. Fit the prototypes again with `panther prototypes`, or leave tail out of --blocks."
+            f"{path}: does not say how surprising a training patch can be, which the block `tail` compares with; it was fitted "
+            "elsewhere. Fit the prototypes again with `panther prototypes`, or leave tail out of --blocks."
         )
 
 

@@ -13,7 +13,7 @@ from panther.storage.files import content_of, read_json, write_json, write_text
 from panther.study.training import StudyRun, Trained
 from panther.version import __version__
 
-FORMAT = 2  # raised when a reader of the old format would misread the new one
+FORMAT = 1  # raised when a reader of the old format would misread the new one
 RECORD, COHORT, MODELS, STUDY = WRITTEN = "run.json", "cohort.csv", "models.csv", "study.json"
 SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "notes": list, "failures": dict}
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
@@ -44,9 +44,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not folder.is_dir() or not (folder / STUDY).exists():
         raise InputError(f"{folder}: this is not the folder of a run (no {STUDY}); give what `panther run -o` wrote.")
     if not path.exists():
-        raise InputError(
-            f"{folder}: there is no {RECORD}, so an older version wrote this; do `panther run` again, it takes seconds from its cache."
-        )
+        raise InputError(f"{folder}: there is no {RECORD}; do `panther run` again, it takes seconds from its cache.")
     try:
         record = read_json(path)
         newer = record["format"] > FORMAT
@@ -57,26 +55,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: the file is damaged ({error}); do `panther run` again.") from error
     if newer:
         raise InputError(f"{path}: written by a newer panther-wsi ({record.get('version')}); update this one.")
-    return _from_format_1(record) if record["format"] == 1 else record
-
-
-def _from_format_1(record: dict[str, Any]) -> dict[str, Any]:
-    """Records of versions that kept no models: names in the cache, the predictions called `model`."""
-
-    def path(name: str | None) -> str | None:
-        return None if name is None else f"cache/{name}"
-
-    trained = [
-        {
-            **entry,
-            "model": None,
-            "predictions": path(entry.get("model")),
-            "prototypes": path(entry.get("prototypes")),
-            "embeddings": path(entry.get("embeddings")),
-        }
-        for entry in record["trained"]
-    ]
-    return {**record, "trained": trained}
+    return record
 
 
 def cohort_table(run: StudyRun) -> pd.DataFrame:
