@@ -98,7 +98,7 @@ def test_shift_names_the_file_and_what_was_found(lab):
         ({"shuffle": 0.5}, ("shuffle: expected true, false, or how often", "not 0.5")),
         ({"retrieval": [0]}, ("retrieval: expected true, false, or numbers", "not [0]")),
         ({"evaluate_by": 3}, ("evaluate_by: expected a column",)),
-        ({"features": {"lab": 3}}, ("features.lab: expected a folder, or {concat:", "not 3")),
+        ({"features": {"lab": 3}}, ("features.lab: expected a folder", "not 3")),
         ({"prototypes": {"centre": "x"}}, ("prototypes: centre: expected 'slide' or 'site'",)),
         ({"methods": [{"name": "panther", "blocks": ["spice"]}]}, ("no block 'spice'", "did you mean 'space'")),
     ],
