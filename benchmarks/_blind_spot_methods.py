@@ -25,7 +25,7 @@ from panther.models.probes import fit_suitable
 from panther.models.tasks import fit_task
 from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_bags
-from panther.prototypes.align import Origins, add_sites
+from panther.prototypes.centre import Sites, add_sites
 from panther.types import Bag, Places, Prototypes
 
 C = 16
@@ -49,15 +49,11 @@ ROWS = {
     "PANTHER + space": Row("panther", {"blocks": ["space"]}),
     "PANTHER + tail": Row("panther", {"blocks": ["tail"]}),
     "PANTHER + space + tail": Row("panther", {"blocks": ["space", "tail"]}),
-    "PANTHER, 4 rare": Row("panther", {}, {"rare": 4}, ("needle", "panoramic")),
-    "PANTHER, 4 rare, + tail": Row("panther", {"blocks": ["tail"]}, {"rare": 4}, ("needle", "panoramic")),
     "DeepSets": Row("deepsets"),
     "ProtoCounts": Row("protocounts"),
     "max": Row("max"),
     "PANTHER, centred by slide": Row("panther", {}, {"centre": "slide"}, ("site",)),
     "PANTHER, centred by site": Row("panther", {}, {"centre": "site"}, ("site",)),
-    "PANTHER, harmonised": Row("panther", {}, {"harmonise": True}, ("site",)),
-    "PANTHER, harmonised, label protected": Row("panther", {}, {"harmonise": True, "protect": ("label",)}, ("site",)),
 }
 NETWORKS = {
     "ABMIL": ("abmil", {"hidden": 256, "attention": 128}),
@@ -85,11 +81,9 @@ def answers(rows: Mapping[str, Row], cohort: Cohort, seed: int) -> Iterator[tupl
 def fitted_prototypes(cohort: Cohort, bags: list[Bag], row: Row, seed: int) -> Prototypes:
     """Prototypes of the training patients; test patients' laboratories are estimated from their own slides, without labels."""
     settings = KMeansSettings(C, seed=seed, **row.prototypes)
-    sites = {bag.slide_id: slide.site for bag, slide in zip(bags, cohort.slides, strict=True)}
-    labels = {bags[i].slide_id: np.array([float(cohort.slides[i].label)]) for i in cohort.train}
-    origins = Origins(sites, labels if "protect" in row.prototypes else {})
-    found = fit_bags([bags[i] for i in cohort.train], settings, origins=origins).prototypes
-    return add_sites(found, [bags[i] for i in cohort.test], origins).prototypes
+    sites = Sites({bag.slide_id: slide.site for bag, slide in zip(bags, cohort.slides, strict=True)})
+    found = fit_bags([bags[i] for i in cohort.train], settings, sites=sites).prototypes
+    return add_sites(found, [bags[i] for i in cohort.test], sites)[0]
 
 
 def answer(row: Row, cohort: Cohort, bags: list[Bag], prototypes: Prototypes) -> np.ndarray:

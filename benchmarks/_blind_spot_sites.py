@@ -36,8 +36,6 @@ ROWS = {
     "PANTHER": Row("panther", {}, FAST),
     "PANTHER, centred by slide": Row("panther", {}, {**FAST, "centre": "slide"}),
     "PANTHER, centred by site": Row("panther", {}, {**FAST, "centre": "site"}),
-    "PANTHER, harmonised": Row("panther", {}, {**FAST, "harmonise": True}),
-    "PANTHER, harmonised, label protected": Row("panther", {}, {**FAST, "harmonise": True, "protect": ("label",)}),
     NORMALISED: Row("panther", {}, FAST),
     "DeepSets": Row("deepsets", {}, FAST),
     "ProtoCounts": Row("protocounts", {}, FAST),

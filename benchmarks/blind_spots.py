@@ -1,4 +1,4 @@
-"""What a mixture of prototypes cannot see, and what the blocks `space` and `tail`, rare prototypes, centring and harmonising do about it.
+"""What a mixture of prototypes cannot see, and what the blocks `space` and `tail` and centring do about it.
 
     python benchmarks/blind_spots.py --tiles TILES [--device cuda] [--workers 14]   # TILES: LC25000's lung tiles, a folder per tissue
     python benchmarks/blind_spots.py --sites --tiles TILES                          # several new laboratories at once

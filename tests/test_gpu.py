@@ -13,7 +13,6 @@ from panther.execution import Work, open_executor
 from panther.explain.attention import attention
 from panther.explain.scene import MapSettings
 from panther.mixture import PRESETS, EMSettings, fit_mixture
-from panther.prototypes.rare import rare_patches
 from panther.statistics import accumulate, nearest
 from panther.storage.bags import as_bags
 from panther.types import Ragged
@@ -162,15 +161,11 @@ def test_threads_may_share_a_gpu():
         np.testing.assert_array_equal(many.vectors, one.vectors)
 
 
-def test_numbers_of_prototypes_are_compared_and_rare_patches_found_on_a_gpu_too():
+def test_numbers_of_prototypes_are_compared_on_a_gpu_too():
     rng = np.random.default_rng(0)
     tissues = rng.normal(size=(4, 1, 16)) * 3
     bags = [(tissues + rng.normal(size=(4, 40, 16))).reshape(-1, 16).astype("float32") for _ in range(6)]
     assert panther.choose_c(bags, 2, 8, work=Work(device="cuda")).recommended == 4
-    listing = as_bags(dict(zip("abcdef", bags, strict=True))).refs
-    prototypes = panther.Prototypes(torch.tensor(tissues[:, 0], dtype=torch.float32))
-    here, there = (rare_patches(listing, prototypes, 10, work=Work(device=device)) for device in ("cpu", "cuda"))
-    assert [(p.sample, p.row, p.nearest) for p in here.patches] == [(p.sample, p.row, p.nearest) for p in there.patches]
 
 
 def test_a_study_trains_its_networks_on_a_gpu_and_says_so(tmp_path):

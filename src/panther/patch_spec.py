@@ -50,7 +50,7 @@ class PatchSpec:
 
 
 def spec_from(values: Mapping[str, Any] | None) -> PatchSpec:
-    """Spec of plain values; earlier files have none."""
+    """Spec of plain values."""
     names = {field.name for field in fields(PatchSpec)}
     return PatchSpec(**{name: value for name, value in (values or {}).items() if name in names})
 

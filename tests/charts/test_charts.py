@@ -81,9 +81,6 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "reliability_curves": lambda: sureness.reliability_curves(
         {"raw": sureness.Promises(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN
     ),
-    "decision_curves": lambda: sureness.decision_curves(
-        np.array([0.2, 0.5]), {BROKEN: np.array([0.3, 0.1])}, np.array([0.2, -0.4]), "solid"
-    ),
 }
 PLAIN = ("learning_curves",)  # holds nothing that people wrote
 

@@ -115,7 +115,6 @@ def test_choose_c_looks_at_resolutions_too(lab, panther):
     "command",
     [
         ("embed", "coarse", "-p", "p.safetensors", "-o", "s.npz"),
-        ("rare", "coarse", "-p", "p.safetensors", "-o", "rare.csv"),
         ("map", "coarse/b0.h5", "-p", "p.safetensors", "-o", "maps", "--format", "geojson"),
         ("map", "coarse/b0.h5", "--model", "abmil", "-o", "maps", "--format", "png"),
         ("atlas", "coarse", "-p", "p.safetensors", "-o", "atlas"),

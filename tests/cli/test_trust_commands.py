@@ -1,4 +1,4 @@
-"""`choose-c`, `prototypes -C auto`, `compare-prototypes`, `shift`, `rare` and every method of `embed`, as a user runs them."""
+"""`choose-c`, `prototypes -C auto`, `compare-prototypes`, `shift` and every method of `embed`, as a user runs them."""
 
 import csv
 from pathlib import Path
@@ -104,9 +104,7 @@ def test_shift_reads_sites_from_embeddings_of_either_format(cohort, prototypes, 
     assert "tell the 2 sites apart" in out
 
 
-def test_sites_are_harmonised_a_later_one_is_added_and_shift_says_what_became_of_them(
-    cohort, prototypes, run, tmp_path
-):
+def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(cohort, prototypes, run, tmp_path):
     """The cohort's patients dealt out to three sites, of which the third is not in the training table."""
     rows = list(csv.DictReader((cohort / "cohort.csv").read_text().splitlines()))
     patients = sorted({row["case_id"] for row in rows})
@@ -116,7 +114,7 @@ def test_sites_are_harmonised_a_later_one_is_added_and_shift_says_what_became_of
             writer = csv.DictWriter(file, list(kept[0]))
             writer.writeheader()
             writer.writerows(row for row in kept if row["hospital"] in sites)
-    features, fitted, grown = cohort / "features", tmp_path / "p.safetensors", tmp_path / "grown.safetensors"
+    features, fitted = cohort / "features", tmp_path / "p.safetensors"
     small = ("-C", 5, "--sample", 2000, "--passes", 1, "--restarts", 1, "-j", 1)
     out, _ = run(
         "prototypes",
@@ -124,22 +122,17 @@ def test_sites_are_harmonised_a_later_one_is_added_and_shift_says_what_became_of
         *small,
         "--table",
         tmp_path / "train.csv",
-        "--harmonise",
-        "--protect",
-        "subtype",
+        "--centre",
+        "site",
         "-o",
         fitted,
     )
-    assert "A (8 slides): moved by" in out
+    assert "A (8), B (" in out
     _, err = run("embed", features, "-p", fitted, "-o", tmp_path / "no.h5ad", "-j", 1, code=1)
-    assert err.count("is not known to them") >= 8
+    assert err.count("no table names a site") >= 5
     _, err = run("embed", features, "-p", fitted, "--table", tmp_path / "all.csv", "-o", tmp_path / "s.h5ad", "-j", 1)
     assert "Site C is not among the training sites" in err
-    run("add-sites", fitted, features, "--table", tmp_path / "all.csv", "-o", grown, "-j", 1)
-    run("embed", features, "-p", grown, "-o", tmp_path / "again.npz", "-j", 1)
     run("embed", features, "-p", prototypes, "--table", tmp_path / "all.csv", "-o", tmp_path / "plain.h5ad", "-j", 1)
-    _, err = run("add-sites", prototypes, features, "--table", tmp_path / "all.csv", "-o", grown, code=2)
-    assert "nothing to add" in err
     of = ("--site-column", "subtype", "--permutations", 19)
     found = strict_json(run("shift", tmp_path / "s.h5ad", *of, "--against", tmp_path / "plain.h5ad", "--json")[0])
     assert {"site", "label", "confounding"} <= set(found["embedding"]) == set(found["against"])
@@ -148,15 +141,6 @@ def test_sites_are_harmonised_a_later_one_is_added_and_shift_says_what_became_of
     out, _ = run("shift", tmp_path / "s.h5ad", *of, "--label", "subtype", "--against", tmp_path / "plain.h5ad")
     assert "The site nearly decides subtype" in out
     assert "of the same 12 patients" in out
-
-
-def test_rare_lists_patches_with_their_places(cohort, prototypes, run, tmp_path):
-    run("rare", cohort / "features", "-p", prototypes, "-n", 7, "-o", tmp_path / "rare.csv")
-    rows = list(csv.DictReader((tmp_path / "rare.csv").read_text().splitlines()))
-    assert len(rows) == 7
-    distances = [float(row["distance"]) for row in rows]
-    assert distances == sorted(distances, reverse=True)
-    assert all(int(row["x"]) % 512 == 0 for row in rows)
 
 
 @pytest.mark.parametrize(

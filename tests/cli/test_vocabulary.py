@@ -1,4 +1,4 @@
-"""One word means one thing on every command; spellings of the version before still work, with a note."""
+"""One word means one thing on every command."""
 
 import ast
 import re
@@ -6,14 +6,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-import numpy as np
 import pytest
-from running import Runner, make_cohort, strict_json
+from running import Runner, make_cohort
 from typer.main import get_command
 
 import panther as package
 from panther.cli import PANELS, _flags, app
-from panther.cli._spellings import COMMANDS, OPTIONS, in_todays_words
 
 TOP = get_command(app)
 
@@ -102,74 +100,6 @@ def test_a_gpu_that_is_there_is_used_by_default():
     defaults = {name: one.default for name, command in leaves() for one in options(command) if "--device" in one.opts}
     assert {"embed", "prototypes", "train", "slides", "encode-tiles", "tissue-classifier"} <= set(defaults)
     assert set(defaults.values()) == {"auto"}
-
-
-@pytest.mark.parametrize(("key", "new"), OPTIONS.items(), ids=lambda value: " ".join(value) if len(value) == 2 else "")
-def test_an_old_option_becomes_the_new_one_with_a_note(key, new):
-    name, old = key
-    spellings = {spelling for one in options(TOP.commands[name]) for spelling in one.opts}
-    assert new in spellings
-    assert old not in spellings
-    for typed, expected in ((["x", old, "y"], ["x", new, "y"]), ([f"{old}=y"], [f"{new}=y"])):
-        arguments, notes = in_todays_words([name, *typed], TOP)
-        assert arguments == [name, *expected]
-        assert notes == [f"{old} is now {new}; the old spelling goes with the next version."]
-    assert in_todays_words([name, "--", old], TOP) == ([name, "--", old], [])
-
-
-@pytest.mark.parametrize(("old", "new"), COMMANDS.items())
-def test_an_old_command_becomes_the_new_one_with_a_note(panther, old, new):
-    assert old not in TOP.commands
-    shown, noted = panther(old, "--help")
-    assert f"Usage: panther {new}" in shown
-    assert noted == f"Note: panther {old} is now panther {new}; the old spelling goes with the next version.\n"
-    assert old not in re.findall(r"^│ (\S+)", panther("--help")[0], re.MULTILINE)
-
-
-def test_todays_words_are_left_alone_and_nothing_is_noted(panther, cohort):
-    for arguments in ([], ["--help"], ["embed", "--level", "slide"], ["convert", "a", "-o", "b"], ["nonsense", "--by"]):
-        assert in_todays_words(arguments, TOP) == (arguments, [])
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        (["a", "b"], ["a", "-o", "b"]),
-        (["--to", "npy", "a", "--json", "b"], ["--to", "npy", "a", "--json", "-o", "b"]),
-        (["a", "-j", "1", "b", "--dtype=float16"], ["a", "-j", "1", "-o", "b", "--dtype=float16"]),
-        (["to", "source"], ["to", "-o", "source"]),
-        (["a", "-o", "b"], None),
-        (["a", "--output=b"], None),
-        (["a"], None),
-        (["a", "b", "c"], None),
-    ],
-)
-def test_an_output_that_stands_last_becomes_an_option(typed, expected):
-    arguments, notes = in_todays_words(["convert", *typed], TOP)
-    assert arguments == ["convert", *(expected or typed)]
-    assert len(notes) == (expected is not None)
-
-
-def test_old_spellings_do_the_same_work(panther, cohort):
-    (cohort / "t.csv").write_text("case_id,slide_id\n" + "".join(f"{i // 2},00{i}\n" for i in range(6)))
-    given = ("feats", "-p", "p.npy", "--table", "t.csv", "-j", 1)
-    panther("embed", *given, "--level", "patient", "-o", "new.npz")
-    _, noted = panther("embed", *given, "--by", "patient", "-o", "old.npz")
-    assert "--by is now --level" in noted
-    with np.load("new.npz") as new, np.load("old.npz") as old:
-        assert new.files == old.files
-        np.testing.assert_array_equal(new[new.files[0]], old[old.files[0]])
-    out, noted = panther("convert", "feats", "fast", "-j", 1, "--json")
-    assert strict_json(out)["written"] == 6
-    assert "panther convert IN -o OUT" in noted
-    assert "6 were there already" in panther("convert", "feats", "-o", "fast", "-j", 1)[0]
-
-
-def test_a_refusal_after_an_old_spelling_speaks_of_the_new_one(panther, cohort):
-    _, err = panther("embed", "feats", "-p", "p.npy", "-o", "s.npz", "--by", "patient", code=2)
-    assert (
-        err.splitlines()[-1] == "panther: --split and --level patient need a --table that says which slides are meant."
-    )
 
 
 # Parameters of the package that are no options: settings of a method, which -s takes, and what only Python can give.

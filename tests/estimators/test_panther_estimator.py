@@ -96,25 +96,6 @@ def test_the_settings_of_em_are_parameters_that_grid_search_sees(bags):
         )
 
 
-def test_old_names_still_work_and_say_the_new_ones(bags):
-    with pytest.warns(FutureWarning) as told:
-        old = Panther(3, restarts=2, passes=1, sample=200, em_options={"steps": 2, "tau": 0.5})
-    assert [str(one.message).split(" now;")[0] for one in told] == [
-        "`restarts=` of Panther is `n_init=`",
-        "`passes=` of Panther is `max_iter=`",
-        "`sample=` of Panther is `n_sample_patches=`",
-        "`em_options=` of Panther is `steps=`, `tau=`",
-    ]
-    assert {one.filename for one in told} == {__file__}
-    new = Panther(3, n_init=2, max_iter=1, n_sample_patches=200, steps=2, tau=0.5)
-    assert old.get_params() == new.get_params()
-    with pytest.warns(FutureWarning, match="`n_init=`"):
-        old.set_params(restarts=3)
-    assert old.n_init == 3
-    with pytest.raises(TypeError, match="n_start"):
-        Panther(n_start=2)
-
-
 def test_prototypes_that_exist_need_no_fit(bags, tmp_path):
     fitted = Panther(3).fit(bags)
     panther.save_prototypes(fitted.prototypes_, tmp_path / "protos.safetensors")

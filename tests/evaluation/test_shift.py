@@ -1,15 +1,12 @@
-"""Site shift and rare patches."""
+"""Site shift."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from panther.errors import InputError
 from panther.evaluation.shift import site_shift
-from panther.prototypes.rare import rare_patches
-from panther.types import Bag, Prototypes
 
 
 def proportions(shift, seed, n=90, c=8):
@@ -68,23 +65,3 @@ def test_sites_too_small_to_judge_are_left_out_and_one_site_alone_is_refused():
         site_shift(weights, ["A"] * 90, samples)
     with pytest.raises(InputError, match="two sites \\(A and B\\)"):
         site_shift(weights[:2], ["A", "B"], ["a", "b"], ["same", "same"])
-
-
-def test_patches_far_from_every_prototype_are_listed_with_their_place():
-    h = torch.eye(4)[:2] * 10
-    generator = torch.Generator().manual_seed(0)
-    bags = []
-    for i in range(3):
-        x = h[torch.randint(2, (100,), generator=generator)] + 0.1 * torch.randn(100, 4, generator=generator)
-        coords = torch.arange(200).reshape(100, 2)
-        bags.append(Bag(f"s{i}", x, None if i == 2 else (lambda c=coords: c)))
-    bags[1].features[42] = 50.0
-    bags[2].features[7] = -30.0
-    report = rare_patches(bags, Prototypes(h, within_variance=torch.full((4,), 0.01)), 2)
-    assert [(p.sample, p.row) for p in report.patches] == [("s1", 42), ("s2", 7)]
-    assert (report.patches[0].x, report.patches[0].y) == (84, 85)
-    assert report.patches[1].x is None
-    assert report.patches[0].distance == pytest.approx(
-        float((bags[1].features[42] - h).norm(dim=1).min()) / 0.2, rel=1e-4
-    )
-    assert report.failures == {}

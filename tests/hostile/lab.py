@@ -74,7 +74,6 @@ ON_FEATURES: dict[str, Arguments] = {
     "prototypes": ("prototypes", "feats", "-o", "new.safetensors", "-C", "3", "-j", "1"),
     "choose-c": ("choose-c", "feats", "--range", "2:3", "-j", "1"),
     "embed": ("embed", "feats", "-p", "p.safetensors", "-o", "new.h5ad", "-j", "1"),
-    "rare": ("rare", "feats", "-p", "p.safetensors", "-o", "rare.csv", "-j", "1"),
     "train": ("train", "feats", "--table", "table.csv", "--label", "subtype", "-o", "new.model", "-C", "3", "-j", "1"),
     "predict": ("predict", "model", "feats", "-o", "predictions.csv", "-j", "1"),
     "run": ("run", "study.yaml", "-o", "study", "-j", "1"),
@@ -96,7 +95,7 @@ ON_FEATURES: dict[str, Arguments] = {
 # The same where a table says which slides are meant.
 WITH_TABLE: dict[str, Arguments] = {
     name: (*ON_FEATURES[name], "--table", "table.csv")
-    for name in ("prototypes", "choose-c", "embed", "rare", "predict", "atlas", "attribute")
+    for name in ("prototypes", "choose-c", "embed", "predict", "atlas", "attribute")
 } | {name: ON_FEATURES[name] for name in ("train", "run")}
 
 Damage = Callable[[Path], None]  # what a hostile generator does to a sound file of the lab

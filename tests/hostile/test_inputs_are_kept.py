@@ -18,7 +18,6 @@ FEATURES = {
     "embed": ("embed", "feats", "-p", "p.safetensors", "-j", 1, "-o"),
     "train": ("train", "feats", "--table", "table.csv", "--label", "subtype", "-C", 3, "-j", 1, "-o"),
     "predict": ("predict", "model", "feats", "--table", "table.csv", "-j", 1, "-o"),
-    "rare": ("rare", "feats", "-p", "p.safetensors", "-j", 1, "-o"),
     "choose-c": ("choose-c", "feats", "--range", "2:3", "-j", 1, "--plot"),
 }
 # command -> the inputs that it was given beside the features
@@ -26,7 +25,6 @@ OTHERS = {
     "embed": ("p.safetensors",),
     "train": ("table.csv",),
     "predict": ("model", "table.csv"),
-    "rare": ("p.safetensors",),
 }
 ENDINGS = {"embed": ".npz", "choose-c": ".png"}
 

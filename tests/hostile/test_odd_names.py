@@ -94,9 +94,7 @@ def test_columns_without_a_name_may_stand_twice(lab):
     assert done.code == 0, done.text
 
 
-@pytest.mark.parametrize(
-    "command", ["prototypes", "embed", "rare", "train", "predict", "concordance", "run", "convert"]
-)
+@pytest.mark.parametrize("command", ["prototypes", "embed", "train", "predict", "concordance", "run", "convert"])
 def test_a_name_that_no_file_can_have_is_refused_before_the_work(lab, command):
     given = ON_FEATURES[command]
     place = given.index("-o") + 1 if "-o" in given else 2

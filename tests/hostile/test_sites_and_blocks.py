@@ -1,4 +1,4 @@
-"""Blocks of the embedding, rare prototypes, centring, harmonising and further sites, asked for wrongly: one sentence, nothing half-written."""
+"""Blocks of the embedding, centring and further sites, asked for wrongly: one sentence, nothing half-written."""
 
 import h5py
 import numpy as np
@@ -25,13 +25,12 @@ def write_sites(lab, name, sites):
         ((*EMBED, "--blocks", "spcae"), ("no block 'spcae'", "did you mean 'space'")),
         ((*EMBED, "--blocks", ""), ("no block ''", "known are space, tail")),
         ((*EMBED, "--blocks", "tail", "--method", "ot"), ("'ot' has no setting 'blocks'",)),
-        ((*FIT, "-C", 3, "--rare", 3), ("--rare 3 of 3 prototypes",)),
-        ((*FIT, "-C", 3, "--rare", -1), ("rare is -1", "from 0")),
-        ((*FIT, "-C", "auto", "--range", "2:4", "--rare", 4), ("--rare 4 of at most 4",)),
         ((*FIT, "-C", 3, "--centre", "nonsense"), ("'slide' or 'site'", "'nonsense'", "--centre")),
-        ((*FIT, "-C", 3, "--harmonise"), ("give --table",)),
-        ((*FIT, "-C", 3, "--protect", "subtype"), ("--harmonise with --protect",)),
-        ((*FIT, "-C", 3, "--harmonise", "--table", "table.csv"), ("table.csv: no slide has a site", "--site-column")),
+        ((*FIT, "-C", 3, "--centre", "site"), ("give --table",)),
+        (
+            (*FIT, "-C", 3, "--centre", "site", "--table", "table.csv"),
+            ("table.csv: no slide has a site", "--site-column"),
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_work(lab, command, words):
@@ -52,19 +51,6 @@ def test_a_patch_with_nan_fails_its_slide_alone(lab, more):
     assert "s03" not in np.load(lab / "new.npz")["samples"]
 
 
-def test_protected_columns_are_needed_of_training_slides_alone(lab):
-    write_sites(lab, "sites.csv", "NNNNNNSSSSSS")
-    ask = ("--harmonise", "--table", "sites.csv", "--protect")
-    assert_refused(run_here((*FIT, "-C", 3, *ask, "nobody"), lab), "sites.csv", "no column 'nobody'")
-    text = (lab / "sites.csv").read_text()
-    (lab / "sites.csv").write_text(text + "p99,s99,,1,1,N\n")  # neither features nor a label
-    assert_goes_on(run_here((*FIT, "-C", 3, *ask, "subtype"), lab), ["s99"])
-    (lab / "new.safetensors").unlink()
-    (lab / "sites.csv").write_text(text.replace("s04,a", "s04,"))
-    assert_refused(run_here((*FIT, "-C", 3, *ask, "subtype"), lab), "sites.csv: 1 of 12", "protected column", "s04")
-    assert not (lab / "new.safetensors").exists()
-
-
 def test_slides_without_a_site_are_counted(lab):
     write_sites(lab, "sites.csv", ["N", "N", "", "S", "S", "", *"NNNSSS"])
     done = run_here((*FIT, "-C", 3, "--centre", "site", "--table", "sites.csv"), lab)
@@ -75,25 +61,20 @@ def test_slides_that_say_nothing_about_a_further_site_are_reported(lab):
     write_sites(lab, "part.csv", [*"NNNSSS", *[None] * 6])
     write_sites(lab, "all.csv", [*"NNNSSSWWWWW", ""])
     assert run_here((*FIT, "-C", 3, "--centre", "site", "--table", "part.csv"), lab).code == 0
-    add = ("add-sites", "new.safetensors", "feats", "--table", "all.csv", "-j", 1, "-o", "more.safetensors")
     (lab / "feats" / "s06.h5").write_bytes(b"rubbish")
     write_bag(lab / "feats" / "s07.h5", 7, dim=7)
     with h5py.File(lab / "feats" / "s08.h5", "r+") as file:
         file["features"][:] = np.nan
-    assert_goes_on(run_here(add, lab), ["s06", "s07", "s08", "s11"])
-    (lab / "more.safetensors").unlink()
-    for slide in ("s09", "s10"):
-        (lab / "feats" / f"{slide}.h5").write_bytes(b"rubbish")
-    assert_refused(run_here(add, lab), "feats: no new site", "nothing is written")
-    assert not (lab / "more.safetensors").exists()
+    embed = ("embed", "feats", "-p", "new.safetensors", "--table", "all.csv", "-j", 1, "-o", "new.npz")
+    assert_goes_on(run_here(embed, lab), ["s06", "s07", "s08", "s11"])
+    assert list(np.load(lab / "new.npz")["samples"]) == ["s00", "s01", "s02", "s03", "s04", "s05", "s09", "s10"]
 
 
-def test_a_map_of_an_unknown_site_says_how_to_make_it_known(lab):
+def test_a_map_of_an_unknown_site_is_refused(lab):
     write_sites(lab, "part.csv", [*"NNNSSS", *[None] * 6])
     assert run_here((*FIT, "-C", 3, "--centre", "site", "--table", "part.csv"), lab).code == 0
     done = run_here(("map", "feats/s07.h5", "-p", "new.safetensors", "-o", "maps", "-j", 1), lab)
-    assert_refused(done, "s07", "panther add-sites")
-    assert "--table, or" not in done.err  # which `map` has not
+    assert_refused(done, "s07", "centred by site")
 
 
 def test_shift_names_the_file_and_what_was_found(lab):
@@ -113,15 +94,12 @@ def test_shift_names_the_file_and_what_was_found(lab):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"diagnose": "maybe"}, ("diagnose: expected",)),
         ({"shuffle": -1}, ("shuffle: expected true, false, or how often", "not -1")),
         ({"shuffle": 0.5}, ("shuffle: expected true, false, or how often", "not 0.5")),
         ({"retrieval": [0]}, ("retrieval: expected true, false, or numbers", "not [0]")),
         ({"evaluate_by": 3}, ("evaluate_by: expected a column",)),
-        ({"features": {"lab": 3}}, ("features.lab: expected a folder, or {concat:", "not 3")),
-        ({"prototypes": {"rare": 99}}, ("prototypes: ", "rare: 99", "of 3 prototypes")),
+        ({"features": {"lab": 3}}, ("features.lab: expected a folder", "not 3")),
         ({"prototypes": {"centre": "x"}}, ("prototypes: centre: expected 'slide' or 'site'",)),
-        ({"prototypes": {"harmonise": True, "protect": ["nobody"]}}, ("table.csv", "'nobody'")),
         ({"methods": [{"name": "panther", "blocks": ["spice"]}]}, ("no block 'spice'", "did you mean 'space'")),
     ],
 )

@@ -29,8 +29,6 @@ MISTAKES = {
     "no prototypes": ({"n_prototypes": [0]}, "n_prototypes"),
     "epochs": ({"heads": ["linear"], "training": {"epochs": "abc"}}, "epochs"),
     "size": ({"train_sizes": [float("nan")]}, "train_sizes"),
-    "diagnosis": ({"diagnose": "perhaps"}, "diagnose"),
-    "diagnosis, nearly": ({"diagnosis": True}, "did you mean 'diagnose'"),
     "width": ({"methods": [{"name": "abmil", "hidden": float("nan")}]}, "hidden"),
 }
 TEXTS = {

@@ -97,7 +97,7 @@ def test_a_prototype_that_the_atlas_does_not_have_is_marked_apart(classes: Path,
 
 def test_where_the_atlas_prototypes_are_not_at_hand_none_is_mistaken_for_another(classes: Path, tmp_path: Path) -> None:
     folder = atlas_of(classes, permuted(prototypes_of(classes)), tmp_path / "old")
-    (folder / "prototypes.safetensors").unlink()  # an atlas of an earlier version
+    (folder / "prototypes.safetensors").unlink()
     shown = figure(build_page(gather(Request(classes, {"atlas": folder}))), "occupancy")
     assert shown["y"] == [f"fold 1's own C{c}" for c in range(4)]
     assert set(shown["marker"]["color"]) == {APART}

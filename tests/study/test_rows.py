@@ -1,6 +1,5 @@
 """Any representation is a row: given vectors, plain pooling and rows side by side, on who has them, and models that predict new files."""
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -136,35 +135,3 @@ def test_vectors_of_slides_are_no_features():
     bags = {name: row[None] for name, row in zip(SLIDES, VECTORS, strict=True)}
     with pytest.raises(InputError, match="vectors of whole slides"):
         panther.run_study({**BASE, "task": {"label": "subtype", "level": "slide"}, "features": bags})
-
-
-def test_features_of_two_encoders_of_the_same_patches_are_one_bag(tmp_path):
-    from panther.storage.bags import list_bags
-    from panther.storage.readers.side_by_side import join_listings
-
-    def write(encoder, shuffled=False, moved=0):
-        (tmp_path / encoder).mkdir()
-        for number, (name, x) in enumerate(BAGS.items()):
-            order = np.random.default_rng(number).permutation(len(x)) if shuffled else np.arange(len(x))
-            places = np.stack([np.arange(len(x)) * 256, np.full(len(x), moved)], 1)
-            with h5py.File(tmp_path / encoder / f"{name}.h5", "w") as file:
-                file["features"], file["coords"] = x[order] if encoder != "other" else x[order] + 1, places[order]
-        return str(tmp_path / encoder)
-
-    features = {"one": write("one"), "other": write("other", shuffled=True)}
-    one, other = (list_bags(features[name]) for name in features)
-    bag = join_listings([one, other]).refs[3].open()
-    x = BAGS[bag.slide_id]
-    np.testing.assert_allclose(bag.features[0:12], np.concatenate([x, x + 1], 1))
-    np.testing.assert_allclose(bag.features[5:7], np.concatenate([x, x + 1], 1)[5:7])
-
-    study = {**BASE, "features": {**features, "both": {"concat": ["one", "other"]}}, "methods": ["mean"]}
-    results = panther.run_study(study)
-    assert set(results.summary["encoder"]) == {"one", "other", "both"}
-    assert results.model(fold=0, encoder="both").dim == 8
-    with pytest.raises(InputError, match="no features 'tow' to put side by side"):
-        panther.run_study({**study, "features": {**features, "both": {"concat": ["one", "tow"]}}})
-    moved = {**features, "away": write("away", moved=1), "both": {"concat": ["one", "away"]}}
-    with pytest.warns(LeftOutWarning, match="the study goes on without it"):
-        results = panther.run_study({**study, "features": moved})
-    assert "their coordinates differ" in results.run.failures["both"]

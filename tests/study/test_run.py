@@ -1,6 +1,5 @@
 """Studies end to end on generated cohorts: signal found, chance when shuffled, no leakage, killed and resumed."""
 
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from panther.errors import InputError
 from panther.models.predict import predict_bags
 from panther.study.cache import load_predictions
 from panther.study.file import load_study
-from panther.study.record import read_record
 from panther.study.run import run_study
 from panther.study.tables import latex, markdown
 from panther.study.training import train_all
@@ -286,16 +284,3 @@ def test_a_study_of_values_needs_no_file_and_leaves_none_unless_written(cohort, 
     assert not folder.exists()
     with pytest.raises(InputError, match="The study: methods: there is no method 'panter'; did you mean"):
         run_study({**values, "methods": ["panter"]})
-
-
-def test_the_record_of_a_version_that_kept_no_models_is_still_read(cohort, tmp_path):
-    run_study(study_in(cohort, task={"label": "subtype"}), tmp_path)
-    record = read_record(tmp_path)
-    assert record["trained"][0]["model"].startswith("models/protocounts-probe-")
-    old = json.loads((tmp_path / "run.json").read_text()) | {"format": 1}
-    for entry in old["trained"]:
-        entry["model"] = entry.pop("predictions")
-        entry |= {name: Path(entry[name]).name for name in ("model", "prototypes", "embeddings")}
-    (tmp_path / "run.json").write_text(json.dumps(old))
-    entries = [{**entry, "model": None} for entry in record["trained"]]
-    assert read_record(tmp_path)["trained"] == entries

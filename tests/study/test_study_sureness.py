@@ -110,7 +110,6 @@ def test_calibration_mends_a_model_that_is_too_sure():
     curve = tables["reliability"].query("probabilities == 'raw' and `class` == 'predicted class'")
     assert curve["samples"].sum() == 300
     assert set(tables["reliability"]["class"]) == {"predicted class", "a", "b", "c"}
-    assert set(tables["decision_curves"]["probabilities"]) == {"calibrated"}
     sets = tables["prediction_sets"].set_index(["by", "value"])
     assert sets.loc[("class", "a"), "samples"] == (labels == 0).sum()
     assert sets.loc[("site", "A"), "patients"] == 100  # those without a site are in no group of theirs
@@ -147,7 +146,7 @@ def test_a_study_writes_its_tables_and_its_models_know_them(tmp_path):
         "bootstrap": 10,
     }
     results = run_study(study, tmp_path / "run")
-    names = {"calibration", "reliability", "prediction_sets", "decision_curves"}
+    names = {"calibration", "reliability", "prediction_sets"}
     assert set(results.sureness) == names
     assert {path.stem for path in (tmp_path / "run").glob("*.parquet")} >= names
     assert set(results.sureness["prediction_sets"]["calibrated_on"]) == {"validation patients"}

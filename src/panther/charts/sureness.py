@@ -1,4 +1,4 @@
-"""Charts of how sure predictions are: reliability curves, decision curves."""
+"""Charts of how sure predictions are: reliability curves."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from panther.charts.chart import Axis, Chart, Line
-from panther.charts.style import BLUE, FAINT, ORANGE, group_colour
+from panther.charts.style import BLUE, FAINT, ORANGE
 
 LOOKS = {"raw": (FAINT, "dash", "circle"), "calibrated": (BLUE, "solid", "square")}
 WORDS = {"raw": "as the model gave them", "calibrated": "calibrated"}
@@ -34,20 +34,3 @@ def reliability_curves(curves: Mapping[str, Promises], what: str) -> Chart:
         )
     x, y = Axis(f"probability of {what}", (-0.02, 1.02)), Axis("how often it was true", (-0.02, 1.02))
     return Chart(lines, x, y, size=(620, 460))
-
-
-def decision_curves(
-    thresholds: np.ndarray, benefits: Mapping[str, np.ndarray], of_all: np.ndarray, outcome: str
-) -> Chart:
-    """Net benefit of each method over the probability from which one acts, beside acting on everybody and on nobody."""
-    highest = max([float(of_all.max()), *(float(b.max()) for b in benefits.values())])
-    lines = [
-        Line(thresholds, np.zeros(len(thresholds)), FAINT, "act on nobody", "dot", 1.5),
-        Line(thresholds, of_all, FAINT, "act on everybody", "dash", 1.5),
-    ]
-    lines += [
-        Line(thresholds, benefit, group_colour(number), name, ("solid", "dash", "dot")[number // 8 % 3])
-        for number, (name, benefit) in enumerate(benefits.items())
-    ]
-    y = Axis("net benefit per patient", (-0.3 * max(highest, 0.05), 1.15 * max(highest, 0.05)))
-    return Chart(lines, Axis(f"act from this probability of {outcome} on", (0, 1)), y, size=(760, 420))

@@ -38,7 +38,6 @@ from panther.cli import map as maps
 from panther.cli._flags import as_typed, speaking_of
 from panther.cli._options import add_panels
 from panther.cli._progress import log_progress
-from panther.cli._spellings import in_todays_words
 from panther.cli.completion import add_completion
 from panther.errors import InputError, LeftOutWarning
 from panther.version import __version__
@@ -61,10 +60,8 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Prototypes and embeddings": {
         "prototypes": prototypes.prototypes,
-        "add-sites": prototypes.add_sites,
         "choose-c": trust.choose,
         "compare-prototypes": trust.compare_prototypes,
-        "rare": trust.rare,
         "embed": embed.embed,
         "shift": trust.shift,
     },
@@ -133,9 +130,6 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a letter that the locale does not have is no reason to fail
             stream.reconfigure(errors="backslashreplace")
     commands: Any = get_command(app)
-    arguments, notes = in_todays_words(arguments, commands)
-    for note in notes:
-        typer.echo(f"Note: {note}", err=True)
     name = next(iter(arguments), "")
     if _uses_workers(commands.commands.get(name), arguments):
         from panther.workers import keep_freed_memory, start_early

@@ -160,8 +160,8 @@ PANELS = {
     "Outcome": ("label", "classes", "survival", "time", "event", "censorship", "value", "labels"),
     "Patches": ("mpp", "mag", "patch_size", "overlap", "min_tissue", "edge"),
     "Prototypes": (
-        *("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "rare", "normalise", "pca", "memory"),
-        *("centre", "harmonise", "protect"),
+        *("n_prototypes", "numbers", "sample", "share", "restarts", "passes", "normalise", "pca", "memory"),
+        "centre",
     ),
     "Method": (
         *("tissue", "method", "preset", "readout", "blocks", "setting", "assignment"),

@@ -60,7 +60,7 @@ def embed(
 ) -> None:
     """Turn every bag of FEATURES into one slide embedding."""
     from panther.aggregators import embed_cohort
-    from panther.prototypes.align import with_sites_of
+    from panther.prototypes.centre import with_sites_of
     from panther.storage.clinical import select_slides
     from panther.storage.embeddings import check_columns, check_embedding_path, write_embeddings
     from panther.storage.inputs import check_output
@@ -84,7 +84,7 @@ def embed(
     _check_mixtures(output, fitted, method, options)
     with common.open_work(workers, chosen.refs, cluster, device) as work:
         if fitted is not None:
-            fitted, more, _ = with_sites_of(fitted, chosen.refs, chosen.table, work)
+            fitted, more = with_sites_of(fitted, chosen.refs, chosen.table, work)
             chosen.notes.extend(more)
         embedded = embed_cohort(
             chosen.refs,
@@ -113,8 +113,8 @@ def _check_tail(path: Path | None, prototypes: Any, options: dict[str, Any]) -> 
     """Refuse, naming the file, prototypes that cannot say what a tail is."""
     if "tail" in (options.get("blocks") or ()) and prototypes is not None and prototypes.surprise is None:
         raise InputError(
-            f"{path}: does not say how surprising a training patch can be, which the block `tail` compares with; it was fitted by an earlier "
-            "version, or elsewhere. Fit the prototypes again with `panther prototypes`, or leave tail out of --blocks."
+            f"{path}: does not say how surprising a training patch can be, which the block `tail` compares with; it was fitted "
+            "elsewhere. Fit the prototypes again with `panther prototypes`, or leave tail out of --blocks."
         )
 
 

@@ -1,15 +1,13 @@
-"""`panther prototypes` and `panther add-sites`."""
+"""`panther prototypes`."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._parsers import parse_count, parse_names, parse_range
-from panther.errors import InputError
+from panther.cli._parsers import parse_count, parse_range
 
 
 def prototypes(
@@ -27,17 +25,10 @@ def prototypes(
     share: Annotated[str, typer.Option(help="Share of slides in the sample: proportional or equal.")] = "proportional",
     restarts: Annotated[int, typer.Option(help="Restarts of k-means on the sample.")] = 5,
     passes: Annotated[int, typer.Option(help="Lloyd passes over all patches afterwards.")] = 3,
-    rare: Annotated[int, typer.Option(help="Prototypes, of these, that are kept for rare morphology.")] = 0,
     normalise: opt.NormaliseOption = False,
     pca: Annotated[int | None, typer.Option(help="Reduce features to that many dimensions first.")] = None,
     centre: Annotated[
         str | None, typer.Option(help="Subtract the mean of each slide, or of each site, first: slide or site.")
-    ] = None,
-    harmonise: Annotated[
-        bool, typer.Option("--harmonise", help="Bring location and scale of every site together first.")
-    ] = False,
-    protect: Annotated[
-        str | None, typer.Option(help="Columns that --harmonise must not take for the site, e.g. the label.")
     ] = None,
     memory: Annotated[float, typer.Option(help="GB that the sample may take.")] = 4.0,
     encoder_name: opt.EncoderNameOption = None,
@@ -49,21 +40,15 @@ def prototypes(
 ) -> None:
     """Fit prototypes by K-means on the patches of the training slides."""
     from panther.prototypes import KMeansSettings, fit_bags
-    from panther.prototypes.align import origins_of
+    from panther.prototypes.centre import sites_by
     from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_training_slides
     from panther.storage.inputs import check_output
     from panther.storage.prototypes import save_prototypes
 
     auto = n_prototypes == "auto"
-    count = max(16, rare + 1) if auto else parse_count(n_prototypes)
-    smallest, largest = parse_range(numbers)
-    if auto and rare >= largest:
-        raise InputError(
-            f"--rare {rare} of at most {largest} prototypes leaves none for common morphology; ask for fewer."
-        )
-    how = {"centre": centre, "harmonise": harmonise, "protect": parse_names(protect) or (), "rare": rare}
-    settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, **how)  # type: ignore[arg-type]
+    count = 16 if auto else parse_count(n_prototypes)
+    settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory, centre)  # type: ignore[arg-type]
     chosen = select_training_slides(
         features,
         table,
@@ -72,20 +57,20 @@ def prototypes(
         columns=common.columns(slide_column, patient_column, site_column),
     )
     check_output(output, chosen.refs, table)
-    origins = origins_of(chosen.table, settings.protect) if settings.needs_sites else None
+    sites = sites_by(chosen.table) if settings.centre == "site" else None
     with common.open_work(workers, chosen.refs, cluster, device) as work:
         if auto:
-            coarse = replace(settings, sample=sample, restarts=3, rare=0)
+            coarse = replace(settings, sample=sample, restarts=3)
             choice = compare_numbers(
                 chosen.refs,
-                (max(smallest, rare + 1), largest),
+                parse_range(numbers),
                 coarse,
                 patients=chosen.patients(),
                 work=work,
             )
             settings = replace(settings, n_prototypes=choice.recommended)
             chosen.notes.extend([choice.sentence, *choice.remarks])
-        fitted = fit_bags(chosen.refs, settings, origins=origins, work=work)
+        fitted = fit_bags(chosen.refs, settings, sites=sites, work=work)
     save_prototypes(fitted.prototypes, output)
     notes = [
         *chosen.notes,
@@ -123,7 +108,6 @@ def _lines(fitted: Any, output: Any) -> list[str]:
         f"{len(fitted)} prototypes of {fitted.dim} dimensions from {fitted.settings['patches']:,} patches of {len(fitted.slides)} slides -> {output}",
         *rows,
         *_alignment(fitted),
-        *([d["rare"]["sentence"]] if "rare" in d else []),
         f"inertia {d['inertia']:.6g}; restarts differ by {d['restart_spread']:.2%}; effective number {d['effective_number']:.1f} of {len(fitted)}; "
         f"within-cluster radius {d['within_radius']:.4g}; {len(d['dominated_slides'])} slides dominated by one prototype",
     ]
@@ -136,64 +120,5 @@ def _alignment(fitted: Any) -> list[str]:
     about = fitted.diagnostics["alignment"]
     if fitted.alignment.kind == "slide":
         return [f"every slide is moved to the mean of the {about['slides']} training slides first"]
-    if fitted.alignment.kind == "site":
-        sites = ", ".join(f"{name} ({own['slides']})" for name, own in about["sites"].items())
-        return [f"every site is moved to the mean of the {about['slides']} training slides first: {sites}"]
-    return [
-        "every site is brought to location and scale of the training slides first:",
-        *(
-            f"  {name} ({own['slides']} slide{'s' * (own['slides'] != 1)}): moved by {own['moved']:.2f} standard deviations of slides; "
-            f"{own['location_kept']:.0%} of its difference in location and {own['scale_kept']:.0%} in scale is believed"
-            for name, own in about["sites"].items()
-        ),
-    ]
-
-
-def add_sites(
-    prototypes: Annotated[
-        Path, typer.Argument(help="Prototypes fitted by --centre site or --harmonise.", show_default=False)
-    ],
-    features: opt.FeaturesArgument,
-    table: opt.GivenTableOption,
-    output: opt.OutputOption,
-    split: opt.SplitOption = None,
-    slide_column: opt.SlideColumnOption = None,
-    patient_column: opt.PatientColumnOption = None,
-    site_column: opt.SiteColumnOption = None,
-    encoder_name: opt.EncoderNameOption = None,
-    mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    as_json: opt.JsonOption = False,
-) -> None:
-    """Let prototypes know further sites, each estimated from its own slides, so that maps and the viewer can show them."""
-    from panther.prototypes.align import add_sites, origins_of
-    from panther.storage.clinical import select_slides
-    from panther.storage.inputs import check_output
-    from panther.storage.prototypes import load_prototypes, save_prototypes
-
-    known = load_prototypes(prototypes)
-    if known.alignment is None or known.alignment.kind == "slide":
-        raise InputError(
-            f"{prototypes}: these prototypes take slides of any site as they are; there is nothing to add."
-        )
-    chosen = select_slides(
-        features,
-        table,
-        split,
-        reading=common.reading(encoder_name, mixed),
-        columns=common.columns(slide_column, patient_column, site_column),
-    )
-    check_output(output, chosen.refs, prototypes, table)
-    with common.open_work(workers, chosen.refs) as work:
-        grown, notes, unused = add_sites(known, chosen.refs, origins_of(chosen.table), work=work)
-    assert grown.alignment is not None
-    new = list(grown.alignment.sites[len(known.alignment.sites) :])
-    if unused and not new:
-        raise InputError(
-            f"{features}: no new site could be estimated, and nothing is written. {next(iter(unused.values()))}"
-        )
-    save_prototypes(grown, output)
-    slides = len(grown.alignment.members) - len(known.alignment.members)
-    result = {"output": str(output), "sites": list(grown.alignment.sites), "new": new}
-    lines = [f"{len(new)} new site{'s' * (len(new) != 1)} and {slides} new names of slides and patients -> {output}"]
-    common.report(result, lines, {**chosen.problems, **unused}, as_json=as_json, notes=[*chosen.notes, *notes])
+    sites = ", ".join(f"{name} ({own['slides']})" for name, own in about["sites"].items())
+    return [f"every site is moved to the mean of the {about['slides']} training slides first: {sites}"]

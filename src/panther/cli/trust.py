@@ -1,4 +1,4 @@
-"""`panther choose-c`, `compare-prototypes`, `shift`, `rare`: can these prototypes be trusted?"""
+"""`panther choose-c`, `compare-prototypes`, `shift`: can these prototypes be trusted?"""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -161,7 +161,7 @@ def shift(
     label: opt.LabelOption = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="Other embeddings of the same slides, e.g. before --harmonise: what has changed is said."),
+        typer.Option(help="Other embeddings of the same slides, e.g. before --centre: what has changed is said."),
     ] = None,
     permutations: Annotated[int, typer.Option(help="Permutations of the sites.")] = 999,
     seed: opt.SeedOption = 0,
@@ -201,47 +201,3 @@ def shift(
         else []
     )
     common.report(result, lines, {}, as_json=as_json, notes=notes)
-
-
-def rare(
-    features: opt.FeaturesArgument,
-    prototypes: opt.PrototypesOption,
-    output: opt.OutputOption,
-    count: Annotated[int, typer.Option("-n", "--count", help="How many patches.")] = 100,
-    table: opt.TableOption = None,
-    split: opt.SplitOption = None,
-    slide_column: opt.SlideColumnOption = None,
-    patient_column: opt.PatientColumnOption = None,
-    site_column: opt.SiteColumnOption = None,
-    encoder_name: opt.EncoderNameOption = None,
-    mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
-    device: opt.DeviceOption = "auto",
-    as_json: opt.JsonOption = False,
-) -> None:
-    """List the patches that are far from every prototype, with slide and coordinates, as CSV."""
-    from panther.prototypes.rare import RarePatch, rare_patches
-    from panther.storage.clinical import select_slides
-    from panther.storage.inputs import check_output
-    from panther.storage.prototypes import load_prototypes
-    from panther.storage.tables import write_spreadsheet
-
-    chosen = select_slides(
-        features,
-        table,
-        split,
-        reading=common.reading(encoder_name, mixed),
-        columns=common.columns(slide_column, patient_column, site_column),
-    )
-    check_output(output, chosen.refs, prototypes, table)
-    with common.open_work(workers, chosen.refs, cluster, device) as work:
-        found = rare_patches(chosen.refs, load_prototypes(prototypes), count, work=work)
-    write_spreadsheet(output, RarePatch._fields, found.patches)
-    lines = [f"{len(found.patches)} patches farthest from every prototype -> {output}"]
-    lines += [
-        f"  {p.distance:6.2f} radii  {p.sample} row {p.row} at ({p.x}, {p.y}), nearest C{p.nearest}"
-        for p in found.patches[:5]
-    ]
-    result = {"output": str(output), "patches": [p._asdict() for p in found.patches]}
-    common.report(result, lines, {**chosen.problems, **found.failures}, as_json=as_json, notes=chosen.notes)

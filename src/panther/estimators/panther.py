@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from panther.aggregators import build
 from panther.aggregators.embed import embed_sample
 from panther.errors import InputError
-from panther.estimators.old_names import takes_old_names, with_new_names
 from panther.execution import HERE, Work, map_all, open_work
 from panther.limits import seed_of
 from panther.prototypes import KMeansSettings, fit_bags
@@ -96,7 +95,6 @@ class Panther(TransformerMixin, BaseEstimator):
     (2, 68)
     """
 
-    @takes_old_names
     def __init__(
         self,
         n_prototypes: int = 16,
@@ -232,21 +230,6 @@ class Panther(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return np.array([column_name(*column) for column in self._module().columns()], dtype=object)
-
-    def set_params(self, **params: Any) -> "Panther":
-        """Set parameters, as of any estimator.
-
-        Parameters
-        ----------
-        **params
-            Parameters by name; old names still work, with a warning.
-
-        Returns
-        -------
-        Panther
-            The estimator itself.
-        """
-        return super().set_params(**with_new_names(params))
 
     def _with(self, prototypes: Prototypes) -> "Panther":
         self.prototypes_ = prototypes

@@ -42,8 +42,6 @@ def worst_groups(summary: pd.DataFrame) -> Iterator[str]:
     The worst of many groups is also the unluckiest, so it is said how many there are.
     """
     grouped = summary[summary["subgroup"] != ""].dropna(subset="mean")
-    if "by" not in grouped:  # tables of an earlier version
-        return
     for column, own in grouped.groupby("by", sort=False):
         sound = own[own["patients"] >= FEW].sort_values("mean", kind="stable")
         small = len(own) - len(sound)

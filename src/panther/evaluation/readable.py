@@ -55,7 +55,7 @@ def confounded(v: float, label: str) -> str:
     how = "The site nearly decides" if v >= DECIDES else "Site goes with"
     return (
         f"Warning: {how} {label} (Cramer's V {v:.2f}, 0 would be none): what removes the site then removes the label as well, and a model "
-        "may read the one for the other. Judge on sites that were not learned from, and protect the label where you harmonise."
+        "may read the one for the other. Judge on sites that were not learned from."
     )
 
 

@@ -275,10 +275,8 @@ def curve_chart(row: Mapping[str, Any], unit: str, title: str, ticks: Sequence[f
 
 
 def _read_curve(group: Mapping[str, Any]) -> KaplanMeier:
-    time, survival = (np.array(group[key], float) for key in ("time", "survival"))
-    low, high = (np.array(group.get(key) or group["survival"], float) for key in ("low", "high"))
-    unknown = [0] * len(time)  # files of an earlier version do not say
-    at_risk, events = (np.array(group.get(key) or unknown, np.int64) for key in ("at_risk", "events_at"))
+    time, survival, low, high = (np.array(group[key], float) for key in ("time", "survival", "low", "high"))
+    at_risk, events = (np.array(group[key], np.int64) for key in ("at_risk", "events_at"))
     return KaplanMeier(time, at_risk, events, survival, low, high)
 
 

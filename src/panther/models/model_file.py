@@ -26,8 +26,7 @@ from panther.storage.prototypes import alignment_tensors, check_projection, chec
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
-# 2: the scaling may read a mixture in its Fisher metric; 3: several representations side by side; 4: slides may be aligned first
-FORMAT = 4
+FORMAT = 1  # raised when a reader of the old format would misread the new one
 _KEY = "panther_model"
 AGAIN = "train the model again"
 FIELDS: Kinds = {
@@ -71,7 +70,7 @@ def save_model(model: Model, path: Path | str) -> None:
         tensors["baseline.mean"] = model.baseline
     tensors |= {f"cloud.{name}": tensor for name, tensor in model.sure.tensors().items()}
     about = {
-        "format": _format(model),
+        "format": FORMAT,
         "method": model.method.model_dump(),
         "head": model.head.model_dump(),
         "task": model.task.settings(),
@@ -89,14 +88,6 @@ def save_model(model: Model, path: Path | str) -> None:
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
     write_tensors(Path(path), tensors, _KEY, about)
-
-
-def _format(model: Model) -> int:
-    """The oldest format that says all of it."""
-    bases = [model.prototypes, *(block.basis for block in model.blocks)]
-    if any(isinstance(basis, Prototypes) and basis.alignment is not None for basis in bases):
-        return FORMAT
-    return 3 if model.blocks else 2
 
 
 def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
@@ -179,7 +170,7 @@ def _read(path: Path, *, with_tensors: bool = True) -> tuple[dict[str, Any], dic
 def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
     _check_revision(path, method.name, about)
-    baseline = tensors.get("baseline.mean")  # earlier files have none
+    baseline = tensors.get("baseline.mean")
     weights = _under("network.", tensors)
     sure = load_sureness(
         path, about.get("sure") or {}, _under("cloud.", tensors), len(about["about"].get("samples", ())), AGAIN
@@ -199,6 +190,8 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
     for name, tensor in state.items():  # as written: the scaling makes float32 of whatever it gets
         check_tensor(path, f"the scaling's {name}", tensor, (None,) * tensor.ndim, AGAIN)
     scaler = scaler_from_state(state)
+    if baseline is None:
+        raise InputError(f"{path}: the file is damaged (its mean embedding is missing); {AGAIN}.")
     _check_scaling(path, blocks, scaler, baseline)
     top = _head(head, scaler.columns(columns_of(blocks)), task.n_outputs)
     _load_weights(path, top, weights)
@@ -247,7 +240,7 @@ def _check_dim(path: Path, about: Mapping[str, Any], prototypes: Prototypes | No
         raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
 
 
-def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor | None) -> None:
+def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor) -> None:
     """Refuse parts that were not made for each other."""
     parts = scaler_parts(scaler)
     owners = [(block, len(columns)) for block in blocks for columns in block.parts()]

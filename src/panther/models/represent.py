@@ -14,7 +14,7 @@ from panther.execution import HERE, Work
 from panther.models.blocks import GIVEN, UNMADE, Block
 from panther.models.blocks.reduction import made_by
 from panther.models.model import Model
-from panther.prototypes.align.new_sites import AddedSites, with_sites_of
+from panther.prototypes.centre import with_sites_of
 from panther.storage.clinical import ClinicalTable
 from panther.types import Openable, Prototypes
 
@@ -71,19 +71,19 @@ def with_new_sites(
     model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
 ) -> tuple[Model, list[str]]:
     """The model, knowing the sites of these bags where its prototypes ask for sites and a table names them; and what to say about it."""
-    known: dict[int, AddedSites] = {}
+    known: dict[int, tuple[Prototypes, list[str]]] = {}
 
     def grown(prototypes: Prototypes) -> Prototypes:
         if id(prototypes) not in known:
             known[id(prototypes)] = with_sites_of(prototypes, bags, table, work)
-        return known[id(prototypes)].prototypes
+        return known[id(prototypes)][0]
 
     blocks = tuple(
         replace(block, basis=grown(block.basis)) if isinstance(block.basis, Prototypes) else block
         for block in model.blocks
     )
     prototypes = None if model.prototypes is None else grown(model.prototypes)
-    notes = dict.fromkeys(note for added in known.values() for note in added.notes)
+    notes = dict.fromkeys(note for _, told in known.values() for note in told)
     return replace(model, blocks=blocks, prototypes=prototypes), list(notes)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from panther.aggregators import embed_bags
-from panther.alignment import KINDS
 from panther.cohort.covariates import CovariateSpec, as_covariate
 from panther.cohort.load import make_cohort
 from panther.cohort.spec import Level, TaskSpec, checked
@@ -32,7 +31,7 @@ from panther.models.presets import USUAL_LOSS, preset, usual_preset
 from panther.models.probes import PROBES
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
-from panther.prototypes.align.new_sites import with_sites_of
+from panther.prototypes.centre import with_sites_of
 from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.clinical import USUAL, ColumnsLike, read_clinical, refuse_whole_split, without_features
@@ -161,7 +160,7 @@ def train(
         notes = clinic.check(recipe)
     bags = cohort.join_bags(listing)
     if given is not None:
-        given, told, _ = with_sites_of(given, bags, read, work)
+        given, told = with_sites_of(given, bags, read, work)
         notes = [*notes, *told]
     model, failures = train_model(
         bags,
@@ -216,7 +215,7 @@ def _given_prototypes(
         raise InputError(f"{recipe.method.name} has no use for prototypes; leave out {source}.")
     if recipe.supervised and given.alignment is not None:
         raise InputError(
-            f"{source}: slides were aligned first ({KINDS[given.alignment.kind]}), but {recipe.method.name} reads features as they are; "
+            f"{source}: slides were centred first (centre={given.alignment.kind}), but {recipe.method.name} reads features as they are; "
             "fit prototypes for it without."
         )
     if count not in (None, len(given)):

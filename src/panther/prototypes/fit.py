@@ -11,15 +11,13 @@ import torch
 from panther.content import hash_contents
 from panther.errors import InputError, value_of, warn_left_out
 from panther.execution import HERE, Work
-from panther.prototypes.align.fit import AlignedBags, align_fits
-from panther.prototypes.align.origins import Origins, origins_of
+from panther.prototypes.centre import AlignedBags, Sites, align_fits, sites_by
 from panther.prototypes.draw import Draw, PatchSample, check_enough, draw_patches, plan_draw
 from panther.prototypes.groups import Plan, Plans, groups
-from panther.prototypes.kmeans import Sample, Solved, kmeans_many
+from panther.prototypes.kmeans import Sample, kmeans_many
 from panther.prototypes.passes import CohortPass, PassRequest, pass_over
 from panther.prototypes.patches import scan_cohorts
 from panther.prototypes.progress import FitProgress, project
-from panther.prototypes.rare_prototypes import with_rare
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
@@ -70,7 +68,7 @@ def fit_prototypes(
         How work is run.
     **settings
         Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `passes`, `normalise`, `pca`,
-        `rare`, `centre` ("slide" or "site"), `harmonise` and `protect`; by site they need a table.
+        `centre` ("slide" or "site"; by site it needs a table).
 
     Returns
     -------
@@ -88,24 +86,24 @@ def fit_prototypes(
     """
     how = kmeans_settings(settings, n_prototypes=n_prototypes, seed=seed)
     chosen = select_training_slides(features, table, split, columns=columns)
-    origins = origins_of(chosen.table, how.protect) if how.needs_sites else None
-    found = fit_bags(chosen.refs, how, origins=origins, work=work)
+    sites = sites_by(chosen.table) if how.centre == "site" else None
+    found = fit_bags(chosen.refs, how, sites=sites, work=work)
     empty = {name: f"{name}: zero patches." for name in found.empty}
     warn_left_out("Left out of the prototypes", {**chosen.problems, **found.failures, **empty})
     return found.prototypes
 
 
 def fit_bags(
-    bags: Sequence[Openable], settings: KMeansSettings, *, origins: Origins | None = None, work: Work = HERE
+    bags: Sequence[Openable], settings: KMeansSettings, *, sites: Sites | None = None, work: Work = HERE
 ) -> PrototypeFit:
     """Fit prototypes on the bags of training slides or patients; one that fails is left out and listed."""
-    (fitted,) = fit_many([(bags, settings)], origins=origins, work=work)
+    (fitted,) = fit_many([(bags, settings)], sites=sites, work=work)
     return value_of(fitted)
 
 
 @torch.no_grad()
 def fit_many(
-    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, origins: Origins | None = None, work: Work = HERE
+    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, sites: Sites | None = None, work: Work = HERE
 ) -> list[PrototypeFit | InputError]:
     """Many fits (folds, seeds, numbers of prototypes) from the same walks over their bags.
 
@@ -117,8 +115,8 @@ def fit_many(
     ----------
     fits : sequence of (bags, settings)
         The training bags of each fit, and how it is done. Bags that are equal are one bag.
-    origins : Origins, optional
-        Sites of the samples, for fits that align them by site; each learns from its own training bags alone.
+    sites : Sites, optional
+        Sites of the samples, for fits that centre them by site; each learns from its training bags alone.
     work : Work
         How work is run.
 
@@ -130,7 +128,7 @@ def fit_many(
     found: dict[int, PrototypeFit | InputError] = {}
     planned: dict[Draw, list[Plan]] = {}
     scans = scan_cohorts([bags for bags, _ in fits], work)
-    aligned = align_fits(fits, scans, origins, work)
+    aligned = align_fits(fits, scans, sites, work)
     for number, ((bags, settings), scan) in enumerate(zip(fits, scans, strict=True)):
         try:
             usable, moved = value_of(scan), value_of(aligned[number])
@@ -206,7 +204,10 @@ def _start(planned: Plans, work: Work) -> dict[int, FitProgress | InputError]:
     ready = {number: fit for number, fit in found.items() if isinstance(fit, FitProgress)}
     solved = kmeans_many([fit.problem for fit in ready.values()], work.track)
     for (number, fit), run in zip(ready.items(), solved, strict=True):
-        found[number] = run if isinstance(run, InputError) else _started(fit, run)
+        if isinstance(run, InputError):
+            found[number] = run
+        else:
+            fit.start(run)
     return found
 
 
@@ -238,13 +239,3 @@ def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, ho
     projection, x = project(sample.gathered(), settings)
     x = x.to(device)
     return projection, lambda: x
-
-
-def _started(fit: FitProgress, solved: Solved) -> FitProgress | InputError:
-    fit.start(solved)
-    if fit.settings.rare:
-        found = with_rare(fit.problem, fit.settings.rare, fit.centroids)
-        if isinstance(found, InputError):
-            return found
-        fit.centroids, fit.rare_cost = found
-    return fit

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ from panther.prototypes.kmeans import KMeansProblem, Sample, Solved
 from panther.prototypes.lloyd import moved
 from panther.prototypes.passes import CohortPass, PassRequest
 from panther.prototypes.patches import BagInfo, example
-from panther.prototypes.rare_prototypes import RareCost
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import Statistics, squared_distances
 from panther.statistics.tail import surprise_edges
@@ -38,7 +36,6 @@ class FitProgress:
     sample: Sample  # projected
     centroids: Tensor = field(default_factory=lambda: torch.empty(0))  # (C, d), once it is started
     inertias: list[float] = field(default_factory=list)  # of the restarts
-    rare_cost: RareCost | None = None  # where the last of them are rare ones
     prototypes: Prototypes | None = None  # once it is measured
 
     @property
@@ -71,9 +68,7 @@ class FitProgress:
             self.prototypes = self._measured(found, request, found.sums)
         else:
             sums = Statistics(*(t.to(self.centroids.device) for t in found.sums))
-            new = moved(sums, self.centroids, request.origin.to(self.centroids), self.sample)
-            common = len(new) - self.settings.rare
-            self.centroids = torch.cat([new[:common], self.centroids[common:]])  # rare ones stay
+            self.centroids = moved(sums, self.centroids, request.origin.to(self.centroids), self.sample)
 
     def _measured(self, found: CohortPass, request: PassRequest, sums: Statistics) -> Prototypes:
         slides, some = tuple(found.slide_mass), _some(self.sample())
@@ -92,28 +87,17 @@ class FitProgress:
             self.projection,
             encoder=next((self.infos[s].encoder for s in slides if self.infos[s].encoder), None),
             slides=slides,
-            settings={**asdict(self.settings), "protect": list(self.settings.protect), "patches": int(sums.patches)},
+            settings={**asdict(self.settings), "patches": int(sums.patches)},
             diagnostics={
                 "inertia": float(f"{float(about.sum()):.6g}"),
                 "reach": _reach(some, centroids, request.origin),
                 **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
-                **self._rare(order, occupancy),
             },
             parents=hash_contents(found.contents),
             version=__version__,
             spec=in_common([self.infos[s].spec for s in slides]),
             surprise=_surprise(some, centroids, within),
         )
-
-    def _rare(self, order: Tensor, occupancy: Tensor) -> dict[str, Any]:
-        """Which prototypes are rare ones, how many patches they have, and what they cost the others."""
-        if self.rare_cost is None:
-            return {}
-        rare = (order >= len(order) - self.settings.rare).nonzero().flatten().tolist()
-        share = float(occupancy[rare].sum() / occupancy.sum())
-        cost = {name: float(f"{value:.6g}") for name, value in self.rare_cost._asdict().items()}
-        sentence = self.rare_cost.sentence(rare, share, len(order))
-        return {"rare": {"prototypes": rare, "share": float(f"{share:.6g}"), "distance": cost, "sentence": sentence}}
 
 
 def _reach(some: Tensor, centroids: Tensor, origin: Tensor) -> float:

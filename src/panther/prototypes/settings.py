@@ -1,6 +1,6 @@
 """Settings of the prototypes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -30,9 +30,6 @@ class KMeansSettings:
     pca: int | None = None  # dimensions
     memory_gb: float = 4.0  # cap on what the sample may take, or the samples of fits that walk together
     centre: Literal["slide", "site"] | None = None  # whose mean is taken from the patches first
-    harmonise: bool = False  # location and scale of every site, shrunk, instead
-    protect: Sequence[str] = ()  # columns of the table that harmonising must not take for the site
-    rare: int = 0  # of the prototypes, found among the patches that the others serve worst
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -40,7 +37,6 @@ class KMeansSettings:
         check_whole("sample", self.sample, 1, 10**9)
         check_whole("restarts", self.restarts, 1, 1000)
         check_whole("passes", self.passes, 0, 1000)
-        check_whole("rare", self.rare, 0, 100_000)
         check_seed(self.seed)
         if self.share not in ("proportional", "equal"):
             raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
@@ -49,45 +45,18 @@ class KMeansSettings:
                 f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; ask for fewer with `n_prototypes=`, or raise "
                 "`sample=` if the slides have that many patches."
             )
-        if self.rare >= self.n_prototypes:
-            raise InputError(
-                f"`rare={self.rare}` of {self.n_prototypes} prototypes leaves none for common morphology; ask for fewer, e.g. `rare=4` of 16."
-            )
         if self.pca is not None:
             check_whole("pca", self.pca, 1, 10**6)
         check_number("memory_gb", self.memory_gb, 0, above=True)
-        self._check_alignment()
+        if self.centre not in (None, "slide", "site"):
+            raise InputError(
+                f"Patches are centred by 'slide' or 'site', not {self.centre!r}; give one of them as `centre=`."
+            )
 
     @property
     def projects(self) -> bool:
         """Whether features are changed one by one before they meet prototypes."""
         return self.normalise or self.pca is not None
-
-    @property
-    def aligned_by(self) -> str | None:
-        """How slides are aligned before prototypes see them: by slide, by site, harmonised or not at all."""
-        return "harmonise" if self.harmonise else self.centre
-
-    @property
-    def needs_sites(self) -> bool:
-        """Whether somebody has to say where slides are from."""
-        return self.aligned_by in ("site", "harmonise")
-
-    def _check_alignment(self) -> None:
-        columns = (self.protect,) if isinstance(self.protect, str) else tuple(self.protect or ())
-        object.__setattr__(self, "protect", columns)  # a study file gives a list
-        if self.centre not in (None, "slide", "site"):
-            raise InputError(
-                f"Patches are centred by 'slide' or 'site', not {self.centre!r}; give one of them as `centre=`."
-            )
-        if not isinstance(self.harmonise, bool):
-            raise InputError(f"`harmonise=` is true or false, not {self.harmonise!r}.")
-        if self.harmonise and self.centre:
-            raise InputError("Harmonising moves sites as centring does; give `centre=` or `harmonise=`, not both.")
-        if self.protect and not self.harmonise:
-            raise InputError(
-                "Columns are protected from harmonising; give `harmonise=True` with `protect=`, or leave it out."
-            )
 
 
 def kmeans_settings(given: Mapping[str, Any], **own: Any) -> KMeansSettings:

@@ -100,7 +100,7 @@ class Run:
 
     @property
     def time_unit(self) -> str:
-        """Unit of times of survival; empty where the name of their column does not say it, and of runs of earlier versions."""
+        """Unit of times of survival; empty where the name of their column does not say it."""
         return self.record.get("time_unit") or ""
 
     def tested(self, part: str = "test") -> pd.DataFrame:
@@ -157,8 +157,6 @@ def load_run(run: Results | Path | str) -> Run:
         ) from error
     tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
     tables["gains"] = _table(folder, "gains") if study.covariates else pd.DataFrame()
-    if "exact_low" not in tables["summary"]:
-        raise InputError(f"{folder}: its tables are those of an earlier version; do `panther run` again.")
     try:
         tables["trained"] = _trained(record["trained"])
     except (TypeError, AttributeError, ValueError, KeyError) as error:

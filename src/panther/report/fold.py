@@ -52,7 +52,7 @@ class _Kept:
     row: str
     fold: int
     vectors: Path
-    model: Path | None  # the one that was tested; None in runs of earlier versions
+    model: Path | None  # the one that was tested; None where the file is gone
     prototypes: Prototypes
     file: str
     columns: list[tuple[int, str, int]]

@@ -18,7 +18,7 @@ from panther.storage.pickles import load_arrays
 from panther.storage.tensors import TensorFileError, kind_of_file, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
-FORMAT = 2  # 2: slides may be aligned first; raised when a reader of the old format would misread the new one
+FORMAT = 1  # raised when a reader of the old format would misread the new one
 _KEY = "panther_prototypes"
 AGAIN = "fit the prototypes again"
 FIELDS: Kinds = {
@@ -55,7 +55,7 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
         **alignment_tensors("alignment", prototypes.alignment),
     }
     about = {
-        "format": FORMAT if prototypes.alignment else 1,  # nothing else has changed since
+        "format": FORMAT,
         "version": prototypes.version,
         "encoder": prototypes.encoder,
         "dim": prototypes.dim,
@@ -145,9 +145,9 @@ def _load_ours(path: Path) -> Prototypes:
         tensors.get("occupancy"),
         projection,
         slides=tuple(about["slides"]),
-        spec=spec_from(about.get("patch_spec")),  # earlier files have none
+        spec=spec_from(about.get("patch_spec")),
         alignment=read_alignment(path, "alignment", about.get("alignment"), tensors, projection, centroids),
-        surprise=tensors.get("surprise"),  # nor this
+        surprise=tensors.get("surprise"),
         **keep,
     )
 

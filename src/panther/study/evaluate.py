@@ -14,7 +14,6 @@ from panther.execution import HERE, Work, map_all
 from panther.study.added.gains import gain_pairs, gains
 from panther.study.comparisons import Pair, compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations, subgroups
-from panther.study.needle.judge import judge_needle
 from panther.study.results import Results
 from panther.study.retrieval import judge_retrieval
 from panther.study.spatial.judge import shuffle_pairs, shuffle_table
@@ -45,11 +44,7 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     summary, predictions = _summary(metrics, limits, groups), _predictions(tested)
     unmoved = [row.title for row in study.rows if not reads_places(row, study.rows)] if study.shuffles else []
     survives = shuffle_table(groups, shuffled, unmoved, resampled)
-    retrieval, diagnosis = (
-        judge_retrieval(run),
-        judge_needle(run.diagnosed, run.population, bool(study.prototypes.get("rare"))),
-    )
-    return Results(metrics, predictions, summary, comparisons, run, added, sureness, retrieval, survives, diagnosis)
+    return Results(metrics, predictions, summary, comparisons, run, added, sureness, judge_retrieval(run), survives)
 
 
 def _shuffled(run: StudyRun, groups: dict[Group, Members]) -> list[Pair]:

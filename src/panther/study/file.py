@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
 from panther.alike.scores import AT
@@ -30,7 +30,6 @@ from panther.study.parts import (
     Cell,
     ColumnSplits,
     External,
-    FeaturesEntry,
     GivenEntry,
     HeadEntry,
     LossEntry,
@@ -41,7 +40,7 @@ from panther.study.parts import (
     TrainSize,
 )
 from panther.study.problems import explained
-from panther.study.rows import check_joined, check_rows, encoders_of, parts_of, rows_of
+from panther.study.rows import check_rows, encoders_of, parts_of, rows_of
 
 __all__ = ["Cell", "ColumnSplits", "External", "Named", "SplitSpec", "Study", "TaskSpec", "load_study"]
 
@@ -54,7 +53,7 @@ class Study(BaseModel):
     name: str
     table: Path | None = None  # may be missing where `splits` is a folder of tables
     columns: Columns = USUAL  # names of the slide, patient and site columns, where they are not the usual ones
-    features: dict[str, FeaturesEntry] = {}  # encoder: folder, or {concat: [encoder, encoder]}
+    features: dict[str, Path] = {}  # encoder: folder
     embeddings: dict[str, GivenEntry] = {}  # name: vectors of slides that a slide encoder made elsewhere
     task: TaskSpec
     splits: Splits = SplitSpec()  # to make, from a column {column: fold}, or a folder of split tables
@@ -82,7 +81,6 @@ class Study(BaseModel):
     shuffle: bool | Annotated[int, Field(ge=1, le=100, strict=True)] = (
         False  # whether, or how often, everything is done on shuffled tissue too
     )
-    diagnose: StrictBool = False  # whether to ask of the training patients if the task is panoramic or a needle
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
@@ -115,7 +113,6 @@ class Study(BaseModel):
         """Methods, heads, losses and scaling: known, with settings that they take, each once."""
         for method in self.methods:
             _under("methods", checks.check_method, method.name, method.options)
-        _under("features", check_joined, self.features)
         _under("methods", check_rows, self.rows, list(self.features))
         for head in self.heads:
             _under("heads", checks.check_head, head.name, head.options)
@@ -135,7 +132,6 @@ class Study(BaseModel):
         if not isinstance(self.splits, Path) and self.table is None:
             raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
         for name, cohort in self.external.items():
-            _under(f"external.{name}.features", check_joined, cohort.features)
             _check_same(f"external.{name}.features", cohort.features, self.features, "features", "folder")
             _check_same(f"external.{name}.embeddings", cohort.embeddings, self.embeddings, "embeddings", "file")
             for row, own in self.embeddings.items():
@@ -157,11 +153,6 @@ class Study(BaseModel):
         """Metrics that judge this task, and a reference that is compared."""
         if self.neighbours and self.kind != "classification":
             raise ValueError(f"retrieval: neighbours share a label, but this study is about {self.kind}; leave it out")
-        if self.diagnose and not self.features:
-            raise ValueError(
-                "diagnose: looks at patches, but the study has only vectors of whole slides (embeddings:); give features: {encoder: folder}, "
-                "or leave it out"
-            )
         _under("metrics", checks.refuse_repeated, self.metrics or [])
         _under("evaluate_by", checks.refuse_repeated, self.by_columns)
         for metric in self.metrics or []:
@@ -275,7 +266,7 @@ def _resolved(study: Study, folder: Path) -> Study:
             for name, by_encoder in of.embeddings.items()
         }
         return {
-            "features": {name: at(one) if isinstance(one, Path) else one for name, one in of.features.items()},
+            "features": {name: at(folder) for name, folder in of.features.items()},
             "embeddings": given,
         }
 

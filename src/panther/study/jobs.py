@@ -18,7 +18,7 @@ from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingR
 from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.prototypes import KMeansSettings
-from panther.prototypes.align import Origins
+from panther.prototypes.centre import Sites
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes
@@ -62,8 +62,8 @@ class PrototypeJob(StudyJob):
     bags: tuple[Openable, ...]
     settings: KMeansSettings
     path: Path
-    everyone: tuple[Openable, ...] = ()  # whose sites the prototypes must know, where they are aligned by site
-    origins: Origins | None = None
+    everyone: tuple[Openable, ...] = ()  # whose sites the prototypes must know, where they are centred by site
+    sites: Sites | None = None
 
     def __str__(self) -> str:
         return f"{self.settings.n_prototypes} prototypes"

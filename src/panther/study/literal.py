@@ -60,7 +60,7 @@ TRAINING: dict[str, dict[str, dict[str, Any]]] = {  # of heads on embeddings, an
 # K-means over all patches of the training slides; five starts as in the published runs
 PROTOTYPES = {
     "restarts": 5, "sample": 100_000, "share": "proportional", "passes": 50, "normalise": False, "pca": None,
-    "centre": None, "harmonise": False, "protect": (), "rare": 0,
+    "centre": None,
 }  # fmt: skip
 
 

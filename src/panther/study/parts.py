@@ -110,14 +110,6 @@ def _one_given(value: Any) -> Any:
     return {"path": path, "key": key} if hash_sign and path else {"path": str(value)}
 
 
-class JoinedFeatures(Strict):
-    """Features of several encoders of the same patches, side by side: names of other features of the study."""
-
-    concat: Annotated[list[str], Field(min_length=2)]
-
-
-FeaturesEntry = Path | JoinedFeatures
-
 NOT_NAMED = "given"  # encoder of vectors of which nobody says which encoder's patches they were made of
 GivenEntry = Annotated[dict[str, Given], BeforeValidator(as_given)]  # by encoder
 
@@ -127,7 +119,7 @@ class External(Strict):
 
     table: Path
     columns: Columns | None = None  # those of the study by default
-    features: dict[str, FeaturesEntry] = Field(default_factory=dict)  # by encoder, as in the study
+    features: dict[str, Path] = Field(default_factory=dict)  # by encoder, as in the study
     embeddings: dict[str, GivenEntry] = Field(default_factory=dict)  # by name, as in the study
 
 

@@ -19,7 +19,7 @@ from panther.models.named import Named
 from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
-from panther.prototypes.align.origins import Origins, encode, known_rows
+from panther.prototypes.centre import Sites
 from panther.study.file import Cell, Study
 from panther.study.jobs import (
     BlockSource,
@@ -106,29 +106,23 @@ class Plan:
         bags = self.population.bags[cell.encoder]
         inputs = [asdict(settings), self._contents(cell.encoder, train)]
         everyone: tuple[Openable, ...] = ()
-        origins = None
-        if settings.needs_sites:
-            origins, names = self._origins, list(self.features[cell.encoder])
+        sites = None
+        if settings.centre == "site":
+            sites, names = self._sites, list(self.features[cell.encoder])
             everyone = tuple(bags[name] for name in names)
-            inputs += [self._contents(cell.encoder, names), origins.key()]
+            inputs += [self._contents(cell.encoder, names), sites.of]
         path = self.folder / "cache" / f"prototypes-{cache_key('prototypes', *inputs)}.safetensors"
-        return PrototypeJob(cell.encoder, tuple(bags[name] for name in train), settings, path, everyone, origins)
+        return PrototypeJob(cell.encoder, tuple(bags[name] for name in train), settings, path, everyone, sites)
 
     @cached_property
-    def _origins(self) -> Origins:
-        """Where everybody is from, also by the names of their slides; and the columns that harmonising must leave."""
-        population, protect = self.population, self._protected
+    def _sites(self) -> Sites:
+        """Where everybody is from, also by the names of their slides."""
+        population = self.population
         sites = {name: site for name, site in zip(population.ids, population.sites, strict=True) if site is not None}
         for bags in population.bags.values():
             of_slides = {file.stem: sites[name] for name, bag in bags.items() if name in sites for file in bag.files}
             sites = {**of_slides, **sites}
-        source = str(self.study.table or self.study.splits)
-        pairs = zip(population.table.index, encode(population.table, protect, source), strict=True) if protect else ()
-        return Origins(sites, known_rows(pairs), source)
-
-    @property
-    def _protected(self) -> Sequence[str]:
-        return KMeansSettings(**self.study.prototypes).protect
+        return Sites(sites, str(self.study.table or self.study.splits))
 
     def _part(self, row: Named, cell: Cell, prototypes: PrototypeJob | None, train: Sequence[str]) -> _Part:
         """Matrix of one representation."""
@@ -207,7 +201,7 @@ class Plan:
         count = max(cell.n_prototypes, 1)  # 0: the method has none
         settings = KMeansSettings(**{"seed": cell.seed, **self.study.prototypes, "n_prototypes": count})
         if cell.method.name in networks:  # they read features as they are
-            return replace(settings, centre=None, harmonise=False, protect=())
+            return replace(settings, centre=None)
         return settings
 
     def _training(self, cell: Cell) -> TrainSettings:

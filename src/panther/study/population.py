@@ -22,10 +22,8 @@ from panther.evaluation.verdicts import about_one_class
 from panther.storage.bags import Listing, Reading, list_bags
 from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
 from panther.storage.names import without_suffix
-from panther.storage.readers.side_by_side import join_listings
 from panther.storage.tables import as_table, with_points
 from panther.study.file import ColumnSplits, Study
-from panther.study.parts import FeaturesEntry, JoinedFeatures
 from panther.study.rows.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
 from panther.study.rows.losses import untrained_losses
 from panther.types import Openable
@@ -123,25 +121,16 @@ def _with_given(
     return replace(population, given=given, notes=tuple(notes))
 
 
-def _listings(features: Mapping[str, FeaturesEntry], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
+def _listings(features: Mapping[str, Path], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
     """Bags of every feature set, and a sentence for each that holds none; a folder that is not there is a mistake in the study."""
     listings, problems = {}, {}
     for encoder, folder in features.items():
-        if isinstance(folder, JoinedFeatures):
-            continue
         if not folder.exists():
             raise InputError(f"{folder}: there is no such folder; the study names it as features of {encoder!r}.")
         try:
             listings[encoder] = list_bags(folder, reading=reading)
         except InputError as error:
             problems[encoder] = str(error)
-    for encoder, joined in features.items():
-        if isinstance(joined, JoinedFeatures):
-            lost = [problems.get(part, f"{part} was left out.") for part in joined.concat if part not in listings]
-            if lost:
-                problems[encoder] = lost[0]
-            else:
-                listings[encoder] = join_listings([listings[part] for part in joined.concat])
     return listings, problems
 
 

@@ -18,7 +18,7 @@ EITHER = {
     "shuffle": "true, false, or how often, from 1 to 100",
     "evaluate_by": "a column, or a list of columns",
 }
-OF_ENCODER = "a folder, or {concat: [encoder, encoder]}"
+OF_ENCODER = "a folder"
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
 
 

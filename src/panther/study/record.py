@@ -1,7 +1,6 @@
 """What a run leaves behind beside its tables: who was in which part, where each result lies, and what it was made with."""
 
 import platform
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ from panther.storage.files import content_of, read_json, write_json, write_text
 from panther.study.training import StudyRun, Trained
 from panther.version import __version__
 
-FORMAT = 2  # raised when a reader of the old format would misread the new one
+FORMAT = 1  # raised when a reader of the old format would misread the new one
 RECORD, COHORT, MODELS, STUDY = WRITTEN = "run.json", "cohort.csv", "models.csv", "study.json"
 SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "notes": list, "failures": dict}
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
 
 
-def write_record(run: StudyRun, folder: Path, notes: Sequence[str] = ()) -> list[Path]:
-    """Write run.json (with more notes, where there are any), cohort.csv, models.csv and study.json; the same run writes the same bytes."""
+def write_record(run: StudyRun, folder: Path) -> list[Path]:
+    """Write run.json, cohort.csv, models.csv and study.json; the same run writes the same bytes."""
     models = pd.DataFrame([_entry(trained, run.folder) for trained in run.trained])
     files = [*run.trained[0].cell.columns(), "fold", "model"]
     texts = {
@@ -31,7 +30,7 @@ def write_record(run: StudyRun, folder: Path, notes: Sequence[str] = ()) -> list
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    write_json(folder / RECORD, _record(run, notes))
+    write_json(folder / RECORD, _record(run))
     return [folder / name for name in (*texts, RECORD)]
 
 
@@ -45,9 +44,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not folder.is_dir() or not (folder / STUDY).exists():
         raise InputError(f"{folder}: this is not the folder of a run (no {STUDY}); give what `panther run -o` wrote.")
     if not path.exists():
-        raise InputError(
-            f"{folder}: there is no {RECORD}, so an older version wrote this; do `panther run` again, it takes seconds from its cache."
-        )
+        raise InputError(f"{folder}: there is no {RECORD}; do `panther run` again, it takes seconds from its cache.")
     try:
         record = read_json(path)
         newer = record["format"] > FORMAT
@@ -58,26 +55,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: the file is damaged ({error}); do `panther run` again.") from error
     if newer:
         raise InputError(f"{path}: written by a newer panther-wsi ({record.get('version')}); update this one.")
-    return _from_format_1(record) if record["format"] == 1 else record
-
-
-def _from_format_1(record: dict[str, Any]) -> dict[str, Any]:
-    """Records of versions that kept no models: names in the cache, the predictions called `model`."""
-
-    def path(name: str | None) -> str | None:
-        return None if name is None else f"cache/{name}"
-
-    trained = [
-        {
-            **entry,
-            "model": None,
-            "predictions": path(entry.get("model")),
-            "prototypes": path(entry.get("prototypes")),
-            "embeddings": path(entry.get("embeddings")),
-        }
-        for entry in record["trained"]
-    ]
-    return {**record, "trained": trained}
+    return record
 
 
 def cohort_table(run: StudyRun) -> pd.DataFrame:
@@ -98,7 +76,7 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(own).convert_dtypes(), clinical], axis=1)
 
 
-def _record(run: StudyRun, notes: Sequence[str]) -> dict[str, Any]:
+def _record(run: StudyRun) -> dict[str, Any]:
     study = run.study
     target = run.population.target
     tables = {"table": study.table, **{f"external {name}": e.table for name, e in study.external.items()}}
@@ -112,7 +90,7 @@ def _record(run: StudyRun, notes: Sequence[str]) -> dict[str, Any]:
         "tables": {name: content_of(path) for name, path in tables.items() if path is not None and path.is_file()},
         "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
         "trained": [_entry(trained, run.folder) for trained in run.trained],
-        "notes": [*run.population.notes, *notes],
+        "notes": list(run.population.notes),
         "failures": dict(run.failures),
     }
 

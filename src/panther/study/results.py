@@ -11,10 +11,9 @@ import pandas as pd
 from panther.errors import InputError, suggestion
 from panther.models.model import Model
 from panther.models.model_file import load_model
-from panther.study.needle.words import diagnosis_sentences
 from panther.study.record import write_record
 from panther.study.spatial.words import shuffle_sentences
-from panther.study.tables import DIAGNOSIS, RETRIEVAL, SHUFFLE, SURENESS, markdown, write_tables
+from panther.study.tables import RETRIEVAL, SHUFFLE, SURENESS, markdown, write_tables
 from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
@@ -41,13 +40,11 @@ class Results:
     gains : DataFrame
         What each embedding adds to the study's covariates, on the same patients; empty where it has none.
     sureness : mapping
-        Of classes and values: tables `calibration`, `reliability`, `prediction_sets` and `decision_curves`.
+        Of classes and values: tables `calibration`, `reliability` and `prediction_sets`.
     retrieval : mapping
         Where the study asks for it: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
     shuffle : DataFrame
         Where the study asks for it: how much of each score survives when patches lie at each other's places.
-    diagnosis : mapping
-        Where the study asks for it: tables `diagnosis` and `diagnosis_verdicts`, whether the task is panoramic or a needle.
     """
 
     metrics: pd.DataFrame
@@ -59,7 +56,6 @@ class Results:
     sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     retrieval: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     shuffle: pd.DataFrame = field(default_factory=pd.DataFrame)
-    diagnosis: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def failures(self) -> dict[str, str]:
@@ -80,12 +76,9 @@ class Results:
         return load_model(self._chosen(fold, cell).model)
 
     def table(self) -> str:
-        """The summary as Markdown: methods down, tests across; what shuffling tissue cost, and what the task is like, where that was asked."""
-        said = [*shuffle_sentences(self.shuffle, self.run.study.shown), *self._diagnosed()]
+        """The summary as Markdown: methods down, tests across; what shuffling tissue cost, where that was asked."""
+        said = shuffle_sentences(self.shuffle, self.run.study.shown)
         return markdown(self.summary, self.run.study.shown) + "".join(f"- {sentence}\n" for sentence in said)
-
-    def _diagnosed(self) -> list[str]:
-        return diagnosis_sentences(self.diagnosis.get(DIAGNOSIS[1], pd.DataFrame()))
 
     def write(self, folder: Path | str) -> list[Path]:
         """Write the tables (CSV, Parquet, Markdown, LaTeX) and the record that `panther report` reads; returns the files."""
@@ -96,12 +89,12 @@ class Results:
         tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
         tables |= {} if self.gains.empty else {"gains": self.gains}
         tables |= {} if self.shuffle.empty else {SHUFFLE: self.shuffle}
-        tables |= {**self.sureness, **self.retrieval, **self.diagnosis}
-        asked_for = (*SURENESS, *RETRIEVAL, SHUFFLE, *DIAGNOSIS)
+        tables |= {**self.sureness, **self.retrieval}
+        asked_for = (*SURENESS, *RETRIEVAL, SHUFFLE)
         for path in [folder / f"{name}{suffix}" for name in asked_for for suffix in (".csv", ".parquet")]:
             path.unlink(missing_ok=True)  # of an earlier task
         written = write_tables(tables, folder, self.run.study.shown, self.table())
-        return [*written, *write_record(self.run, folder, self._diagnosed())]
+        return [*written, *write_record(self.run, folder)]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:
         models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]

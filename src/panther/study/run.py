@@ -105,10 +105,7 @@ def _on_disk(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         write_table(folder / "table.csv", content["table"])
         content["table"] = folder / "table.csv"
     features = content.get("features")
-    by_encoder = isinstance(features, Mapping) and all(
-        isinstance(value, (str, Path)) or (isinstance(value, Mapping) and "concat" in value)
-        for value in features.values()
-    )
+    by_encoder = isinstance(features, Mapping) and all(isinstance(value, (str, Path)) for value in features.values())
     if features is not None and not by_encoder:
         if not isinstance(features, (str, Path)):
             features = _stored(as_bags(features), folder / "features")

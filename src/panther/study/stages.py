@@ -14,11 +14,10 @@ from panther.aggregators.grid import Embedder, embed_grid
 from panther.errors import InputError
 from panther.execution import Work, map_slides
 from panther.prototypes import fit_many
-from panther.prototypes.align import add_sites
+from panther.prototypes.centre import add_sites
 from panther.storage.bags import Listing
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.study.jobs import EmbeddingJob, GivenJob, JoinedJob, ModelJob, PrototypeJob, StudyJob, run_job
-from panther.study.needle.job import DiagnosisJob, run_diagnosis
 from panther.workers import Team, side_by_side
 
 Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
@@ -44,15 +43,15 @@ def run_stage(
 def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:
     """All K-means of an encoder from the same walks over its bags."""
     missing = [job for job in jobs if not job.done]
-    origins = next((job.origins for job in missing if job.origins is not None), None)
-    fitted = fit_many([(job.bags, job.settings) for job in missing], origins=origins, work=work) if missing else []
+    sites = next((job.sites for job in missing if job.sites is not None), None)
+    fitted = fit_many([(job.bags, job.settings) for job in missing], sites=sites, work=work) if missing else []
     for job, fit in zip(missing, fitted, strict=True):
         if isinstance(fit, InputError):
             yield job, str(fit)
         else:
             known = fit.prototypes
-            if job.origins is not None:  # sites that are tested on and not learned from
-                known = add_sites(known, job.everyone, job.origins, work=work).prototypes
+            if job.sites is not None:  # sites that are tested on and not learned from
+                known, _ = add_sites(known, job.everyone, job.sites, work=work)
             save_prototypes(known, job.path)
 
 
@@ -94,15 +93,8 @@ def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
 
 
 def _trained(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
-    yield from _each(partial(run_job, device=work.device), jobs, "models", work)
-
-
-def _diagnoses(jobs: Sequence[DiagnosisJob], work: Work) -> Iterator[Failure]:
-    yield from _each(run_diagnosis, [job for job in jobs if not job.done], "diagnosis", work.on_cpu())
-
-
-def _each(run: Callable[[Any], None], jobs: Sequence[StudyJob], title: str, work: Work) -> Iterator[Failure]:
-    for result in work.track(map_slides(run, jobs, work.executor), title, len(jobs)):
+    run = partial(run_job, device=work.device)
+    for result in work.track(map_slides(run, jobs, work.executor), "models", len(jobs)):
         if result.reason is not None:
             yield jobs[result.index], result.reason
 
@@ -136,5 +128,4 @@ STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Failure]]] = {
     "given vectors": _here,
     "joined embeddings": _here,
     "models": _models,
-    "diagnosis": _diagnoses,
 }

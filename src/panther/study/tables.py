@@ -14,10 +14,9 @@ from panther.storage.tables import write_table
 from panther.study.display_names import method_title
 from panther.study.parts import NOT_NAMED
 
-SURENESS = ("calibration", "reliability", "prediction_sets", "decision_curves")  # of classes and values
+SURENESS = ("calibration", "reliability", "prediction_sets")  # of classes and values
 RETRIEVAL = ("retrieval", "retrieval_comparisons")  # where the study asks for it
 SHUFFLE = "shuffle"  # likewise
-DIAGNOSIS = ("diagnosis", "diagnosis_verdicts")  # likewise
 WRITTEN = (
     "metrics.*",
     "predictions.*",
@@ -26,7 +25,7 @@ WRITTEN = (
     "gains.*",
     "table.md",
     "table.tex",
-    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL, SHUFFLE, *DIAGNOSIS)),
+    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL, SHUFFLE)),
 )
 FACTORS = {
     "encoder": "encoder",

@@ -17,8 +17,6 @@ from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged, load_failures
 from panther.study.file import Cell, Study
 from panther.study.jobs import EmbeddingJob, StudyJob
-from panther.study.needle.job import DiagnosisJob
-from panther.study.needle.plan import diagnosis_jobs
 from panther.study.parts import Given
 from panther.study.plan import Features, Plan
 from panther.study.population import Population, gather
@@ -60,7 +58,6 @@ class StudyRun:
     folder: Path
     notes: tuple[str, ...] = ()  # of this run only: what it found damaged in its cache
     shuffled: tuple[Trained, ...] = ()  # the same on shuffled tissue, of rows that read where patches lie
-    diagnosed: tuple[DiagnosisJob, ...] = ()  # probes on training patients, where the study asks what its task is like
 
 
 def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
@@ -86,8 +83,6 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
             for stage, job in (*jobs.before, ("models", model)):
                 stages[stage].setdefault(job.path, job)
             trained.append(Trained(cell, fold, model.path, model.model, model.prototypes, model.embeddings, shuffle))
-    for stage, job in diagnosis_jobs(plan) if study.diagnose else ():
-        stages[stage].setdefault(job.path, job)
     outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
     damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
     broken: set[Path] = set()
@@ -102,12 +97,7 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     population = replace(population, notes=(*population.notes, *notes))
     patches = {encoder: {name: bag.patches for name, bag in known.items()} for encoder, known in features.items()}
     as_it_is, shuffled = ([t for t in usable if bool(t.shuffle) == other] for other in (False, True))
-    diagnosed = [
-        job for job in stages["diagnosis"].values() if isinstance(job, DiagnosisJob) and job.path not in broken
-    ]
-    return StudyRun(
-        study, population, as_it_is, failures, patches, folder, tuple(damaged), tuple(shuffled), tuple(diagnosed)
-    )
+    return StudyRun(study, population, as_it_is, failures, patches, folder, tuple(damaged), tuple(shuffled))
 
 
 def _gathered(

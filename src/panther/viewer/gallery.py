@@ -177,7 +177,7 @@ def _from_atlas(bench: Workbench, prototypes_hash: str, count: int) -> Findings 
             if any(np.shape(content[name]) != (count, count) for name in ("neighbours", "cooccurrence")):
                 continue
         except (InputError, OSError, ValueError, KeyError, TypeError):
-            continue  # of an earlier version, or damaged: the features are looked at instead
+            continue  # damaged: the features are looked at instead
         patients = patients_in(bench, pi.samples)
         note = f"From the atlas in {_below(folder)}; it has no borderline and atypical patches."
         return Findings(own, pi, [patients[slide] for slide in pi.samples], notes=(note,), whole=True)

@@ -50,8 +50,8 @@ def _edges(prototypes: Prototypes, settings: EMSettings) -> tuple[float, float]:
     """What is usual and what is rare for the variance that EM starts from."""
     if prototypes.surprise is None:
         raise InputError(
-            "These prototypes do not say how surprising a training patch can be, which the block `tail` compares with: they were fitted by an "
-            "earlier version, or elsewhere. Fit them again with `panther prototypes`, or leave `tail` out of `blocks=`."
+            "These prototypes do not say how surprising a training patch can be, which the block `tail` compares with: they were fitted "
+            "elsewhere. Fit them again with `panther prototypes`, or leave `tail` out of `blocks=`."
         )
     if settings.variance not in STARTING_VARIANCES:
         known = ", ".join(map(str, STARTING_VARIANCES))

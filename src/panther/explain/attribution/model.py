@@ -23,7 +23,7 @@ from panther.models.blocks.joint_scaling import scaler_parts
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
 from panther.models.model import Model
-from panther.models.scaling import Scaler, moments
+from panther.models.scaling import Scaler
 from panther.types import Openable
 
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations per slide or patient
@@ -139,17 +139,11 @@ def attribute_bags(
     check_attributable(model)
     assert model.prototypes is not None
     assert model.scaler is not None
+    assert model.baseline is not None
     outputs = OUTPUTS[model.task.name](model.task)
     kind = _kind(model, outputs, settings.kind)
     table = embed_bags(bags, model.prototypes, model.method.name, model.method.options, work=work)
-    notes = []
-    if model.baseline is None:
-        notes.append(
-            "The model file is of an earlier version and does not tell its training mean; "
-            f"the mean of the {len(table.samples)} samples given was taken."
-        )
-    mean = (moments(table.vectors)[0] if model.baseline is None else model.baseline).double()
-    view = view_of(model.scaler, table.columns, mean)
+    view = view_of(model.scaler, table.columns, model.baseline.double())
     who, mean = maths.players(view.columns), view.baseline
     f = _function(model.network, view, outputs)
     one = KIND[kind](f, mean, who, settings, _slope(model, outputs))
@@ -174,7 +168,6 @@ def attribute_bags(
         baseline,
         model.prototypes.content_hash(),
         max(sampled) if sampled else None,
-        notes=tuple(notes),
         failures=dict(table.failures),
     )
 

@@ -31,7 +31,7 @@ INNER_FOLDS = 3  # to choose among them
 FLOOR = 1e-2  # of the mean variance: a feature that tiles hardly use must not explode on a slide that does
 ROWS = 8192  # labelled at a time
 FORMAT = 1  # raised when a reader of the old format would misread the new one
-_KEY = "panther_tissue_probe"  # as files of earlier versions have it
+_KEY = "panther_tissue_classifier"
 _ABOUT = ("encoder", "settings", "evaluation", "parents", "version")
 TRAIN = "train one with `panther tissue-classifier`"
 

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from panther.errors import not_finite
 from panther.evaluation.conformal import prediction_sets
 from panther.evaluation.outlying import in_words
 from panther.execution import Work, stream
 from panther.models.blocks.joint_scaling import AnyScaler
 from panther.models.model import Model
 from panther.models.sureness.value import Calibration, Margin
-from panther.prototypes.rare import share_beyond
-from panther.types import Openable
+from panther.statistics import compute_dtype, squared_distances
+from panther.types import Openable, Prototypes
 
 FARTHER = "familiarity"  # name of the p-values among a model's predictions
 OUTSIDE = "at the edge of what the model has seen, or beyond"  # an extreme training sample is called so, too
@@ -105,8 +106,21 @@ def _rare(model: Model, samples: Sequence[str], bags: Sequence[Openable], work: 
         return None
     by_name = {bag.sample: bag for bag in bags}
     chosen = [by_name[name] for name in samples]
-    function = partial(share_beyond, prototypes=model.prototypes, reach=model.sure.reach)
+    function = partial(_share_beyond, prototypes=model.prototypes, reach=model.sure.reach)
     shares = np.full(len(chosen), np.nan)
     for index, share in stream(function, chosen, "looking for rare patches", work, {}):
         shares[index] = share
     return shares
+
+
+@torch.no_grad()
+def _share_beyond(ref: Openable, *, prototypes: Prototypes, reach: float) -> float:
+    """Share of a bag's patches that are farther from every prototype than ``reach``."""
+    bag = prototypes.prepared(ref.open())
+    if len(bag) == 0:
+        return 0.0
+    centroids = prototypes.centroids.to(compute_dtype(bag.features.dtype))
+    distance = squared_distances(bag.features, centroids, centroids.mean(0)).amin(-1)  # (N,)
+    if not bool(torch.isfinite(distance).all()):
+        raise not_finite(bag.source, int((~torch.isfinite(distance)).nonzero()[0]))
+    return float((distance.sqrt() > reach).double().mean())

@@ -9,7 +9,6 @@ from panther.report.sections.cohort import cohort, splits
 from panther.report.sections.curves import curves
 from panther.report.sections.diagnostics import diagnostics, reproduce
 from panther.report.sections.mixtures import mixtures
-from panther.report.sections.needle import needle
 from panther.report.sections.pictures import maps
 from panther.report.sections.prototypes import agreement, prototypes
 from panther.report.sections.results import results
@@ -28,7 +27,6 @@ SECTIONS: dict[str, Section] = {
     "How sure": sureness,
     "Retrieval": retrieval,
     "Shuffle test": shuffle,
-    "Panoramic or needle": needle,
     "Prototypes": prototypes,
     "Mixtures": mixtures,
     "Maps": maps,

@@ -1,7 +1,5 @@
 """First tab: what was asked, on whom, what came out, whether to believe it, and what other commands would add."""
 
-from pathlib import Path
-
 import pandas as pd
 
 from panther.evaluation.correction import holm
@@ -111,9 +109,7 @@ def _hints(material: Material, absent: list[str]) -> list[object]:
 
 def _commands(material: Material) -> dict[str, Html | str]:
     run = material.run
-    features = next(
-        (one for one in run.study.features.values() if isinstance(one, Path)), "FEATURES"
-    )  # a study of given vectors has none
+    features = next(iter(run.study.features.values()), "FEATURES")  # a study of given vectors has none
     file = "protos.safetensors" if material.mixtures is None else f"{run.folder.name}/cache/{material.mixtures.file}"
     table = f" --table {run.study.table}" if run.study.table else ""
     group = f" --group {run.study.task.label}" if run.study.task.label else ""

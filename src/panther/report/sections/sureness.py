@@ -1,9 +1,8 @@
-"""Tab: how sure predictions are, whether they keep what they promise, and where acting on them is worth it."""
+"""Tab: how sure predictions are, and whether they keep what they promise."""
 
 import pandas as pd
 
-from panther.charts.sureness import Promises, decision_curves, reliability_curves
-from panther.evaluation.decision_curves import useful_range
+from panther.charts.sureness import Promises, reliability_curves
 from panther.report.data import Run, where_tested
 from panther.report.html import (
     DASH,
@@ -20,15 +19,14 @@ from panther.report.html import (
 )
 from panther.report.material import Material
 
-MOST_CURVES = 6  # lines that can be told apart
 PREDICTED = "predicted class"
 TITLES = {"ece": "calibration error", "brier": "Brier score", "log_loss": "log loss"}
 
 
 def sureness(material: Material) -> Html | None:
-    """Calibration, then prediction sets, then decision curves, as far as the study has them."""
+    """Calibration, then prediction sets, as far as the study has them."""
     run = material.run
-    parts = [_calibration(run), _sets(run), _decisions(run)]
+    parts = [_calibration(run), _sets(run)]
     return join(tag("h2", "How sure"), parts) if any(parts) else None
 
 
@@ -159,48 +157,6 @@ def _by_group(groups: pd.DataFrame) -> Html:
         for _, r in groups.iterrows()
     ]  # fmt: skip
     return table(["method", "test", "by", "group", "holds the truth [95 % interval]", "size", "patients"], rows)
-
-
-def _decisions(run: Run) -> Html | None:
-    found = run.sureness.get("decision_curves")
-    if found is None:
-        return None
-    figures: dict[str, Html] = {}
-    for part in run.parts:
-        for name in dict.fromkeys(found["class"]):
-            mine = found[(found["part"] == part) & (found["class"] == name)]
-            if len(mine):
-                key = f"{where_tested(part)}: {name}"
-                figures[key] = _decision(run, mine, part, name, f"decision-{len(figures)}")
-    return join(
-        tag("h3", "Is it worth acting on a prediction?"),
-        paragraph(
-            "Who acts from probability t on says that a missed case weighs as much as (1 - t) / t needless actions. The net benefit is the "
-            "share of patients rightly acted on, minus the needless actions at that price. A method is worth using at the thresholds where its line "
-            "is above both others."
-        ),
-        choice("decision", "Show", figures),
-    )
-
-
-def _decision(run: Run, found: pd.DataFrame, part: str, name: str, key: str) -> Html:
-    rows = _rows(run, found, part)[:MOST_CURVES]
-    own = {row: found[found["row"] == row] for row in rows}
-    first = own[rows[0]]
-    thresholds, of_all = first["threshold"].to_numpy(float), first["act_on_all"].to_numpy(float)
-    benefits = {row: mine["net_benefit"].to_numpy(float) for row, mine in own.items()}
-    said = f"Net benefit on {where_tested(part)}, {name}, all folds together. " + " ".join(
-        f"{row}: {_useful(useful_range(benefit, of_all, thresholds))}." for row, benefit in benefits.items()
-    )
-    return plot(key, decision_curves(thresholds, benefits, of_all, name), said, widest=860)
-
-
-def _useful(thresholds: list[float]) -> str:
-    if not thresholds:
-        return "worth nothing at any threshold"
-    return (
-        f"worth something at {len(thresholds)} of 99 thresholds between {min(thresholds):.2f} and {max(thresholds):.2f}"
-    )
 
 
 def _interval(row: pd.Series, name: str) -> str:

@@ -1,7 +1,6 @@
 """The rows of a study's table: methods on patches, vectors that somebody gave, and several of these side by side."""
 
 from panther.study.rows.grid import (
-    check_joined,
     check_rows,
     encoders_of,
     is_given,
@@ -12,7 +11,6 @@ from panther.study.rows.grid import (
 )
 
 __all__ = [
-    "check_joined",
     "check_rows",
     "encoders_of",
     "is_given",

@@ -1,7 +1,6 @@
 """Which rows a study has, what each is made of, and for which encoders."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from panther.aggregators import aggregators
@@ -11,7 +10,7 @@ from panther.mil import networks
 from panther.models.blocks import CONCAT, GIVEN, UNMADE
 from panther.models.blocks.reduction import REDUCED
 from panther.models.named import Named
-from panther.study.parts import NOT_NAMED, FeaturesEntry, Given
+from panther.study.parts import NOT_NAMED, Given
 
 Embeddings = Mapping[str, Mapping[str, Given]]  # name -> encoder -> where they lie
 
@@ -74,17 +73,6 @@ def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str], embe
     found = [encoder for encoder in candidates if all(given_of(part, encoder, embeddings) for part in given)]
     # one vector for all and one by encoder side by side: the encoders count
     return [encoder for encoder in found if encoder != NOT_NAMED] or found
-
-
-def check_joined(features: Mapping[str, FeaturesEntry]) -> None:
-    """Refuse features side by side of what the study does not have."""
-    folders = [name for name, one in features.items() if isinstance(one, Path)]
-    for name, one in features.items():
-        for part in () if isinstance(one, Path) else one.concat:
-            if part not in folders:
-                raise InputError(
-                    f"{name}: there are no features {part!r} to put side by side; {suggestion(part, folders)}."
-                )
 
 
 def check_rows(rows: Sequence[Named], features: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""How sure a study's models are, and whether they keep what they promise: calibration, prediction sets, decision curves.
+"""How sure a study's models are, and whether they keep what they promise: calibration, prediction sets.
 
 A fold's probabilities are calibrated on its validation part. Where there is none, the test patients of the other folds serve: each was
 predicted by a model that had not seen them. An external cohort's are calibrated on the test part of the same model.

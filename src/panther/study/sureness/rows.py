@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from panther.evaluation import calibration as cal
-from panther.evaluation.decision_curves import THRESHOLDS, benefit_of_all, net_benefit
 from panther.evaluation.intervals import Interval, Measure, intervals, resample
 from panther.evaluation.metrics import ratio
 from panther.evaluation.perfect_scores import exact_lower
@@ -47,7 +46,6 @@ def tables_of(pooled: Pooled, number: int) -> dict[str, list[Row]]:
     if pooled.names:
         tables["calibration"] = list(_calibration(pooled, found))
         tables["reliability"] = list(_reliability(pooled, found))
-        tables["decision_curves"] = list(_decisions(pooled, found))
     return tables
 
 
@@ -61,9 +59,6 @@ def _measures(pooled: Pooled) -> dict[Key, Measure]:
         measures["scores", what] = partial(_scores, truth=pooled.truth, p=p)
         for name, (probability, came_true) in _promises(pooled, p).items():
             measures["reliability", what, name] = partial(_observed, probability=probability, came_true=came_true)
-    for k in _positive(pooled):
-        p = list(pooled.given.values())[-1][:, k]
-        measures["decision", pooled.names[k]] = partial(_benefit, positive=pooled.truth == k, probability=p)
     return measures
 
 
@@ -78,11 +73,6 @@ def _scores(counts: np.ndarray, truth: np.ndarray, p: np.ndarray) -> dict[str, n
 def _observed(counts: np.ndarray, probability: np.ndarray, came_true: np.ndarray) -> dict[str, np.ndarray]:
     observed = cal.reliability(probability, came_true, counts).observed
     return {str(b): observed[..., b] for b in range(cal.BINS)}
-
-
-def _benefit(counts: np.ndarray, positive: np.ndarray, probability: np.ndarray) -> dict[str, np.ndarray]:
-    found = net_benefit(positive, probability, counts=counts)
-    return {str(t): found[..., t] for t in range(len(THRESHOLDS))}
 
 
 def _calibration(pooled: Pooled, found: Found) -> Iterator[Row]:
@@ -123,15 +113,6 @@ def _promises(pooled: Pooled, p: np.ndarray) -> dict[str, tuple[np.ndarray, np.n
 
 def _positive(pooled: Pooled) -> Iterable[int]:
     return (1,) if len(pooled.names) == 2 else range(len(pooled.names))
-
-
-def _decisions(pooled: Pooled, found: Found) -> Iterator[Row]:
-    what = list(pooled.given)[-1]  # calibrated where they are
-    for k in _positive(pooled):
-        name, of_all = pooled.names[k], benefit_of_all(pooled.truth == k)
-        for t, interval in enumerate(found["decision", name].values()):
-            row = {"probabilities": what, "class": name, "threshold": float(THRESHOLDS[t])}
-            yield {**row, **_ends(interval, "net_benefit"), "act_on_all": float(of_all[t])}
 
 
 def _groups(pooled: Pooled) -> dict[tuple[str, str], np.ndarray]:

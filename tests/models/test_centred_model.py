@@ -1,4 +1,4 @@
-"""A model on aligned prototypes: its file keeps the alignment, and a new site is estimated when it predicts."""
+"""A model on centred prototypes: its file keeps the shifts, and a new site is centred when it predicts."""
 
 import numpy as np
 import pandas as pd
@@ -24,14 +24,14 @@ def test_it_predicts_a_new_site_from_a_table_alone(tmp_path):
     table = pd.DataFrame({"slide_id": [*train, *new]})
     table = table.assign(case_id=table.slide_id, site_id=table.slide_id.str[0], kind=["x", "y"] * 15)
     known = table[table.site_id != "C"]
-    prototypes = panther.fit_prototypes(train, 2, table=known, harmonise=True, protect=["kind"], passes=1)
+    prototypes = panther.fit_prototypes(train, 2, table=known, centre="site", passes=1)
     model = panther.train(
         train, known, label="kind", prototypes=prototypes, calibrate=0, output=tmp_path / "m.safetensors"
     )
     for one in (model, tmp_path / "m.safetensors"):
         found = panther.predict(one, new, table[table.site_id == "C"][["slide_id", "case_id", "site_id"]])
         assert (found["predicted"].to_numpy() == np.array(["x", "y"] * 5)).mean() >= 0.9
-    with pytest.raises(InputError, match="the site of C0 is not known"):
+    with pytest.raises(InputError, match="no table names a site of C0"):
         panther.predict(tmp_path / "m.safetensors", new)
     with pytest.raises(InputError, match="attnmisl reads features as they are"):
         panther.train(train, known, label="kind", method="attnmisl", prototypes=prototypes)

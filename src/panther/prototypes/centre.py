@@ -1,0 +1,238 @@
+"""Centring: the mean of every slide, or of every site's slides, moved onto that of the training slides before prototypes see them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panther.alignment import Alignment, Move
+from panther.content import HashedRows
+from panther.errors import InputError
+from panther.execution import HERE, Work
+from panther.prototypes.patches import Scan, in_order, walk
+from panther.prototypes.settings import KMeansSettings
+from panther.storage.clinical import ClinicalTable
+from panther.types import Bag, Openable, Prototypes
+
+BLOCK = 4096  # patches read at once
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """Site of every slide, and of every patient all whose slides are of one site."""
+
+    of: Mapping[str, str]
+    source: str = "The table"
+
+    def of_all(self, samples: Sequence[str]) -> list[str]:
+        """Sites of samples; all must have one."""
+        missing = [sample for sample in samples if sample not in self.of]
+        if missing:
+            raise InputError(
+                f"{self.source}: {len(missing)} of {len(samples)} training slides or patients have no site, e.g. {missing[0]}; "
+                "fill in the site column, or name it with `columns.site`."
+            )
+        return [self.of[sample] for sample in samples]
+
+
+def sites_by(table: ClinicalTable | None) -> Sites:
+    """Sites of slides and patients by a clinical table."""
+    if table is None:
+        raise InputError("Slides are centred by site, so a table that names their sites is needed; give `table=`.")
+    of: dict[str, str] = {}
+    for names in (table.who.patient, table.who.slide):
+        found: dict[str, set[str]] = {}
+        for name, site in zip(names, table.who.site, strict=True):
+            if site is not None:
+                found.setdefault(name, set()).add(site)
+        of |= {name: min(sites) for name, sites in found.items() if len(sites) == 1}
+    if not of:
+        raise InputError(
+            f"{table.source}: no slide has a site; name the site column with `columns.site`, e.g. tissue_source_site."
+        )
+    return Sites(of, table.source)
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedRef:
+    """A bag that is opened already moved. Equal to itself alone: bags of other folds are moved elsewhere."""
+
+    ref: Openable
+    move: Move
+
+    @property
+    def sample(self) -> str:
+        """Name of the slide or patient."""
+        return self.ref.sample
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that hold the patches."""
+        return self.ref.files
+
+    def open(self) -> Bag:
+        """Patches, moved as they are read."""
+        bag = self.ref.open()
+        return replace(bag, features=self.move.view(bag))
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedBags:
+    """Training bags of a fit and how they were aligned."""
+
+    bags: Sequence[Openable]
+    alignment: Alignment
+    contents: Mapping[str, str]  # sample -> hash of its features as they are
+    about: Mapping[str, Any]  # for the diagnostics
+
+
+class SlideMean(NamedTuple):
+    """Mean of a slide's patches."""
+
+    mean: np.ndarray  # (d,) float64
+    content: str  # hash of its features
+
+
+def align_fits(
+    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]],
+    scans: Sequence[Scan | InputError],
+    sites: Sites | None,
+    work: Work,
+) -> list[AlignedBags | InputError | None]:
+    """Aligned bags of each fit that asks for it, from its training bags alone; None where it does not.
+
+    Fits on the same bags with the same alignment share it, and with it their samples and walks.
+    """
+    usable = [
+        [bag for bag in bags if bag.sample in scan[0] and scan[0][bag.sample].patches]
+        if settings.centre and not isinstance(scan, InputError)
+        else []
+        for (bags, settings), scan in zip(fits, scans, strict=True)
+    ]
+    everyone = list(dict.fromkeys(bag for bags in usable for bag in bags))
+    means = _slide_means(everyone, work) if everyone else {}
+    known: dict[Any, AlignedBags | InputError] = {}
+    found: list[AlignedBags | InputError | None] = []
+    for (bags, settings), readable in zip(fits, usable, strict=True):
+        if not readable:
+            found.append(None)
+            continue
+        key = frozenset(bags), settings.centre
+        if key not in known:
+            known[key] = _aligned(bags, {bag: means[bag] for bag in readable if bag in means}, settings, sites)
+        found.append(known[key])
+    return found
+
+
+def _aligned(
+    bags: Sequence[Openable], means: Mapping[Openable, SlideMean], settings: KMeansSettings, sites: Sites | None
+) -> AlignedBags | InputError:
+    by_name = {bag.sample: m for bag, m in sorted(means.items(), key=lambda item: item[0].sample)}
+    try:
+        if not by_name:
+            raise InputError("No slide has finite features to align.")
+        x = np.stack([m.mean for m in by_name.values()])  # (n, d)
+        about: dict[str, Any] = {"slides": len(x)}
+        alignment = Alignment("slide", _as_tensor(x.mean(0)))
+        if settings.centre == "site":
+            alignment, about["sites"] = _by_site(x, list(by_name), sites)
+        contents = {name: m.content for name, m in by_name.items()}
+        # what cannot be read, or is not finite, is reported where patches are drawn; it need not be moved for that
+        moved = [AlignedRef(bag, alignment.move_of(bag.sample, bag.sample)) if bag in means else bag for bag in bags]
+        return AlignedBags(moved, alignment, contents, about)
+    except InputError as error:
+        return error
+
+
+def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tuple[Alignment, dict[str, Any]]:
+    """Shift of every site, as a mean of slides (n, d), and how many slides each has."""
+    if sites is None:
+        raise InputError("Slides are centred by site, so a table that names their sites is needed; give `table=`.")
+    names, site, count = np.unique(sites.of_all(samples), return_inverse=True, return_counts=True)
+    shift = np.eye(len(names))[site].T @ x / count[:, None] - x.mean(0)
+    known = tuple(map(str, names))
+    # every sample of these sites that the table names: a slide that comes later belongs to a site all the same
+    members = {name: own for name, own in sorted(sites.of.items()) if own in known}
+    alignment = Alignment("site", _as_tensor(x.mean(0)), known, _as_tensor(shift), members, len(known))
+    return alignment, {name: {"slides": int(n)} for name, n in zip(known, count, strict=True)}
+
+
+def add_sites(
+    prototypes: Prototypes, bags: Sequence[Openable], sites: Sites, *, work: Work = HERE
+) -> tuple[Prototypes, list[str]]:
+    """Prototypes that also know the sites of these bags, each centred on the mean of its slides here; and a note for each.
+
+    A site that is there already keeps its mean; its further slides are named. No label is read.
+    """
+    alignment = prototypes.alignment
+    if alignment is None or alignment.kind == "slide":
+        return prototypes, []
+    new = [bag for bag in bags if sites.of.get(bag.sample, alignment.sites[0]) not in alignment.sites]
+    means = _slide_means([bag for bag in new if _fits(prototypes, bag)], work) if new else {}
+    notes = []
+    for site in sorted({sites.of[bag.sample] for bag in means}):
+        x = np.stack([m.mean for bag, m in means.items() if sites.of[bag.sample] == site])
+        assert alignment.shift is not None
+        shift = _as_tensor(x.mean(0) - alignment.mean.double().numpy())
+        alignment = replace(alignment, sites=(*alignment.sites, site), shift=torch.cat([alignment.shift, shift[None]]))
+        many = f"{len(x)} sample{'s' if len(x) > 1 else ''}"
+        notes.append(f"Site {site} is not among the training sites: its mean is taken from its {many} here.")
+    held = {name: site for name, site in sites.of.items() if site in alignment.sites}
+    clashes = [name for name, site in held.items() if alignment.members.get(name, site) != site]
+    if clashes:
+        raise InputError(
+            f"{clashes[0]}: the table says site {held[clashes[0]]!r}, but the prototypes know it as of {alignment.members[clashes[0]]!r}; "
+            "name the same column of sites, or fit the prototypes again."
+        )
+    alignment = replace(alignment, members=dict(sorted({**alignment.members, **held}.items())))
+    return replace(prototypes, alignment=alignment), notes
+
+
+def with_sites_of(
+    prototypes: Prototypes, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
+) -> tuple[Prototypes, list[str]]:
+    """Prototypes that know the sites of these bags, where they ask for sites and a table names them."""
+    alignment = prototypes.alignment
+    if alignment is None or alignment.kind == "slide" or table is None:
+        return prototypes, []
+    return add_sites(prototypes, bags, sites_by(table), work=work)
+
+
+def _fits(prototypes: Prototypes, bag: Openable) -> bool:
+    """Whether a bag can meet these prototypes; why not is said where it is embedded."""
+    try:
+        prototypes.check(bag.open())
+    except InputError:
+        return False
+    return True
+
+
+def _slide_means(bags: Sequence[Openable], work: Work) -> dict[Openable, SlideMean]:
+    """Mean of every bag that can be read, has patches and is finite; the others are reported where they are worked on."""
+    bags = in_order([bags])
+    found = zip(bags, walk(_slide_mean, bags, "measuring slides", work), strict=True)
+    return {bag: result.value for bag, result in found if result.value is not None and result.value.mean.size}
+
+
+@torch.no_grad()
+def _slide_mean(ref: Openable) -> SlideMean:
+    """Mean of a bag; an empty one where it has none."""
+    bag = ref.open()
+    rows = HashedRows(bag.features)
+    total, origin = (torch.zeros(bag.dim, dtype=torch.float64) for _ in range(2))
+    for start in range(0, len(bag), BLOCK):
+        x = rows[start : start + BLOCK].double()
+        origin = x[0].clone() if start == 0 else origin  # near the patches, sums keep their digits
+        total += (x - origin).sum(0)
+    mean = total / max(len(bag), 1)
+    usable = len(bag) and bool(torch.isfinite(mean).all())
+    return SlideMean((mean + origin).numpy() if usable else np.empty(0), rows.digest())
+
+
+def _as_tensor(values: np.ndarray) -> Tensor:
+    """Float32, as all that is stored beside prototypes."""
+    return torch.as_tensor(values, dtype=torch.float32)
