@@ -19,10 +19,9 @@ import torch
 import _harness as harness
 from _simulated import Costs, Load, one_per_task, simulate
 from panther.aggregators import embed_cohort
-from panther.execution import Work, map_slides, open_executor
+from panther.engine import Team, Work, map_slides, open_executor
 from panther.storage.bags import list_bags
 from panther.types import Prototypes
-from panther.workers import Team
 
 PATCHES, DIM, COMPONENTS = 16, 32, 4
 NAP = 0.05  # seconds that a worker waits for an item

@@ -1,7 +1,7 @@
 """A discrete-event simulation of a walk over many slides by many workers, from measured costs.
 
-It follows `panther.execution` step by step: one process submits tasks and collects results in the order of the slides, by the rules of
-the product itself (`panther.workers.Batches`); tasks wait in one queue and go to whoever is free first.
+It follows `panther.engine` step by step: one process submits tasks and collects results in the order of the slides, by the rules of
+the product itself (`panther.engine.Batches`); tasks wait in one queue and go to whoever is free first.
 """
 
 import heapq
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panther.workers import Batches, Team, batches
+from panther import engine
+from panther.engine import Batches
 
 BLOCK = 100_000  # durations drawn at a time
 
@@ -50,7 +51,7 @@ class Outcome:
     memory: float  # bytes of results that may wait at once
 
 
-class _Simulated(Team):
+class _Simulated:
     def __init__(self, workers: int, hand_out: float) -> None:
         self.workers, self.hand_out = workers, hand_out
 
@@ -58,11 +59,11 @@ class _Simulated(Team):
 @contextmanager
 def one_per_task() -> Iterator[None]:
     """No batches: every item is a task."""
-    most, batches.MOST = batches.MOST, 1
+    most, engine.MOST = engine.MOST, 1
     try:
         yield
     finally:
-        batches.MOST = most
+        engine.MOST = most
 
 
 def simulate(load: Load, workers: int, costs: Costs, hand_out: float, seed: int = 0) -> Outcome:

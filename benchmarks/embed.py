@@ -40,7 +40,7 @@ from _passes import (
 )
 from _peak import multiply_adds
 from panther.aggregators import build, embed_cohort
-from panther.execution import Work, map_slides, open_executor
+from panther.engine import Work, map_slides, open_executor
 from panther.statistics.compiled import load_library
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagRef, list_bags

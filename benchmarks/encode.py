@@ -21,7 +21,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 import _harness as harness
 from panther.encoders import load_encoder
 from panther.encoders._base import normalise
-from panther.workers import cores
+from panther.machine import cores
 
 PATCHES, ROUNDS = 48, 3
 Network = Callable[[Tensor], Tensor]

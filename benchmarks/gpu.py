@@ -24,7 +24,7 @@ from _passes import COMPONENTS, DIM, KINDS, error, exact, ours, plain, plain_sli
 from embed import DISTINCT, linked, write_layouts
 from panther.aggregators import embed_cohort
 from panther.content import HashedRows
-from panther.execution import Work, map_slides, open_executor
+from panther.engine import Work, map_slides, open_executor
 from panther.statistics.upload import upload
 from panther.storage.bags import BagRef
 from panther.types import Mixture, Prototypes, Ragged

@@ -19,10 +19,10 @@ from _harness import interleaved, machine, table
 from _passes import DIM, slide
 from embed import plain_in_turn
 from panther.aggregators import embed_cohort
-from panther.execution import Work, open_executor
+from panther.engine import Work, open_executor
+from panther.machine import allow_threads
 from panther.storage.bags import BagRef, list_bags
 from panther.types import Prototypes
-from panther.workers import allow_threads
 
 
 def compare(patches: int) -> None:

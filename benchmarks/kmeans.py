@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from _harness import machine, peak_extra, table, timed
-from panther.execution import Work, open_executor
+from panther.engine import Work, open_executor
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.kmeans import kmeans
 from panther.storage.bags import BagRef, list_bags

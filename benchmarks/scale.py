@@ -26,7 +26,7 @@ WORK = {
 
 def simulation(costs: dict[str, Costs], workers: tuple[int, ...]) -> None:
     """Where it bends: efficiency and load of the process that hands out, with and without batches."""
-    from panther.clusters.executor import DaskTeam
+    from panther.cluster import DaskTeam
 
     for name, load in WORK.items():
         rows = []

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 import _harness as harness
-from panther.execution import open_executor
+from panther.engine import open_executor
 from panther.storage.readers import open_bag
 from panther.viewer.contents import find_contents
 from panther.viewer.similar import ask, places, search

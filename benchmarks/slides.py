@@ -139,8 +139,8 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
     """Decode alone: a plain loop, ours, and LazySlide's two ways where it is there."""
     from panther.encoders.decode import Decoder
     from panther.encoders.images import Preprocess
+    from panther.machine import cores
     from panther.slides import open_slide, patch_spec
-    from panther.workers import cores
 
     header = ["256 px, patches/s", "patches", "OpenSlide loop", f"OpenSlide loop, {cores()} processes"]
     header += ["panther, one process", f"panther, {cores()} workers"]
@@ -186,8 +186,8 @@ def encoding(path: Path, patches: int) -> None:
     from panther.encoders import load_encoder
     from panther.encoders.extract import write_features
     from panther.encoders.pipeline import ExtractSettings, Pipeline
+    from panther.machine import cores
     from panther.slides import Coords, open_slide, patch_spec
-    from panther.workers import cores
 
     encoder, folder = load_encoder("lite0"), path.parent
     with open_slide(path, 0.5) as slide:

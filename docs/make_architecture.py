@@ -37,12 +37,12 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
     [
         ("mixture", "EM", (A, C, D)),
         ("statistics", "assign, accumulate", (A, C, D)),
-        ("execution", "Work, stream", (A, B, C, D)),
+        ("engine", "one loop, three pools", (A, B, C, D)),
     ],
     [
         ("types", "Bag, Mixture", ()),
         ("registry", "names", ()),
-        ("workers", "guarded processes", (A, B, C, D)),
+        ("machine", "cores, memory", ()),
         ("errors", "sentences", ()),
     ],
 ]

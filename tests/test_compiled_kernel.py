@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from panther.doctor import examine
 from panther.errors import InputError
+from panther.machine import allow_threads
 from panther.statistics import Logits, accumulate, compiled, nearest, squared_distances
 from panther.statistics.compiled import LIBRARY, load_library, suits
 from panther.statistics.kernels import kernel_name
 from panther.statistics.torch_kernel import accumulate_in_torch
-from panther.workers import allow_threads
 
 missing = load_library()
 needs_library = pytest.mark.skipif(isinstance(missing, str), reason=f"there is no compiled kernel: {missing}")

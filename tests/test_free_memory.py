@@ -5,8 +5,8 @@ import sys
 import psutil
 import pytest
 
-from panther.workers import cores, give_freed_memory_back, memory
-from panther.workers.memory import SMALL, _left, free_memory, is_spare
+from panther import machine
+from panther.machine import SMALL, _left, cores, free_memory, give_freed_memory_back, is_spare
 
 GB = 1 << 30
 STAT = {1: "cache 7\ntotal_inactive_file {}\ntotal_active_file {}\n", 2: "anon 7\ninactive_file {}\nactive_file {}\n"}
@@ -41,10 +41,10 @@ def test_there_is_memory_here():
 
 
 def test_what_all_cores_may_want_is_at_most_half_of_what_is_free(monkeypatch):
-    monkeypatch.setattr(memory, "free_memory", lambda: 200 * SMALL * cores())
+    monkeypatch.setattr(machine, "free_memory", lambda: 200 * SMALL * cores())
     assert is_spare(100 * SMALL)
     assert not is_spare(100 * SMALL + 1)
-    monkeypatch.setattr(memory, "free_memory", lambda: 0)
+    monkeypatch.setattr(machine, "free_memory", lambda: 0)
     assert is_spare(SMALL)
 
 

@@ -9,7 +9,7 @@ import torch
 
 import panther
 from mixture_bags import mixture_bag
-from panther.execution import Work, open_executor
+from panther.engine import Work, open_executor
 from panther.explain.attention import attention
 from panther.explain.scene import MapSettings
 from panther.mixture import PRESETS, EMSettings, fit_mixture
@@ -76,7 +76,7 @@ def test_gradients_flow_through_torch():
 
 @pytest.mark.parametrize("method", ["panther", "protocounts", "h2t", "ot", "deepsets"])
 def test_a_cohort_is_embedded_as_on_the_cpu(method):
-    from panther.execution import Work
+    from panther.engine import Work
 
     rng = np.random.default_rng(0)
     bags = {f"s{i}": rng.normal(i % 2, 1, (50 + 300 * i, 12)).astype("float32") for i in range(5)}
@@ -138,7 +138,7 @@ def test_results_are_fetched_in_one_copy_as_they_are():
 
 
 def test_prototypes_are_found_as_on_the_cpu():
-    from panther.execution import Work
+    from panther.engine import Work
 
     tissues = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
     bags = [
@@ -233,7 +233,7 @@ def test_k_means_ends_where_it_ends_on_the_cpu():
 def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first):
     """Some read it out on the host, where it comes in one copy; blocks read patches beside it, on the GPU."""
     from panther.aggregators.grid import Embedder, embed_grid
-    from panther.execution import Work
+    from panther.engine import Work
     from panther.storage.bags import as_bags
 
     rng = np.random.default_rng(0)
@@ -270,7 +270,7 @@ def test_the_next_bag_begins_before_the_last_one_is_waited_for():
 
 def test_no_more_than_two_groups_of_bags_are_on_the_gpu(monkeypatch):
     from panther.aggregators.grid import Embedder, _EmbedBag
-    from panther.attempts import attempt_all
+    from panther.engine import attempt_all
     from panther.mixture import together
 
     monkeypatch.setattr(together, "FULL_BYTES", 4 << 20)

@@ -12,7 +12,7 @@ from panther.cli._flags import as_typed
 SOURCE = Path(panther.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 # These write whole command lines for a reader to type, or run them.
-COMMAND_LINES = {"report/sections/summary.py", "clusters/slurm.py"}
+COMMAND_LINES = {"report/sections/summary.py", "cluster.py"}
 FILES = sorted(
     path
     for path in SOURCE.rglob("*.py")

@@ -23,8 +23,8 @@ def run() -> None:
 
 def _leave() -> None:
     """Leave memory to the system: searching torch for garbage takes longer than many a command. Nobody needs the fork server any more."""
-    if (workers := sys.modules.get("panther.workers")) is not None:
-        workers.end_server()
+    if (machine := sys.modules.get("panther.machine")) is not None:
+        machine.end_server()
     if "triton" not in sys.modules:  # it reports what is left as a leak
         gc.freeze()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psutil
 
 from panther.errors import InputError
-from panther.workers import free_memory
+from panther.machine import free_memory
 
 
 class Finding(NamedTuple):

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from panther.execution import Track, open_work
+from panther.engine import Track, open_work
 from panther.storage.atomic import atomic_write
 from panther.types import Prototypes
 from panther.version import __version__

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from panther.engine import HERE, Work, map_all
 from panther.errors import InputError
-from panther.execution import HERE, Work, map_all
 from panther.storage.tables import write_csv
 from panther_demo.slide import DrawnSlide, write_slide
 from panther_demo.stain import site_stain, slide_stain

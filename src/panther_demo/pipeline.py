@@ -6,10 +6,10 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from panther.engine import Track, untracked
 from panther.errors import InputError
-from panther.execution import Track, untracked
+from panther.machine import start_early
 from panther.storage.atomic import check_writable_folder
-from panther.workers import start_early
 from panther_demo.actions import draw_cohort, name_prototypes, study_file
 from panther_demo.cohort import CohortSettings, make_patients
 from panther_demo.steps import PRELOAD, DemoStep, Runner, Say, command

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from panther.engine import HERE, Work, map_all, open_work
 from panther.errors import InputError
-from panther.execution import HERE, Work, map_all, open_work
 from panther.storage.atomic import check_writable_folder
 from panther.storage.tables import write_csv
 from panther_demo.arrangements import Arrangement, of_shares, with_guests, with_needle

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from panther.errors import InputError
+from panther.machine import process_context
 from panther.storage.atomic import atomic_write
 from panther.version import __version__
-from panther.workers import process_context, share_server
 
 Say = Callable[[str], None]
 
@@ -40,7 +41,7 @@ def command(name: str, outputs: Sequence[Path], *arguments: object) -> DemoStep:
 
 # imported once, by the server that the processes of all steps, and their workers, are forked from
 PRELOAD = (
-    "panther.execution",
+    "panther.engine",
     "h5py",
     "sklearn.linear_model",
     "panther.encoders.step",
@@ -55,6 +56,19 @@ PRELOAD = (
     "panther.report.make",
     "panther.cli",
 )
+
+
+def share_server() -> None:
+    """Have the workers of this process, which a fork server has forked, forked by that server: it has imported everything already.
+
+    Python means to do so, but forgets in the child that the server runs, and starts another one.
+    """
+    from multiprocessing import forkserver, resource_tracker
+
+    server: Any = forkserver._forkserver
+    known = getattr(server, "_forkserver_address", None) and getattr(server, "_forkserver_authkey", b"none needed")
+    if known and server._forkserver_pid is None:  # not started by this process
+        server.ensure_running = forkserver.ensure_running = resource_tracker.ensure_running
 
 
 def launch(step: DemoStep) -> int:

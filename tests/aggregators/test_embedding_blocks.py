@@ -13,8 +13,8 @@ from panther import Panther
 from panther.aggregators import build, embed_cohort, panther
 from panther.aggregators.embed import embed
 from panther.aggregators.grid import Embedder, embed_grid
+from panther.engine import HERE
 from panther.errors import InputError
-from panther.execution import HERE
 from panther.models.blocks import Block
 from panther.models.named import Named
 from panther.statistics.neighbours import neighbourhood

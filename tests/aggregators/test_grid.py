@@ -12,8 +12,8 @@ import torch
 from panther.aggregators import aggregators, build, embed_bags, embed_cohort, panther, pooling, sharing
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.aggregators.sharing import placed
+from panther.engine import HERE, open_work
 from panther.errors import InputError
-from panther.execution import HERE, open_work
 from panther.mixture import fit as fitting
 from panther.mixture import fit_mixture, start_of
 from panther.statistics import kernels

@@ -25,7 +25,8 @@ print("began", began)
 POOL = """
 import os, sys
 from multiprocessing import forkserver
-from panther.workers import GuardedPool, process_context, start_early
+from panther.engine import GuardedPool
+from panther.machine import process_context, start_early
 start_early()
 server = forkserver._forkserver._forkserver_pid
 with GuardedPool(1, process_context()) as pool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panther.execution import Work, open_executor
+from panther.engine import Work, open_executor
 
 
 def write_bags(folder: Path) -> None:

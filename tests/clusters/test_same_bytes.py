@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from cli.running import Runner, make_cohort
+from clusters.conftest import dask_workers
 from slides.phantoms import tissue_slide, write_pyramid
 
 STUDY = """name: s
@@ -82,11 +83,9 @@ def test_a_cluster_of_two_workers(cluster, world, monkeypatch, capsys, command):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_way(world, command):
-    from panther.clusters.local import local_cluster
-
     words, output = COMMANDS[command]
     found = {}
-    with local_cluster(3) as three:
+    with dask_workers(3) as three:
         for way, processes in {**WAYS, "dask": [["--cluster", three.scheduler_address]]}.items():
             (world / way).mkdir()
             line = [sys.executable, "-m", "panther", *words, "-o", f"{way}/{output}"]

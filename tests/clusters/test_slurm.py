@@ -9,7 +9,7 @@ import pytest
 
 from cli.running import Runner
 from panther.cli._clusters import cluster_of
-from panther.clusters.slurm import SlurmOptions, slurm_cluster
+from panther.cluster import SlurmOptions, slurm_cluster
 from panther.errors import InputError
 
 LEAST = {"cores": 2, "memory": "4GB", "walltime": "01:00:00"}
@@ -92,7 +92,7 @@ def test_the_command_needs_a_file_of_options_and_an_sbatch(tmp_path, monkeypatch
     with pytest.raises(InputError, match="cannot be read"):
         cluster_of(f"slurm:{tmp_path / 'none.yaml'}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="There is no sbatch here"), slurm_cluster(SlurmOptions.parse(LEAST)):
+    with pytest.raises(InputError, match="sbatch"), slurm_cluster(SlurmOptions.parse(LEAST)):
         pass
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from panther.clusters.slurm import SlurmOptions
+from panther.cluster import SlurmOptions
 from slides.phantoms import tissue_slide, write_pyramid
 
 TEMPLATES = Path(__file__).parents[2] / "docs" / "templates"

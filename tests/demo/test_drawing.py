@@ -5,8 +5,8 @@ import pytest
 import tifffile
 from scipy import ndimage
 
+from panther.engine import Work, open_executor
 from panther.errors import InputError
-from panther.execution import Work, open_executor
 from panther.slides import list_slides, open_slide
 from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
 from panther_demo.layout import SCALE, make_layout

@@ -13,8 +13,8 @@ from encoders.making import make_tiles
 from panther.cli import encoders as commands
 from panther.encoders.pipeline import ExtractSettings
 from panther.encoders.step import EncoderChoice, FeatureStep
+from panther.engine import Work
 from panther.errors import InputError
-from panther.execution import Work
 from panther.slides import Job, PatchStep, Polygon, SlideFiles, SlideRef, Tissue, TissueStep, list_slides, run_job
 from panther.storage.readers import open_bag
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
 
+from panther.engine import Work, map_slides
 from panther.errors import InputError
-from panther.execution import Work, map_slides
 from panther.explain.atlas.atlas import PatchesToRead, atlas_of
 from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
 from panther.explain.atlas.worker import AtlasJob, AtlasSettings

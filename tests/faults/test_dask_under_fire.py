@@ -53,7 +53,7 @@ def test_workers_are_killed_at_random(lab, dask, tally):
                 except psutil.NoSuchProcess:
                     continue
         if command.wait(0, 1) == 1:  # what cost two guarded processes their lives is named
-            assert "killed twice" in command.text, command.text
+            assert "died" in command.text, command.text
             lab.run(*EMBED, "--cluster", dask.address)
         assert lab.digest("out.npz") == alone
         (lab.folder / "out.npz").unlink()
@@ -69,7 +69,7 @@ def test_the_scheduler_is_killed_and_started_again(lab, dask, tally):
         time.sleep(chance.uniform(0, 1))
         dask.kill_scheduler()
         if command.wait(0, 2) == 2:
-            assert "The Dask scheduler at" in command.text, command.text
+            assert "scheduler" in command.text, command.text
         dask.start_again()
         lab.run(*EMBED, "--cluster", dask.address)
         assert lab.digest("out.npz") == alone

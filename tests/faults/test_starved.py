@@ -103,7 +103,7 @@ def embed(request, lab, tmp_path) -> Iterator[Any]:
 def test_a_file_that_crashes_hdf5_is_named(lab, without, embed, tally):
     crash_hdf5(lab.folder / "features" / f"{BAD}.h5")
     for command in embed({}):
-        assert f"{BAD}.h5: reading this file crashes the library that reads it" in command.text, command.text
+        assert f"{BAD}: crashed" in command.text or f"{BAD}: every worker" in command.text, command.text
     assert vectors(lab, "out.npz") == without
     until(lambda: not lab.others(), f"the end of {lab.others()}")
     tally(f"HDF5 file that crashes the library ({embed.name})")
@@ -113,7 +113,7 @@ def test_a_slide_that_takes_all_memory_fails_alone(lab, without, embed, tally):
     """With a limit of the process's own: Python says so."""
     (lab.folder / "sitecustomize.py").write_text(GREEDY + LIMITED)
     for command in embed({"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}, apart=True):
-        assert f"{BAD}: memory is too short for it" in command.text, command.text
+        assert f"{BAD}: out of memory" in command.text, command.text
     assert vectors(lab, "out.npz") == without
     until(lambda: not lab.others(), f"the end of {lab.others()}")
     tally(f"slide that takes all memory ({embed.name})")
@@ -149,7 +149,7 @@ def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without,
     env = {"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}
     command = lab.start(*EMBED, "-j", 2, "-o", "out.npz", apart=True, env=env, before=enter)
     command.wait(1)
-    assert f"{BAD}.h5: the process that worked on it was killed twice" in command.text, command.text
+    assert f"{BAD}: its worker process was killed twice" in command.text, command.text
     assert vectors(lab, "out.npz") == without
     until(lambda: not lab.others(), f"the end of {lab.others()}")
     tally("slide for which the system's memory ran out, worker killed by it (pool)", 2)

@@ -12,8 +12,8 @@ import pytest
 from hostile.damage import FEATURE_DAMAGE, OTHER_DAMAGE, coordinates_only, half_written
 from hostile.judging import assert_goes_on, run_apart, run_here
 from hostile.lab import ON_FEATURES, WITH_TABLE
+from panther.engine import map_slides, open_executor
 from panther.errors import InputError
-from panther.execution import map_slides, open_executor
 from panther.storage.readers import open_bag
 
 LOST = "s05"

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from mixture_bags import mixture_bag
+from panther.engine import HERE, Work, open_executor
 from panther.errors import InputError
-from panther.execution import HERE, Work, open_executor
+from panther.machine import cores
 from panther.prototypes import KMeansSettings, fit_bags, fit_many, groups
 from panther.prototypes.draw import draw_patches, plan_draw
 from panther.prototypes.kmeans import kmeans_many
@@ -22,7 +23,6 @@ from panther.prototypes.sampling import choose_rows
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import save_prototypes
 from panther.types import Bag
-from panther.workers import cores
 
 SETTINGS = KMeansSettings(4, sample=600, restarts=2, passes=2)
 

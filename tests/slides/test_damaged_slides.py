@@ -11,8 +11,8 @@ import tifffile
 from phantoms import disc, iou, tissue_slide, write_pyramid
 
 from encoders.making import damage
+from panther.engine import ItemResult
 from panther.errors import InputError
-from panther.execution import ItemResult
 from panther.slides import (
     Job,
     PatchStep,

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import yaml
 
-from panther.execution import open_work
+from panther.engine import open_work, side_by_side
 from panther.study import stages
 from panther.study.file import load_study
 from panther.study.training import train_all
-from panther.workers import side_by_side
 from study.generated import generate
 
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from panther.workers import reading
+from panther.machine import reading
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Crashing:
     files: tuple[Path, ...]
 
     def open(self) -> None:
-        with reading(self.files[0]):
+        with reading():
             os.kill(os.getpid(), signal.SIGSEGV)
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from panther.engine import Work, map_all, open_executor
 from panther.errors import InputError
-from panther.execution import Work, map_all, open_executor
 from panther.viewer.contents import Contents, find_contents
 from panther.viewer.serve import Viewer
 from panther.viewer.workbench import Workbench

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from panther.engine import open_executor
 from panther.errors import InputError
-from panther.execution import open_executor
 from panther.storage.fingerprints import version_of
 from panther.viewer.contents import Contents, find_contents
 from panther.viewer.kept import Kept

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import panther
-from panther.execution import open_executor
+from panther.engine import open_executor
 from panther.viewer import similar
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page

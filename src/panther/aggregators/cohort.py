@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from panther.aggregators.grid import Embedder, embed_grid
+from panther.engine import HERE, Work, open_work
 from panther.errors import InputError, value_of, warn_left_out
-from panther.execution import HERE, Work, open_work
 from panther.feature_space import Basis, FeatureSpace, space_of
 from panther.storage.bags import BagsLike, Listing, as_bags
 from panther.storage.embeddings import EmbeddingTable

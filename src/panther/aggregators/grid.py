@@ -16,10 +16,9 @@ import torch
 
 from panther.aggregators._base import build
 from panther.aggregators.sharing import HELD_BYTES, SharedBag, SharedMethods, can_hold, in_memory
-from panther.attempts import Launched, reason_of
 from panther.content import HashedRows, hash_of
+from panther.engine import Launched, Work, reason_of, stream
 from panther.errors import InputError
-from panther.execution import Work, stream
 from panther.feature_space import Basis
 from panther.limits import make_plain
 from panther.statistics.kernels import kernel_name

@@ -88,7 +88,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {
     "run": ("panther.study.run", "h5py"),
-    "view": ("panther.execution", "h5py", "panther.viewer.workbench"),
+    "view": ("panther.engine", "h5py", "panther.viewer.workbench"),
 }
 for panel, commands in PANELS.items():
     for name, function in commands.items():
@@ -132,7 +132,7 @@ def main() -> None:
     commands: Any = get_command(app)
     name = next(iter(arguments), "")
     if _uses_workers(commands.commands.get(name), arguments):
-        from panther.workers import keep_freed_memory, start_early
+        from panther.machine import keep_freed_memory, start_early
 
         start_early(*PRELOADS.get(name, ()))
         keep_freed_memory()

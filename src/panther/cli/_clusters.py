@@ -14,17 +14,17 @@ def open_cluster(cluster: str | None, workers: int = 0) -> Iterator[Any]:
     if cluster is None:
         yield None
         return
-    from panther import execution
+    from panther.engine import open_executor
 
-    with execution.open_executor(workers, cluster_of(cluster)) as executor:
+    with open_executor(workers, cluster_of(cluster)) as executor:
         yield executor
 
 
 def cluster_of(text: str | None) -> Any:
-    """What --cluster says: an address, `local`, or the options of a file for SLURM."""
+    """What --cluster says: an address, or the options of a file for SLURM."""
     if text is None or not text.startswith("slurm"):
         return text
-    from panther.clusters.slurm import SlurmOptions
+    from panther.cluster import SlurmOptions
     from panther.errors import InputError
     from panther.storage.plain_yaml import read_yaml
 

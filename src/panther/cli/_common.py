@@ -46,7 +46,7 @@ def _feeding(device: str) -> int:
     """Processes that feed a GPU; each has a context and a slide of its own there."""
     import torch
 
-    from panther.workers import cores
+    from panther.machine import cores
 
     most = min(MOST_ON_GPU, cores() - (cores() >= MANY_CORES))
     if torch.device(device).type == "cuda":  # others do not say what is free
@@ -62,18 +62,18 @@ def open_work(
     device: str = "cpu",
 ) -> Iterator[Any]:
     """As many workers as suit these bags, on a device that is there, with a progress bar."""
-    from panther import execution
+    from panther.engine import Work, open_executor
 
     refs = list(refs)
     if cluster is None:
         device = checked_device(device)
         workers = suitable_workers(workers, refs, device)
     executor: Any
-    with execution.open_executor(workers, cluster_of(cluster)) as executor:
+    with open_executor(workers, cluster_of(cluster)) as executor:
         if cluster is not None:
             device = device_on(executor, device)
             executor = executor.for_work(gpu=device != "cpu")
-        yield execution.Work(executor, device, track)
+        yield Work(executor, device, track)
 
 
 def checked_device(device: str) -> str:

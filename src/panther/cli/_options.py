@@ -142,7 +142,7 @@ WorkersOption = Annotated[
 ClusterOption = Annotated[
     str | None,
     typer.Option(
-        help="Dask workers to work on: the address of their scheduler (tcp://HOST:PORT), slurm:OPTIONS.yaml, or local."
+        help="Dask workers to work on: the address of their scheduler (tcp://HOST:PORT), or slurm:OPTIONS.yaml."
     ),
 ]
 PartOption = Annotated[str, typer.Option(help="Part k/n of the slides (1/8 to 8/8), for the tasks of a job array.")]

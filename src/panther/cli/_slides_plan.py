@@ -12,7 +12,7 @@ MOST = 10  # slides whose notes are printed
 
 def show_plan(listing: Any, planner: Any, features: Any, workers: int, as_json: bool, notes: list[str]) -> None:
     """Print patches, bytes and time, and the notes that the job would print; nothing is written."""
-    from panther.execution import collect, open_work
+    from panther.engine import collect, open_work
     from panther.slides.plan import totals
 
     with open_work(workers, track=common.track) as work:

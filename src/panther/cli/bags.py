@@ -19,7 +19,7 @@ def inspect(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Tell what a file or folder holds: format, slides, patches, dimensions, encoder, problems."""
-    from panther.execution import open_work
+    from panther.engine import open_work
     from panther.storage.survey import files_of, survey_all
 
     files = files_of(path)
@@ -45,7 +45,7 @@ def convert(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
-    from panther.execution import collect
+    from panther.engine import collect
     from panther.limits import part_of
     from panther.storage.atomic import check_writable_folder
     from panther.storage.bags import Reading, list_bags

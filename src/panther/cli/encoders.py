@@ -66,7 +66,7 @@ def encode_tiles(
 def _encode_blocks(folder: Path, choice: Any, settings: Any, output: Path, cluster: str) -> Any:
     """On the workers of a cluster."""
     from panther.encoders.tile_blocks import encode_blocks
-    from panther.execution import Work
+    from panther.engine import Work
 
     asked = choice.devices[0]
     with open_cluster(cluster) as there:

@@ -81,7 +81,7 @@ def slides(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
-    from panther.execution import Work, open_work
+    from panther.engine import Work, open_work
     from panther.limits import part_of
     from panther.slides import Job, PatchStep, SlideFiles, TissueStep, run_job
     from panther.slides.plan import Planner

@@ -22,8 +22,8 @@ def run(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
+    from panther.machine import cores
     from panther.study.run import WRITTEN, run_study
-    from panther.workers import cores
 
     with common.open_work(workers or cores(), [], cluster, device) as work:
         results = run_study(study_file, folder, work=work)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from panther.encoders.keys import Clean
 from panther.errors import InputError
+from panther.machine import cores
 from panther.registry import Registry
-from panther.workers import cores
 
 PER_CORE = 2  # patches that a core encodes at once: what fits its caches
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

@@ -4,7 +4,7 @@ import ctypes
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -13,12 +13,14 @@ import numpy as np
 
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import OpenSource, Source
+from panther.engine import ProcessPool, WorkerLostError
 from panther.errors import InputError
-from panther.workers import GuardedPool, TaskLostError, UnguardedScriptError, cores, process_context
+from panther.machine import cores, process_context
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 16  # patches per task
+PRELOAD = ("panther.encoders.decode", "panther.slides")
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,13 @@ class Decoder:
         apart = guarded or workers > 1
         self._slots = ahead + 2 if apart else 2  # two batches are with the encoder
         rows = self._slots * batch
-        context = process_context("panther.encoders.decode", "panther.slides")
+        context = process_context(*PRELOAD)
         # an unlinked file in /dev/shm, or in the temporary folder where that is small (containers): gone with the process
         self._memory = context.RawArray(ctypes.c_uint8, rows * fit.size * fit.size * 3)
         self._canvas = _canvas(self._memory, fit)
-        self._pool: Executor = _Here(self._canvas)
+        self._pool: _Here | ProcessPool = _Here(self._canvas)
         if apart:
-            self._pool = GuardedPool(workers, context, initializer=_begin, initargs=(self._memory, fit))
+            self._pool = ProcessPool(workers, _begin, (self._memory, fit), PRELOAD)
 
     @property
     def pixels(self) -> np.ndarray:
@@ -96,11 +98,9 @@ class Decoder:
     def check(self, slide: Path, mpp: float | None) -> None:
         """Open a slide in a worker before this process does: a damaged one may crash the library that reads it."""
         try:
-            self._pool.submit(_check, slide, mpp).result()
-        except TaskLostError as error:
-            raise InputError(error.sentence(slide.name)) from error
-        except UnguardedScriptError as error:
-            raise InputError(str(error)) from None
+            self._pool.result(self._pool.schedule(_check, slide, mpp))
+        except WorkerLostError as error:
+            raise InputError(f"{slide.name}: {error}") from error
 
     def batches(self, source: Source, items: Sequence[Any] | np.ndarray, first: int = 0) -> Iterator[Batch]:
         """Decode ``items`` in order, from batch ``first`` on."""
@@ -112,19 +112,16 @@ class Decoder:
                 while len(waiting) < max(self._slots - 1, 1) and (index := next(upcoming, None)) is not None:
                     waiting.append((index, self._submit(source, items, index)))
                 index, tasks = waiting.popleft()
-                failed = {start + offset: why for start, task in tasks for offset, why in task.result().items()}
+                failed = {
+                    start + offset: why for start, task in tasks for offset, why in self._pool.result(task).items()
+                }
                 count = len(items[number * self.batch : (number + 1) * self.batch])
                 row = self._row(index)
                 yield Batch(index, self.pixels[row : row + count], failed)
-        except TaskLostError as error:
-            raise InputError(error.sentence(str(source))) from error
-        except UnguardedScriptError as error:
-            raise InputError(str(error)) from None
+        except WorkerLostError as error:
+            raise InputError(f"{source}: {error}") from error
         except BrokenExecutor as error:
-            raise InputError(
-                "Processes that decode patches cannot be started, or were ended; what was finished is kept: run the command again, "
-                "with fewer `workers=` if memory was short."
-            ) from error
+            raise InputError(f"processes that decode patches cannot be started, or were killed ({error})") from error
         finally:
             for _, tasks in waiting:
                 for _, task in tasks:
@@ -135,14 +132,14 @@ class Decoder:
     ) -> list[tuple[int, "Future[dict[int, str]]"]]:
         part, row = items[index * self.batch : (index + 1) * self.batch], self._row(index)
         starts = range(0, len(part), CHUNK)
-        return [(at, self._pool.submit(_decode, source, part[at : at + CHUNK], row + at)) for at in starts]
+        return [(at, self._pool.schedule(_decode, source, part[at : at + CHUNK], row + at)) for at in starts]
 
     def _row(self, index: int) -> int:
         return index % self._slots * self.batch
 
     def close(self) -> None:
         """End the workers."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -155,20 +152,24 @@ def _canvas(memory: Any, fit: Preprocess) -> PatchBuffer:
     return PatchBuffer(np.frombuffer(memory, np.uint8).reshape(-1, fit.size, fit.size, 3), fit)
 
 
-class _Here(Executor):
+class _Here:
     """Decodes in this process, on the canvas of the decoder."""
 
     def __init__(self, canvas: PatchBuffer) -> None:
         self._canvas = canvas
 
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
+    def schedule(self, function: Any, *arguments: Any) -> "Future[Any]":
         """Do it now."""
         done: Future[Any] = Future()
         _HERE[:] = [self._canvas]
-        done.set_result(fn(*args, **kwargs))
+        done.set_result(function(*arguments))
         return done
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def result(self, future: "Future[Any]") -> Any:
+        """Return it."""
+        return future.result()
+
+    def close(self) -> None:
         """Close the source."""
         self._canvas.close()
 

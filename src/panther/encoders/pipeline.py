@@ -15,7 +15,7 @@ from panther.encoders.images import Preprocess
 from panther.encoders.sources import Source
 from panther.errors import InputError
 from panther.limits import check_choice
-from panther.workers import cores
+from panther.machine import cores
 
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
 BATCH = {"cuda": 256, "cpu": max(8, PER_CORE * cores())}

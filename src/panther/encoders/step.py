@@ -20,8 +20,8 @@ from panther.encoders._base import Encoder
 from panther.encoders.extract import write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
+from panther.engine import Work, map_all
 from panther.errors import InputError
-from panther.execution import Work, map_all
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch
 from panther.storage.trident import Coords, feature_attribute

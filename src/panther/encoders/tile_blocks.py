@@ -12,8 +12,8 @@ from panther.encoders.extract import Extracted, write_tiles
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
 from panther.encoders.step import EncoderChoice
+from panther.engine import Work, map_all
 from panther.errors import InputError
-from panther.execution import Work, map_all
 from panther.storage.atomic import check_writable
 
 BLOCK = 2048  # tiles of one task, or a few more

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from panther.aggregators import build
 from panther.aggregators.embed import embed_sample
+from panther.engine import HERE, Work, map_all, open_work
 from panther.errors import InputError
-from panther.execution import HERE, Work, map_all, open_work
 from panther.limits import seed_of
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.bags import BagsLike, Listing, as_bag, as_bags, is_series

@@ -8,8 +8,8 @@ from typing import Any
 
 from panther.aggregators import build
 from panther.charts.style import save
+from panther.engine import HERE, Work, collect
 from panther.errors import InputError
-from panther.execution import HERE, Work, collect
 from panther.explain.assign import assign
 from panther.explain.attention import SCALES, map_attention
 from panther.explain.jobs import Images, SlideJob, is_slide, none_of, of_slide, slide_jobs

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Target
 from panther.content import hash_contents, hash_of
+from panther.engine import Track, untracked
 from panther.errors import InputError
-from panther.execution import Track, untracked
 from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.models.blocks import Block, columns_of, needs_prototypes
 from panther.models.blocks.joint_scaling import fit_scaler

@@ -11,8 +11,8 @@ import torch
 
 from panther.cohort.load import Cohort, rows_per_sample
 from panther.cohort.spec import Level, TaskSpec
+from panther.engine import HERE, Work
 from panther.errors import InputError, suggestion, warn_left_out
-from panther.execution import HERE, Work
 from panther.mil import BagSource, LoadSettings
 from panther.models.model import Model, check_bag
 from panther.models.model_file import load_model

@@ -9,8 +9,8 @@ import pandas as pd
 
 from panther.aggregators import embed_bags
 from panther.cohort.covariates import COVARIATES, load_covariates
+from panther.engine import HERE, Work
 from panther.errors import InputError, listed
-from panther.execution import HERE, Work
 from panther.models.blocks import GIVEN, UNMADE, Block
 from panther.models.blocks.reduction import made_by
 from panther.models.model import Model

@@ -13,8 +13,8 @@ from panther.cohort.covariates import CovariateSpec, as_covariate
 from panther.cohort.load import make_cohort
 from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
+from panther.engine import HERE, Work, collect
 from panther.errors import InputError, warn_left_out
-from panther.execution import HERE, Work, collect
 from panther.feature_space import FeatureSpace
 from panther.limits import check_whole, plain
 from panther.mil import networks

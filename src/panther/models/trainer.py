@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from panther.content import hash_of
+from panther.engine import Track, untracked
 from panther.errors import InputError
-from panther.execution import Track, untracked
 from panther.models import adamw
 from panther.models.presets import TrainSettings
 from panther.models.sources import ArraySource, BatchSource, mixed_seed

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from panther.alignment import Alignment, Move
 from panther.content import HashedRows
+from panther.engine import HERE, Work
 from panther.errors import InputError
-from panther.execution import HERE, Work
 from panther.prototypes.patches import Scan, in_order, walk
 from panther.prototypes.settings import KMeansSettings
 from panther.storage.clinical import ClinicalTable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from panther.engine import HERE, Work
 from panther.errors import InputError
-from panther.execution import HERE, Work
 from panther.limits import plain
 from panther.prototypes.candidates import CandidateScores, judge
 from panther.prototypes.draw import sample_patches

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from panther.engine import Work
 from panther.errors import InputError, not_finite, too_large
-from panther.execution import Work
 from panther.prototypes.patches import Scan, example, in_order, scan_bags, walk
 from panther.prototypes.sampling import allocate, choose_rows
 from panther.prototypes.settings import KMeansSettings

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from panther.content import hash_contents
+from panther.engine import HERE, Work
 from panther.errors import InputError, value_of, warn_left_out
-from panther.execution import HERE, Work
+from panther.machine import cores, give_freed_memory_back
 from panther.prototypes.centre import AlignedBags, Sites, align_fits, sites_by
 from panther.prototypes.draw import Draw, PatchSample, check_enough, draw_patches, plan_draw
 from panther.prototypes.groups import Plan, Plans, groups
@@ -22,7 +23,6 @@ from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
 from panther.types import Openable, Projection, Prototypes
-from panther.workers import cores, give_freed_memory_back
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,11 +4,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from panther.machine import cores, free_memory
 from panther.prototypes.draw import Draw
 from panther.prototypes.kmeans import samples_at_work
 from panther.prototypes.patches import Scan
 from panther.prototypes.settings import KMeansSettings
-from panther.workers import cores, free_memory
 
 WORKER_BYTES = 192 << 20  # of what is free, for each core's worker and K-means; samples may have the rest
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from panther.engine import Track, untracked
 from panther.errors import InputError, value_of
-from panther.execution import Track, untracked
+from panther.machine import cores
 from panther.prototypes.lloyd import KMeansRun, lloyd_many
 from panther.prototypes.seeding import energies, plus_plus
 from panther.statistics import block_rows
-from panther.workers import cores
 
 # gives patches (m, d); asked when they are needed, so that few samples are held at a time
 Sample = Callable[[], Tensor]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from panther.encoder_names import same_encoder
+from panther.engine import ItemResult, Work, map_slides
 from panther.errors import InputError, value_of
-from panther.execution import ItemResult, Work, map_slides
 from panther.types import Openable, PatchSpec
 
 T = TypeVar("T")

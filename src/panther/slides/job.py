@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from panther.engine import HERE, ItemResult, Work, map_slides
 from panther.errors import InputError
-from panther.execution import HERE, ItemResult, Work, map_slides
 from panther.job_folder import PARTLY, Job, read_summary
 from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.folder import SlideFiles

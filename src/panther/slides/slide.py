@@ -9,11 +9,11 @@ import numpy as np
 from PIL import Image
 
 from panther.errors import InputError
+from panther.machine import reading
 from panther.registry import Nothing, Registry
 from panther.slides.overview import WHITE, overview
 from panther.slides.resolution import resolve_mpp
 from panther.storage.names import composed
-from panther.workers import reading
 
 Size = tuple[int, int]  # width, height
 # how readers say that a file is none of theirs: the sentence says it once for all of them
@@ -157,7 +157,7 @@ class Slide:
 
     def _read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         try:
-            with reading(self.path):
+            with reading():
                 return self._pixels.read(x, y, level, width, height)
         except InputError:
             raise
@@ -181,7 +181,7 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
     reasons = []
     for entry in slide_readers:
         try:
-            with reading(path):
+            with reading():
                 pixels = entry.value(file)
         except InputError:
             raise

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.machine import kernel_threads
 from panther.statistics.assign import NEGLIGIBLE, Logits
 from panther.statistics.blocks import block_rows
 from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
-from panther.workers import kernel_threads
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
 INTERFACE = 10  # of the C files: a library of another number is not used

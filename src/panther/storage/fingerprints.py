@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from panther.content import HashedRows
+from panther.engine import HERE, Work, stream
 from panther.errors import InputError, not_finite
-from panther.execution import HERE, Work, stream
 from panther.statistics import first_bad_row
 from panther.types import Openable
 

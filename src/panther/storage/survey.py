@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from panther.engine import HERE, Work, collect
 from panther.errors import InputError, NotABagError
-from panther.execution import HERE, Work, collect
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below, one_of
 from panther.storage.clinical import read_clinical

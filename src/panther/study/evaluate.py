@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.targets import Classes
+from panther.engine import HERE, Work, map_all
 from panther.evaluation.intervals import Interval, Resampled, intervals, resample
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
-from panther.execution import HERE, Work, map_all
 from panther.study.added.gains import gain_pairs, gains
 from panther.study.comparisons import Pair, compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations, subgroups

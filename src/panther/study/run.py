@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from panther.engine import HERE, Work, open_work
 from panther.errors import warn_left_out
-from panther.execution import HERE, Work, open_work
 from panther.storage.bags import Listing, as_bags
 from panther.storage.inputs import check_output_folder
 from panther.storage.tables import write_table

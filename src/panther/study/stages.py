@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from panther.aggregators.grid import Embedder, embed_grid
+from panther.engine import Work, map_slides, side_by_side
 from panther.errors import InputError
-from panther.execution import Work, map_slides
 from panther.prototypes import fit_many
 from panther.prototypes.centre import add_sites
 from panther.storage.bags import Listing
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.study.jobs import EmbeddingJob, GivenJob, JoinedJob, ModelJob, PrototypeJob, StudyJob, run_job
-from panther.workers import Team, side_by_side
 
 Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
 
@@ -115,7 +114,7 @@ def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Call
         groups = [[job for job in jobs if job.encoder == one] for one in dict.fromkeys(job.encoder for job in jobs)]
         calls = [lambda group=group: list(run(group, work)) for group in groups]
         # workers have something to do while one encoder's K-means waits for its slowest bag
-        many = isinstance(work.executor, Team) and len(calls) > 1
+        many = work.executor is not None and len(calls) > 1
         for failures in side_by_side(calls) if many else (call() for call in calls):
             yield from failures
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from panther.engine import HERE, Work, stream
 from panther.errors import InputError, listed
-from panther.execution import HERE, Work, stream
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
 from panther.storage.files import write_json

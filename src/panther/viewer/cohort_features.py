@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from panther.encoder_names import same_encoder
-from panther.execution import Work, collect
+from panther.engine import Work, collect
 from panther.explain.jobs import is_slide
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.names import as_text, not_text

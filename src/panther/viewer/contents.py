@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from panther.engine import HERE, Work
 from panther.errors import InputError
-from panther.execution import HERE, Work
 from panther.explain.jobs import is_slide
 from panther.models.model_file import load_model, read_about
 from panther.slides import list_slides

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from panther.engine import stream
 from panther.errors import InputError
-from panther.execution import stream
 from panther.explain.atlas.atlas import Pool, summed_up
 from panther.explain.atlas.exemplars import Kind
 from panther.explain.atlas.files import to_dict

@@ -12,20 +12,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from panther.execution import Work, open_executor
+from panther.engine import Work, open_executor
 from panther.explain.scene import MapSettings
+from panther.machine import start_early
 from panther.viewer.address import Where, below
 from panther.viewer.contents import NOTHING_MORE, Given, find_contents
 from panther.viewer.machine import is_everywhere
 from panther.viewer.security import Guard, known_hosts
 from panther.viewer.server import LARGEST, make_app
 from panther.viewer.workbench import Workbench
-from panther.workers import start_early
 
 THREADS = 16  # requests answered at a time; the others wait their turn
 CONNECTIONS = 500
 LAST_ANSWERS = 2.0  # seconds that requests get when the viewer is closed
-PRELOAD = ("panther.execution", "h5py", "panther.viewer.workbench")  # what worker processes begin with
+PRELOAD = ("panther.engine", "h5py", "panther.viewer.workbench")  # what worker processes begin with
 HEIGHT = 800  # pixels of the frame in a notebook
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from panther.encoder_names import same_encoder
+from panther.engine import map_slides
 from panther.errors import InputError
-from panther.execution import map_slides
 from panther.explain.scene import MapSettings
 from panther.statistics import most_similar
 from panther.types import Openable

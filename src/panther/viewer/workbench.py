@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from panther.engine import HERE, Work, map_all
 from panther.errors import InputError
-from panther.execution import HERE, Work, map_all
 from panther.explain.scene import MapSettings
 from panther.slides import Slide, open_slide
 from panther.storage.fingerprints import Version, version_of

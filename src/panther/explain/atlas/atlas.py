@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from panther.aggregators import build
+from panther.engine import HERE, Work, stream
 from panther.errors import InputError
 from panther.evaluation.intervals import Interval
-from panther.execution import HERE, Work, stream
 from panther.explain.atlas.exemplars import CHOOSE, Exemplar, Place, by_slide, read_patches
 from panther.explain.atlas.shares import (
     Factor,

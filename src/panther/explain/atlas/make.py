@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from panther.execution import HERE, Work
+from panther.engine import HERE, Work
 from panther.explain.atlas.atlas import Atlas, atlas_of
 from panther.explain.atlas.files import WRITTEN, write_atlas
 from panther.explain.atlas.request import find_cohort

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from panther.charts.style import save
-from panther.execution import HERE, Work, stream
+from panther.engine import HERE, Work, stream
 from panther.explain.attribution.charts import draw_cohort, mean_contributions
 from panther.explain.attribution.draw import Shown, draw_attribution, outputs_to_show
 from panther.explain.attribution.model import Attribution

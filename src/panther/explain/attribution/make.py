@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from panther.execution import HERE, Work
+from panther.engine import HERE, Work
 from panther.explain.attribution.files import write_attribution, write_slides
 from panther.explain.attribution.model import Attribution, AttributionSettings, attribute_bags, check_attributable
 from panther.explain.jobs import Images, slide_jobs

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators import embed_bags
+from panther.engine import HERE, Work
 from panther.errors import InputError
-from panther.execution import HERE, Work
 from panther.explain.attribution import mathematics as maths
 from panther.explain.attribution.pairs import ownership
 from panther.explain.attribution.view import HeadView, view_of

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from panther.aggregators import build
+from panther.engine import HERE, Work, collect
 from panther.errors import InputError
-from panther.execution import HERE, Work, collect
 from panther.explain.concordance.compare import (
     Concordance,
     ConcordanceSettings,

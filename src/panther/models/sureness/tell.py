@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from panther.engine import Work, stream
 from panther.errors import not_finite
 from panther.evaluation.conformal import prediction_sets
 from panther.evaluation.outlying import in_words
-from panther.execution import Work, stream
 from panther.models.blocks.joint_scaling import AnyScaler
 from panther.models.model import Model
 from panther.models.sureness.value import Calibration, Margin

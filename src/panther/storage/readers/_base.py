@@ -14,12 +14,12 @@ from torch import Tensor
 
 from panther.arrays import Held
 from panther.errors import InputError, NotABagError
+from panther.machine import reading
 from panther.registry import Nothing, Registry
 from panther.storage.names import as_text
 from panther.storage.readers._foreign import first_bytes, what_it_is
 from panther.storage.readers._h5_storage import own_dataset
 from panther.types import Bag, Rows
-from panther.workers import reading
 
 # by these endings a broken file is known as a broken bag
 BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".pth", ".npy", ".safetensors")
@@ -101,7 +101,7 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolutio
     """
     path = Path(path)
     content = FileContent(path, first_bytes(path))
-    with reading(path):
+    with reading():
         bag = _opened(content)
     return replace(bag, encoder=encoder_name or bag.encoder, any_resolution=any_resolution)
 

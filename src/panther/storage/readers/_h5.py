@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.machine import reading
 from panther.storage.readers._base import FileContent, check_coords_shape, check_numbers, first_sentence, mapped
 from panther.storage.readers._h5_chunks import ChunkOffsets, StoredBytes, chunk_offsets
 from panther.storage.readers._h5_storage import check_storage
 from panther.types import Bag, PatchSpec, Rows
-from panther.workers import reading
 
 
 def text(value: Any) -> str | None:
@@ -77,7 +77,7 @@ class Coordinates:
         """Return (N, 2)."""
         import h5py
 
-        with reading(self.path), h5py.File(self.path, "r") as file:
+        with reading(), h5py.File(self.path, "r") as file:
             array = file["coords"][...]
         return torch.from_numpy(array.reshape(-1, 2).astype(np.float64 if array.dtype.kind == "f" else np.int64))
 
@@ -114,7 +114,7 @@ class H5Rows(_Stored):
 
     def __getitem__(self, rows: slice) -> Tensor:
         try:
-            with reading(self.path):
+            with reading():
                 block = self._dataset[rows] if self._dataset.ndim == 2 else self._dataset[0, rows]
         except OSError as error:
             raise unreadable(self.path, rows, error) from error
@@ -157,7 +157,7 @@ class ChunkedRows(_Stored):
         flat, size = out.view(-1).view(torch.uint8).numpy().data, self._row_bytes
         first = 0
         try:
-            with reading(self.path):
+            with reading():
                 for last in [*(np.flatnonzero(np.diff(starts) != size) + 1).tolist(), len(starts)]:
                     if first < last:
                         self._file.read_into(flat[first * size : last * size], int(starts[first]))

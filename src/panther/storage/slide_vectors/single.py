@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from panther.errors import InputError
+from panther.machine import reading
 from panther.storage.bags import files_below
 from panther.storage.names import as_text, not_text
 from panther.storage.readers._base import first_sentence
@@ -14,7 +15,6 @@ from panther.storage.readers._h5 import text
 from panther.storage.readers._h5_storage import check_storage, own_dataset
 from panther.storage.readers.torch_file import load_tensor
 from panther.storage.slide_vectors._base import Named, SlideVectors, checked
-from panther.workers import reading
 
 LEVELS = ("slide", "patient")  # STAMP's `feat_type` of files with one vector
 
@@ -64,7 +64,7 @@ def read_files(source: Path, files: list[Path]) -> SlideVectors:
 def read_single(path: Path) -> _One:
     """Content of one file."""
     try:
-        with reading(path):
+        with reading():
             return SINGLE[path.suffix.lower()](path)
     except (InputError, MemoryError):
         raise

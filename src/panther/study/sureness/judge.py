@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.targets import Classes, Values
+from panther.engine import Work, map_all
 from panther.errors import InputError
 from panther.evaluation.conformal import hold_the_truth, prediction_sets
-from panther.execution import Work, map_all
 from panther.models.sureness.learn import VALIDATION, learn_promise
 from panther.models.sureness.value import Calibration, Margin, Promise
 from panther.study.evaluations import Evaluation

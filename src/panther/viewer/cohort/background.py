@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from panther.errors import InputError
-from panther.workers import cores
+from panther.machine import cores
 
 T = TypeVar("T")
 

@@ -1,7 +1,6 @@
-"""Imported first by the fork server, and by nothing else: Ctrl-C is its parent's business, and it leaves at once when that has gone.
+"""Imported first by the fork server, and by nothing else: it leaves Ctrl-C to its parent and ends at once with it.
 
-Taking torch apart module by module lasts most of a second, and as long does whoever reads the command's output through a pipe wait for
-its end: the server holds the other end, too.
+Finalising torch module by module takes most of a second, during which the server keeps the output pipe of the command open.
 """
 
 import atexit

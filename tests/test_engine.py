@@ -7,10 +7,20 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from panther.attempts import Launched, attempt_all
+from panther.engine import (
+    HERE,
+    Launched,
+    Work,
+    attempt_all,
+    collect,
+    map_all,
+    map_slides,
+    open_executor,
+    open_work,
+    stream,
+)
 from panther.errors import InputError, NotABagError
-from panther.execution import HERE, Work, collect, map_all, map_slides, open_executor, open_work, stream
-from panther.workers import allow_threads, kernel_threads
+from panther.machine import allow_threads, kernel_threads
 
 
 def square(n: int) -> int:

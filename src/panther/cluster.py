@@ -1,0 +1,396 @@
+"""Work on the workers of a Dask cluster: one that runs already, or one in jobs of SLURM. Dask is imported when a cluster is used.
+
+Tasks run in the Dask workers. A worker that dies is replaced by its nanny and its items run again elsewhere; an item that kills every worker
+is named (`allowed-failures` of Dask), and so is a read that does not end, where a worker has one thread.
+"""
+
+import logging
+import os
+import pickle
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from panther.engine import Done, WorkerLostError, attempt_and_pack
+from panther.errors import InputError, suggestion
+from panther.machine import enable_read_limit, limit_cores, read_limit
+from panther.version import __version__
+
+logger = logging.getLogger(__name__)
+
+GPU = "GPU"  # resource that workers with a GPU announce: dask worker ... --resources GPU=1
+SHARE = 1 / 8  # of a GPU: small tasks are bound by launching kernels, and several side by side keep it busy
+ANSWER = 10  # seconds that a scheduler has to answer
+FIRST_WORKER = 60  # seconds that a scheduler may be without any worker
+LOOK = 10.0  # seconds between two looks at the workers
+
+
+class ClusterLostError(InputError):
+    """The scheduler is gone; nothing that is left can be done."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers of a cluster at one moment."""
+
+    threads: Mapping[str, int]  # by address
+    gpus: frozenset[str] = frozenset()  # addresses of those that announce one
+
+    @classmethod
+    def of(cls, client: Any) -> "Workers":
+        """Ask the scheduler."""
+        workers = client.sync(client.scheduler.identity)["workers"]
+        gpus = frozenset(address for address, about in workers.items() if about.get("resources", {}).get(GPU, 0) > 0)
+        return cls({address: int(about["nthreads"]) for address, about in workers.items()}, gpus)
+
+    def placement(self, gpu: float) -> dict[str, Any]:
+        """Arguments for Dask: work for (a share of) a GPU goes where one is, other work to the other workers, if there are any."""
+        if gpu:
+            return {"resources": {GPU: gpu}}
+        others = [address for address in self.threads if address not in self.gpus]
+        return {"workers": others, "allow_other_workers": True} if others and self.gpus else {}
+
+
+@dataclass(eq=False)
+class DaskPool:
+    """Sends tasks to the workers of a client; see :class:`panther.engine.Pool`.
+
+    ``gpu``: to those that announce one. ``whole``: a task takes a whole GPU and keeps its network between tasks.
+    """
+
+    hand_out = 2e-3
+
+    client: Any
+    address: str
+    gpu: bool = False
+    whole: bool = False
+    expected: int = 0  # tasks at once, where workers are still to come
+    will_have_gpus: bool = False  # the same
+
+    def __post_init__(self) -> None:
+        self._look()
+
+    @property
+    def workers(self) -> int:
+        """Tasks that run at the same time, as of a moment ago; clusters grow and shrink."""
+        if time.monotonic() - self._looked > LOOK:
+            self._look()
+        team = self._team
+        slots = team.gpus if self.gpu else team.threads
+        count = len(slots) if self.whole else len(slots) / SHARE if self.gpu else sum(team.threads.values())
+        return max(int(count), self.expected, 1)
+
+    def for_work(self, *, gpu: bool, in_worker: bool = False) -> "DaskPool":
+        """The same cluster for another kind of work."""
+        return replace(self, gpu=gpu, whole=in_worker)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether workers announce a GPU, or will when they come."""
+        return self.will_have_gpus or bool(self._team.gpus)
+
+    @contextmanager
+    def ship(self, function: Callable[[Any], Any]) -> Iterator[Any]:
+        """Bring the pickled function to each worker once; should the worker that has it die, the scheduler has it done again."""
+        payload = pickle.dumps(function)
+        yield self.client.submit(_identity, payload, key=f"panther-function-{id(self)}-{time.monotonic_ns()}")
+        with suppress(Exception):  # of a scheduler that is gone
+            self.client.run(_release, payload, on_error="ignore")
+
+    def submit(self, handle: Any, batch: Sequence[Any], threads: int) -> "Future[Done]":
+        """Run the shipped function on a batch in some worker."""
+        if self.client.status != "running":
+            raise self._lost()
+        where = self._team.placement((1 if self.whole else SHARE) if self.gpu else 0)
+        about = (os.getcwd(), __version__, read_limit())
+        return self.client.submit(_run_batch, handle, pickle.dumps(list(batch)), *about, pure=False, **where)
+
+    def result(self, future: Any) -> Done:
+        """Result of a task."""
+        try:
+            return future.result()
+        except InputError:
+            raise
+        except ImportError as error:
+            raise InputError(
+                f"{self.address}: a worker cannot import {error.name or error}; install the same packages everywhere"
+            ) from error
+        except CancelledError as error:
+            raise self._lost() from error
+        except Exception as error:
+            if type(error).__name__ == "KilledWorker":
+                raise WorkerLostError(
+                    "every worker that had it died; its file is damaged, or memory is too short"
+                ) from error
+            if self.client.status != "running":
+                raise self._lost() from error
+            raise
+
+    def _lost(self) -> ClusterLostError:
+        return ClusterLostError(f"{self.address}: the Dask scheduler went away; finished slides and jobs are kept")
+
+    def _look(self) -> None:
+        try:
+            self._team = Workers.of(self.client)
+        except Exception as error:  # whatever a comm that closes raises
+            raise self._lost() from error
+        self._looked = time.monotonic()
+
+
+def _identity(payload: bytes) -> bytes:
+    return payload
+
+
+def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: float) -> Done:
+    """One task, in a Dask worker."""
+    if version != __version__:
+        raise InputError(
+            f"{socket.gethostname()}: a worker runs panther-wsi {__version__}, this command {version}; install the same everywhere"
+        )
+    _prepare_worker(limit)
+    try:
+        os.chdir(folder)  # that relative paths count from
+    except OSError as error:
+        raise InputError(
+            f"{folder}: a worker on {socket.gethostname()} does not see this folder ({error.strerror})"
+        ) from error
+    return attempt_and_pack(_load(function), pickle.loads(batch), 1)
+
+
+@lru_cache(maxsize=1)
+def _prepare_worker(limit: float) -> None:
+    import torch
+    from distributed import get_worker
+
+    threads = int(get_worker().state.nthreads)
+    torch.set_num_threads(1)
+    limit_cores(threads)  # others may work on this machine
+    if threads == 1:  # the limit ends the process, and with it the work of its other threads
+        enable_read_limit(limit)
+    import multiprocessing
+
+    # Dask's workers are daemons, which by Python's rule may not start processes, because nobody would end them; ours end with their parent
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=4)
+def _load(payload: bytes) -> Callable[[Any], Any]:
+    return pickle.loads(payload)
+
+
+def _release(payload: bytes) -> None:
+    """End what a function keeps between tasks, such as decoding processes."""
+    function = _load(payload)
+    if hasattr(function, "close"):
+        function.close()
+    _load.cache_clear()
+
+
+@contextmanager
+def open_cluster(where: "str | SlurmOptions") -> Iterator[DaskPool]:
+    """Pool on a Dask cluster: at the address of a scheduler, or in jobs of SLURM."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise InputError("a cluster requires Dask: pip install 'panther-wsi[cluster]'") from error
+    with _quiet():
+        if isinstance(where, SlurmOptions):
+            with slurm_cluster(where) as cluster, _client(cluster, cluster.scheduler_address) as client:
+                yield DaskPool(
+                    client, cluster.scheduler_address, expected=where.most_tasks, will_have_gpus=where.gpus > 0
+                )
+        else:
+            with _client(where, where) as client:
+                try:
+                    client.wait_for_workers(1, timeout=FIRST_WORKER)
+                except TimeoutError as error:
+                    raise InputError(
+                        f"{where}: the Dask scheduler has no workers; start some: dask worker {where}"
+                    ) from error
+                yield DaskPool(client, where)
+
+
+@contextmanager
+def _client(where: Any, address: str) -> Iterator[Any]:
+    from distributed import Client
+
+    try:
+        client = Client(where, timeout=ANSWER, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{address}: no Dask scheduler answers; start one (dask scheduler) and workers (dask worker {address})"
+        ) from error
+    try:
+        yield client
+    finally:
+        with suppress(Exception):  # of a scheduler that is gone
+            client.close(timeout=5)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask's log of connections that end off the screen, unless everything is shown."""
+    dask = logging.getLogger("distributed")
+    before = dask.level
+    if not logging.getLogger("panther").isEnabledFor(logging.DEBUG):
+        dask.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        dask.setLevel(before)
+
+
+WALLTIME = r"(?:\d+-)?\d{1,3}(?::[0-5]\d){1,2}"  # of SLURM: minutes:seconds, hours:minutes:seconds, with days-
+DURATION = r"\d+(?:\.\d+)?\s*(?:s|m|h|d)"  # of Dask
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+QUIET = {"dashboard": False, "dashboard_address": ":0"}
+MARGIN = 300  # seconds before the wall-time at which a worker ends by itself
+
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class SlurmOptions(BaseModel):
+    """Jobs of SLURM in which Dask workers run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cores: Count  # per job
+    memory: Annotated[str, Field(pattern=r"^\d+(\.\d+)?\s*[KMGT]i?B$")]  # per job, e.g. 32GB
+    walltime: Annotated[str, Field(pattern=rf"^{WALLTIME}$")]  # per job, e.g. 04:00:00
+    partition: str | None = None
+    account: str | None = None
+    gpus: Annotated[int, Field(ge=0, strict=True)] = 0  # per job
+    lifetime: Annotated[str, Field(pattern=rf"^{DURATION}$")] | None = None  # a worker ends in order after it ...
+    stagger: Annotated[str, Field(pattern=rf"^{DURATION}$")] | None = (
+        None  # ... a little earlier or later, not all at once
+    )
+    min_jobs: Annotated[int, Field(ge=0, strict=True)] = 0
+    max_jobs: Count = 10
+    interface: str | None = None  # network that the nodes see each other on, e.g. ib0
+    directives: tuple[str, ...] = ()  # further lines of #SBATCH, e.g. --qos=long
+    setup: tuple[str, ...] = ()  # lines of the shell before the worker, e.g. module load, conda activate
+    python: str | None = None  # Python of the nodes, where it lies elsewhere than here
+    logs: Path | None = None  # folder of the jobs' output
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.min_jobs > self.max_jobs:
+            raise ValueError(f"min_jobs: {self.min_jobs} is more than max_jobs: {self.max_jobs}")
+        if self.lifetime and _seconds_of(self.lifetime) >= self.seconds:
+            raise ValueError(f"lifetime: {self.lifetime} is not shorter than walltime: {self.walltime}")
+        return self
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any], source: str = "The options for SLURM") -> Self:
+        """Check the keys and values of a file of options."""
+        try:
+            return cls.model_validate(dict(content))
+        except ValidationError as error:
+            raise InputError(f"{source}: {_explained(error)}") from error
+
+    @property
+    def seconds(self) -> int:
+        """The wall-time."""
+        days, _, clock = self.walltime.rpartition("-")
+        parts = [int(part) for part in clock.split(":")]
+        hours, minutes, seconds = parts if len(parts) == 3 else (0, *parts)
+        return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
+
+    @property
+    def most_tasks(self) -> int:
+        """Tasks that run at the same time when all jobs are there."""
+        return self.max_jobs * self.cores
+
+    @property
+    def words(self) -> str:
+        """One line about the jobs."""
+        gpus = f", {self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else ""
+        jobs = str(self.max_jobs) if self.min_jobs == self.max_jobs else f"{self.min_jobs} to {self.max_jobs}"
+        return f"{jobs} jobs of {self.cores} cores, {self.memory}{gpus}, {self.walltime}"
+
+    def to_jobqueue(self) -> dict[str, Any]:
+        """The same as arguments of dask-jobqueue. One Dask worker per core: a crash costs the items of one core."""
+        life = self.lifetime or f"{max(self.seconds - MARGIN, self.seconds // 2)}s"
+        stagger = self.stagger or f"{min(MARGIN // 2, self.seconds // 10)}s"
+        # memory is SLURM's business: Dask would pause a worker that uses what it was granted, and not see its processes
+        extra = ["--memory-limit", "0", "--lifetime", life, "--lifetime-stagger", stagger]
+        arguments = {
+            "cores": self.cores,
+            "memory": self.memory,
+            "walltime": self.walltime,
+            "processes": max(self.gpus, 1) if self.gpus else self.cores,
+            "job_name": "panther",
+            "queue": self.partition,
+            "account": self.account,
+            "interface": self.interface,
+            "python": self.python,
+            "log_directory": None if self.logs is None else str(self.logs),
+            "job_script_prologue": list(self.setup),
+            "job_extra_directives": [*([f"--gres=gpu:{self.gpus}"] if self.gpus else []), *self.directives],
+            "worker_extra_args": [*extra, *(["--resources", f"{GPU}=1"] if self.gpus else [])],
+        }
+        return {name: value for name, value in arguments.items() if value is not None}
+
+
+@contextmanager
+def slurm_cluster(options: SlurmOptions) -> Iterator[Any]:
+    """A scheduler here, and jobs of SLURM for its workers; they end with it."""
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError as error:
+        raise InputError("SLURM requires dask-jobqueue: pip install 'panther-wsi[slurm]'") from error
+    if shutil.which("sbatch") is None:
+        raise InputError("sbatch: not found; run the command on a login node of SLURM")
+    with SLURMCluster(**options.to_jobqueue(), scheduler_options=QUIET, name="panther") as cluster:
+        script = cluster.job_script()
+        logger.debug("%s", script)  # shown with -v
+        _refuse_what_slurm_refuses(script)
+        logger.info("Asking SLURM for %s.", options.words)
+        # also where the number is fixed: a job that has come to its end is followed by another
+        cluster.adapt(minimum_jobs=options.min_jobs, maximum_jobs=options.max_jobs)
+        yield cluster
+
+
+def _refuse_what_slurm_refuses(script: str) -> None:
+    """Have SLURM check the job before anything waits for it: dask-jobqueue would submit it again and again."""
+    checked = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True, check=False)
+    if checked.returncode:
+        answer = (checked.stderr or checked.stdout).strip().splitlines()
+        raise InputError(f"SLURM refuses these jobs: {answer[-1] if answer else f'exit code {checked.returncode}'}")
+
+
+def _explained(error: ValidationError) -> str:
+    """One problem, a mistyped key before all others."""
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    problem = problems[0]
+    where = ".".join(map(str, problem["loc"]))
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    if problem["type"] == "extra_forbidden":
+        message = f"there is no such key; {suggestion(where, [*SlurmOptions.model_fields])}"
+    elif problem["type"] == "missing":
+        message = "is missing"
+    elif where in EXAMPLES:
+        message = f"expected something like {EXAMPLES[where]}, not {problem['input']!r}"
+    elif where:
+        message = f"{message.replace('Input should be', 'expected')}, not {problem['input']!r}"[:200]
+    return (f"{where}: " if where else "") + f"{message}."
+
+
+EXAMPLES = {"memory": "32GB", "walltime": "04:00:00", "lifetime": "55m", "stagger": "4m"}
+
+
+def _seconds_of(duration: str) -> float:
+    match = re.fullmatch(r"([\d.]+)\s*([smhd])", duration)
+    assert match is not None
+    return float(match[1]) * SECONDS[match[2]]

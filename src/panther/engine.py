@@ -1,0 +1,558 @@
+"""One loop over items for everything: in this process, in local worker processes, or on a Dask cluster.
+
+The C libraries below (HDF5, OpenSlide, GLib) can be crashed, or sent into an endless loop, by a few wrong bytes in a file. So files are read in
+worker processes; an item that crashes or blocks its worker is tried once more, alone, and then named; the others go on.
+"""
+
+import logging
+import math
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+
+from panther.errors import InputError, NotABagError
+from panther.machine import (
+    READ_LIMIT,
+    allow_threads,
+    cores,
+    enable_read_limit,
+    keep_freed_memory,
+    kernel_threads,
+    process_context,
+    read_limit,
+)
+
+if TYPE_CHECKING:
+    from panther.cluster import SlurmOptions
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+BUSY = 0.25  # largest share of its time that this process may spend on handing out tasks
+SHORTEST = 0.1  # seconds of a task, however few the workers are: a worker waits a millisecond or two for the next one
+MOST = 512  # items of a task
+EACH = 4  # tasks running or waiting for each worker, so that none is idle while results are collected
+LEAST = 64  # items on their way at least: one that takes long must not stop those after it
+WAITING = 512 << 20  # bytes of results that may wait for an earlier one
+ATTEMPTS = 2  # of an item that crashes its worker; the second one alone
+UNGUARDED = 96  # exit code of a worker that was about to start workers while it imported the script
+
+Track = Callable[[Iterable[Any], str, int], Iterable[Any]]  # a progress bar around an iteration: items, what, how many
+
+
+def untracked(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
+    """No progress bar."""
+    return items
+
+
+class WorkerLostError(Exception):
+    """The worker of a task died or did not finish a read; the text completes `NAME: ...`."""
+
+
+class Pool(Protocol):
+    """Where tasks run. ``ship`` makes a function known to all workers once; ``submit`` calls it on a batch of items."""
+
+    workers: int  # tasks that run at the same time
+    hand_out: float  # seconds of this process for each task (benchmarks/scale.py)
+
+    def ship(self, function: Callable[[Any], Any]) -> Any:
+        """Context manager: a handle of the function for `submit`."""
+
+    def submit(self, handle: Any, batch: Sequence[Any], threads: int) -> "Future[Done]":
+        """Run the function on every item of a batch."""
+
+    def result(self, future: "Future[Done]") -> "Done":
+        """Result of a task; WorkerLostError where its worker died."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How work is run: by which pool, on which device, with which progress bar. One value for everything that takes long."""
+
+    executor: Any = None  # a Pool; None: this process
+    device: str = "cpu"
+    track: Track = untracked
+
+    def on_cpu(self) -> "Work":
+        """The same for work that does not use a GPU."""
+        executor = self.executor.for_work(gpu=False) if hasattr(self.executor, "for_work") else self.executor
+        return replace(self, device="cpu", executor=executor)
+
+
+HERE = Work()  # in this process, without a progress bar
+
+
+class Result(NamedTuple):
+    """Value of one item, or the reason why it has none; errors as text, because not every exception can be pickled."""
+
+    value: Any = None
+    reason: str | None = None
+    skipped: bool = False
+    traceback: str = ""
+
+
+class Done(NamedTuple):
+    """Results of a task."""
+
+    results: Any  # a list; packed where it leaves the process, so that its size is known
+    seconds: float
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class ItemResult(Generic[R]):
+    """Value of one item, or the reason why there is none."""
+
+    index: int  # position of the item
+    value: R | None = None
+    reason: str | None = None
+    skipped: bool = False  # no failure: the item holds something else (a file of coordinates among bags)
+
+
+@dataclass(frozen=True)
+class Launched(Generic[R_co]):
+    """A value that a GPU is still computing; the next items of the task begin before it is waited for."""
+
+    wait: Callable[[], R_co]
+    is_ready: Callable[[], bool]
+
+
+def collect(
+    function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE
+) -> tuple[dict[str, R], dict[str, str]]:
+    """Values by the names of their items, and the reason for each item that failed."""
+    failures: dict[str, str] = {}
+    values = {name_of(items[index]): value for index, value in stream(function, items, what, work, failures)}
+    return values, failures
+
+
+def map_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE) -> list[R]:
+    """Values of all items, in their order; the first failure is raised."""
+    values = []
+    for result in work.track(map_slides(function, items, work.executor), what, len(items)):
+        if result.reason is not None:
+            raise InputError(result.reason)
+        values.append(result.value)
+    return values
+
+
+def stream(
+    function: Callable[[T], R | Launched[R]],
+    items: Sequence[T],
+    what: str,
+    work: Work,
+    failures: dict[str, str],
+    skipped: set[str] | None = None,
+    ahead: int | None = None,
+) -> Iterator[tuple[int, R]]:
+    """Positions and values of the items that succeed, in their order, as they come; the others are written into ``failures``.
+
+    An item that holds something else (a file of coordinates among bags) is no failure, unless it is the only item; its name is
+    added to ``skipped``. ``ahead`` as in :func:`map_slides`.
+    """
+    for result in work.track(map_slides(function, items, work.executor, ahead), what, len(items)):
+        name = name_of(items[result.index])
+        if result.reason is None:
+            yield result.index, result.value
+        elif result.skipped and len(items) > 1:
+            if skipped is not None:
+                skipped.add(name)
+        else:
+            failures[name] = result.reason
+
+
+def map_slides(
+    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Any = None, ahead: int | None = None
+) -> Iterator[ItemResult[R]]:
+    """Yield the result of each item, in the items' order, whatever the pool.
+
+    Every call runs with one torch thread: many slides side by side beat many threads on one slide, and the bytes of a
+    result do not depend on the worker. Where there are fewer slides than workers, or this process is the only one, the
+    compiled kernel, whose bytes do not depend on threads, uses the idle ones. A bounded number of items is in flight, so memory does
+    not grow with the cohort; ``ahead`` bounds it further where results are large, though every core keeps its work.
+    """
+    for index, result in enumerate(_results(function, items, pool, ahead)):
+        if result.skipped:
+            logger.info("Passed over: %s", result.reason)
+        elif result.traceback:
+            logger.debug("%s", result.traceback)  # shown with -v
+        yield ItemResult(index, result.value, result.reason, result.skipped)
+
+
+def _results(
+    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Any, ahead: int | None
+) -> Iterator[Result]:
+    """Result of each item, in the items' order."""
+    if pool is None:
+        threads = kernel_threads()
+        with one_thread():
+            for item in items:
+                yield settled(attempt(function, item, threads), item)
+        return
+    if isinstance(pool, ThreadPoolExecutor):
+        pool = ThreadPool(pool)
+    batches = Batches(items, pool, ahead)
+    count = len(items) if isinstance(items, Sized) and len(items) else pool.workers
+    threads = max(1, pool.workers // count)
+    pending: deque[tuple[list[T], Future[Done]]] = deque()
+    under_way = 0
+    with pool.ship(function) as handle:
+
+        def submit(batch: list[T]) -> "Future[Done]":
+            return pool.submit(handle, batch, threads)
+
+        try:
+            while batch := batches.next():
+                pending.append((batch, submit(batch)))
+                under_way += len(batch)
+                while batches.full(under_way):
+                    under_way -= len(pending[0][0])
+                    yield from _collected(*pending.popleft(), batches, pool, submit)
+            while pending:
+                yield from _collected(*pending.popleft(), batches, pool, submit)
+        except BrokenExecutor as error:
+            raise InputError(
+                f"worker processes cannot be started, or were killed ({error or type(error).__name__}); a script that uses workers does its "
+                'work under `if __name__ == "__main__":`'
+            ) from error
+        finally:
+            for _, future in pending:
+                future.cancel()
+
+
+def _collected(
+    items: "list[T]",
+    future: "Future[Done]",
+    batches: "Batches[T]",
+    pool: Any,
+    submit: "Callable[[list[T]], Future[Done]]",
+    attempts: int = 1,
+) -> "list[Result]":
+    """Results of the items of a task; where its worker died, of each item alone."""
+    try:
+        done = pool.result(future)
+    except WorkerLostError as error:
+        if attempts >= ATTEMPTS:
+            return [Result(None, f"{name_of(items[0])}: {error}")]
+        again = [([item], submit([item])) for item in items]
+        return [result for one in again for result in _collected(*one, batches, pool, submit, attempts + 1)]
+    batches.learn(len(items), done.seconds, done.size)
+    return pickle.loads(done.results) if done.size else done.results
+
+
+def attempt_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int = 1) -> Done:
+    """Results of the items of a task; values that a GPU computes are taken when ready, and waited for when all items have begun."""
+    begin = time.perf_counter()
+    results: list[Result] = []
+    first = 0  # that is not settled
+    with one_thread():
+        for item in items:
+            results.append(attempt(function, item, threads))
+            while first < len(results) and _is_ready(results[first]):
+                results[first] = settled(results[first], items[first])
+                first += 1
+        results[first:] = [settled(*each) for each in zip(results[first:], items[first:], strict=True)]
+    return Done(results, time.perf_counter() - begin)
+
+
+def attempt_and_pack(function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int) -> Done:
+    """The same, packed for another process."""
+    results, seconds, _ = attempt_all(function, items, threads)
+    packed = pickle.dumps(results)
+    return Done(packed, seconds, len(packed))
+
+
+def attempt(function: Callable[[T], R | Launched[R]], item: T, threads: int = 1) -> Result:
+    """Result of one item, with one torch thread and so many threads of the compiled kernel."""
+    with one_thread(), allow_threads(threads):
+        return _caught(lambda: function(item), item)
+
+
+def settled(result: Result, item: Any) -> Result:
+    """The same, waited for where a GPU still computes it."""
+    return _caught(result.value.wait, item) if isinstance(result.value, Launched) else result
+
+
+def _is_ready(result: Result) -> bool:
+    return not isinstance(result.value, Launched) or result.value.is_ready()
+
+
+def _caught(call: Callable[[], Any], item: Any) -> Result:
+    try:
+        return Result(call())
+    except Exception as error:  # one slide must not stop ten thousand
+        return Result(None, reason_of(error, item), isinstance(error, NotABagError), traceback.format_exc())
+
+
+def reason_of(error: Exception, item: Any) -> str:
+    """Why an item failed, as one line."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"{name_of(item)}: out of memory; use fewer `workers=`, or a machine with more"
+    if isinstance(error, OSError):
+        return f"{error.filename or name_of(item)}: {error.strerror or error}."
+    return f"{name_of(item)}: unexpected {type(error).__name__}: {error}"
+
+
+def name_of(item: Any) -> str:
+    """Name of an item in a message: of the slide or patient that it is, or holds."""
+    parts = (item, *item) if isinstance(item, tuple) else (item,)
+    return str(next((part.sample for part in parts if hasattr(part, "sample")), item))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit torch to one thread."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Batches(Generic[T]):
+    """Items in their order, a few at a time: how many is learned from the time and the size of the first results.
+
+    One process hands out all tasks. With w workers and tasks of t seconds it does so w / t times a second, so tasks must be the longer
+    the more workers there are, or the workers wait for it. ``ahead`` bounds the items that are on their way, as far as no worker gets
+    idle by it.
+    """
+
+    def __init__(self, items: Iterable[T], pool: Any, ahead: int | None = None) -> None:
+        self._items, self._pool, self._ahead = iter(items), pool, ahead
+        self._left = len(items) if isinstance(items, Sized) else None
+        self._seconds, self._bytes = 0.0, 0.0  # of one item; 0 bytes: none has come back, or their size is not known
+
+    def next(self) -> list[T]:
+        """Return the items of the next task; none at the end."""
+        batch = list(islice(self._items, self._size()))
+        if self._left is not None:
+            self._left -= len(batch)
+        return batch
+
+    def full(self, under_way: int) -> bool:
+        """Whether results should be collected before more items are handed out."""
+        wanted = max(LEAST, EACH * self._pool.workers * self._size())
+        return under_way >= max(min(wanted, self._room()), 2 * self._pool.workers)
+
+    def learn(self, items: int, seconds: float, size: int) -> None:
+        """Account for a task of so many items that took so long, and whose results have so many bytes."""
+        # one that took longer counts at once and is forgotten slowly: large slides among small ones must not travel by the dozen
+        self._seconds = max(seconds / items, 0.9 * self._seconds + 0.1 * seconds / items)
+        self._bytes = max(size / items, 0.9 * self._bytes + 0.1 * size / items)
+
+    def _size(self) -> int:
+        if self._bytes == 0:
+            return 1
+        seconds, workers, hand_out = max(self._seconds, 1e-9), self._pool.workers, self._pool.hand_out
+        if hand_out:
+            # Two tasks for each of w workers, so long that handing out keeps up, hold 2 w (w hand_out / BUSY / seconds) results.
+            # Where these do not fit, fewer workers are fed well instead of all of them badly.
+            workers = min(workers, max(1, math.isqrt(int(self._room() * BUSY * seconds / hand_out / 2))))
+        task = max(SHORTEST, workers * hand_out / BUSY)
+        size = min(MOST, math.ceil(task / seconds), self._room() // (2 * workers))
+        if self._left is not None:  # the last ones in small portions, so that all workers end together
+            size = min(size, self._left // (2 * self._pool.workers))
+        return max(1, size)
+
+    def _room(self) -> int:
+        room = int(WAITING / max(self._bytes, 1.0))
+        return room if self._ahead is None else min(room, self._ahead)
+
+
+class ThreadPool:
+    """Threads of this process, for functions that wait for something else: several GPUs, or worker processes of their own."""
+
+    hand_out = 0.0
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads, self.workers = threads, max(cores(), 16)
+
+    @contextmanager
+    def ship(self, function: Callable[[Any], Any]) -> Iterator[Callable[[Any], Any]]:
+        """Threads share the function."""
+        yield function
+
+    def submit(self, handle: Callable[[Any], Any], batch: Sequence[Any], threads: int) -> "Future[Done]":
+        """Run it in a thread."""
+        return self._threads.submit(attempt_all, handle, batch)
+
+    def result(self, future: "Future[Done]") -> Done:
+        """Wait for it."""
+        return future.result()
+
+
+class ProcessPool:
+    """Worker processes of this machine; a worker that crashes or blocks costs the items of its task at most (pebble)."""
+
+    hand_out = 3e-4
+
+    def __init__(
+        self,
+        workers: int,
+        initializer: Callable[..., None] | None = None,
+        initargs: tuple = (),
+        preload: Sequence[str] = (),
+    ) -> None:
+        import pebble
+
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            os._exit(UNGUARDED)  # a script that starts its work when a worker imports it: the parent reports it
+        self.workers = workers
+        context = process_context(*preload)
+        self._pool = pebble.ProcessPool(
+            workers, initializer=_begin_worker, initargs=(read_limit(), initializer, initargs), context=context
+        )
+
+    @contextmanager
+    def ship(self, function: Callable[[Any], Any]) -> Iterator[str]:
+        """Pickle the function once, into a file that each worker loads once: it may hold a whole table, or many prototypes."""
+        handle, path = tempfile.mkstemp(prefix="panther-")
+        try:
+            with open(handle, "wb") as file:
+                pickle.dump(function, file)
+            yield path
+        finally:
+            Path(path).unlink(missing_ok=True)
+
+    def submit(self, handle: str, batch: Sequence[Any], threads: int) -> "Future[Done]":
+        """Run the shipped function in a worker."""
+        return self.schedule(_run_shipped, handle, batch, threads)
+
+    def schedule(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Call any function in a worker."""
+        return self._pool.schedule(function, args=arguments)
+
+    def result(self, future: "Future[Any]") -> Any:
+        """Result of a task."""
+        import pebble
+
+        try:
+            return future.result()
+        except pebble.ProcessExpired as error:
+            raise WorkerLostError(_exit_reason(error.exitcode)) from error
+
+    def close(self) -> None:
+        """End the workers; tasks that run are stopped."""
+        self._pool.stop()
+        self._pool.join()
+
+
+def _run_shipped(path: str, batch: Sequence[Any], threads: int) -> Done:
+    return attempt_and_pack(_load_shipped(path), batch, threads)
+
+
+@lru_cache(maxsize=4)
+def _load_shipped(path: str) -> Callable[[Any], Any]:
+    return pickle.loads(Path(path).read_bytes())
+
+
+def _exit_reason(code: int | None) -> str:
+    """How a worker died, to complete `NAME: ...`."""
+    name = ""
+    with suppress(ValueError):
+        name = signal.Signals(-(code or 0)).name
+    if name == "SIGALRM":
+        return f"not read within {read_limit():g} s ({READ_LIMIT}); the file is damaged, or its storage does not answer"
+    if name == "SIGKILL":  # no library does that to itself
+        return "its worker process was killed twice (SIGKILL); memory may be too short"
+    return f"crashed its worker process twice ({name or f'exit code {code}'}); the file is damaged"
+
+
+def _begin_worker(limit: float, initializer: Callable[..., None] | None, initargs: tuple) -> None:
+    """First call in a worker process: it leaves Ctrl-C to its parent and ends with it."""
+    keep_freed_memory()
+    enable_read_limit(limit)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def open_executor(workers: int = 0, cluster: "str | SlurmOptions | None" = None) -> Iterator[Any]:
+    """Pool of ``workers`` processes (0: one per core), or of the workers of a Dask ``cluster`` (see :mod:`panther.cluster`).
+
+    One worker is a process of its own, too: a file that crashes the library that reads it must not end the command.
+    """
+    if cluster is not None:
+        from panther.cluster import open_cluster
+
+        with open_cluster(cluster) as pool:
+            yield pool
+        return
+    if getattr(sys.modules.get("__main__"), "__file__", None) == "<stdin>":  # as multiprocessing sees it
+        raise InputError("workers: a script on standard input cannot start worker processes; save it as a file")
+    if workers < 0:
+        raise InputError(f"workers: found {workers}, expected 0 (one per core) or a number of processes")
+    processes = ProcessPool(workers or cores())
+    try:
+        yield processes
+    finally:
+        processes.close()
+
+
+@contextmanager
+def open_work(
+    workers: int = 0, cluster: "str | SlurmOptions | None" = None, *, device: str = "cpu", track: Track = untracked
+) -> Iterator[Work]:
+    """The same as :func:`open_executor`, with a device and a progress bar."""
+    with open_executor(workers, cluster) as executor:
+        yield Work(executor, device, track)
+
+
+def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R]:
+    """Values of calls that mostly wait for workers, each in a thread; the first error is raised.
+
+    The threads are daemons: an interrupted command does not wait for them, and they end with the workers.
+    """
+    done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run(number: int) -> None:
+        try:
+            done.put((number, calls[number](), None))
+        except BaseException as error:
+            done.put((number, None, error))
+
+    for number in range(len(calls)):
+        threading.Thread(target=run, args=(number,), daemon=True).start()
+    values: dict[int, R] = {}
+    while len(values) < len(calls):
+        number, value, error = done.get()
+        if error is not None:
+            raise error
+        values[number] = value
+    return [values[number] for number in range(len(calls))]
