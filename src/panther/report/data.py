@@ -157,7 +157,7 @@ def load_run(run: Results | Path | str) -> Run:
         ) from error
     tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
     tables["gains"] = _table(folder, "gains") if study.covariates else pd.DataFrame()
-    if "exact_low" not in tables["summary"]:
+    if "of_rows" not in tables["summary"]:
         raise InputError(f"{folder}: its tables are those of an earlier version; do `panther run` again.")
     try:
         tables["trained"] = _trained(record["trained"])
