@@ -1,172 +1,187 @@
-"""Intervals and comparisons of a study, from stored predictions to its tables: resamples as counts against a loop over resamples.
+"""Size and coverage of a study's intervals and p-values over cross-validation folds, simulated with models that learn.
 
-`python benchmarks/intervals.py` needs no arguments. Both sides are `panther.study.evaluate.evaluate`, each from its own source tree in a process of
-its own, in turns: this tree, and the commit before resamples became counts, taken from git. Same files, same seeds; the tables of both are
-compared as bytes.
+`python benchmarks/intervals.py` needs no arguments. Target: the expected score of the method at the folds' training size, which is the mean over
+all simulated cohorts. *size*: two equally good methods on the same cohort, share with p < 0.05 (5 % promised). *power*: the same against a method
+without signal. *coverage*: share of the 95 % intervals of one method that hold the target. Three ways on the same cohorts: resampled patients
+alone, resampled patients with the correction for folds (what studies do), and the corrected t-test over folds of Nadeau and Bengio (2003). Below:
+the interval of the best of K rows.
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import numpy as np
-import pandas as pd
+from scipy import stats
 
 import _harness as harness
+from panther.evaluation.intervals import Resampled, best_of, differences, intervals, over_folds, resample
+from panther.evaluation.metrics import balanced_accuracy, binary_auroc, confusion, mean_of_defined
+from panther.evaluation.survival_metrics import comparable_pairs
 
-BEFORE = "335dfaa"  # a Python loop measured every resample
-ROOT = Path(__file__).resolve().parents[1]
-FOLDS, SEEDS = 5, 3
-METHODS = ["panther", "ot", "h2t", "protocounts"]
-CASES = {  # title: classes (0: survival), patients
-    "2 classes, 200 patients": (2, 200),
-    "2 classes, 1,000 patients": (2, 1000),
-    "6 classes, 1,000 patients": (6, 1000),
-    "survival, 200 patients": (0, 200),
-    "survival, 1,000 patients": (0, 1000),
-}
+METRICS = ("auroc", "balanced_accuracy", "c_index")
+KINDS = ("independent", "shared")  # features of the two methods: of their own, or correlated by 0.8
+SIGNALS = (0.0, 0.8)
+SIZES = (60, 80, 200)
+RESAMPLES = 200
+Cohort = tuple[np.ndarray, np.ndarray, np.ndarray]  # features (K, n, d), classes or times (n,), events (n,)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--cells", type=int, default=4, help="cells of the study: 4, 8, 12, ...; 28 takes the old way half an hour"
-    )
-    parser.add_argument("--resamples", type=int, default=1000)
-    parser.add_argument("--case", action="append", choices=list(CASES), help="only these")
-    parser.add_argument("--side", help=argparse.SUPPRESS)  # what the child processes are told
-    given = parser.parse_args()
-    if given.side:
-        return one_side(**json.loads(given.side))
-    print(harness.machine("scipy", "pandas"))
-    title = f"{given.cells} cells x {FOLDS * SEEDS} fold-seeds x {given.resamples:,} resamples, one process, one thread"
-    header = ["study", "loop s", "counts s", "ratio", "tables", "largest difference"]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        before = old_tree(folder / "before")
-        rows = [compare(case, folder, before, given) for case in given.case or CASES]
+    parser.add_argument("--cohorts", type=int, default=300, help="simulated cohorts in each row")
+    cohorts = parser.parse_args().cohorts
+    print(harness.machine("scipy"))
+    rows = [summarise(*case, cohorts) for case in cases()]
+    header = ["learner", "metric", "patients", "folds", "features", "signal", "target"]
+    header += ["size", "coverage", "width", "power"]
+    title = f"{cohorts} cohorts a row, {RESAMPLES} resamples; patients alone / corrected for folds / t over folds"
     harness.table(title, header, rows)
+    spans = [[[float(row[k].split(" / ")[way]) for row in rows] for way in range(3)] for k in (7, 8)]
+    print("largest size:", *(max(way) for way in spans[0]), "; smallest coverage:", *(min(way) for way in spans[1]))
+    header = ["metric", "patients", "rows", "features", "target", "best", "corrected"]
+    header += ["best's interval above the target", "corrected interval above the target", "coverage"]
+    found = [selection(*case, max(cohorts // 2, 2)) for case in product(METRICS[:2], (60, 200), (5, 20), KINDS)]
+    harness.table(f"Best of K rows without signal, {cohorts // 2} cohorts a row", header, found)
 
 
-def old_tree(folder: Path) -> Path:
-    """Sources of the commit before."""
-    folder.mkdir()
-    archive = subprocess.run(["git", "archive", BEFORE, "src"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
-    subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
-    return folder / "src"
+def cases() -> Iterator[tuple[Callable, str, int, int, str, float]]:
+    """Learner, metric, patients, folds, features, signal."""
+    for metric, patients, kind, signal in product(METRICS, SIZES, KINDS, SIGNALS):
+        yield ridge, metric, patients, 5, kind, signal
+    for metric, patients, signal in product(METRICS, (60, 200), SIGNALS):
+        yield best_feature, metric, patients, 5, "shared", signal
+    for metric, folds in product(METRICS[:2], (3, 10)):
+        yield ridge, metric, 120, folds, "independent", 0.0
 
 
-def compare(case: str, folder: Path, before: Path, given: argparse.Namespace) -> list[str]:
-    """Seconds of both sides (the median of three for the new one, which are in turns with the old one), and how far their tables are apart."""
-    classes, patients = CASES[case]
-    seconds: dict[Path, list[float]] = {before: [], ROOT / "src": []}
-    for source in (ROOT / "src", before, ROOT / "src", ROOT / "src"):
-        out = folder / case / ("before" if source == before else "now")
-        asked = {"classes": classes, "patients": patients, "cells": given.cells, "resamples": given.resamples}
-        command = [sys.executable, __file__, "--side", json.dumps({**asked, "folder": str(out)})]
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        subprocess.run(command, env=os.environ | threads | {"PYTHONPATH": str(source)}, check=True)
-        seconds[source].append(json.loads((out / "seconds.json").read_text()))
-    slow, quick = (float(np.median(values)) for values in seconds.values())
-    return [case, f"{slow:.1f}", f"{quick:.2f}", f"{slow / quick:.0f}x", *difference(folder / case)]
+def ridge(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Coefficients (d,) of a strong ridge regression on standardised features."""
+    return np.linalg.solve(x.T @ x + 3 * x.shape[1] * np.eye(x.shape[1]), x.T @ target)
 
 
-def difference(folder: Path) -> list[str]:
-    """Whether the CSVs of both sides are the same bytes, and the largest difference of a number in them."""
-    same, largest = True, 0.0
-    for name in ("metrics", "summary", "comparisons"):
-        first, second = (folder / side / f"{name}.csv" for side in ("before", "now"))
-        same &= first.read_bytes() == second.read_bytes()
-        a, b = (pd.read_csv(file) for file in (first, second))
-        text, numbers = a.select_dtypes(exclude="number").columns, a.select_dtypes("number").columns
-        if not a[text].equals(b[text]) or not (a[numbers].isna() == b[numbers].isna()).all(None):
-            return ["DIFFERENT", "-"]
-        largest = max(largest, float(np.nanmax(np.abs(a[numbers] - b[numbers]).to_numpy())))
-    return ["same bytes" if same else "other bytes", f"{largest:.0e}"]
+def best_feature(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The one feature that goes along with the target most: an unstable learner."""
+    slope = x.T @ target
+    return slope * (np.abs(slope) == np.abs(slope).max())
 
 
-def one_side(folder: str, classes: int, patients: int, cells: int, resamples: int) -> None:
-    """Write a study's predictions, evaluate them with the package at hand, write the tables."""
-    from panther.study.evaluate import evaluate
+def cohort(rng: np.random.Generator, metric: str, patients: int, kind: str, signal: float, rows: int = 2) -> Cohort:
+    """Features of several methods that carry the same signal, and the outcome."""
+    label = np.arange(patients) % 2
+    truth = rng.normal(size=patients) if metric == "c_index" else 2.0 * label - 1
+    common, alone = rng.normal(size=(1, patients, 30)), rng.normal(size=(rows, patients, 30))
+    x = np.sqrt(0.8) * common + np.sqrt(0.2) * alone if kind == "shared" else alone
+    x[..., :7] += signal / np.sqrt(7) * truth[:, None]
+    if metric != "c_index":
+        return x, label, np.ones(patients, bool)
+    dies, leaves = rng.exponential(np.exp(-truth)), rng.exponential(1.5, patients)
+    return x, np.minimum(dies, leaves), dies <= leaves
 
-    out = Path(folder)
-    out.mkdir(parents=True, exist_ok=True)
-    run = study_run(out, classes, patients, cells, resamples)
-    start = time.perf_counter()
-    results = evaluate(run)
-    (out / "seconds.json").write_text(json.dumps(time.perf_counter() - start))
-    for name in ("metrics", "summary", "comparisons"):
-        getattr(results, name).to_csv(out / f"{name}.csv", index=False)
+
+def learned_from(outcome: np.ndarray, event: np.ndarray, metric: str) -> np.ndarray:
+    """Regression target: the class, or the martingale residual (the first step of a Cox model)."""
+    if metric != "c_index":
+        return outcome - outcome.mean()
+    order, residual = np.argsort(outcome), np.empty(len(outcome))
+    residual[order] = event[order] - np.cumsum(event[order] / np.arange(len(outcome), 0, -1))
+    return residual
 
 
-def study_run(folder: Path, classes: int, patients: int, cells: int, resamples: int) -> Any:
-    """Run of a study whose models are already trained: every patient is tested in one fold, predictions are a signal and noise."""
-    from panther.study.file import parse_study
-    from panther.study.population import Population
-    from panther.study.training import StudyRun, Trained
+def cross_validated(rng: np.random.Generator, data: Cohort, metric: str, folds: int, learner: Callable) -> Iterator:
+    """Of every method: scores of its folds (J,), and its resamples as they are."""
+    features, outcome, event = data
+    patients = len(outcome)
+    order = rng.permutation(patients)
+    fold = np.empty(patients, int)
+    strata = np.zeros(patients, int) if metric == "c_index" else outcome
+    fold[order[np.argsort(strata[order], kind="stable")]] = np.arange(patients) % folds
+    for x in features:
+        scores = np.empty(patients)
+        for test in (fold == k for k in range(folds)):
+            mean, std = x[~test].mean(0), x[~test].std(0)
+            way = learner((x[~test] - mean) / std, learned_from(outcome[~test], event[~test], metric))
+            scores[test] = (x[test] - mean) / std @ way
 
-    task = {"label": "y"} if classes else {"time": "days", "event": "dead"}
-    study = parse_study(
-        {
-            "name": "intervals",
-            "table": "table.csv",
-            "features": {"features": "features"},
-            "task": task,
-            "methods": METHODS,
-            "n_prototypes": [2 * n + 2 for n in range(cells // len(METHODS))],
-            "seeds": list(range(SEEDS)),
-            "bootstrap": resamples,
-        }
-    )
+        def by_fold(counts: np.ndarray, scores: np.ndarray = scores) -> np.ndarray:
+            each = [
+                judge(metric, outcome[t], event[t], scores[t], counts[..., t])
+                for t in (fold == k for k in range(folds))
+            ]
+            return np.stack(each, -1)
+
+        drawn = resample(lambda c, by_fold=by_fold: {"m": mean_of_defined(by_fold(c))}, np.arange(patients), RESAMPLES)
+        yield by_fold(np.ones((1, patients)))[0], drawn
+
+
+def judge(metric: str, outcome: np.ndarray, event: np.ndarray, score: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Metric (resamples,)."""
+    if metric == "auroc":
+        return binary_auroc(outcome == 1, score, counts)
+    if metric == "c_index":
+        return comparable_pairs(outcome, event, score, counts).concordance()
+    return balanced_accuracy(confusion(outcome, (score > 0).astype(int), 2, counts))
+
+
+def summarise(
+    learner: Callable, metric: str, patients: int, folds: int, kind: str, signal: float, cohorts: int
+) -> list[str]:
+    """Size, coverage, mean width and power of the three ways; power against a method without signal."""
     rng = np.random.default_rng(0)
-    signal, target = truth(rng, classes, patients)
-    ids = tuple(f"p{n:04d}" for n in range(patients))
-    population = Population(ids, ids, (None,) * patients, target, pd.DataFrame(index=list(ids)), (), {}, ())
-    trained = []
-    for cell in study.cells():
-        for fold in range(FOLDS):
-            path = folder / f"{len(trained)}.npz"
-            test = np.arange(patients) % FOLDS == fold
-            np.savez(path, **dict(predictions(rng, signal, {"train": ~test, "test": test}, np.array(ids), target)))
-            trained.append(Trained(cell, fold, path, path))
-    return StudyRun(study, population, trained, {}, {}, folder)
+    limits, p, power, values = [], [], [], []
+    for _ in range(cohorts):
+        data = cohort(rng, metric, patients, kind, signal)
+        one, two = cross_validated(rng, data, metric, folds, learner)
+        p.append([way[1] for way in ways(one, two, patients, folds)])
+        limits.append([way[0] for way in ways(one, None, patients, folds)])
+        values += [one[1].whole["m"], two[1].whole["m"]]
+        if signal:
+            weak = (np.stack([data[0][0], rng.normal(size=data[0][1].shape)]), *data[1:])
+            one, two = cross_validated(rng, weak, metric, folds, learner)
+            power.append([way[1] for way in ways(one, two, patients, folds)])
+    target, ends = np.mean(values), np.array(limits)
+    size = (np.array(p) < 0.05).mean(0)
+    coverage = ((ends[..., 0] <= target) & (target <= ends[..., 1])).mean(0)
+    width = (ends[..., 1] - ends[..., 0]).mean(0)
+    found = (np.array(power) < 0.05).mean(0) if power else np.full(3, np.nan)
+    numbers = [" / ".join(f"{value:.3f}" for value in three) for three in (size, coverage, width, found)]
+    numbers = [*numbers[:3], numbers[3] if power else "-"]
+    return [learner.__name__, metric, str(patients), str(folds), kind, f"{signal:g}", f"{target:.3f}", *numbers]
 
 
-def truth(rng: np.random.Generator, classes: int, patients: int) -> tuple[np.ndarray, Any]:
-    """What a perfect model would predict, and the target."""
-    from panther.cohort.targets import Classes, Survival
+def ways(one: tuple, two: tuple | None, patients: int, folds: int) -> list[tuple[tuple[float, float], float]]:
+    """Ends of an interval and a p-value: of a mean, or of a difference of two."""
+    found = []
+    for spread in (lambda drawn: drawn, lambda drawn: over_folds(drawn, patients, patients / folds)):
+        if two is None:
+            i = intervals(spread(one[1]))["m"]
+            found.append(((i.low, i.high), np.nan))
+        else:
+            d = differences(spread(one[1]), spread(two[1]))["m"]
+            found.append(((d.low, d.high), d.p_value))
+    values = one[0] - (0 if two is None else two[0])
+    error = values.std(ddof=1) * np.sqrt(1 / folds + 1 / (folds - 1))
+    half = stats.t.ppf(0.975, folds - 1) * error
+    p = 2 * stats.t.sf(abs(values.mean()) / error, folds - 1) if error else 1.0
+    return [*found, ((values.mean() - half, values.mean() + half), p)]
 
-    if classes:
-        labels = rng.choice(classes, patients, p=np.arange(classes, 0, -1) / np.arange(classes, 0, -1).sum())
-        return np.eye(classes)[labels], Classes(tuple("abcdefgh"[:classes]), labels)
-    risk = rng.normal(size=patients)
-    dies, leaves = rng.exponential(900 * np.exp(-risk)), rng.exponential(900, patients)
-    return risk, Survival(np.ceil(np.minimum(dies, leaves)), dies <= leaves)
 
-
-def predictions(
-    rng: np.random.Generator, signal: np.ndarray, parts: dict[str, np.ndarray], ids: np.ndarray, target: Any
-) -> Iterator[tuple[str, Any]]:
-    """Content of a file of predictions; rounded, so that there are ties."""
-    from panther.models.tasks import fit_task
-
-    task = fit_task("cox" if signal.ndim == 1 else "cross-entropy", target)
-    yield "about", json.dumps({"task": task.settings()})
-    noisy = np.round(signal + rng.normal(0, 1, signal.shape), 2)
-    arrays = (
-        {"risk": noisy} if signal.ndim == 1 else {"probabilities": np.exp(noisy) / np.exp(noisy).sum(1, keepdims=True)}
-    )
-    for part, rows in parts.items():
-        yield f"{part}/ids", ids[rows]
-        for name, values in arrays.items():
-            yield f"{part}/{name}", values[rows]
+def selection(metric: str, patients: int, rows: int, kind: str, cohorts: int) -> list[str]:
+    """How often intervals of the best of several equal rows lie above what each of them scores on average."""
+    rng, found, values = np.random.default_rng(1), [], []
+    for _ in range(cohorts):
+        data = cohort(rng, metric, patients, kind, 0.0, rows)
+        drawn: list[Resampled] = [
+            over_folds(own, patients, patients / 5) for _, own in cross_validated(rng, data, metric, 5, ridge)
+        ]
+        best = max(drawn, key=lambda own: own.whole["m"])
+        corrected = best_of(drawn, "m")
+        found.append((best.whole["m"], corrected.value, intervals(best)["m"].low, corrected.low, corrected.high))
+        values.append(np.mean([own.whole["m"] for own in drawn]))
+    target, table = np.mean(values), np.array(found)
+    shares = [table[:, 2] > target, table[:, 3] > target, (table[:, 3] <= target) & (target <= table[:, 4])]
+    numbers = [target, *table[:, :2].mean(0), *np.mean(shares, axis=1)]
+    return [metric, str(patients), str(rows), kind, *(f"{value:.3f}" for value in numbers)]
 
 
 if __name__ == "__main__":

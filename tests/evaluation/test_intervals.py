@@ -1,5 +1,7 @@
 """Resampling patients: coverage, pairing, and rows that travel with their patient."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,12 +11,13 @@ from panther.evaluation import intervals as module
 from panther.evaluation.intervals import (
     Difference,
     Interval,
+    best_of,
     differences,
     intervals,
+    over_folds,
     resample,
     resample_counts,
-    smallest_wilcoxon,
-    wilcoxon,
+    sign_test,
 )
 
 
@@ -127,30 +130,62 @@ def test_the_p_value_counts_the_data_themselves_on_both_sides():
     assert found.p_value == pytest.approx(2 * (np.sum(drawn <= 0) + 1) / 401)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_wilcoxon_is_to_the_last_digit_that_of_scipy(tied):
-    rng = np.random.default_rng(0)
-    for folds in (2, 3, 5, 8, 15, 50, 51, 80):
-        for _ in range(10):
-            difference = rng.integers(-4, 5, folds) / 8 if tied else rng.normal(0.3, 1, folds)
-            kept = difference[difference != 0]
-            if len(kept) > 0:
-                exact = len(kept) <= 50 and len(np.unique(np.abs(kept))) == len(kept)
-                expected = stats.wilcoxon(kept, method="exact" if exact else "approx").pvalue
-                assert wilcoxon(difference, np.zeros(folds)) == expected
+@pytest.mark.parametrize(("won", "lost"), [(4, 0), (5, 2), (3, 3), (1, 8)])
+def test_the_sign_test_is_the_binomial_test_of_scipy(won, lost):
+    assert sign_test(won, lost) == pytest.approx(stats.binomtest(won, won + lost).pvalue)
+    assert sign_test(won, lost) == sign_test(lost, won)
 
 
-def test_wilcoxon_over_folds_is_scipys_and_says_nothing_about_equal_folds():
-    a, b = [0.7, 0.71, 0.69, 0.75, 0.73], [0.65, 0.70, 0.66, 0.71, 0.67]
-    assert wilcoxon(a, b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
-    assert wilcoxon(a, b) == pytest.approx(0.0625)
-    assert wilcoxon(a, a) == 1.0
-    assert wilcoxon([0.5, 0.6, 0.5], [0.5, 0.5, 0.6]) == pytest.approx(1.0)  # ties and zeros
-    assert [smallest_wilcoxon(n) for n in (5, 10)] == pytest.approx(
-        [wilcoxon(np.arange(1.0, n + 1), np.zeros(n)) for n in (5, 10)]
+def test_four_of_four_are_no_evidence_and_none_of_none_neither():
+    assert sign_test(4, 0) == pytest.approx(0.125)
+    assert sign_test(0, 0) == 1.0
+
+
+@pytest.mark.parametrize("folds", [2, 5, 10])
+def test_over_folds_the_variance_is_that_of_nadeau_and_bengio(folds):
+    drawn = resample(mean_of(np.random.default_rng(0).normal(size=100)), np.arange(100), 500)
+    spread = over_folds(drawn, 100, 100 / folds)
+    ratio = spread.drawn["mean"].var() / drawn.drawn["mean"].var()
+    assert ratio == pytest.approx((1 / folds + 1 / (folds - 1)) / (1 / folds))
+    assert spread.drawn["mean"].mean() == pytest.approx(drawn.drawn["mean"].mean())
+    assert spread.whole == drawn.whole
+
+
+def test_the_best_of_many_equal_rows_is_corrected_for_its_selection():
+    above, errors = [], []
+    for seed in range(100):
+        values = np.random.default_rng(seed).normal(size=(10, 50))
+        rows = [resample(mean_of(own), np.arange(50), 200) for own in values]
+        found = best_of(rows, "mean")
+        above.append((max(intervals(row)["mean"].low for row in rows) > 0, found.low > 0))
+        errors.append((max(row.whole["mean"] for row in rows), found.value))
+    assert np.mean(above, axis=0)[0] > 0.15  # as it is
+    assert np.mean(above, axis=0)[1] <= 0.07
+    as_it_is, corrected = np.mean(errors, axis=0)
+    assert corrected < 0.4 * as_it_is
+
+
+def test_a_row_that_is_surely_best_needs_no_correction():
+    values = np.random.default_rng(0).normal(size=80)
+    rows = [resample(mean_of(values + shift), np.arange(80), 300) for shift in (0, 9, -9)]
+    found = best_of(rows, "mean")
+    assert found.value == pytest.approx(rows[1].whole["mean"], abs=0.03)
+    least = best_of(
+        [resample(mean_of(-values - shift), np.arange(80), 300) for shift in (0, 9, -9)], "mean", lower=True
     )
-    with pytest.raises(InputError, match="pairs the folds"):
-        wilcoxon([0.1], [0.2])
+    assert (least.value, least.low, least.high) == pytest.approx((-found.value, -found.high, -found.low))
+
+
+def test_of_no_resamples_there_is_no_correction():
+    rows = [resample(mean_of(np.arange(4.0) + n), np.arange(4), 0) for n in range(2)]
+    assert np.isnan([best_of(rows, "mean").value, best_of(rows, "mean").low]).all()
+    assert over_folds(rows[0], 4, 2).drawn["mean"].size == 0
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/studies.md", "docs/how-to/report.md"])
+def test_pages_have_the_caption_of_the_tables(page):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    assert module.CAPTION in " ".join(text.split())
 
 
 def test_nobody_to_resample_is_refused():

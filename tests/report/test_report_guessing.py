@@ -62,6 +62,7 @@ def with_result(folder, mean, low, high):
     table = material.run.summary.copy()
     mine = table["metric"] == "balanced_accuracy"
     table.loc[mine, ["mean", "ci_low", "ci_high"]] = mean, low, high
+    table["selected_low"] = np.nan
     return replace(material, run=replace(material.run, summary=table))
 
 

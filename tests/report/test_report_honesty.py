@@ -22,7 +22,6 @@ from panther.report.html import DASH
 from panther.report.material import Request, gather
 from panther.report.page import build_page
 from panther.report.sections.diagnostics import diagnostics
-from panther.report.sections.results import results
 from panther.report.sections.summary import summary
 from report.studies import run
 from study.generated import generate
@@ -144,8 +143,8 @@ def test_the_best_of_many_is_judged_with_all_that_it_was_picked_from(p, verdict,
     found = material.run
     best = found.best()["row"].iloc[0]
     row = found.comparisons[found.comparisons["metric"] == found.metric].iloc[0]
-    rivals = [row.to_dict() | {"row": name, "p_bootstrap": q} for name, q in ((best, p), ("b", 0.4), ("c", 0.5))]
-    others = row.to_dict() | {"row": best, "p_bootstrap": 0.9, "metric": "auroc"}  # another question
+    rivals = [row.to_dict() | {"row": name, "p_value": q} for name, q in ((best, p), ("b", 0.4), ("c", 0.5))]
+    others = row.to_dict() | {"row": best, "p_value": 0.9, "metric": "auroc"}  # another question
     told = summary(replace(material, run=replace(found, comparisons=pd.DataFrame([*rivals, others]))), [])
     corrected = (
         f"Holm-corrected for 3 comparisons {min(3 * p, 1):.3f}"  # Holm: the smallest of three counts three times
@@ -154,7 +153,7 @@ def test_the_best_of_many_is_judged_with_all_that_it_was_picked_from(p, verdict,
     assert "no more than chance" not in told
 
 
-def with_means(material, means, exact=np.nan):
+def with_means(material, means, exact=np.nan, corrected=None):
     """The same run with other means of its methods; what is 1 is perfect."""
     found = material.run
     table = found.summary.copy()
@@ -162,6 +161,7 @@ def with_means(material, means, exact=np.nan):
         mine = (table["row"] == name) & (table["metric"] == found.metric)
         table.loc[mine, ["mean", "ci_low", "ci_high"]] = [mean, 1.0 if mean == 1 else 0.6, 1.0 if mean == 1 else 0.9]
         table.loc[mine, "exact_low"] = exact if mean == 1 else np.nan
+    table["selected_low"] = np.nan if corrected is None else corrected
     return replace(material, run=replace(found, summary=table))
 
 
@@ -170,9 +170,17 @@ def test_methods_that_tie_are_told_as_a_tie(classes):
     names = material.run.rows
     means = dict(zip(names, [0.8123, 0.8121, *[0.7] * (len(names) - 2)], strict=True))
     told = summary(with_means(material, means), [])
-    assert f"was 0.812, a tie between {names[0]} and {names[1]}." in told
+    assert f"of {len(names)} rows was 0.812, a tie between {names[0]} and {names[1]}." in told
     alone = summary(with_means(material, {**means, names[0]: 0.9}), [])
     assert f"was 0.900 (95 % interval 0.600 to 0.900), by {names[0]}." in alone
+
+
+@pytest.mark.parametrize(("low", "verdict"), [(0.45, "could be guessing"), (0.55, "is better than guessing")])
+def test_the_best_of_many_is_better_than_guessing_only_where_its_corrected_interval_is(low, verdict, classes):
+    material = gather(Request(classes))
+    found = with_means(material, dict.fromkeys(material.run.rows, 0.8), corrected=low)
+    assert any(verdict in check.sentence and f"{low:.3f} to" in check.sentence for check in checks(found))
+    assert f"{low:.3f} to" in summary(found, [])
 
 
 def test_a_perfect_score_is_not_called_good(classes):
@@ -201,13 +209,6 @@ def test_a_method_that_is_worse_than_guessing_is_not_passed_off_as_trained(class
     assert f"{first} 0.330, at most 0.380" in said.sentence
     assert "A probe is fitted to its end" in said.sentence  # and there are no epochs to add
     assert "training:" not in said.sentence
-
-
-@pytest.mark.parametrize(("folds", "said"), [(1, "needs more than one fold"), (3, "below 0.25."), (10, "below 0.002.")])
-def test_the_smallest_p_over_folds_follows_from_their_number(folds, said, classes):
-    material = gather(Request(classes))
-    record = {**material.run.record, "folds": (material.run.folds * 4)[:folds]}
-    assert said in results(replace(material, run=replace(material.run, record=record)))
 
 
 def test_files_that_a_method_has_none_of_are_a_dash_also_where_pandas_makes_them_nan(classes, tmp_path):

@@ -1,5 +1,6 @@
 """From predictions to tables: what counts as evidence, what is a tie, what a perfect score says."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,12 @@ import pandas as pd
 import pytest
 
 from panther.cohort.targets import Classes
-from panther.evaluation.intervals import Interval, wilcoxon
+from panther.evaluation.intervals import Resampled, intervals, resample
 from panther.models.named import Named
 from panther.models.tasks import Classification
 from panther.study.comparisons import Pair, compared
 from panther.study.evaluate import _resampled, _summary
-from panther.study.evaluations import Evaluation, Members
+from panther.study.evaluations import WHERE, Evaluation, Members
 from panther.study.file import Cell
 from panther.study.tables import markdown, verdicts
 from panther.study.training import Trained
@@ -41,10 +42,10 @@ def judged(
     return Evaluation(trained, "test", "", "", Classification(NAMES), prediction, target, ids, ids, None)
 
 
-def by_metric(first: Members, second: Members) -> dict[str, dict[str, float]]:
+def by_metric(first: Members, second: Members, number: int = 1) -> dict[str, dict[str, float]]:
     """Rows of the comparison of two methods, by metric."""
     pair = Pair(first[0].group(), second[0].group(), (first, second))
-    rows = compared(pair, {side: _resampled(side, 1) for side in pair.sides})
+    rows = compared(pair, {side: _resampled(side, number) for side in pair.sides})
     return {row["metric"]: row for row in rows}
 
 
@@ -64,28 +65,104 @@ def method_with_fold_effects(rng: np.random.Generator, folds: int, seeds: int) -
 def test_equal_methods_seldom_differ_however_many_seeds_each_fold_has(folds, seeds):
     rng = np.random.default_rng(0)
     p = [
-        by_metric(*(method_with_fold_effects(rng, folds, seeds) for _ in range(2)))["auroc"]["p_wilcoxon"]
+        by_metric(*(method_with_fold_effects(rng, folds, seeds) for _ in range(2)), number=100)["auroc"]["p_value"]
         for _ in range(40)
     ]
     assert np.mean(np.array(p) < 0.05) <= 0.05
     assert np.mean(p) > 0.3  # and it still says something
 
 
-def test_the_test_over_folds_is_that_of_the_folds_means():
-    rng = np.random.default_rng(1)
-    pair = [method_with_fold_effects(rng, 6, 4) for _ in range(2)]
-    values = [[j.task.judge(j.prediction, j.target)["auroc"] for j in side] for side in pair]
-    means = [np.reshape(side, (6, 4)).mean(1) for side in values]
-    assert by_metric(*pair)["auroc"]["p_wilcoxon"] == pytest.approx(wilcoxon(*means))
+def cross_validated(rng: np.random.Generator, labels: np.ndarray, folds: int = 5) -> Members:
+    """Nearest centroids, trained on noise in all other folds."""
+    x = rng.normal(size=(len(labels), 30))
+    members = []
+    for fold in range(folds):
+        test = np.arange(len(labels)) // 2 % folds == fold
+        way = x[~test & (labels == 1)].mean(0) - x[~test & (labels == 0)].mean(0)
+        members.append(judged(x[test] @ way, labels[test], fold=fold))
+    return tuple(members)
 
 
-def test_seeds_of_a_single_fold_are_no_test_over_folds():
-    rng = np.random.default_rng(2)
-    pair = tuple(method_with_fold_effects(rng, 1, 5) for _ in range(2))
-    assert np.isnan(by_metric(*pair)["auroc"]["p_wilcoxon"])
+@pytest.mark.parametrize("metric", ["auroc", "balanced_accuracy"])
+def test_models_that_learn_from_each_others_test_patients_do_not_make_intervals_too_sure(metric):
+    labels, p, covered, narrow = np.arange(80) % 2, [], [], []
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        first, second = (cross_validated(rng, labels) for _ in range(2))
+        p.append(by_metric(first, second, number=200)[metric]["p_value"])
+        resampled = _resampled(first, 200)
+        found = intervals(resampled)[metric]
+        covered.append(found.low <= 0.5 <= found.high)
+        half = (found.high - found.low) / 3  # as if patients were all that varies
+        narrow.append(abs(found.value - 0.5) <= half)
+    assert np.mean(np.array(p) < 0.05) <= 0.06
+    assert np.mean(covered) >= 0.93
+    assert np.mean(narrow) < 0.9
 
 
-def summary_of(methods: dict[str, float], labels: np.ndarray) -> pd.DataFrame:
+def test_only_folds_of_different_patients_are_corrected():
+    rng = np.random.default_rng(3)
+    members = method_with_fold_effects(rng, 4, 1)
+    width = {}
+    for name, side in {
+        "folds": members,
+        "external": tuple(replace(one, part="test_elsewhere") for one in members),
+        "one test set": members[:1],
+        "the same patients": tuple(replace(one, patients=members[0].patients) for one in members),
+    }.items():
+        drawn = _resampled(side, 400).drawn["auroc"]
+        plain = np.concatenate([np.array(one.patients) for one in side])
+        ends = np.cumsum([len(one.ids) for one in side])[:-1]
+
+        def measure(counts, side=side, ends=ends):
+            parts = zip(side, np.split(counts, ends, axis=-1), strict=True)
+            return {"m": np.stack([one.judge(own)["auroc"] for one, own in parts]).mean(0)}
+
+        width[name] = drawn.std() / resample(measure, plain, 400).drawn["m"].std()
+    assert width.pop("folds") == pytest.approx((1 + 4 / 3) ** 0.5)
+    assert list(width.values()) == pytest.approx([1, 1, 1])
+
+
+def test_few_patients_who_are_predicted_otherwise_are_judged_exactly():
+    labels = np.arange(40) % 2
+    right = np.where(labels == 1, 3.0, -3.0)
+    for wrong, expected in ((4, 0.125), (6, 0.03125)):
+        worse = right * np.where(np.arange(40) < wrong, -1, 1)
+        pair = tuple((judged(scores, labels),) for scores in (right, worse))
+        found = by_metric(*pair, number=1000)
+        assert found["balanced_accuracy"]["p_value"] == pytest.approx(expected, abs=0.03)
+        assert found["balanced_accuracy"]["p_value"] >= expected
+    twice = tuple(side + tuple(replace(one, part="test") for one in side) for side in pair)  # two seeds, one patient
+    assert by_metric(*twice, number=1000)["balanced_accuracy"]["p_value"] >= 0.03125
+    ten = (judged(right * np.where(np.arange(40) < 12, -1, 1), labels),)
+    assert by_metric(pair[0], ten, number=1000)["weighted_f1"]["p_value"] < 0.01
+
+
+def test_the_best_of_several_rows_is_called_so():
+    labels = np.arange(40) % 2
+    summary = summary_of({"panther": 2, "ot": 4, "h2t": 9}, labels, number=200)
+    assert (summary.query("metric != 'accuracy'")["of_rows"] == 3).all()
+    row = summary.query("metric == 'balanced_accuracy'").iloc[0]
+    assert row["selected_low"] < row["selected"] <= 0.95
+    (said, *_) = verdicts(summary, ["balanced_accuracy"])
+    assert said.startswith("Best of 3 rows (test, Bal. acc.): 0.950, PANTHER + probe; ")
+    assert f"{row['selected_low']:.3f} to {row['selected_high']:.3f}" in said
+    alone = summary_of({"panther": 2}, labels, number=200)
+    assert alone[["of_rows", "selected"]].isna().all(axis=None)
+
+
+def test_intervals_stay_inside_the_range_of_the_metric():
+    rng = np.random.default_rng(0)
+    labels = np.arange(30) % 2
+    members = tuple(judged(labels * 2.5 + rng.normal(size=30), labels, fold=fold) for fold in range(5))
+    resampled = _resampled(members, 300)
+    assert intervals(resampled)["auroc"].high > 1
+    metrics = [{**dict(zip(WHERE, members[0].group(), strict=True)), "metric": "auroc", "value": 0.97}]
+    summary = _summary(pd.DataFrame(metrics), {members[0].group(): members}, {members: resampled})
+    assert summary["ci_high"].item() == 1
+
+
+def summary_of(methods: dict[str, float], labels: np.ndarray, number: int = 0) -> pd.DataFrame:
     """Summary of methods that get all but so many of the samples right."""
     rows, groups = [], {}
     for method, wrong in methods.items():
@@ -96,16 +173,15 @@ def summary_of(methods: dict[str, float], labels: np.ndarray) -> pd.DataFrame:
         where = {**j.trained.cell.columns(), "fold": 0, "part": "test", "subgroup": "", "by": "", "n": len(labels)}
         rows += [{**where, "metric": k, "value": v} for k, v in j.task.metrics(j.prediction, j.target).items()]
     metrics = pd.DataFrame(rows)
-    intervals = {key: {"balanced_accuracy": Interval(1.0, 1.0, 1.0, 100)} for key in groups}
-    return _summary(metrics, intervals, groups)
+    return _summary(metrics, groups, {members: _resampled(members, number) for members in groups.values()})
 
 
 def test_a_tie_for_the_best_is_told_as_a_tie():
     labels = np.arange(40) % 2
     said = verdicts(summary_of({"panther": 2, "ot": 2, "h2t": 9}, labels), ["balanced_accuracy"])
-    assert said == ["Best mean (test, Bal. acc.): 0.950, a tie between PANTHER + probe and OT + probe."]
+    assert said == ["Best of 3 rows (test, Bal. acc.): 0.950, a tie between PANTHER + probe and OT + probe."]
     alone = verdicts(summary_of({"panther": 2, "ot": 4}, labels), ["balanced_accuracy"])
-    assert alone == ["Best mean (test, Bal. acc.): 0.950, PANTHER + probe."]
+    assert alone == ["Best of 2 rows (test, Bal. acc.): 0.950, PANTHER + probe."]
 
 
 def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
@@ -119,7 +195,7 @@ def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
     text = markdown(summary, ["balanced_accuracy", "auroc"])
     assert "resampling cannot see the error of a perfect score; from 58 patients without an error" in text
     assert f"is {bounds['panther', 'balanced_accuracy']:.3f}" in text
-    assert "Best mean (test, AUROC): 1.000, PANTHER + probe." in text
+    assert "Best of 2 rows (test, AUROC): 1.000, PANTHER + probe." in text
     assert "its interval is no evidence" in text
 
 
@@ -141,6 +217,6 @@ def test_slides_of_one_patient_do_not_raise_the_exact_bound():
     )
     few = Evaluation(**{**vars(one), "patients": tuple(f"P{i % 4}" for i in range(20))})
     for member, patients in ((one, 20), (few, 4)):
-        summary = _summary(metrics, {}, {one.group(): (member,)})
+        summary = _summary(metrics, {one.group(): (member,)}, {(member,): Resampled({}, {})})
         assert summary["patients"].item() == patients
         assert summary["exact_low"].item() == pytest.approx(0.025 ** (1 / patients))

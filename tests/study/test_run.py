@@ -144,7 +144,7 @@ def test_all_kinds_of_methods_heads_and_parts_come_to_one_table(cohort, tmp_path
         "panther + paper-classification",
         "panther + probe",
     }
-    assert results.comparisons["p_bootstrap"].between(0, 1).all()
+    assert results.comparisons["p_value"].between(0, 1).all()
     written = results.write(tmp_path / "tables")
     assert pd.read_parquet(tmp_path / "tables/metrics.parquet").shape == metrics.shape
     assert {p.suffix for p in written} == {".csv", ".parquet", ".md", ".tex", ".json"}

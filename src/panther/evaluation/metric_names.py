@@ -1,5 +1,6 @@
 """Names of metrics: those that tables print, with intervals and comparisons, and what people call them elsewhere."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from panther.errors import suggestion
@@ -18,6 +19,8 @@ SHOWN: Mapping[str, tuple[str, ...]] = {  # where a study does not say which
 }
 JUDGES = {"classification": "classes", "survival": "survival", "regression": "values", "labels": "several labels"}
 LOWER_IS_BETTER = ("mae", "rmse", "integrated_brier")
+THRESHOLD = ("balanced_accuracy", "weighted_f1", "quadratic_kappa")  # of predicted classes, not of their probabilities
+LOWEST = {"r2": -math.inf, "quadratic_kappa": -1.0, "pearson": -1.0, "spearman": -1.0}  # others 0
 TITLES = {
     "c_index": "c-index",
     "c_index_uno": "Uno's c-index",
@@ -50,6 +53,11 @@ OF_LABEL = "auroc_"
 def label_metric(label: str) -> str:
     """Metric of one of several labels."""
     return f"{OF_LABEL}{label}"
+
+
+def metric_range(name: str) -> tuple[float, float]:
+    """Smallest and largest value that a metric can have."""
+    return LOWEST.get(name, 0.0), math.inf if name in LOWER_IS_BETTER else 1.0
 
 
 def metric_title(name: str) -> str:

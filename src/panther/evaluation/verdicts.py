@@ -38,6 +38,14 @@ def about_perfect(row: pd.Series) -> str:
     )
 
 
+def about_selection(row: pd.Series) -> str:
+    """Score of the best row corrected for its selection on the same patients; empty where nothing was selected or resampled."""
+    if pd.isna(row["selected_low"]):
+        return ""
+    score, low, high = (f"{row[name]:.{DIGITS}f}" for name in ("selected", "selected_low", "selected_high"))
+    return f"corrected for the selection {score}, 95 % interval {low} to {high}"
+
+
 def about_one_class(samples: int, name: str) -> str:
     """What scores on samples of one class tell, and what not."""
     return (

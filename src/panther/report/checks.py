@@ -9,7 +9,7 @@ import pandas as pd
 from panther.evaluation.intervals import about_resamples
 from panther.evaluation.perfect_scores import is_perfect
 from panther.evaluation.shift import COLLAPSED
-from panther.evaluation.verdicts import about_perfect
+from panther.evaluation.verdicts import about_perfect, about_selection
 from panther.report.data import Run, metric_name
 from panther.report.fold import as_settings
 from panther.report.guessing import BALANCED, chance_in_resamples, patients_of_classes
@@ -122,9 +122,11 @@ def _chance(material: Material) -> Iterator[Check]:
         return
     if pd.isna(best["ci_low"]):
         return
-    said = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, 95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
+    selection, low = about_selection(best), best["ci_low"] if pd.isna(best["selected_low"]) else best["selected_low"]
+    limits = selection or f"95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
+    said = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}"
     guess = f"guessing gives {number(chance, 2)}" + _on_resamples(chance, to_beat)
-    if best["ci_low"] > to_beat + ROUNDING:
+    if low > to_beat + ROUNDING:
         yield Check("good", f"The best result is better than guessing ({said}; {guess}).")
     else:
         yield Check("mind", f"Even the best result could be guessing ({said}; {guess}).")
@@ -188,8 +190,7 @@ def _picked(material: Material) -> Iterator[Check]:
         yield Check(
             "mind",
             f"{len(material.run.rows)} combinations of method and head were compared on the same test patients, "
-            "so the number of the best one is flattered; "
-            "that of a method chosen beforehand is not.",
+            "so the number of the best one is flattered (in short: corrected for the selection); that of a method chosen beforehand is not.",
         )
 
 

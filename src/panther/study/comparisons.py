@@ -1,18 +1,21 @@
 """One row of a study's table against another, on the same patients of the same folds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from panther.evaluation.intervals import Resampled, differences, wilcoxon
+from panther.cohort.targets import Classes
+from panther.evaluation.intervals import Difference, Resampled, differences, sign_test
+from panther.evaluation.metric_names import THRESHOLD
 from panther.evaluation.metrics import mean_of_defined
 from panther.study.evaluations import WHERE, Evaluation, Group, Members
 from panther.study.parts import NOT_NAMED
 from panther.study.tables import told_apart, varying_factors
 
+FEW = 10  # patients predicted otherwise, below which resamples of them are too coarse for a p-value
 Resamples = Mapping[Members, Resampled]  # metrics of each side, on resamples of its patients
 
 
@@ -64,20 +67,36 @@ def _of_both(one: Evaluation, two: Evaluation) -> tuple[Evaluation, Evaluation]:
     return one.of(rows), two.of(np.array([where[one.ids[row]] for row in rows], np.int64))
 
 
-def _by_fold(members: Members) -> list[dict[str, np.ndarray]]:
-    """Metrics of each fold, the mean of its seeds: seeds of a fold share its patients, they are no further evidence."""
-    folds: dict[int, list[dict[str, np.ndarray]]] = {}
-    for one in members:
-        folds.setdefault(one.trained.fold, []).append(one.judge())
-    return [mean_over(seeds) for seeds in folds.values()]
+def paired_differences(sides: tuple[Members, Members], resampled: Resamples) -> dict[str, Difference]:
+    """Difference of every metric, on the same resamples.
+
+    Where fewer than ten patients are predicted otherwise, the p-value of a metric of predicted classes is at least McNemar's exact one.
+    """
+    found = differences(resampled[sides[0]], resampled[sides[1]])
+    if not (exact := _mcnemar(*sides)):
+        return found
+    return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in found.items()}
+
+
+def _mcnemar(first: Members, second: Members) -> float | None:
+    """Exact p-value where few patients are predicted otherwise; each counts once, whatever slides, seeds and models predict it."""
+    won: dict[str, int] = {}
+    for one, two in zip(first, second, strict=True):
+        if not isinstance(one.target, Classes):
+            return None
+        truth = one.target.columns()["label"]
+        predicted = (side.task.columns(side.prediction)["predicted"] for side in (one, two))
+        for patient, label, a, b in zip(one.patients, truth, *predicted, strict=True):
+            if a != b:
+                won[patient] = won.get(patient, 0) + (a == label) - (b == label)
+    if len(won) >= FEW:
+        return None
+    return sign_test(sum(n > 0 for n in won.values()), sum(n < 0 for n in won.values()))
 
 
 def compared(pair: Pair, resampled: Resamples) -> Iterable[dict[str, Any]]:
-    """One row per metric: the difference, its interval, and both tests."""
-    first, second = pair.sides
-    by_fold = _by_fold(first), _by_fold(second)
-    for name, d in differences(resampled[first], resampled[second]).items():
-        folds = [[float(f[name]) for f in side] for side in by_fold]
+    """One row per metric: the difference, its interval and p-value."""
+    for name, d in paired_differences(pair.sides, resampled).items():
         yield {
             **dict(zip(WHERE, pair.key, strict=True)),
             "reference": pair.reference,
@@ -85,8 +104,7 @@ def compared(pair: Pair, resampled: Resamples) -> Iterable[dict[str, Any]]:
             "difference": d.value,
             "ci_low": d.low,
             "ci_high": d.high,
-            "p_bootstrap": d.p_value,
-            "p_wilcoxon": wilcoxon(*folds) if len(folds[0]) > 1 else np.nan,
+            "p_value": d.p_value,
         }
 
 

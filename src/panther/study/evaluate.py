@@ -9,10 +9,11 @@ import pandas as pd
 
 from panther.cohort.targets import Classes
 from panther.engine import HERE, Work, map_all
-from panther.evaluation.intervals import Interval, Resampled, intervals, resample
+from panther.evaluation.intervals import Interval, Resampled, best_of, intervals, over_folds, resample
+from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_range
 from panther.evaluation.perfect_scores import exact_bounds, is_perfect
 from panther.study.added.gains import gain_pairs, gains
-from panther.study.comparisons import Pair, compared, mean_over, pairs_against
+from panther.study.comparisons import Pair, Resamples, compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations, subgroups
 from panther.study.results import Results
 from panther.study.retrieval import judge_retrieval
@@ -37,11 +38,10 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     sides = dict.fromkeys([*groups.values(), *(side for pair in every for side in pair.sides)])  # each once
     function = partial(_resampled, number=study.bootstrap)
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
-    limits = {key: intervals(resampled[members]) for key, members in groups.items()}
     comparisons = pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)])
     added = pd.DataFrame(gains(beside, resampled))
     sureness = judge_sureness(found, run.population, study.bootstrap, work)
-    summary, predictions = _summary(metrics, limits, groups), _predictions(tested)
+    summary, predictions = _summary(metrics, groups, resampled), _predictions(tested)
     unmoved = [row.title for row in study.rows if not reads_places(row, study.rows)] if study.shuffles else []
     survives = shuffle_table(groups, shuffled, unmoved, resampled)
     return Results(metrics, predictions, summary, comparisons, run, added, sureness, judge_retrieval(run), survives)
@@ -71,22 +71,45 @@ def _resampled(members: Members, number: int) -> Resampled:
     def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
         return mean_over([one.judge(part) for one, part in zip(members, np.split(counts, ends, axis=-1), strict=True)])
 
-    return resample(measure, np.concatenate([np.array(one.patients) for one in members]), number)
+    found = resample(measure, np.concatenate([np.array(one.patients) for one in members]), number)
+    patients, tested = {name for one in members for name in one.patients}, [len(set(one.patients)) for one in members]
+    if members[0].part != "test" or max(tested) == len(patients):  # models of several folds, one set of patients
+        return found
+    return over_folds(found, len(patients), float(np.mean(tested)))
 
 
-def _summary(
-    metrics: pd.DataFrame, limits: dict[Group, dict[str, Interval]], groups: dict[Group, Members]
-) -> pd.DataFrame:
+def _summary(metrics: pd.DataFrame, groups: dict[Group, Members], resampled: Resamples) -> pd.DataFrame:
     tested = metrics[~metrics["part"].isin(["train", "val"])]
     table = tested.groupby([*WHERE, "metric"], sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
     owners = [tuple(row[k] for k in WHERE) for _, row in table.iterrows()]
-    found = [limits.get(key, {}).get(name) for key, name in zip(owners, table["metric"], strict=True)]
-    table["ci_low"], table["ci_high"] = ([getattr(i, end, np.nan) for i in found] for end in ("low", "high"))
+    limits = {key: intervals(resampled[members]) for key, members in groups.items()}
+    found = [limits[key].get(name) for key, name in zip(owners, table["metric"], strict=True)]
+    table[["ci_low", "ci_high"]] = [_ends(i, name) for i, name in zip(found, table["metric"], strict=True)]
+    table = _add_selection(table, owners, {key: resampled[members] for key, members in groups.items()})
     table["patients"] = [len({p for one in groups[key] for p in one.patients}) for key in owners]
     table["exact_low"] = [
         _exact_bound(groups[key], name) if is_perfect(mean, name) else np.nan
         for key, name, mean in zip(owners, table["metric"], table["mean"], strict=True)
     ]
+    return table
+
+
+def _ends(interval: Interval | None, metric: str) -> tuple[float, float]:
+    """Ends of an interval, inside the range of the metric."""
+    return tuple(np.clip([interval.low, interval.high], *metric_range(metric))) if interval else (np.nan, np.nan)
+
+
+def _add_selection(table: pd.DataFrame, owners: list[Group], resampled: dict[Group, Resampled]) -> pd.DataFrame:
+    """Of how many rows the best of each test was chosen, and its score and interval corrected for that; only in rows of everybody."""
+    columns = ["of_rows", "selected", "selected_low", "selected_high"]
+    table[columns] = np.nan
+    for _, own in table[table["subgroup"] == ""].groupby(["part", "metric"]):
+        metric = str(own["metric"].iloc[0])
+        rows = [resampled[owners[n]] for n in own.index if metric in resampled[owners[n]].whole]
+        if len(rows) > 1 and not own["mean"].isna().all():
+            found = best_of(rows, metric, lower=metric in LOWER_IS_BETTER)
+            for name, value in zip(columns, (len(rows), found.value, *_ends(found, metric)), strict=True):
+                table.loc[own.index, name] = value
     return table
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 
 from panther.evaluation.groups import worst_groups
+from panther.evaluation.intervals import CAPTION
 from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
-from panther.evaluation.verdicts import about_perfect, best_rows, winners
+from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, winners
 from panther.storage.files import write_text
 from panther.storage.tables import write_table
 from panther.study.display_names import method_title
@@ -66,7 +67,10 @@ def verdicts(summary: pd.DataFrame, metrics: list[str]) -> list[str]:
             if best.empty:
                 continue
             name = f"{part_name(part)}, {metric_title(metric)}"
-            said.append(f"Best mean ({name}): {best['mean'].max():.3f}, {winners(list(best['row']))}.")
+            of, selection = best["of_rows"].iloc[0], about_selection(best.iloc[0])
+            what = "Best mean" if pd.isna(of) else f"Best of {of:.0f} rows"
+            score = f"{best['mean'].max():.3f}, {winners(list(best['row']))}"
+            said.append(f"{what} ({name}): {score}{selection and '; '}{selection}.")
             notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
             said += [f"{name} 1.000: {note}." for note in notes if note]
             said += _by_groups(summary, best, name)
@@ -91,7 +95,8 @@ def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:
             _marked(_text(row[c]), marks[c].get(str(name)), "**{}**".format, "<u>{}</u>".format) for c in table.columns
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *(f"- {said}" for said in verdicts(summary, metrics))]) + "\n"
+    notes = [*verdicts(summary, metrics), *([CAPTION] if summary["ci_low"].notna().any() else [])]
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
 
 
 def latex(summary: pd.DataFrame, metrics: list[str]) -> str:

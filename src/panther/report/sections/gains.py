@@ -47,13 +47,13 @@ def _figure(found: pd.DataFrame, part: str, metric: str) -> Html:
 
 def _header(ratio: bool) -> list[str]:
     tests = ["likelihood ratio", "p (likelihood ratio)"] if ratio else []
-    return ["method", "test", "metric", "covariates", "with the slide", "gain", "95 % interval", "p (patients)", *tests]
+    return ["method", "test", "metric", "covariates", "with the slide", "gain", "95 % interval", "p", *tests]
 
 
 def _row(row: pd.Series, ratio: bool) -> list[str]:
     cells = [
         row["row"], where_tested(row["part"]), metric_name(row["metric"]), number(row["covariates"]), number(row["with_slide"]),
-        signed(row["difference"]), signed_interval(row), p_value(row["p_bootstrap"]),
+        signed(row["difference"]), signed_interval(row), p_value(row["p_value"]),
     ]  # fmt: skip
     if not ratio:
         return cells

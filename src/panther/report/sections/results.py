@@ -5,7 +5,7 @@ import pandas as pd
 from panther.charts.chart import Chart
 from panther.charts.results import Estimate, forest
 from panther.evaluation.groups import worst_groups
-from panther.evaluation.intervals import smallest_wilcoxon
+from panther.evaluation.intervals import CAPTION
 from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import about_perfect, best_rows
 from panther.report.data import Run, metric_name, where_tested
@@ -61,7 +61,7 @@ def results(material: Material) -> Html:
         tag("h2", "Results"),
         paragraph(
             f"Each line is one method: the square is the mean over {run.over}, the rings are single folds{_of_each_seed(run)}",
-            ", the line its 95 % interval over patients. Lines that overlap much may be equally good; see the comparisons below. "
+            f", the line its 95 % interval. Lines that overlap much may be equally good; see the comparisons below. {CAPTION} "
             if run.study.bootstrap
             else ". There are no intervals, because no patients were resampled. ",
             meanings,
@@ -133,16 +133,17 @@ def _comparisons(run: Run, metrics: list[str]) -> Html | None:
     rows = [
         [
             r["row"], r["reference"], where_tested(r["part"]), metric_name(r["metric"]), signed(r["difference"]),
-            signed_interval(r), p_value(r["p_bootstrap"]), p_value(r["p_wilcoxon"]),
+            signed_interval(r), p_value(r["p_value"]),
         ]
         for _, r in found.iterrows()
     ]  # fmt: skip
-    header = ["method", "against", "test", "metric", "difference", "95 % interval", "p (patients)", "p (folds)"]
+    header = ["method", "against", "test", "metric", "difference", "95 % interval", "p"]
     return join(
         tag("h3", "Is the difference more than chance?"),
         paragraph(
-            "Every method against the reference, on the same patients of the same folds. p (patients) resamples patients in "
-            f"pairs{_undone(run)}; {_over_folds(len(run.folds))} The p-values are not corrected for the number of comparisons"
+            f"Every method against the reference, on the same patients of the same folds, resampled in pairs{_undone(run)}. Where fewer than ten "
+            "patients are predicted otherwise, p of a metric of predicted classes is at least that of McNemar's exact test. "
+            "The p-values are not corrected for the number of comparisons"
             + (f" ({len(rows)}; Bonferroni would ask for p below {0.05 / len(rows):.2g})." if rows else "."),
         ),
         table(header, rows, "Paired comparisons with the reference method"),
@@ -163,16 +164,6 @@ def _of_each_seed(run: Run) -> str:
 
 def _undone(run: Run) -> str:
     return "" if run.study.bootstrap else ", which this study did not do"
-
-
-def _over_folds(folds: int) -> str:
-    """What the test over folds can say."""
-    if folds < 2:
-        return "p (folds) needs more than one fold and is not given."
-    return (
-        f"p (folds) is Wilcoxon's signed-rank test over the {folds} folds (seeds of a fold are averaged first), which cannot fall "
-        f"below {smallest_wilcoxon(folds):.2g}."
-    )
 
 
 def _perfect(run: Run, part: str, metrics: list[str]) -> Html | None:

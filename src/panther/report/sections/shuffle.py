@@ -47,7 +47,7 @@ def shuffle(material: Material) -> Html | None:
     )
 
 
-HEADER = ["method", "test", "metric", "as it is", "shuffled", "lost", "95 % interval", "p (patients)"]
+HEADER = ["method", "test", "metric", "as it is", "shuffled", "lost", "95 % interval", "p"]
 
 
 def _row(row: pd.Series) -> list[str]:
@@ -56,7 +56,7 @@ def _row(row: pd.Series) -> list[str]:
     if not row["shuffles"]:
         return [*cells, "the same", "exactly nothing", "", ""]
     limits = DASH if pd.isna(low) else f"[{number(low)}, {number(high)}]"
-    return [*cells, number(row["shuffled"]), number(lost), limits, p_value(row["p_bootstrap"])]
+    return [*cells, number(row["shuffled"]), number(lost), limits, p_value(row["p_value"])]
 
 
 def _lost(row: pd.Series) -> tuple[float, float, float]:

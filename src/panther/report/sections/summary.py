@@ -3,7 +3,7 @@
 import pandas as pd
 
 from panther.evaluation.correction import holm
-from panther.evaluation.verdicts import about_perfect, winners
+from panther.evaluation.verdicts import about_perfect, about_selection, winners
 from panther.report.checks import checklist, checks
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import Html, details, join, listing, number, p_value, paragraph, plural, tag, tiles
@@ -63,8 +63,11 @@ def _answer(run: Run) -> list[str]:
             continue
         where = "On test patients" if part == "test" else f"On {where_tested(part)}"
         by = "by " + best["row"].iloc[0] if len(best) == 1 else winners(list(best["row"]))
-        value = f"{number(best['mean'].iloc[0])}{_interval(best.iloc[0]) if len(best) == 1 else ''}"
-        said.append(f"{where} the best mean {metric_name(run.metric)} was {value}, {by}.")
+        of, selection = best["of_rows"].iloc[0], about_selection(best.iloc[0])
+        among = "" if pd.isna(of) else f" of {of:.0f} rows"
+        interval = f" ({selection})" if selection else _interval(best.iloc[0]) if len(best) == 1 else ""
+        value = f"{number(best['mean'].iloc[0])}{interval}"
+        said.append(f"{where} the best mean {metric_name(run.metric)}{among} was {value}, {by}.")
         notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
         said += [f"{note[:1].upper()}{note[1:]}." for note in notes if note]
     return said + [sentence for _, best in run.best().iterrows() if (sentence := _reference(run, best))]
@@ -82,22 +85,22 @@ def _reference(run: Run, best: pd.Series) -> str | None:
         return None
     c = run.comparisons
     judged = c[(c["part"] == "test") & (c["metric"] == run.metric) & (c["subgroup"] == "")]
-    judged = judged.assign(p_corrected=holm(judged["p_bootstrap"].tolist()))
+    judged = judged.assign(p_corrected=holm(judged["p_value"].tolist()))
     found = judged[judged["row"] == best["row"]]
     if found.empty:
         return None
     r = found.iloc[0]
-    if pd.isna(r["p_bootstrap"]):
+    if pd.isna(r["p_value"]):
         return (
             f"Against {r['reference']} on the same patients the difference of {r['row']} is {signed(r['difference'])}; "
             "it could not be tested by resampling the patients."
         )
     verdict = "more than chance would give" if r["p_corrected"] < LEVEL else "not shown to be more than chance"
-    tests = int(judged["p_bootstrap"].notna().sum())
+    tests = int(judged["p_value"].notna().sum())
     corrected = f", Holm-corrected for {tests} comparisons {p_value(r['p_corrected'])}" if tests > 1 else ""
     return (
         f"Against {r['reference']} on the same patients the difference of {r['row']} is {signed(r['difference'])} (95 % interval "
-        f"{signed(r['ci_low'])} to {signed(r['ci_high'])}, p = {p_value(r['p_bootstrap'])}{corrected}): {verdict}."
+        f"{signed(r['ci_low'])} to {signed(r['ci_high'])}, p = {p_value(r['p_value'])}{corrected}): {verdict}."
     ).replace("p = <", "p <")
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panther.evaluation.intervals import differences
-from panther.study.comparisons import Pair, Resamples, aligned
+from panther.study.comparisons import Pair, Resamples, aligned, paired_differences
 from panther.study.evaluations import WHERE, Evaluation, Group, Members
 from panther.study.spatial.words import in_words
 
@@ -59,15 +58,15 @@ def _of_both(where: Mapping[str, Any], as_it_is: Members, shuffled: Members, res
             "difference": d.value,
             "ci_low": d.low,
             "ci_high": d.high,
-            "p_bootstrap": d.p_value,
+            "p_value": d.p_value,
             "shuffles": repeats,
         }
-        for metric, d in differences(resampled[as_it_is], resampled[shuffled]).items()
+        for metric, d in paired_differences((as_it_is, shuffled), resampled).items()
     ]
 
 
 def _of_one(where: Mapping[str, Any], members: Members, resampled: Resamples) -> list[dict]:
-    same = {"difference": 0.0, "ci_low": 0.0, "ci_high": 0.0, "p_bootstrap": np.nan, "shuffles": 0}
+    same = {"difference": 0.0, "ci_low": 0.0, "ci_high": 0.0, "p_value": np.nan, "shuffles": 0}
     return [
         {**where, "metric": metric, "score": score, "shuffled": score, **same}
         for metric, score in resampled[members].whole.items()

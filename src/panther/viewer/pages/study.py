@@ -9,6 +9,7 @@ from flask import Blueprint, request
 from panther.charts.survival import risk_against_time
 from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
+from panther.evaluation.intervals import CAPTION
 from panther.models.tasks import KINDS
 from panther.report.data import Run, load_run, metric_name, where_tested
 from panther.report.html import plural
@@ -59,7 +60,7 @@ def study_routes(bench: Workbench) -> Blueprint:
                 "part": part,
                 "metrics": [{"id": one, "title": metric_name(one)} for one in metrics],
                 "metric": metric,
-                "meaning": MEANING.get(metric, ""),
+                "meaning": " ".join((MEANING.get(metric, ""), CAPTION if run.study.bootstrap else "")),
                 "rows": [_row(run, part, metrics, name) for name in run.rows],
                 "best": list(run.best(part)["row"]),
                 "words": words,
