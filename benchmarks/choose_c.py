@@ -1,8 +1,8 @@
 """`panther choose-c` on real tissue: how many prototypes come back in both halves of a cohort, and what more of them would buy.
 
     python benchmarks/choose_c.py --cut TILES crops/               # TILES: a folder a class, e.g. LC25000's aca, normal, scc
-    panther encode-tiles crops/ -o crops.h5 --dtype float32        # nine overlapping crops of 128 px a tile
-    python benchmarks/choose_c.py crops.h5
+    panther slides crops/ -o job --encoder lite0 --dtype float32   # nine overlapping crops of 128 px a tile
+    python benchmarks/choose_c.py job/tiles/features_lite0
 
 Tiles are dealt out to 74 made-up patients, each with normal tissue and one of the two tumours; all crops of a tile belong to one patient.
 """
@@ -35,10 +35,13 @@ def cut(tiles: Path, folder: Path) -> None:
 
 
 def deal(path: Path, patients: int, seed: int = 0) -> list[Bag]:
-    """Bags of made-up patients from a file of `panther encode-tiles`."""
-    with h5py.File(path, "r") as file:
-        x = torch.from_numpy(file["features"][...].astype(np.float32))
-        names = [name.decode() if isinstance(name, bytes) else str(name) for name in file["tiles"][...]]
+    """Bags of made-up patients from the bags of `panther slides crops/`, one of each class."""
+    features, names = [], []
+    for bag in sorted(path.glob("*.h5")):
+        with h5py.File(bag, "r") as file:
+            features.append(file["features"][...].astype(np.float32))
+            names += [f"{bag.stem}/{name}" for name in file["tiles"].asstr()[:]]
+    x = torch.from_numpy(np.concatenate(features))
     tiles = np.array([name.rsplit(".", 1)[0].split("_")[0] for name in names])
     rng = np.random.default_rng(seed)
     has_first = rng.permutation(np.arange(patients) % 2) == 0
@@ -53,7 +56,7 @@ def deal(path: Path, patients: int, seed: int = 0) -> list[Bag]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("features", type=Path, nargs="?", help="file of `panther encode-tiles`")
+    parser.add_argument("features", type=Path, nargs="?", help="folder of bags, one of each class")
     parser.add_argument("--cut", type=Path, nargs=2, metavar=("TILES", "CROPS"), help="only cut tiles into crops")
     parser.add_argument("--patients", type=int, default=74)
     parser.add_argument("--range", type=int, nargs=2, default=(2, 32))

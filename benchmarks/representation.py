@@ -1,8 +1,8 @@
 """What should a head read of a mixture? The protocol of docs/decisions/0009: PANTHER's scalings beside its simplest rivals.
 
-    panther encode-tiles TILES -o tiles.h5 --dtype float32              # TILES: a folder per class, e.g. LC25000's aca, normal, scc
+    panther slides TILES -o job --encoder lite0 --dtype float32     # TILES: a folder per class, e.g. LC25000's aca, normal, scc
     python benchmarks/claims.py --cohorts 4 --folder claims --draw-only # the demo's synthetic slides
-    python benchmarks/representation.py --tiles tiles.h5 --drawn claims [--heads] [--look first]
+    python benchmarks/representation.py --tiles job/tiles/features_lite0 --drawn claims [--heads] [--look first]
 
 Without tiles or drawn slides the generated cohorts alone are judged. All methods share patients, folds and prototypes (C = 16); a score is the AUC,
 or the c-index for survival, on test patients, averaged over folds and seeds. *Regret* is how far a candidate stays below the best of

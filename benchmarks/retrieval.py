@@ -17,8 +17,8 @@ import pandas as pd
 import torch
 
 import _harness as harness
-from panther.alike.retrieval import retrieval
-from panther.alike.search import WAYS, searchable
+from panther.search.neighbours import WAYS, searchable
+from panther.search.retrieval import retrieval
 from panther.statistics import Apart
 from panther.storage.embedding_files.opened import Embeddings, open_embeddings
 from panther.storage.embeddings import EmbeddingTable, write_embeddings

@@ -1,7 +1,7 @@
 """Small bags of real tiles: which preset and which scaling serve a linear probe when a slide has only 35 patches?
 
-    panther encode-tiles TILES -o tiles.h5 --dtype float32     # TILES: a folder a class, e.g. LC25000's aca, normal, scc
-    python benchmarks/small_bags.py tiles.h5
+    panther slides TILES -o job --encoder lite0 --dtype float32     # TILES: a folder a class, e.g. LC25000's aca, normal, scc
+    python benchmarks/small_bags.py job/tiles/features_lite0
 
 Slides are drawn from the tiles: training slides from one half of them, test slides from the other. Two questions: the
 kind of tumour (30 % of the patches are one or the other tumour), and the share of tumour (25 % or 45 %).
@@ -32,12 +32,12 @@ TASKS = {
 
 
 def tiles_by_class(path: Path) -> dict[str, np.ndarray]:
-    """Features of the tiles of each folder."""
-    with h5py.File(path, "r") as file:
-        features = file["features"][...].astype(np.float32)
-        names = [name.decode() if isinstance(name, bytes) else str(name) for name in file["tiles"][...]]
-    owner = np.array([Path(name).parts[0] for name in names])
-    return {kind: features[owner == kind] for kind in sorted(set(owner))}
+    """Features of the tiles of each class, whose file bears its name."""
+    found = {}
+    for bag in sorted(path.glob("*.h5")):
+        with h5py.File(bag, "r") as file:
+            found[bag.stem] = file["features"][...].astype(np.float32)
+    return found
 
 
 def slides(

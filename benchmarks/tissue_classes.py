@@ -1,7 +1,7 @@
 """How far prototypes found without labels agree with tissue classes, on mosaics of real tiles; and how good the probe is.
 
-    panther encode-tiles TILES -o tiles.h5 --dtype float32     # TILES: a folder a class, e.g. LC25000's aca, normal, scc
-    python benchmarks/tissue_classes.py tiles.h5
+    panther slides TILES -o job --encoder lite0 --dtype float32     # TILES: a folder a class, e.g. LC25000's aca, normal, scc
+    python benchmarks/tissue_classes.py job/tiles/features_lite0
 
 Six mosaics of 148 tiles: normal tissue with 40 % of one carcinoma or of both. A probe is trained on 120 tiles of each class; the mosaics are drawn
 (with repetition) from the others, so a tile may recur between mosaics but was never seen by the probe.

@@ -19,9 +19,10 @@ LAYERS: list[list[tuple[str, str, tuple[str, ...]]]] = [
     ],
     [("viewer", "tiles, pages, the browser", ())],
     [("report", "one HTML file", (C,))],
-    [("explain", "maps, atlas, attribution, agreement", (D,))],
     [("study", "file, grid, jobs, results", (C,))],
-    [("models", "tasks, heads, probes, trainer", (C,)), ("charts", "a chart is a value", (C, D))],
+    [("search", "slides that are alike, retrieval", ())],
+    [("explain", "maps, atlas, attribution, agreement", (D,)), ("charts", "a chart is a value", (C, D))],
+    [("models", "tasks, heads, probes, trainer", (C,))],
     [
         ("cohort", "endpoints, splits", (C,)),
         ("evaluation", "metrics, intervals", (C,)),

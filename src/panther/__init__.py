@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from panther.aggregators import build
     from panther.aggregators.cohort import embed_cohort
     from panther.aggregators.embed import embed
-    from panther.alike.retrieval import retrieval
     from panther.cohort.load import Cohort, load_cohort
     from panther.cohort.site_kfold import SiteKFold
     from panther.cohort.split import Split
@@ -46,13 +45,14 @@ if TYPE_CHECKING:
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
     from panther.explain.maps import make_map
-    from panther.explain.similar.make import similar
     from panther.models.model_file import load_model, save_model
     from panther.models.predict import predict
     from panther.models.train import train
     from panther.prototypes.choose import choose_c
     from panther.prototypes.fit import fit_prototypes
     from panther.report.make import make_report
+    from panther.search.retrieval import retrieval
+    from panther.search.similar import similar
     from panther.slides.open import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.clinical import Columns
@@ -100,12 +100,12 @@ _HOMES = {
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.open",
     "predict": "panther.models.predict",
-    "retrieval": "panther.alike.retrieval",
+    "retrieval": "panther.search.retrieval",
     "run_study": "panther.study.run",
     "save_bag": "panther.storage.writers",
     "save_model": "panther.models.model_file",
     "save_prototypes": "panther.storage.prototypes",
-    "similar": "panther.explain.similar.make",
+    "similar": "panther.search.similar",
     "train": "panther.models.train",
     "view": "panther.viewer.show",
 }

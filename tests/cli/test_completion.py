@@ -35,7 +35,7 @@ def offered(*words, shell="bash"):
         (("train", "feats", "--head", "paper-"), ("paper-classification", "paper-survival")),
         (("train", "feats", "--loss", ""), completion.LOSSES),
         (("slides", "s", "--encoder", "uni"), ("uni", "uni2")),
-        (("encode-tiles", "t", "--encoder", ""), completion.ENCODERS),
+        (("slides", "t", "--encoder", ""), completion.ENCODERS),
         (("splits", "t.csv", "--scheme", ""), completion.SCHEMES),
         (("kaplan-meier", "s.h5ad", "--survival", ""), completion.ENDPOINTS),
         (("study", "new", "k"), ("kirc",)),

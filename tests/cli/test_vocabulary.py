@@ -98,7 +98,7 @@ def test_what_is_written_is_an_option_everywhere():
 
 def test_a_gpu_that_is_there_is_used_by_default():
     defaults = {name: one.default for name, command in leaves() for one in options(command) if "--device" in one.opts}
-    assert {"embed", "prototypes", "train", "slides", "encode-tiles", "tissue-classifier"} <= set(defaults)
+    assert {"embed", "prototypes", "train", "slides", "tissue-classifier"} <= set(defaults)
     assert set(defaults.values()) == {"auto"}
 
 

@@ -34,9 +34,3 @@ def test_slides_that_are_encoded_need_no_encoder(panther, cluster):
     words = (*words, "--cluster", cluster.scheduler_address)
     assert "2 of 2 slides done" in panther(*words)[0]
     assert "(2 were done already)" in panther(*words)[0]
-
-
-def test_tiles_are_not_begun_with_it_either(panther, cluster):
-    words = ("encode-tiles", "slides", "-o", "job/tiles.h5", "--encoder", "ctranspath")
-    _, err = panther(*words, "--cluster", cluster.scheduler_address, code=2)
-    assert err.count("cannot be fetched by a program") == 1

@@ -5,13 +5,17 @@ import json
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import torch
 import typer
+from PIL import Image
 from typer.testing import CliRunner
 
 from encoders.making import make_tiles
 from panther.cli import encoders as commands
+from panther.cli.slides import slides as slides_command
 from panther.encoders.pipeline import ExtractSettings
+from panther.encoders.sources import holds_tiles
 from panther.encoders.step import EncoderChoice, FeatureStep
 from panther.engine import Work
 from panther.errors import InputError
@@ -23,7 +27,7 @@ from panther.storage.readers import open_bag
 def panther():
     app = typer.Typer()
     app.command("encoders")(commands.list_encoders)
-    app.command("encode-tiles")(commands.encode_tiles)
+    app.command("slides")(slides_command)
     return lambda *arguments: CliRunner().invoke(app, list(map(str, arguments)))
 
 
@@ -73,15 +77,60 @@ def test_the_list_of_encoders_says_where_access_is_granted(panther):
     assert listed["lite0"]["gated"] is None
 
 
-def test_tiles_become_a_bag_and_a_broken_one_is_listed(panther, tmp_path):
-    make_tiles(tmp_path / "tiles" / "kind", 5, size=224)
-    (tmp_path / "tiles" / "kind" / "002.png").write_bytes(b"broken")
-    result = panther("encode-tiles", tmp_path / "tiles", "-o", tmp_path / "bag.h5", "-j", 1, "--json")
-    assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    assert (told["tiles"], list(told["failures"])) == (4, ["kind/002.png"])
-    bag = open_bag(tmp_path / "bag.h5")
-    assert (len(bag), bag.dim, bag.encoder) == (4, 1280, "lite0")
+def test_each_folder_of_tiles_becomes_a_bag_and_a_broken_tile_is_noted(panther, tmp_path):
+    tiles, job = tmp_path / "tiles", tmp_path / "job"
+    make_tiles(tiles / "kind" / "slide", 5, size=224)
+    make_tiles(tiles / "other", 3, size=224, seed=1)
+    (tiles / "kind" / "slide" / "002.png").write_bytes(b"broken")
+    words = ("slides", tiles, "-o", job, "--encoder", "lite0", "--device", "cpu", "-j", 1, "--json")
+    told = json.loads(panther(*words).stdout)
+    assert told["worked"] == 2
+    assert list(told["failures"]) == ["kind"]  # a fifth of it is lost
+    rows = {row["slide"]: row for row in told["slides"]}
+    assert (rows["other"]["status"], rows["other"]["features"], rows["kind"]["masked"]) == ("done", 3, 1)
+    assert "slide/002.png" in rows["kind"]["note"]
+    bag = open_bag(job / "tiles" / "features_lite0" / "kind.h5")
+    assert (len(bag), bag.dim, bag.encoder, bag.coords) == (4, 1280, "lite0", None)
+    assert json.loads(panther(*words).stdout)["worked"] == 0
+    make_tiles(tiles / "other", 4, size=224, seed=1)
+    assert json.loads(panther(*words).stdout)["worked"] == 1
+
+
+def test_a_folder_without_folders_is_one_bag_and_options_of_slides_are_refused(panther, tmp_path):
+    make_tiles(tmp_path / "crops", 3, size=224)
+    words = ("slides", tmp_path / "crops", "-o", tmp_path / "job")
+    assert panther(*words).exit_code != 0  # an encoder is needed
+    assert panther(*words, "--encoder", "lite0", "--stain", "macenko").exit_code != 0
+    assert not (tmp_path / "job").exists()
+    assert panther(*words, "--encoder", "lite0", "--device", "cpu", "-j", 1).exit_code == 0
+    assert len(open_bag(tmp_path / "job" / "tiles" / "features_lite0" / "crops.h5")) == 3
+    make_tiles(tmp_path / "crops" / "more", 2, size=224)
+    assert isinstance(panther(*words, "--encoder", "lite0").exception, InputError)
+
+
+def test_a_small_plain_tif_is_a_tile_and_a_large_or_tiled_one_a_slide(tmp_path):
+    make_tiles(tmp_path, 1, size=64)
+    (tmp_path / "a").mkdir()
+    with Image.open(tmp_path / "000.png") as tile:
+        tile.save(tmp_path / "a" / "tile.tif")
+        assert holds_tiles(tmp_path / "a")
+        tile.resize((3000, 3000)).save(tmp_path / "a" / "tile.tif")
+        tile.save(tmp_path / "a" / "first.png")  # a thumbnail
+        assert not holds_tiles(tmp_path / "a")
+    tifffile.imwrite(tmp_path / "a" / "tile.tif", np.zeros((64, 64, 3), np.uint8), tile=(32, 32), photometric="rgb")
+    assert not holds_tiles(tmp_path / "a")
+
+
+def test_a_folder_of_tiles_is_extracted_in_memory_as_the_job_writes_it(panther, tmp_path):
+    import panther as package
+
+    make_tiles(tmp_path / "crops", 3, size=224)
+    words = ("slides", tmp_path / "crops", "-o", tmp_path / "job", "--encoder", "lite0", "--device", "cpu", "-j", 1)
+    assert panther(*words).exit_code == 0
+    written = open_bag(tmp_path / "job" / "tiles" / "features_lite0" / "crops.h5")
+    bag = package.extract(tmp_path / "crops", "lite0")
+    assert (bag.slide_id, bag.encoder, bag.coords) == ("crops", "lite0", None)
+    torch.testing.assert_close(bag.features, written.features[:], atol=0.02, rtol=0.02)
 
 
 def test_a_slide_is_extracted_in_memory_as_the_job_writes_it(shared_data, tmp_path):

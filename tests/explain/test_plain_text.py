@@ -11,6 +11,7 @@ import pytest
 from matplotlib.text import Text
 
 import panther.explain
+import panther.search
 from panther.charts.style import save
 from panther.evaluation.intervals import Interval
 from panther.evaluation.survival_metrics import kaplan_meier as curve
@@ -27,10 +28,9 @@ from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.agreement import match_tumour
 from panther.explain.geometry import blank_view, grid
 from panther.explain.scene import MapSettings
-from panther.explain.similar import picture
-from panther.explain.similar.make import Hit
-from panther.explain.similar.reasons import Compared, Reasons
 from panther.explain.slide_map import SlideMap
+from panther.search import pictures as picture
+from panther.search.similar import Compared, Hit, Reasons
 from panther.types import PatchSpec
 
 BROKEN = r"$\nope$"  # what matplotlib refuses as a formula
@@ -116,7 +116,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
     ),
     "concordance.draw.draw_tumour": lambda: agreed.draw_tumour(tumour_map(), MapSettings(), BROKEN),
     "kaplan_meier.draw_curves": lambda: kaplan_meier.draw_curves(survival()),
-    "similar.picture.draw_alike": lambda: picture.draw_alike(slide_map(), slide_map(), hit()),
+    "search.pictures.draw_alike": lambda: picture.draw_alike(slide_map(), slide_map(), hit()),
 }
 
 
@@ -130,10 +130,11 @@ def test_a_broken_formula_in_what_people_wrote_is_drawn_letter_by_letter(name: s
 
 
 def test_no_figure_is_missing_above() -> None:
-    package = panther.explain
-    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(package.__path__, "panther.explain.")]
+    rooms = (panther.explain, panther.search)
+    found = [one for room in rooms for one in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
+    modules = [importlib.import_module(one.name) for one in found]
     drawing = {
-        f"{module.__name__.removeprefix('panther.explain.')}.{name}"
+        f"{module.__name__.removeprefix('panther.').removeprefix('explain.')}.{name}"
         for module in modules
         for name, value in vars(module).items()
         if name.startswith("draw_") and getattr(value, "__module__", "") == module.__name__

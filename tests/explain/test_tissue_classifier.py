@@ -105,7 +105,7 @@ def test_bags_of_another_encoder_or_with_nan_are_refused() -> None:
         classifier.label(Bag("s", x))
 
 
-def test_features_are_read_from_class_folders_class_files_and_encoded_tiles(tmp_path: Path) -> None:
+def test_features_are_read_from_class_folders_and_class_files_whose_slides_stay_together(tmp_path: Path) -> None:
     given = tiles(n=6, k=2)
     parts = {name: given.features[given.labels == k] for k, name in enumerate("ab")}
     (tmp_path / "files").mkdir()
@@ -114,15 +114,16 @@ def test_features_are_read_from_class_folders_class_files_and_encoded_tiles(tmp_
         (tmp_path / "folders" / name).mkdir(parents=True)
         np.save(tmp_path / "folders" / name / "s1.npy", rows[:3])
         np.save(tmp_path / "folders" / name / "s2.npy", rows[3:])
-    with h5py.File(tmp_path / "t.h5", "w") as file:
-        file["features"] = given.features
-        file["tiles"] = [f"{'ab'[k]}/{n}.png" for n, k in enumerate(given.labels)]
-    for place in ("files", "folders", "t.h5"):
+        (tmp_path / "encoded").mkdir(exist_ok=True)
+        with h5py.File(tmp_path / "encoded" / f"{name}.h5", "w") as file:  # of CLASS/SLIDE/TILE
+            file["features"] = rows
+            file["tiles"] = [f"s{1 + n // 3}/{n}.png" for n in range(len(rows))]
+    for place in ("files", "folders", "encoded"):
         assert holds_features(tmp_path / place)
         found = read_features(tmp_path / place, 500, 0)
         np.testing.assert_array_equal(found.features, given.features)
         assert (found.labels.tolist(), found.classes) == (given.labels.tolist(), ("a", "b"))
-        assert (found.groups is not None) == (place == "folders")
+        assert (found.groups is not None) == (place != "files")
     assert np.bincount(read_features(tmp_path / "files", 4, 0).labels).tolist() == [4, 4]
 
 

@@ -8,7 +8,6 @@ import h5py
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
 
 from hostile.judging import assert_honest, run_here
 from hostile.lab import STUDY
@@ -171,9 +170,3 @@ def test_a_link_to_a_folder_of_somebody_else_is_refused(lab, tmp_path):
     done = run_here(("embed", "feats", "-p", "p.safetensors", "-o", "x.npz", "-j", 1), lab)
     assert done.code == 2, done.text
     assert (tmp_path / "theirs").is_dir()
-
-
-def test_tile_images_are_kept(lab):
-    (lab / "tiles").mkdir()
-    Image.fromarray(np.full((224, 224, 3), 200, np.uint8)).save(lab / "tiles" / "a.png")
-    refused(lab, "encode-tiles", "tiles", "-o", "tiles/a.png")

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix as oracle
 
+from panther.charts.display_names import method_title
 from panther.report import make, page
 from panther.report.data import load_run
 from panther.report.html import MINUS
 from panther.report.material import Request, gather
 from panther.report.sections.curves import confusion_matrix
-from panther.study.display_names import method_title
 from panther.study.file import load_study
 from report.studies import EVIL
 

@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from panther.aggregators import aggregators
+from panther.charts.display_names import endpoint_title, method_title
 from panther.charts.prototypes import contacts, shares
 from panther.charts.results import weights_boxes, weights_heatmap
 from panther.charts.survival import survival_curves
@@ -19,7 +20,6 @@ from panther.report.data import load_run
 from panther.report.material import Request, gather
 from panther.report.page import build_page
 from panther.report.sections import SECTIONS
-from panther.study.display_names import endpoint_title, method_title
 
 
 def followed(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:

@@ -53,11 +53,7 @@ app = typer.Typer(
 # what one wants to do -> commands
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Start": {"demo": demo.demo, "doctor": doctor.doctor},
-    "Slides": {
-        "slides": slides.slides,
-        "encoders": encoders.list_encoders,
-        "encode-tiles": encoders.encode_tiles,
-    },
+    "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
     "Prototypes and embeddings": {
         "prototypes": prototypes.prototypes,
         "choose-c": trust.choose,

@@ -55,7 +55,6 @@ OF_COMMAND: dict[tuple[str, str], Values] = {
     ("new", "name"): templates,
     ("convert", "to"): ("trident", "npy", "safetensors"),
     ("convert", "dtype"): ("keep", "float16", "float32", "float64"),
-    ("encode_tiles", "dtype"): ("float16", "float32"),
     ("embed", "format"): ("h5ad", "npz"),
 }
 

@@ -14,7 +14,7 @@ def train_classifier(
     tiles: Annotated[
         Path,
         typer.Argument(
-            help="Folder with a sub-folder of tile images (or feature files) per class; or a file of `encode-tiles`.",
+            help="Folder with a sub-folder of tile images (or feature files) per class.",
             show_default=False,
         ),
     ],

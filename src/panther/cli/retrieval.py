@@ -37,7 +37,7 @@ def retrieval(
 
     Slides of one patient are never compared. --on may name several ways, parted by commas.
     """
-    from panther.alike.retrieval import retrieval as judge
+    from panther.search.retrieval import retrieval as judge
     from panther.storage.inputs import check_output
     from panther.storage.tables import write_table
 

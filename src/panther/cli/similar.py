@@ -48,7 +48,7 @@ def similar(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Find the slides of other patients that are most like one slide, and say why."""
-    from panther.explain.similar.make import similar as find
+    from panther.search.similar import similar as find
     from panther.storage.inputs import check_output_folder
 
     start = time.perf_counter()
@@ -92,7 +92,7 @@ def _written(
     """Tables and pictures, where there is a folder for them."""
     from panther.errors import InputError
     from panther.explain.scene import MapSettings
-    from panther.explain.similar.picture import Pictures, picture_hits
+    from panther.search.pictures import Pictures, picture_hits
     from panther.storage.bags import BagRef
     from panther.storage.files import write_json
     from panther.storage.tables import write_spreadsheet

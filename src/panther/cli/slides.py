@@ -19,7 +19,9 @@ from panther.cli._slides_plan import notes_on_slides, show_plan
 SlidesArgument = Annotated[
     list[Path],
     typer.Argument(
-        metavar="SLIDES...", help="Slide files, or folders of them (searched in depth).", show_default=False
+        metavar="SLIDES...",
+        help="Slide files, or folders of them (searched in depth); or folders of tile images.",
+        show_default=False,
     ),
 ]
 TissueOption = Annotated[str, typer.Option("--tissue", help="How tissue is found.")]
@@ -80,7 +82,11 @@ def slides(
     part: opt.PartOption = "",
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Find the tissue of SLIDES, lay patches over it and encode them; a killed run goes on where it was."""
+    """Find the tissue of SLIDES, lay patches over it and encode them; a killed run resumes.
+
+    Of a folder of tile images every sub-folder becomes one bag, without coordinates.
+    """
+    from panther.encoders.sources import list_tile_folders
     from panther.engine import Work, open_work
     from panther.limits import part_of
     from panther.slides import Job, PatchStep, SlideFiles, TissueStep, run_job
@@ -92,7 +98,11 @@ def slides(
     names = _step_names(steps or ",".join(STEPS if encoder else STEPS[:2]))
     chosen = [step for step in (find, lay) if step.name in names]
     earlier = [step for step in (find, lay)[: STEPS.index(names[0])] if step not in chosen]
-    listing = _listing(slides, slide_mpp, mpp_table, job)
+    tiles = list_tile_folders(slides)
+    if tiles is not None:
+        of_slides = {"--steps": steps, "--stain": stain, "--cache": cache, "--dry-run": dry_run}
+        names, chosen, earlier = _steps_of_tiles(slides[0], encoder, of_slides), [], []
+    listing = tiles or _listing(slides, slide_mpp, mpp_table, job)
     listing = replace(listing, refs=part_of(listing.refs, part))
     _check_cache(cache, cluster)
     with open_cluster(cluster, workers) as there:  # None: there is none
@@ -100,7 +110,8 @@ def slides(
         if STEPS[2] in names:
             device = device if there is None else device_on(there, device)
             choice = replace(_choice(encoder or "lite0", weights, device, precision, there), stain=stain)
-            features = _features(lay.folder, choice, batch, workers if there is None else 0, dtype)
+            patches = lay.folder if tiles is None else "tiles"
+            features = _features(patches, choice, batch, workers if there is None else 0, dtype)
         workers = common.suitable_workers(workers, listing.refs)
         notes = _without_features(cache, stain) if features is None else []
         if dry_run:
@@ -141,7 +152,10 @@ def slides(
     result = {"job": str(job), "patches": done.patches, "worked": done.worked, "seconds": seconds, "slides": done.rows}
     if features is not None and there is None:
         result["features"] = vars(features.balance)
-    lines = [*_lines(done, job, seconds), *([str(features.balance)] if features is not None and there is None else [])]
+    lines = [
+        *_lines(done, job, seconds, tiles is None),
+        *([str(features.balance)] if features is not None and there is None else []),
+    ]
     common.report(result, lines, done.failures, as_json=as_json, notes=[*_notes(listing, done), *notes])
 
 
@@ -156,9 +170,22 @@ def _choice(encoder: str, weights: Path | None, device: str, precision: str, the
 
 def _features(patches: str, choice: Any, batch: int, workers: int, dtype: str) -> Any:
     from panther.encoders.pipeline import ExtractSettings
-    from panther.encoders.step import FeatureStep
+    from panther.encoders.step import FeatureStep, TileStep
 
-    return FeatureStep(patches, choice, ExtractSettings(batch, workers, dtype, guarded=True))
+    step = TileStep if patches == "tiles" else FeatureStep
+    return step(patches, choice, ExtractSettings(batch, workers, dtype, guarded=True))
+
+
+def _steps_of_tiles(place: Path, encoder: str | None, of_slides: dict[str, Any]) -> list[str]:
+    """The only step of tile images; options that are for slides alone are refused."""
+    from panther.errors import InputError
+
+    if encoder is None:
+        raise InputError(f"{place}: holds tile images, which are only encoded; name an encoder with --encoder.")
+    for option, value in of_slides.items():
+        if value:
+            raise InputError(f"{option}: is for slides, and {place} holds tile images; leave it out.")
+    return [STEPS[2]]
 
 
 def _without_features(cache: Path | None, stain: str | None) -> list[str]:
@@ -233,7 +260,7 @@ def _listing(slides: Sequence[Path], mpp: float | None, table: Path | None, job:
     return list_slides(slides, read_mpp_table(table) if table else None, mpp, leave_out=job)
 
 
-def _lines(done: Any, job: Path, seconds: float) -> list[str]:
+def _lines(done: Any, job: Path, seconds: float, contours: bool) -> list[str]:
     from panther.job_folder import PARTLY
 
     finished = [row for row in done.rows if row["status"] in ("done", PARTLY)]
@@ -243,7 +270,7 @@ def _lines(done: Any, job: Path, seconds: float) -> list[str]:
         f"{len(finished) - partly} of {len(done.rows)} slides done{f', {partly} partly read' if partly else ''}, "
         f"{done.patches:,} patches, {seconds:.1f} s ({before} were done already) -> {job}"
     ]
-    if finished:
+    if finished and contours:
         lines.append(f"Look at the contours in {job / 'contours'}; edited GeoJSON files are honoured by the next run.")
     return lines
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from panther.content import hash_of
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
-from panther.encoders.sources import SlidePatches, Source, TileFolder
+from panther.encoders.sources import SlidePatches, Source, TileFolder, holds_tiles
 from panther.errors import InputError
 from panther.storage.atomic import atomic_write, check_writable
 from panther.storage.readers import Held
@@ -48,12 +49,13 @@ def extract(
     device: str = "cpu",
     workers: int = 1,
 ) -> Bag:
-    """Features of one slide, in memory: find its tissue, lay patches over it and encode them.
+    """Features of one slide, in memory: find its tissue, lay patches over it and encode them; or those of a folder of tile images.
 
     Parameters
     ----------
     slide : Slide or path
-        A slide file, a folder of DICOM files, or what `open_slide` returned.
+        A slide file, a folder of DICOM files, or what `open_slide` returned; or a folder of tile images (searched in depth), which are
+        encoded as they are, without coordinates.
     encoder : str or Encoder
         Name of `panther encoders`, `timm:NAME` or `module.path:factory`; or an encoder from `load_encoder`, to use it for several slides.
     size, mpp, overlap : int, float, int
@@ -87,16 +89,25 @@ def extract(
 
     if isinstance(encoder, str):
         encoder = load_encoder(encoder, None if weights is None else Path(weights), device=device)
+    if isinstance(slide, (str, Path)) and holds_tiles(Path(slide)):
+        tiles = TileFolder(Path(slide))
+        features, _ = _in_memory(encoder, workers, tiles, tiles.names())
+        return Bag(Path(slide).resolve().name, features, encoder=encoder.about.name)
     with _image(slide, slide_mpp) as image:
         spec = patch_spec(image, size, mpp, overlap)
         found = tissue if isinstance(tissue, Tissue) else find_tissue(image, tissue)
         coords = grid(image, spec, found, min_tissue)
         known = replace(spec, size_read=None, level=None, mpp_level0=image.mpp)  # as a file of features has it
         source = SlidePatches(image.path, image.mpp_override, spec)
+    features, kept = _in_memory(encoder, workers, source, coords)
+    return Bag(image.name, features, Held(torch.from_numpy(coords[kept])), known, encoder.about.name)
+
+
+def _in_memory(encoder: "Encoder", workers: int, source: Source, items: Any) -> tuple[torch.Tensor, np.ndarray]:
+    """Features of those items that can be decoded, and which these are."""
     with Pipeline(encoder, ExtractSettings(workers=workers)) as pipeline:
-        made = pipeline.run(source, coords)
-    features = torch.from_numpy(made.rows[made.kept])
-    return Bag(image.name, features, Held(torch.from_numpy(coords[made.kept])), known, encoder.about.name)
+        made = pipeline.run(source, items)
+    return torch.from_numpy(made.rows[made.kept]), np.flatnonzero(made.kept)
 
 
 def _image(slide: "Slide | Path | str", slide_mpp: float | None) -> "AbstractContextManager[Slide]":
@@ -148,28 +159,22 @@ def _normalised(source: SlidePatches, places: np.ndarray, method: str) -> tuple[
     return replace(source, stain=fitted), {"stain": json.dumps(found)}
 
 
-def encode_tiles(folder: Path, pipeline: Pipeline, target: Path) -> tuple[Extracted, list[str]]:
-    """Encode the tile images of a folder into one bag without coordinates; the names of the tiles are kept in `tiles`."""
+def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") -> tuple[Extracted, list[str]]:
+    """Encode the tile images of a folder into one bag without coordinates; the names of the tiles are kept in `tiles`, ``key`` as for slides."""
     source = TileFolder(folder)
     names = source.names()
 
     def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
-        _write_tiles(path, target, rows, kept, pipeline.encoder.public(), names)
+        about = _attributes(pipeline.encoder.public(), target.stem, target, kept) | ({"key": key} if key else {})
+        write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
 
     return _encode(pipeline, source, names, target, write), names
 
 
-def write_tiles(target: Path, rows: np.ndarray, kept: np.ndarray, encoder: Mapping[str, str], names: list[str]) -> None:
-    """Write the bag of tiles, whole or not at all; ``encoder`` as it says of itself."""
-    with atomic_write(target) as temporary:
-        _write_tiles(temporary, target, rows, kept, encoder, names)
-
-
-def _write_tiles(
-    path: Path, target: Path, rows: np.ndarray, kept: np.ndarray, encoder: Mapping[str, str], names: list[str]
-) -> None:
-    about = _attributes(encoder, target.stem, target, kept)
-    write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
+def folder_state(folder: Path, names: Sequence[str]) -> str:
+    """Hash of the sizes and times of tiles."""
+    stamps = [(folder / name).stat() for name in names]
+    return hash_of([(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)])
 
 
 def _encode(pipeline: Pipeline, source: Source, items: Any, target: Path, write: Any) -> Extracted:

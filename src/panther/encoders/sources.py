@@ -1,5 +1,8 @@
 """Where patches come from: a slide, or a folder of tile images. Small enough to be sent to worker processes, opened there."""
 
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from panther.errors import InputError
+from panther.slides.listing import DICOM, SUFFIXES, SlideListing, SlideRef
 from panther.storage.bags import files_below
 from panther.types import PatchSpec
 
@@ -14,6 +18,8 @@ if TYPE_CHECKING:
     from panther.slides.stain import StainFit
 
 TILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
+LARGEST_TILE = 2048  # pixels a side; a larger image is a slide, or a picture of one
+TILE_WIDTH = 322  # TIFF tag: slides are stored in tiles, tile images in one piece
 
 
 class OpenSource(Protocol):
@@ -110,6 +116,60 @@ class TileFolder:
         if not names:
             raise InputError(f"{self.path}: no tile images found; expected {', '.join(TILE_SUFFIXES)}.")
         return names
+
+
+def holds_tiles(place: Path) -> bool:
+    """Whether a folder holds tile images and no slides; a .tif may be either, so the first image is looked at."""
+    if not place.is_dir():
+        return False
+    files = sorted(files_below(place, skip_locked=True))
+    if any(file.suffix.lower() in {*SUFFIXES, DICOM} - {*TILE_SUFFIXES} for file in files):
+        return False
+    images = [file for file in files if file.suffix.lower() in TILE_SUFFIXES]
+    images = [file for file in images if file.suffix.lower() in SUFFIXES] or images  # thumbnails may lie beside slides
+    kinds = (_is_tile(image) for image in images[:10])  # a broken one is said where it is read
+    return next((kind for kind in kinds if kind is not None), False)
+
+
+def _is_tile(path: Path) -> bool | None:
+    """Whether an image is a small and plain one; None where it cannot be read."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                pyramid = getattr(image, "n_frames", 1) > 1 or TILE_WIDTH in getattr(image, "tag_v2", {})
+                return max(image.size) <= LARGEST_TILE and not pyramid
+    except Image.DecompressionBombError:
+        return False
+    except Exception:  # a broken image may raise anything
+        return None
+
+
+def list_tile_folders(places: Iterable[Path]) -> SlideListing | None:
+    """Bags to be made of folders of tile images: one per sub-folder, or one of a folder without any; None where a place holds no tiles."""
+    places = list(places)
+    if not all(map(holds_tiles, places)):
+        return None
+    found: dict[str, list[Path]] = defaultdict(list)
+    for place in places:
+        names = TileFolder(place).names()
+        folders = sorted({name.split("/")[0] for name in names if "/" in name})
+        loose = [name for name in names if "/" not in name]
+        if folders and loose:
+            raise InputError(
+                f"{place}: {len(loose)} images, e.g. {loose[0]}, lie beside folders of images; expected is one folder for each bag."
+            )
+        for folder in [place / name for name in folders] or [place]:
+            found[folder.resolve().name].append(folder)
+    refs = tuple(SlideRef(paths[0], name) for name, paths in sorted(found.items()) if len(paths) == 1)
+    twice = {name: paths for name, paths in found.items() if len(paths) > 1}
+    problems = {
+        name: f"{name}: two folders have this name ({' and '.join(map(str, paths))}); rename one, or give each a job folder."
+        for name, paths in twice.items()
+    }
+    return SlideListing(refs, problems)
 
 
 class TileReading:

@@ -17,14 +17,15 @@ import torch
 
 from panther.content import hash_of
 from panther.encoders._base import Encoder
-from panther.encoders.extract import write_features
+from panther.encoders.extract import Extracted, encode_tiles, folder_state, write_features
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
+from panther.encoders.sources import TileFolder
 from panther.engine import Work, map_all
 from panther.errors import InputError
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch
-from panther.storage.trident import Coords, feature_attribute
+from panther.storage.trident import feature_attribute, tile_names
 
 if TYPE_CHECKING:
     from panther.slides import SlideFiles
@@ -120,23 +121,26 @@ class FeatureStep:
     def done(self, files: "SlideFiles") -> bool:
         """Whether the features are those of the coordinates that are there now, by this encoder and these settings."""
         target, coords = self.path(files), files.coords(self.patches)
-        return coords is not None and feature_attribute(target, "key") == self._key(coords)
+        return coords is not None and self._made(target, self._key(coords.content))
+
+    def _made(self, target: Path, key: str) -> bool:
+        return feature_attribute(target, "key") == key
 
     def run(self, files: "SlideFiles") -> None:
         """Encode the slide on the next device that is free."""
         slide, coords = files.slide, files.coords(self.patches)
         if coords is None:
             raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
-        with self._pipeline() as pipeline:
-            self._begun = self._begun or time.perf_counter()
-            pipeline.on_progress = lambda patches: self.on_progress(slide.name, patches)
+        with self._pipeline(slide.name) as pipeline:
             pipeline.check(slide.read_from, slide.mpp)
             with slide.open() as image:
-                target, key = self.path(files), self._key(coords)
-                made = write_features(image, coords, pipeline, target, key, self.choice.stain)
+                target, key = self.path(files), self._key(coords.content)
+                self._count(write_features(image, coords, pipeline, target, key, self.choice.stain))
+
+    def _count(self, made: Extracted) -> None:
         with self._guard:
-            # by the clock: slides go side by side
-            self.balance = replace(self.balance + made.balance, seconds=time.perf_counter() - self._begun)
+            seconds = time.perf_counter() - (self._begun or 0)  # by the clock: slides go side by side
+            self.balance = replace(self.balance + made.balance, seconds=seconds)
 
     def about(self, files: "SlideFiles") -> Mapping[str, Any]:
         """Features written and left out, for the summary."""
@@ -193,14 +197,16 @@ class FeatureStep:
         self.close()
 
     @contextmanager
-    def _pipeline(self) -> Iterator[Pipeline]:
-        """Lend a pipeline, made on first use."""
+    def _pipeline(self, slide: str) -> Iterator[Pipeline]:
+        """Lend a pipeline, made on first use, for that slide."""
         lent = self._waiting.get()
         try:
             if isinstance(lent, str):
                 with self._guard:
                     lent = Pipeline(self._encoder(lent), self.settings)
                     self._open.append(lent)
+            self._begun = self._begun or time.perf_counter()
+            lent.on_progress = lambda patches: self.on_progress(slide, patches)
             yield lent
         finally:
             self._waiting.put(lent)
@@ -211,11 +217,38 @@ class FeatureStep:
             self._encoders[device] = self.choice.load(device)
         return self._encoders[device]
 
-    def _key(self, coords: Coords) -> str:
-        """Hash of what the features depend on, known without loading the encoder."""
+    def _key(self, content: bytes) -> str:
+        """Hash of what the features depend on, known without loading the encoder; ``content`` says what is encoded."""
         weights = self.choice.weights
         if weights is not None and not weights.exists():
             raise InputError(f"{weights}: there is no such file of weights; check `weights=`.")
         parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
         settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
-        return hash_of([parts, settings, *([self.choice.stain] if self.choice.stain else [])], coords.content)
+        return hash_of([parts, settings, *([self.choice.stain] if self.choice.stain else [])], content)
+
+
+class TileStep(FeatureStep):
+    """Encodes folders of tile images, one bag each."""
+
+    def done(self, files: "SlideFiles") -> bool:
+        """Whether the features are those of the tiles that are there now, by this encoder and these settings."""
+        return self._made(self.path(files), self._tiles_key(files))
+
+    def run(self, files: "SlideFiles") -> None:
+        """Encode the tiles of a folder on the next device that is free."""
+        with self._pipeline(files.slide.name) as pipeline:
+            self._count(encode_tiles(files.slide.path, pipeline, self.path(files), self._tiles_key(files))[0])
+
+    def about(self, files: "SlideFiles") -> Mapping[str, Any]:
+        """Features written and tiles left out, for the summary."""
+        names, kept = TileFolder(files.slide.path).names(), set(tile_names(self.path(files)))
+        lost = [name for name in names if name not in kept]
+        note = (
+            f"{len(lost)} of {len(names)} tiles could not be decoded and were left out, e.g. {lost[0]}" if lost else ""
+        )
+        found = {"patches": len(names), "features": len(kept), "masked": len(lost), "encoder": self.choice.name}
+        return {**found, "note": note}
+
+    def _tiles_key(self, files: "SlideFiles") -> str:
+        folder = files.slide.path
+        return self._key(folder_state(folder, TileFolder(folder).names()).encode())

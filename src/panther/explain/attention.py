@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
+from panther.charts.display_names import method_title
 from panther.charts.style import plain_text
 from panther.errors import InputError, not_finite
 from panther.explain import draw
@@ -21,7 +22,6 @@ from panther.limits import check_choice
 from panther.models.model import Model, check_bag
 from panther.statistics import first_bad_row
 from panther.statistics.upload import near
-from panther.study.display_names import method_title
 from panther.types import Bag
 
 UNIFORM = 0.95  # of the patches: attention spread over more than this share of them says little

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
+from panther.charts.display_names import endpoint_title, method_title
 from panther.cohort.targets import Kind
 from panther.errors import InputError
 from panther.evaluation.metric_names import OF_LABEL
@@ -18,7 +19,6 @@ from panther.report.guessing import chance
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
 from panther.study.cache import load_predictions
-from panther.study.display_names import endpoint_title, method_title
 from panther.study.file import Study
 from panther.study.record import COHORT, RECORD, STUDY, read_record
 from panther.study.results import GROUP, Results

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
-from panther.alike.scores import AT
 from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.splits import SCHEMES
@@ -24,6 +23,7 @@ from panther.models.heads import PROBE
 from panther.models.named import Named
 from panther.models.presets import USUAL_LOSS, USUAL_NETWORK_LOSS, usual_preset
 from panther.models.probes import PROBES
+from panther.search.scores import AT
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.plain_yaml import read_yaml
 from panther.study.parts import (

@@ -7,11 +7,9 @@ import pandas as pd
 import torch
 
 from panther.aggregators import aggregators
-from panther.alike.scores import score
-from panther.alike.search import Searchable, searchable
-from panther.alike.summary import Queries, summarise
-from panther.alike.whose import groups
 from panther.cohort.targets import Classes
+from panther.search.neighbours import Searchable, groups, searchable
+from panther.search.scores import Queries, score, summarise
 from panther.storage.embedding_files.opened import Embeddings
 from panther.study.cache import load_embeddings
 from panther.study.population import Population

@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
+from panther.charts.display_names import method_title
 from panther.evaluation.groups import worst_groups
 from panther.evaluation.intervals import CAPTION
 from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
 from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, winners
 from panther.storage.files import write_text
 from panther.storage.tables import write_table
-from panther.study.display_names import method_title
 from panther.study.parts import NOT_NAMED
 
 SURENESS = ("calibration", "reliability", "prediction_sets")  # of classes and values

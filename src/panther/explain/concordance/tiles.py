@@ -10,7 +10,7 @@ import numpy as np
 from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError
 from panther.storage.bags import list_bags
-from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.storage.readers import BAG_SUFFIXES
 from panther.storage.trident import tile_names
 from panther.types import Bag, Openable
 
@@ -33,11 +33,9 @@ class LabelledTiles:
 
 
 def holds_features(place: Path) -> bool:
-    """Whether tiles come as features: a file, or a folder with feature files and no images."""
+    """Whether tiles come as features: a folder with feature files and no images."""
     from panther.encoders.sources import TILE_SUFFIXES
 
-    if place.is_file():
-        return True
     if not place.is_dir():
         raise InputError(f"{place}: there is no such folder; {EXPECTED}.")
     endings = {file.suffix.lower() for file in place.rglob("*") if file.is_file()}
@@ -81,16 +79,14 @@ def encode_images(folder: Path, images: Sequence[str], pipeline: "Pipeline") -> 
 
 
 def read_features(place: Path, per_class: int, seed: int) -> LabelledTiles:
-    """Features of labelled patches: `CLASS/*.h5` (one file per slide), `CLASS.h5`, or one file of `panther encode-tiles`."""
-    if place.is_file():
-        return _thinned(_of_encoded_tiles(place), per_class, seed)
+    """Features of labelled patches: `CLASS/*.h5` (one file per slide), or `CLASS.h5`, as `panther slides` makes of tiles."""
     folders = [entry.name for entry in _visible(place) if entry.is_dir()]
     if folders:
         found = {name: list_bags(place / name).refs for name in _class_folders(place)}
     else:
         found = {ref.sample: (ref,) for ref in list_bags(place).refs}
         _enough(place, tuple(found))
-    rows, labels, slides = [], [], []
+    rows, labels, slides, known = [], [], [], True
     bags: list[Bag] = []
     for number, refs in enumerate(found.values()):
         for ref in refs:
@@ -98,21 +94,15 @@ def read_features(place: Path, per_class: int, seed: int) -> LabelledTiles:
             bags.append(bag)
             rows.append(bag.features[: len(bag)].float().numpy())
             labels += [number] * len(bag)
-            slides += [ref.sample] * len(bag)
+            names = tile_names(ref.files[0])
+            nested = len(names) == len(bag) > 0 and all("/" in name for name in names)  # CLASS/SLIDE/TILE
+            slides += [name.rpartition("/")[0] for name in names] if nested else [ref.sample] * len(bag)
+            known = known and nested
     # one file per class says nothing about slides; several are slides, which stay together
-    groups = np.array(slides) if len(bags) > len(found) else None
+    groups = np.array(slides) if known or len(bags) > len(found) else None
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)
     tiles = LabelledTiles(np.concatenate(rows), np.array(labels), tuple(found), str(place), encoder, groups)
     return _thinned(tiles, per_class, seed)
-
-
-def _of_encoded_tiles(path: Path) -> LabelledTiles:
-    bag, names = open_bag(path), tile_names(path)
-    if not names or not all("/" in name for name in names):
-        raise InputError(f"{path}: the file does not say which class its rows are; {EXPECTED}.")
-    tiles = _by_name(bag.features[: len(bag)].float().numpy(), names, str(path), bag.encoder, names)
-    _enough(path, tiles.classes)
-    return tiles
 
 
 def _by_name(

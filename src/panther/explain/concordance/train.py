@@ -33,7 +33,7 @@ def train_tissue_classifier(
     Parameters
     ----------
     tiles : path
-        Folder with a sub-folder of tile images (or of feature files) per class; or a file of `panther encode-tiles`.
+        Folder with a sub-folder of tile images (or of feature files) per class, or one feature file per class.
     output : path
         File to write.
     settings : ClassifierSettings, optional

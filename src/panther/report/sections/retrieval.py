@@ -4,12 +4,12 @@ import re
 
 import pandas as pd
 
+from panther.charts.display_names import method_title
 from panther.charts.results import Estimate, forest
 from panther.report.data import where_tested
 from panther.report.html import Html, choice, join, number, p_value, paragraph, plot, table, tag
 from panther.report.material import Material
 from panther.storage.tables import read_parquet
-from panther.study.display_names import method_title
 
 TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
 MEANING = (

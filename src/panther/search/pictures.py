@@ -15,8 +15,8 @@ from panther.explain.maps import map_slide
 from panther.explain.names import Names
 from panther.explain.palette import rgb_values
 from panther.explain.scene import MapSettings
-from panther.explain.similar.make import Hit, SimilarSlides
 from panther.explain.slide_map import SlideMap, map_pixels
+from panther.search.similar import Hit, SimilarSlides
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes

@@ -2,29 +2,214 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panther.alike.distances import Mixtures, as_mixture, as_proportions, variance_floor
-from panther.alike.search import EmbeddingsLike, as_embeddings, refuse_unsound, searchable
-from panther.alike.whose import Whose, groups, whose_slides
-from panther.errors import InputError
-from panther.explain.names import Names, as_names
-from panther.explain.similar.query import Query, ask, method_of
-from panther.explain.similar.reasons import Reasons, reasons_of
+from panther.aggregators.embed import embed
+from panther.errors import InputError, suggestion
+from panther.explain.names import Names, as_names, label
 from panther.limits import check_whole
+from panther.search.distances import (
+    Mixtures,
+    as_mixture,
+    as_proportions,
+    hellinger_parts,
+    parts_of_distance,
+    symmetric_kl,
+    variance_floor,
+)
+from panther.search.neighbours import (
+    EmbeddingsLike,
+    Searchable,
+    Whose,
+    as_embeddings,
+    groups,
+    refuse_unsound,
+    searchable,
+    whose_slides,
+)
 from panther.statistics import Apart
-from panther.storage.bags import BagLike
+from panther.storage.bags import BagLike, as_bag
 from panther.storage.clinical import TCGA, USUAL, ColumnsLike
 from panther.storage.embedding_files.opened import Embeddings
+from panther.storage.prototypes import as_prototypes
 from panther.types import Prototypes
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+SHARED = 0.9  # of what two slides have in common is told by name
+MOST = 4  # prototypes in a part of the sentence
+LEAST = 0.02  # share of the tissue, and difference of shares, worth a word
+STRIKING = 0.2  # of the distance squared: a look that is told
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One prototype in both slides."""
+
+    prototype: int
+    name: str  # C2 tumour
+    query: float  # its share of the slide that was asked about
+    hit: float  # ... and of the one that was found
+    adds: float  # to the distance squared, by its shares
+    adds_look: float | None = None  # ... and by how it looks; None: proportions alone are compared
+    divergence: float | None = None  # symmetric KL per dimension, nats; None: not compared, or one of them lacks it
+
+    @property
+    def common(self) -> float:
+        """Share that both have."""
+        return min(self.query, self.hit)
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Why two slides are alike; prototypes in the order of what both have of them."""
+
+    prototypes: tuple[Compared, ...]
+    sentence: str
+
+    @property
+    def common(self) -> float:
+        """Share of the tissue that is of the same prototypes."""
+        return sum(one.common for one in self.prototypes)
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Prototypes that make up most of what both have, the largest first."""
+        return tuple(one.prototype for one in _shared(self.prototypes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "sentence": self.sentence,
+            "common": self.common,
+            "shared": [f"C{c}" for c in self.shared],
+            "prototypes": [{**asdict(one), "common": one.common} for one in self.prototypes],
+        }
+
+
+def reasons_of(
+    query: np.ndarray,
+    hit: np.ndarray,
+    names: Mapping[int, str],
+    called: tuple[str, str],
+    mixtures: tuple[Mixtures, Mixtures] | None = None,
+) -> Reasons:
+    """Reasons from the proportions (C,) of both slides and, where whole mixtures are compared, from these; ``called`` are the slides' names."""
+    by_share, by_look, divergence = hellinger_parts(query, hit), None, None
+    if mixtures is not None:
+        by_share, by_look = parts_of_distance(*mixtures)
+        divergence = symmetric_kl(*mixtures) / mixtures[0].means.shape[-1]
+    compared = [
+        Compared(
+            c,
+            label(c, names),
+            float(query[c]),
+            float(hit[c]),
+            float(by_share[c]),
+            None if by_look is None else float(by_look[c]),
+            None if divergence is None or min(query[c], hit[c]) <= 0 else float(divergence[c]),
+        )
+        for c in range(len(query))
+    ]
+    ordered = tuple(sorted(compared, key=lambda one: (-one.common, one.prototype)))
+    return Reasons(ordered, _sentence(ordered, called))
+
+
+def _sentence(prototypes: tuple[Compared, ...], called: tuple[str, str]) -> str:
+    common = sum(one.common for one in prototypes)
+    shared = _shared(prototypes)
+    told = [
+        f"{common:.0%} of the tissue is of the same prototypes: "
+        + ", ".join(f"{one.name} ({one.query:.0%} and {one.hit:.0%})" for one in shared)
+        + "."
+        if shared
+        else f"They share hardly any tissue ({common:.1%})."
+    ]
+    other = sorted(prototypes, key=lambda one: (-abs(one.query - one.hit), one.prototype))
+    other = [one for one in other if abs(one.query - one.hit) >= LEAST][:MOST]
+    more = {
+        called[1]: [one for one in other if one.hit > one.query],
+        called[0]: [one for one in other if one.hit < one.query],
+    }
+    for name, mine in more.items():
+        words = [f"{one.name} ({max(one.query, one.hit):.0%} against {one.common:.0%})" for one in mine]
+        told += [f"{name} has more {', '.join(words)}."] if words else []
+    total = sum(one.adds + (one.adds_look or 0) for one in prototypes)
+    looks = [one for one in prototypes if total and (one.adds_look or 0) >= STRIKING * total]
+    if looks:
+        words = [f"{one.name} ({(one.adds_look or 0) / total:.0%} of the distance)" for one in looks[:MOST]]
+        told.append(f"What looks most different: {', '.join(words)}.")
+    return " ".join(told)
+
+
+def _shared(prototypes: tuple[Compared, ...]) -> list[Compared]:
+    """Prototypes that make up nine tenths of what is in common, few and large ones."""
+    found: list[Compared] = []
+    total = sum(one.common for one in prototypes)
+    for one in prototypes:
+        if one.common < LEAST or sum(f.common for f in found) >= SHARED * total or len(found) == MOST:
+            break
+        found.append(one)
+    return found
+
+
+OWN = ("prototypes", "kernel", "method")  # of an embedding's settings: not the method's
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """The slide asked about."""
+
+    name: str
+    row: np.ndarray  # (1, D), as it is searched
+    position: int = -1  # in the embeddings; -1: it is not there
+    pi: np.ndarray | None = None  # (C,)
+    vector: np.ndarray | None = None  # (1, C(1+2d)), where embeddings are mixtures
+
+
+def ask(cohort: Embeddings, way: Searchable, query: Any, prototypes: Prototypes | Path | str | None) -> Query:
+    """The slide asked about: a row of the cohort by its name, or a new one that is embedded like the others."""
+    if isinstance(query, (str, Path)) and str(query) in cohort.samples:
+        row = cohort.position(str(query))
+        pi = None if cohort.weights is None else as_proportions(cohort.weights[row])
+        vector = cohort.rows[row : row + 1].double().numpy() if cohort.mixtures else None
+        return Query(str(query), way.row(row), row, pi, vector)
+    if isinstance(query, (str, Path)) and not Path(query).exists():
+        raise InputError(
+            f"{query}: neither a slide of {cohort.source} nor a feature file; among its {len(cohort.samples)} slides "
+            f"{suggestion(str(query), cohort.samples, limit=5)}."
+        )
+    bag = as_bag(query)
+    if prototypes is None or not cohort.settings:
+        missing = "`prototypes=`, those that the embeddings were made with" if cohort.settings else "a slide of its own"
+        raise InputError(f"{bag.source}: a new slide is compared as the others were embedded; give {missing}.")
+    fitted = as_prototypes(prototypes)
+    if cohort.made_with is not None and fitted.content_hash() != cohort.made_with:
+        raise InputError(
+            f"{cohort.source}: was embedded with other prototypes than those given, so a new slide's numbers would not be comparable; "
+            "give the file that was used."
+        )
+    method, options = method_of(cohort)
+    embedded = embed(bag, fitted, method, **options)
+    vector = embedded.vector.double().numpy()[None]
+    weights = embedded.aux.get("weights")
+    pi = None if weights is None else as_proportions(weights.double().numpy())
+    searched = pi[None] if way.on == "pi" and pi is not None else vector
+    known = cohort.position(bag.slide_id) if bag.slide_id in cohort.samples else -1  # it is no answer to itself
+    return Query(bag.slide_id, searched, known, pi, vector if cohort.mixtures else None)
+
+
+def method_of(cohort: Embeddings) -> tuple[str, dict[str, Any]]:
+    """Method that made the embeddings, and its settings."""
+    options = {name: value for name, value in cohort.settings.items() if name not in OWN}
+    return str(cohort.settings.get("method", "panther")), options
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
 
-from panther.alike.distances import (
+from panther.search.distances import (
+    Euclidean,
+    Hellinger,
+    MixtureDistance,
     as_mixture,
     as_proportions,
     hellinger_parts,
@@ -13,7 +16,6 @@ from panther.alike.distances import (
     symmetric_kl,
     variance_floor,
 )
-from panther.alike.measures import Euclidean, Hellinger, MixtureDistance
 from panther.statistics import Apart, Cosine, nearest_rows
 
 C, D, N = 5, 12, 300

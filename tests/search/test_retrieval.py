@@ -9,9 +9,14 @@ import pytest
 from made_slides import PROTOTYPES, bag
 
 import panther
-from panther.alike.chance import chance_of_any, chance_of_majority, chance_of_precision
-from panther.alike.scores import average_precision, majority_right
 from panther.errors import InputError
+from panther.search.scores import (
+    average_precision,
+    chance_of_any,
+    chance_of_majority,
+    chance_of_precision,
+    majority_right,
+)
 
 AT = (1, 3, 5)
 

@@ -63,7 +63,7 @@ def test_similar_slides_are_told_with_reasons_written_and_drawn(panther, tmp_pat
 
 def test_only_what_is_shared_is_coloured(folder):
     from panther.explain.maps import map_slide
-    from panther.explain.similar.picture import _colours
+    from panther.search.pictures import _colours
 
     slide = map_slide(package.open_bag(folder / "features" / "S00.h5"), PROTOTYPES)
     colours = _colours(slide, [1])

@@ -1,1 +1,0 @@
-"""Slides that are alike, and why."""
