@@ -17,7 +17,7 @@ from panther.workers.pool import (
 from panther.workers.side_by_side import side_by_side
 from panther.workers.team import SentOnce, Team
 from panther.workers.threads import allow_threads, cores, kernel_threads, limit_cores
-from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, read_limit, reading
+from panther.workers.watch import READ_LIMIT, TaskLostError, begin_worker, in_worker, read_limit, reading
 
 __all__ = [
     "READ_LIMIT",
@@ -33,6 +33,7 @@ __all__ = [
     "end_server",
     "free_memory",
     "give_freed_memory_back",
+    "in_worker",
     "is_spare",
     "keep_freed_memory",
     "kernel_threads",

@@ -43,7 +43,7 @@ class TaskLostError(Exception):
             )
         how = _signal_name(self.code)
         if self.code == -signal.SIGKILL:  # no library does that to itself
-            return f"{self.path or name}: the process that worked on it was killed twice ({how}); most likely memory is too short for it."
+            return f"{self.path or name}: the process that worked on it was killed ({how}); most likely memory is too short for it."
         if self.path:
             return f"{self.path}: reading this file crashes the library that reads it ({how}); make it again, or take it out."
         return (
@@ -95,6 +95,11 @@ class Watch:
 
 
 _watch: Watch | None = None  # in a worker process: its own
+
+
+def in_worker() -> bool:
+    """Whether this process is a worker, whose reads are watched."""
+    return _watch is not None
 
 
 @contextmanager
