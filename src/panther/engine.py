@@ -19,21 +19,19 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-import torch
-
 from panther.errors import InputError, NotABagError
 from panther.machine import (
-    READ_LIMIT,
     allow_threads,
     cores,
     enable_read_limit,
+    exit_reason,
     keep_freed_memory,
     kernel_threads,
     process_context,
@@ -325,6 +323,8 @@ def name_of(item: Any) -> str:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Limit torch to one thread."""
+    import torch  # here: starting workers needs none
+
     before = torch.get_num_threads()
     if before == 1:
         yield
@@ -456,7 +456,7 @@ class ProcessPool:
         try:
             return future.result()
         except pebble.ProcessExpired as error:
-            raise WorkerLostError(_exit_reason(error.exitcode)) from error
+            raise WorkerLostError(exit_reason(error.exitcode)) from error
 
     def close(self) -> None:
         """End the workers; tasks that run are stopped."""
@@ -471,18 +471,6 @@ def _run_shipped(path: str, batch: Sequence[Any], threads: int) -> Done:
 @lru_cache(maxsize=4)
 def _load_shipped(path: str) -> Callable[[Any], Any]:
     return pickle.loads(Path(path).read_bytes())
-
-
-def _exit_reason(code: int | None) -> str:
-    """How a worker died, to complete `NAME: ...`."""
-    name = ""
-    with suppress(ValueError):
-        name = signal.Signals(-(code or 0)).name
-    if name == "SIGALRM":
-        return f"not read within {read_limit():g} s ({READ_LIMIT}); the file is damaged, or its storage does not answer"
-    if name == "SIGKILL":  # no library does that to itself
-        return "its worker process was killed twice (SIGKILL); memory may be too short"
-    return f"crashed its worker process twice ({name or f'exit code {code}'}); the file is damaged"
 
 
 def _begin_worker(limit: float, initializer: Callable[..., None] | None, initargs: tuple) -> None:

@@ -78,17 +78,34 @@ def enable_read_limit(limit: float) -> None:
         _limit[:] = [limit]
 
 
+def in_worker() -> bool:
+    """Whether reads of this process are limited: it is a worker, which a damaged file may crash."""
+    return bool(_limit)
+
+
 @contextmanager
 def reading() -> Iterator[None]:
     """Bound the time of one read of a file where `enable_read_limit` was called."""
     if not _limit:
         yield
         return
-    signal.setitimer(signal.ITIMER_REAL, _limit[0])
+    before, _ = signal.setitimer(signal.ITIMER_REAL, _limit[0])
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, before)  # of a read around this one
+
+
+def exit_reason(code: int | None) -> str:
+    """How a worker died, to complete `NAME: ...`."""
+    name = ""
+    with suppress(ValueError):
+        name = signal.Signals(-(code or 0)).name
+    if name == "SIGALRM":
+        return f"not read within {read_limit():g} s ({READ_LIMIT}); the file is damaged, or its storage does not answer"
+    if name == "SIGKILL":  # no library does that to itself
+        return "its worker process was killed (SIGKILL); memory may be too short"
+    return f"crashed its worker process ({name or f'exit code {code}'}); the file is damaged"
 
 
 def keep_freed_memory() -> None:

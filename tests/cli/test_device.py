@@ -71,7 +71,7 @@ def test_small_jobs_stay_in_one_process_on_any_device():
     [(1, 140, 1), (4, 140, 4), (8, 140, 7), (16, 140, 15), (64, 140, 15), (16, 6, 6), (16, 0.3, 1)],
 )
 def test_a_large_job_on_a_gpu_leaves_a_core_to_the_process_that_collects(cores, free, workers, monkeypatch):
-    monkeypatch.setattr("panther.workers.cores", lambda: cores)
+    monkeypatch.setattr("panther.machine.cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free * 1e9), 0))
     monkeypatch.setattr(common, "SMALL_JOB", 0)
     assert common.suitable_workers(0, [], "cuda") == workers

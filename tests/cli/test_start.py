@@ -11,9 +11,9 @@ import pytest
 WATCHED = """
 import sys
 import time
-import panther.workers
+import panther.machine
 began = []
-panther.workers.start_early = lambda: began.append("torch" in sys.modules)
+panther.machine.start_early = lambda: began.append("torch" in sys.modules)
 from panther.cli import main
 sys.argv = ["panther", *sys.argv[1:]]
 try:
@@ -25,12 +25,13 @@ print("began", began)
 POOL = """
 import os, sys
 from multiprocessing import forkserver
-from panther.engine import GuardedPool
-from panther.machine import process_context, start_early
+from panther.engine import ProcessPool
+from panther.machine import start_early
 start_early()
 server = forkserver._forkserver._forkserver_pid
-with GuardedPool(1, process_context()) as pool:
-    print(pool.submit(os.getppid).result() == server, "torch" in sys.modules)
+pool = ProcessPool(1)
+print(pool.schedule(os.getppid).result() == server, "torch" in sys.modules)
+pool.close()
 """
 
 

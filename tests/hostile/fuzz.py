@@ -36,7 +36,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
     data = bytearray(content)
     reach = len(data) if rng.random() < 0.5 else min(len(data), 2048)
     place = rng.randrange(reach)
-    kind = rng.choice(("flip", "flip", "flip", "number", "cut", "zeros", "insert", "remove"))
+    kind = rng.choice(("flip", "flip", "flip", "number", "cut", "zeros", "swap", "insert", "remove"))
     if kind == "flip":
         for _ in range(rng.choice((1, 1, 2, 4, 16))):
             data[rng.randrange(reach)] = rng.choice((0, 255, rng.randrange(256)))
@@ -46,6 +46,10 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
         del data[place:]
     elif kind == "zeros":
         data[place : place + 512] = bytes(min(512, len(data) - place))
+    elif kind == "swap":
+        other = rng.randrange(len(data) // 64 + 1) * 64
+        place -= place % 64
+        data[place : place + 64], data[other : other + 64] = data[other : other + 64], data[place : place + 64]
     elif kind == "insert":
         data[place:place] = bytes(rng.randrange(256) for _ in range(rng.choice((1, 8))))
     else:

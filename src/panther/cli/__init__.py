@@ -132,6 +132,10 @@ def main() -> None:
 
         start_early(*PRELOADS.get(name, ()))
         keep_freed_memory()
+    elif any(".h5ad" in argument for argument in arguments):
+        from panther.storage.isolated import start_helper
+
+        start_helper("anndata")  # while this process imports torch
     with speaking_of(name, commands.commands.get(name, commands)), _ending_when_told():
         _run(commands, arguments, verbose)
 

@@ -195,6 +195,25 @@ class Panther(TransformerMixin, BaseEstimator):
         self.n_iter_ = self.max_iter
         return self._with(fitted.prototypes)
 
+    def fit_transform(self, X: BagsLike, y: Any = None, **fit_params: Any) -> np.ndarray:
+        """Fit prototypes on bags and embed the same bags, which may come from a generator.
+
+        Parameters
+        ----------
+        X : list of bags, or folder
+            Training bags.
+        y : None
+            Ignored; the embedding is unsupervised.
+        **fit_params
+            None are known.
+
+        Returns
+        -------
+        ndarray of shape (n_bags, n_numbers), float32
+            As of `transform`.
+        """
+        return super().fit_transform(list(X) if isinstance(X, Iterator) else X, y, **fit_params)
+
     def transform(self, X: BagsLike) -> np.ndarray:
         """Embed bags on the fitted prototypes.
 
@@ -267,7 +286,10 @@ def _opened(X: BagsLike) -> list[Bag]:
         if listing.problems:
             raise InputError(next(iter(listing.problems.values())))
         return [ref.open() for ref in listing.refs]
-    return [as_bag(bag, str(index)) for index, bag in enumerate(X)]
+    bags = [as_bag(bag, str(index)) for index, bag in enumerate(X)]
+    if isinstance(X, Iterator) and not bags:
+        raise InputError("The generator holds no bags; one that was read to its end must be made again, or be a list.")
+    return bags
 
 
 def _in_order_of_content(bags: Sequence[Bag], work: Work) -> tuple[dict[str, str], list[Bag]]:

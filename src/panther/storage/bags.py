@@ -15,6 +15,7 @@ from panther.arrays import as_matrix
 from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, NotABagError
 from panther.patch_spec import in_common
+from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.types import Bag, Concatenated, Openable, check_resolution
@@ -312,6 +313,10 @@ def one_of(folder: Path, slide: str, files: list[Path]) -> Path:
 
     CLAM keeps each slide three times: coordinates in `patches`, features in `h5_files` and once more in `pt_files`.
     """
+    return call_isolated(_one_of, slide, folder, files)
+
+
+def _one_of(slide: str, folder: Path, files: list[Path]) -> Path:
     bags = {}
     for file in files:
         try:

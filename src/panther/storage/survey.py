@@ -7,9 +7,11 @@ from typing import Any
 
 from panther.engine import HERE, Work, collect
 from panther.errors import InputError, NotABagError
+from panther.machine import reading
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below, one_of
 from panther.storage.clinical import read_clinical
+from panther.storage.files import DAMAGE
 from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
@@ -143,11 +145,11 @@ def _embeddings(path: Path) -> dict[str, Any]:
     import h5py
 
     try:
-        with h5py.File(path, "r") as file:
+        with reading(), h5py.File(path, "r") as file:
             more = {name: list(value.shape) for name, value in file.get("obsm", {}).items() if hasattr(value, "shape")}
             about = {"kind": "embeddings", "shape": list(file["X"].shape), "dtype": str(file["X"].dtype)}
             return about | ({"obsm": more} if more else {})
-    except (OSError, KeyError, AttributeError) as error:
+    except DAMAGE as error:
         raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
 
 

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
+from panther.machine import reading
 from panther.storage.atomic import atomic_write
+from panther.storage.files import DAMAGE
+from panther.storage.isolated import call_isolated
 from panther.types import PatchSpec
 
 Attributes = Mapping[str, Any]
@@ -63,12 +66,16 @@ def write_bag(
 
 def feature_attribute(path: Path, name: str) -> Any:
     """Attribute of the features of a bag, None where there is no such bag."""
+    return call_isolated(_feature_attribute, path, name) if path.exists() else None
+
+
+def _feature_attribute(path: Path, name: str) -> Any:
     import h5py
 
     try:
-        with h5py.File(path, "r") as file:
+        with reading(), h5py.File(path, "r") as file:
             return file["features"].attrs.get(name)
-    except (OSError, KeyError):
+    except DAMAGE:
         return None
 
 
@@ -78,7 +85,7 @@ def tile_names(path: Path) -> list[str]:
 
     if not h5py.is_hdf5(path):
         return []
-    with h5py.File(path, "r") as file:
+    with reading(), h5py.File(path, "r") as file:
         return [str(name) for name in file["tiles"].asstr()[:]] if "tiles" in file else []
 
 
@@ -124,15 +131,18 @@ def write_coords(path: Path, value: Coords, saved_to: str) -> None:
 
 def read_coords(path: Path | str) -> Coords:
     """Read a coordinates file, ours or TRIDENT's; without our attribute the level and the exact resolution are not known."""
+    return call_isolated(_read_coords, Path(path))
+
+
+def _read_coords(path: Path) -> Coords:
     import h5py
 
-    path = Path(path)
     try:
         content = path.read_bytes()
-        with h5py.File(h5py.h5f.open_file_image(content)) as file:
+        with reading(), h5py.File(h5py.h5f.open_file_image(content)) as file:
             coords = np.asarray(file["coords"], np.int64)
             attrs = dict(file["coords"].attrs)
-    except (OSError, KeyError, ValueError) as error:
+    except DAMAGE as error:
         raise InputError(f"{path}: this is no file of patch coordinates ({error}); remove it and run again.") from error
     try:
         about = json.loads(attrs.get("panther", "{}"))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from panther.engine import HERE, Work
+from panther.engine import HERE, Work, map_all
 from panther.errors import InputError
 from panther.explain.jobs import is_slide
 from panther.models.model_file import load_model, read_about
@@ -92,7 +92,7 @@ NOTHING_MORE = Given()
 
 def find_contents(place: Path, given: Given = NOTHING_MORE, work: Work = HERE) -> Contents:
     """Look below ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
-    _check(place, given)
+    _check(place, given, work)
     opened = (place, *given.paths)
     roots = Roots(tuple({path.resolve(): None for path in opened}), opened)
     found = sort_out(place, roots, leave_out=[path for path in given.paths if path.is_file()])
@@ -140,7 +140,7 @@ def load_set(path: Path) -> Prototypes:
     return load_prototypes(path)
 
 
-def _check(place: Path, given: Given) -> None:
+def _check(place: Path, given: Given, work: Work) -> None:
     """Refuse what cannot be opened, before anything is looked for."""
     if not place.exists():
         raise InputError(
@@ -150,8 +150,10 @@ def _check(place: Path, given: Given) -> None:
         read_about(model)
     if given.study is not None:
         read_record(given.study)
-    if given.embeddings is not None and survey(given.embeddings)["kind"] != "embeddings":
-        about = survey(given.embeddings)
+    if (
+        given.embeddings is not None
+        and (about := map_all(survey, [given.embeddings], "", work)[0])["kind"] != "embeddings"
+    ):
         raise InputError(
             about.get("problem") or f"{given.embeddings}: these are no embeddings (.h5ad); `panther embed` writes them."
         )

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from panther.errors import InputError
-from panther.storage.embedding_files.reading import READERS, check_embeddings, check_weights
+from panther.storage.embedding_files.reading import READERS, check_embeddings, check_weights, read_h5ad
 from panther.storage.embeddings import column_name
 from panther.storage.files import DAMAGE
-from panther.storage.readers._base import mapped
-from panther.storage.readers._h5 import h5_rows
+from panther.storage.readers._base import check_numbers, mapped
 from panther.types import Rows
 
 STORED = 0  # of zip: as it is, not compressed
@@ -100,20 +99,11 @@ def mixture_components(names: Sequence[str]) -> int:
 
 
 def _open_h5ad(path: Path) -> tuple[Rows, list[str], dict[str, Any]]:
-    import h5py
-
-    with h5py.File(path, "r") as h5:
-        if not isinstance(h5["X"], h5py.Dataset):
-            raise InputError(f"{path}: X is sparse; embeddings are dense: write the file again with `panther embed`.")
-        rows = h5_rows(path, h5["X"])
-        var = h5["var"]
-        names = [_text(name) for name in var[var.attrs["_index"]][...]]
-        about: dict[str, Any] = {}
-        if "uns/panther" in h5:
-            found = h5["uns/panther"]
-            about = {name: _scalar(found[name]) for name in ("prototypes_hash",) if name in found}
-            about["settings"] = {name: _scalar(value) for name, value in found.get("settings", {}).items()}
-    return rows, names, about
+    content = read_h5ad(path)
+    if not isinstance(content.vectors, np.ndarray):
+        raise InputError(f"{path}: X is sparse; embeddings are dense: write the file again with `panther embed`.")
+    check_numbers(path, "X", content.vectors.dtype)
+    return torch.from_numpy(content.vectors), content.names, content.about
 
 
 def _open_npz(path: Path) -> tuple[Rows, list[str], dict[str, Any]]:
@@ -138,19 +128,6 @@ def _mapped_member(path: Path, name: str) -> Rows | None:
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, fortran, dtype = header(handle)
         return None if fortran or dtype.kind != "f" else mapped(path, dtype, handle.tell(), shape)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _scalar(value: Any) -> Any:
-    """Setting as it was before `_storable` of storage.embeddings, which makes JSON text of lists."""
-    found = value[()]
-    if not isinstance(found, bytes):
-        return found.item() if hasattr(found, "item") else found
-    text = _text(found)
-    return json.loads(text) if text.startswith("[") else text
 
 
 OPENERS: dict[str, Callable[[Path], tuple[Rows, list[str], dict[str, Any]]]] = {".h5ad": _open_h5ad, ".npz": _open_npz}

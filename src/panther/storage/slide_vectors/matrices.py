@@ -1,13 +1,13 @@
 """All slides in one file: AnnData (.h5ad), .npz, or a .npy with the names beside it."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from panther.errors import InputError, suggestion
-from panther.storage.embedding_files.reading import open_anndata
+from panther.storage.embedding_files.reading import matrix_of_h5ad
 from panther.storage.files import DAMAGE, read_json, read_text
+from panther.storage.isolated import call_isolated
 from panther.storage.slide_vectors._base import SlideVectors, rows_of
 
 NAME_FILES = (".json", ".txt", ".csv")  # what may lie beside a .npy and name its rows
@@ -16,30 +16,12 @@ NAME_FILES = (".json", ".txt", ".csv")  # what may lie beside a .npy and name it
 def read_h5ad(path: Path, key: str | None) -> SlideVectors:
     """`X`, or `obsm/NAME`; the names are those of the observations."""
     try:
-        table = open_anndata(path)
+        names, matrix = call_isolated(matrix_of_h5ad, path, key)
+    except InputError:
+        raise
     except DAMAGE as error:
         raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
-    try:
-        matrix = _of_anndata(path, table, key)
-        names = [str(name) for name in table.obs_names]
-    except DAMAGE as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: the vectors cannot be read ({error}).") from error
-    finally:
-        table.file.close()
     return rows_of(str(path), names, matrix, f"h5ad, {key or 'X'}")
-
-
-def _of_anndata(path: Path, table: Any, key: str | None) -> np.ndarray:
-    known = (["X"] if table.shape[1] else []) + [f"obsm/{name}" for name in table.obsm]
-    wanted = key or "X"
-    if f"obsm/{wanted}" in known:
-        wanted = f"obsm/{wanted}"
-    if wanted not in known:
-        raise InputError(f"{path}: there is no {wanted!r}; {suggestion(wanted, known)}.")
-    values = table.X[:] if wanted == "X" else table.obsm[wanted.removeprefix("obsm/")]
-    return np.asarray(values.todense() if hasattr(values, "todense") else values)
 
 
 def read_npz(path: Path, key: str | None) -> SlideVectors:

@@ -9,6 +9,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.machine import reading
 from panther.storage.bags import files_below
+from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, not_text
 from panther.storage.readers._base import first_sentence
 from panther.storage.readers._h5 import text
@@ -75,10 +76,14 @@ def read_single(path: Path) -> _One:
 
 
 def _h5(path: Path) -> _One:
+    return call_isolated(_read_h5, path)
+
+
+def _read_h5(path: Path) -> _One:
     """TRIDENT calls it `features`, STAMP `feats`."""
     import h5py
 
-    with h5py.File(path, "r") as file:
+    with reading(), h5py.File(path, "r") as file:
         for name, layout in (("features", "trident slide vector"), ("feats", "stamp slide vector")):
             data = own_dataset(file, name)
             if data is None:
