@@ -44,7 +44,7 @@ class TrainingRecipe:
     loss: Named
     prototypes: KMeansSettings  # how new ones are fitted, where none are given
     training: TrainSettings
-    scaling: Named = field(default_factory=lambda: Named(name="fisher"))
+    scaling: Named = field(default_factory=lambda: Named(name="share-weighted"))
     task: TaskSpec | None = None  # what is predicted, as columns of the table, and for whom
 
     @property

@@ -13,11 +13,11 @@ from panther.feature_space import Basis, FeatureSpace
 from panther.mil import build_model, networks, revision
 from panther.models.blocks import Block, columns_of, needs_prototypes
 from panther.models.blocks.joint_scaling import AnyScaler, scaler_from_state, scaler_parts
-from panther.models.fisher import Columns
 from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.model import Model, embedding_model
 from panther.models.named import Named
 from panther.models.scaling import Scaler
+from panther.models.share_weighted import Columns
 from panther.models.sureness.value import load_sureness
 from panther.models.tasks import load_task
 from panther.patch_spec import spec_from
@@ -26,7 +26,7 @@ from panther.storage.prototypes import alignment_tensors, check_projection, chec
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Projection, Prototypes
 
-# 2: the scaling may read a mixture in its Fisher metric; 3: several representations side by side; 4: slides may be aligned first
+# 2: the scaling may be share-weighted; 3: several representations side by side; 4: slides may be aligned first
 FORMAT = 4
 _KEY = "panther_model"
 AGAIN = "train the model again"

@@ -66,7 +66,7 @@ class Study(BaseModel):
     n_prototypes: list[Annotated[int, Field(ge=1, strict=True)]] = [16]
     train_sizes: list[TrainSize] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
     seeds: list[Seed] = [1]
-    scaling: ScalingEntry = Named(name="fisher")
+    scaling: ScalingEntry = Named(name="share-weighted")
     prototypes: dict[str, Any] = {}  # settings of K-means
     training: dict[str, Any] = {}  # settings of training, over the paper's
     mil_training: dict[str, Any] = {}  # the same for supervised networks

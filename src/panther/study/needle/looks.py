@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from panther.models.fisher import SLIDE_MEAN, Columns
-from panther.models.scaling import BalancedScaler, FisherScaler, Scaler
+from panther.models.scaling import BalancedScaler, Scaler, ShareWeightedScaler
+from panther.models.share_weighted import SLIDE_MEAN, Columns
 
 WHOLE = {"pi": "proportions", "means": "means"}  # of tissues
 STANDS_OUT = {"tail": "the tail", "max": "max-pooling"}
@@ -21,12 +21,12 @@ def scaled_looks(
     """Every look (n, D) at all rows, scaled by the rows ``train`` alone.
 
     ``panther`` (n, D) are mixtures with the block `tail` behind them, of these columns; ``largest`` (n, d) the largest value of every feature.
-    Proportions and means are those that PANTHER's own probe sees, in the metric of the Fisher information.
+    Proportions and means are those that PANTHER's own probe sees, share-weighted.
     """
     statistics = [statistic for _, statistic, _ in columns]
     end = next(number for number, name in enumerate(statistics) if name.startswith("tail_"))
     tail = [number for number in range(end, len(statistics)) if statistics[number] != NOT_OF_THE_TAIL]
-    mixtures = FisherScaler().fit(panther[train, :end], columns[:end])
+    mixtures = ShareWeightedScaler().fit(panther[train, :end], columns[:end])
     read = _scaled(mixtures, panther[:, :end])
     names = [statistic for _, statistic, _ in mixtures.columns(columns[:end])]
     strange = panther[:, tail]
