@@ -29,6 +29,7 @@ from panther.storage.plain_yaml import read_yaml
 from panther.study.parts import (
     Cell,
     ColumnSplits,
+    Excluded,
     External,
     FeaturesEntry,
     GivenEntry,
@@ -63,6 +64,7 @@ class Study(BaseModel):
     heads: list[HeadEntry] = [Named(name="linear")]
     losses: list[LossEntry] | None = None  # by default cross-entropy for a label, cox for survival, mse for a value
     mil_loss: LossEntry | None = None  # loss of supervised networks; nll for survival by default
+    exclude: list[Excluded] = []  # rows with heads that are not crossed
     n_prototypes: list[Annotated[int, Field(ge=1, strict=True)]] = [16]
     train_sizes: list[TrainSize] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
     seeds: list[Seed] = [1]
@@ -123,6 +125,10 @@ class Study(BaseModel):
             _under("losses", checks.check_loss, loss.name, loss.options, self.kind)
         if self.mil_loss:
             _under("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, self.kind)
+        titles, heads = [row.title for row in self.rows], [head.title for head in self.heads]
+        for one in self.exclude:
+            if one.method not in titles or one.head not in heads:
+                raise ValueError(f"exclude: there is no row {one.method!r} with the head {one.head!r}")
         _under("scaling", checks.check_scaling, self.scaling.name, self.scaling.options)
         for where, entries in (("methods", self.rows), ("heads", self.heads), ("losses", self.losses or [])):
             _under(where, checks.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
@@ -225,6 +231,8 @@ class Study(BaseModel):
             for c, head in itertools.product(counts, self.heads if not supervised else [Named(name="own")]):
                 if not supervised and head.name in STRUCTURED and not _has_tokens(row):
                     continue  # nothing to be structured by
+                if Excluded(method=row.title, head=head.title) in self.exclude:
+                    continue
                 for loss in self.probes() if head.name == PROBE else self.losses_of(row):
                     yield Cell(
                         encoder=encoder, method=row, head=head, loss=loss, n_prototypes=c, train_size=size, seed=seed

@@ -131,6 +131,13 @@ class External(Strict):
     embeddings: dict[str, GivenEntry] = Field(default_factory=dict)  # by name, as in the study
 
 
+class Excluded(Strict):
+    """A row that is not trained with a head, both by their titles."""
+
+    method: str
+    head: str
+
+
 class Cell(Strict):
     """One row of the comparison; it is trained once per fold."""
 
