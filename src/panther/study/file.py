@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
 
@@ -85,6 +85,8 @@ class Study(BaseModel):
         False  # whether, or how often, everything is done on shuffled tissue too
     )
     diagnose: StrictBool = False  # whether to ask of the training patients if the task is panoramic or a needle
+    prediction_sets: Literal["overall", "by-class"] = "overall"  # whether they hold their level in each class
+    permuted: StrictBool = False  # whether the reference is also trained and tested on permuted labels
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
@@ -155,6 +157,11 @@ class Study(BaseModel):
         return tuple(sorted(set(self.retrieval)))
 
     @property
+    def sets_by_class(self) -> bool:
+        """Whether prediction sets hold their level in each class."""
+        return self.prediction_sets == "by-class"
+
+    @property
     def shuffles(self) -> int:
         """How often tissue is shuffled for the shuffle test."""
         return int(self.shuffle)
@@ -219,6 +226,14 @@ class Study(BaseModel):
         return [Named(name=name) for name in asked] or [self.default_loss]
 
     def cells(self) -> Iterator["Cell"]:
+        """Every combination that makes sense, then those of the reference on permuted labels."""
+        yield from self._cells()
+        for cell in self._cells() if self.permuted else ():
+            if cell.method.title == self.reference_row:
+                method = cell.method.model_copy(update={"label": f"{cell.method.title}, labels permuted"})
+                yield cell.model_copy(update={"method": method, "permuted": True})
+
+    def _cells(self) -> Iterator["Cell"]:
         """Every combination that makes sense: supervised networks bring their own head."""
         rows, embeddings = self.rows, self.embeddings
         known = {row.title: encoders_of(row, rows, list(self.features), embeddings) for row in rows}

@@ -148,6 +148,7 @@ class Cell(Strict):
     n_prototypes: int  # 0: none
     train_size: float
     seed: int
+    permuted: bool = False  # whether labels are exchanged between patients
 
     def columns(self) -> dict[str, Any]:
         """As columns of the results."""

@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
 from panther.models.model import Model
 from panther.models.model_file import load_model
 from panther.study.needle.words import diagnosis_sentences
 from panther.study.record import write_record
 from panther.study.spatial.words import shuffle_sentences
-from panther.study.tables import DIAGNOSIS, RETRIEVAL, SHUFFLE, SURENESS, markdown, write_tables
+from panther.study.tables import DIAGNOSIS, RETRIEVAL, SHUFFLE, SURENESS, below_chance, markdown, write_tables
 from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
@@ -81,11 +82,16 @@ class Results:
 
     def table(self) -> str:
         """The summary as Markdown: methods down, tests across; what shuffling tissue cost, and what the task is like, where that was asked."""
-        said = [*shuffle_sentences(self.shuffle, self.run.study.shown), *self._diagnosed()]
+        said = [*shuffle_sentences(self.shuffle, self.run.study.shown), *self._warnings()]
         return markdown(self.summary, self.run.study.shown) + "".join(f"- {sentence}\n" for sentence in said)
 
-    def _diagnosed(self) -> list[str]:
-        return diagnosis_sentences(self.diagnosis.get(DIAGNOSIS[1], pd.DataFrame()))
+    def _warnings(self) -> list[str]:
+        study = self.run.study
+        rows = {study.reference_row, *([] if self.gains.empty else [COVARIATES])}
+        return [
+            *below_chance(self.summary[self.summary["method"].isin(rows)], self.predictions, study.shown),
+            *diagnosis_sentences(self.diagnosis.get(DIAGNOSIS[1], pd.DataFrame())),
+        ]
 
     def write(self, folder: Path | str) -> list[Path]:
         """Write the tables (CSV, Parquet, Markdown, LaTeX) and the record that `panther report` reads; returns the files."""
@@ -101,7 +107,7 @@ class Results:
         for path in [folder / f"{name}{suffix}" for name in asked_for for suffix in (".csv", ".parquet")]:
             path.unlink(missing_ok=True)  # of an earlier task
         written = write_tables(tables, folder, self.run.study.shown, self.table())
-        return [*written, *write_record(self.run, folder, self._diagnosed())]
+        return [*written, *write_record(self.run, folder, self._warnings())]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:
         models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]
