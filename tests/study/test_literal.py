@@ -14,7 +14,7 @@ from panther.aggregators import aggregators, build
 from panther.errors import InputError
 from panther.mil import networks
 from panther.models.heads import build_head, heads
-from panther.models.presets import TrainSettings, preset
+from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.models.tasks import tasks
 from panther.prototypes import KMeansSettings
 from panther.study import literal
@@ -66,7 +66,7 @@ def test_every_cell_trains_with_the_papers_settings(study):
         found = (t.epochs, t.batch_size, t.accumulate, t.patience, t.keep, t.learning_rate, t.weight_decay)
         found += (t.decay_biases, t.warmup_epochs, t.input_dropout, t.shuffle)
         assert found == TRAINING[kinds(study, cell)]
-        assert (t.seed, t.min_epochs) == (1, 0)
+        assert (t.seed, t.min_epochs, t.min_steps) == (1, 0, 0)
         assert cell.loss.options == LOSS[kinds(study, cell)][cell.loss.name]
         seen.add(kinds(study, cell)[1])
     assert "head" in seen
@@ -183,7 +183,7 @@ def differences() -> list[tuple[str, object]]:
     pairs += [({f.name: f.default for f in fields(KMeansSettings)}, literal.PROTOTYPES)]
     for kind, parts in literal.TRAINING.items():
         for part, own in parts.items():
-            name = f"paper-mil-{kind}" if part == "mil_training" else f"paper-{kind}"
+            name = usual_preset(kind, network=part == "mil_training")
             pairs.append((vars(preset(name).train), own))
     found = [(k, v) for theirs, own in pairs for k, v in own.items() if k in theirs and theirs[k] != v]
     return list(dict.fromkeys(found))

@@ -17,6 +17,7 @@ from panther.report.html import Html, number, plural, tag, words, words_of_list
 from panther.report.material import Material
 from panther.report.outcomes import outcome_of
 from panther.report.training import below_chance, few_steps
+from panther.study.tables import one_class
 
 State = Literal["good", "mind", "bad"]
 FLATTERED = 0.005  # of what guessing gives, from which on it is told
@@ -170,7 +171,7 @@ def _classes_of_folds(material: Material) -> Iterator[Check]:
 
 
 def _training(material: Material) -> Iterator[Check]:
-    for sentence in (below_chance(material.run), few_steps(material.run)):
+    for sentence in (*one_class(material.run.predictions), below_chance(material.run), few_steps(material.run)):
         if sentence:
             yield Check("mind", sentence)
 

@@ -42,7 +42,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "paper-survival": {"shared": "mlp", "per_prototype": "mlp", "after": "identity", **_STRUCTURED},
 }
 _TRAINING = {
-    "learning_rate": 1e-4, "weight_decay": 1e-5, "decay_biases": False, "warmup_epochs": 1, "min_epochs": 0,
+    "learning_rate": 1e-4, "weight_decay": 1e-5, "decay_biases": False, "warmup_epochs": 1, "min_epochs": 0, "min_steps": 0,
     "mixed_precision": False,
 }  # fmt: skip
 _STOPPING = {"epochs": 20, "patience": 10, "keep": "best"}

@@ -229,7 +229,7 @@ class Plan:
     def _training(self, cell: Cell) -> TrainSettings:
         supervised = cell.method.name in networks
         base = preset(usual_preset(self.study.kind, network=supervised)).train
-        return replace(base, **{"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
+        return base.changed({"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
 
     def _contents(self, encoder: str, names: Sequence[str], *, places: bool = False) -> str:
         known = self.features.get(encoder, {})

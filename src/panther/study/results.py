@@ -15,7 +15,16 @@ from panther.models.model_file import load_model
 from panther.study.needle.words import diagnosis_sentences
 from panther.study.record import write_record
 from panther.study.spatial.words import shuffle_sentences
-from panther.study.tables import DIAGNOSIS, RETRIEVAL, SHUFFLE, SURENESS, below_chance, markdown, write_tables
+from panther.study.tables import (
+    DIAGNOSIS,
+    RETRIEVAL,
+    SHUFFLE,
+    SURENESS,
+    below_chance,
+    markdown,
+    one_class,
+    write_tables,
+)
 from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
@@ -89,6 +98,7 @@ class Results:
         study = self.run.study
         rows = {study.reference_row, *([] if self.gains.empty else [COVARIATES])}
         return [
+            *one_class(self.predictions),
             *below_chance(self.summary[self.summary["method"].isin(rows)], self.predictions, study.shown),
             *diagnosis_sentences(self.diagnosis.get(DIAGNOSIS[1], pd.DataFrame())),
         ]

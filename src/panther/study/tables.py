@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from panther.errors import listed
 from panther.evaluation.groups import worst_groups
 from panther.evaluation.guessing import chance
 from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
@@ -93,6 +94,24 @@ def below_chance(references: pd.DataFrame, predictions: pd.DataFrame, metrics: l
             where = f"{part_name(row['part'])}, {metric_title(row['metric'])}"
             said.append(
                 f"The reference {name} ({where}) is below chance: {row['mean']:.3f}, chance {guess:.3f}; differences from it overstate."
+            )
+    return said
+
+
+def one_class(predictions: pd.DataFrame) -> list[str]:
+    """Rows that predict one and the same class for all patients, in half of the folds or more."""
+    if "predicted" not in predictions:
+        return []
+    said, varying = [], varying_factors(predictions)
+    folds = ["method", "head", *FACTORS, "part", "seed", "fold"]
+    alone = predictions.groupby(folds, sort=False)["predicted"].agg(["nunique", "first"]).reset_index()
+    alone = alone.assign(row=row_names(alone, varying))
+    for (row, part), own in alone.groupby(["row", "part"], sort=False):
+        flat = own[own["nunique"] == 1]
+        if 2 * len(flat) >= len(own):
+            where = "" if len(own) == 1 else f" in {len(flat)} of {len(own)} trainings"
+            said.append(
+                f"{row} ({part_name(str(part))}): all patients predicted as {listed(sorted(set(flat['first'])))}{where}."
             )
     return said
 
