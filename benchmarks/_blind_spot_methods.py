@@ -97,7 +97,7 @@ def answer(row: Row, cohort: Cohort, bags: list[Bag], prototypes: Prototypes) ->
     x = torch.stack(vectors)
     train = cohort.train
     block = Block(Named(name=row.method, options=dict(row.options)), prototypes)
-    scaler = fit_scaler(Named(name="fisher"), x[train], [block])
+    scaler = fit_scaler(Named(name="share-weighted"), x[train], [block])
     z = scaler(x).numpy()
     probe = fit_suitable(z[train], Classes(CLASSES, cohort.labels[train]), blocks=scaler.blocks(block.columns()))
     logits = probe.logits(z[cohort.test])

@@ -40,13 +40,13 @@ RIVALS = ("deepsets", "protocounts", "ot")
 OTHERS = (*RIVALS, "h2t")
 SCALINGS = {  # of PANTHER All
     "balanced": ("balanced", {}),
-    "fisher, equal": ("fisher", {"weigh": False}),
-    "fisher": ("fisher", {}),
+    "share-weighted, equal": ("share-weighted", {"weigh": False}),
+    "share-weighted": ("share-weighted", {}),
 }
 HEADS = {  # the paper's structured head, as trained in the paper
     "MLP, balanced": ("balanced", {}),
-    "MLP, fisher": ("fisher", {"gates": False}),
-    "MLP, fisher, gates": ("fisher", {"gates": True}),
+    "MLP, share-weighted": ("share-weighted", {"gates": False}),
+    "MLP, share-weighted, gates": ("share-weighted", {"gates": True}),
 }
 Scores = dict[tuple[str, str], dict[str, float]]  # (kind, cohort) -> candidate -> score
 

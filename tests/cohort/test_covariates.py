@@ -36,6 +36,27 @@ def test_numbers_are_scaled_by_training_rows_and_missing_ones_indicated() -> Non
     np.testing.assert_allclose(encoded[:, 1].std(), 1)
 
 
+def test_numbers_of_a_large_cohort_are_curved_and_linear_beyond_the_outer_knots() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.normal(60, 10, 120).astype(str), "sex": ["f", "m"] * 60})
+    specs = [CovariateSpec(column="age"), CovariateSpec(column="sex")]
+    linear, spline = fit_covariates(table, specs, 99)[0], fit_covariates(table, specs, 100)[0]
+    assert linear.names == ("age", "sex=f", "sex=m")
+    x = spline.encode(table)
+    np.testing.assert_array_equal(np.delete(x, 1, 1), linear.encode(table))
+    np.testing.assert_allclose(
+        [x[:, 1].mean(), x[:, 1].std(), np.corrcoef(x[:, 0], x[:, 1])[0, 1]], [0, 1, 0], atol=1e-9
+    )
+    far = spline.encode(pd.DataFrame({"age": ["-40", "-20", "0", "150", "170", "190"], "sex": "f"}))[:, 1]
+    np.testing.assert_allclose([far[0] + far[2], far[3] + far[5]], [2 * far[1], 2 * far[4]])
+    np.testing.assert_array_equal(load_covariates(json.loads(json.dumps(spline.settings()))).encode(table), x)
+
+
+def test_a_number_of_two_values_cannot_be_curved() -> None:
+    table = pd.DataFrame({"treated": ["0", "1", "1"] * 50})
+    assert fit_covariates(table, [CovariateSpec(column="treated")], 150)[0].names == ("treated",)
+
+
 def test_a_category_counts_as_much_as_a_number() -> None:
     both, _ = fitted("sex", CovariateSpec(column="grade", kind="category"))
     assert both.names == ("sex=f", "sex=m", "grade=1", "grade=2", "grade=3")

@@ -58,7 +58,7 @@ def test_blocks_are_recognised_and_scaled_as_in_training(cohort, blocks: tuple[s
     block = Block(Named(name="panther", options={"blocks": list(blocks)}), model.prototypes_)
     for given in (None, C):
         assert [part.columns for part in panther_parts(rows, given)] == block.parts()
-    scaler = fit_scaler(Named(name="fisher"), rows, [block])
+    scaler = fit_scaler(Named(name="share-weighted"), rows, [block])
     expected = scaler(torch.from_numpy(rows)).numpy()
     found = EmbeddingScaler().fit(rows)
     np.testing.assert_array_equal(found.transform(rows), expected)

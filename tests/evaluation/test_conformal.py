@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from panther.evaluation.conformal import hold_the_truth, prediction_sets, residual_width, set_threshold
+from panther.evaluation.conformal import (
+    class_thresholds,
+    hold_the_truth,
+    prediction_sets,
+    residual_width,
+    set_threshold,
+)
 
 COHORTS = 200
 
@@ -74,3 +80,23 @@ def test_intervals_of_values_hold_the_truth_at_their_level():
         found.append(np.mean(np.abs(rng.standard_t(3, 200)) <= half))
     assert 0.88 <= np.mean(found) <= 0.92
     assert residual_width(np.zeros(5), np.zeros(5)) == np.inf
+
+
+def test_thresholds_by_class_hold_a_rare_class_too():
+    rng, found = np.random.default_rng(4), []
+    for _ in range(COHORTS):
+        labels = (rng.random(700) < 0.2).astype(int)
+        odds = rng.normal(2 * labels - 2, 1)
+        p = 1 / (1 + np.exp(np.column_stack([odds, -odds])))
+        rows = []
+        for learn in (set_threshold, class_thresholds):
+            holds = hold_the_truth(labels[200:], prediction_sets(p[200:], learn(labels[:200], p[:200])))
+            rows.append(holds[labels[200:] == 1].mean())
+        found.append(rows)
+    overall, by_class = np.mean(found, 0)
+    assert overall < 0.85
+    assert 0.88 <= by_class <= 0.94
+
+
+def test_a_class_that_nobody_calibrates_is_always_in_the_set():
+    assert class_thresholds(np.zeros(20, int), np.tile([0.9, 0.1], (20, 1)))[1] == 0.0

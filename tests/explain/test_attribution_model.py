@@ -91,7 +91,7 @@ def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(tr
     np.testing.assert_allclose(found.contributions.sum(2), found.by_prototype().sum(2))
 
 
-def test_a_probe_on_mixtures_in_their_fisher_metric_is_attributed_exactly_too(trained: Trained) -> None:
+def test_a_probe_on_share_weighted_mixtures_is_attributed_exactly_too(trained: Trained) -> None:
     model = trained()
     found = attribute(model, trained.bags)
     assert found.kind == "exact"

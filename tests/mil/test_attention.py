@@ -184,3 +184,20 @@ def test_a_batch_of_padded_bags_gives_what_they_give_alone_also_to_the_gradients
     gradients = [torch.autograd.grad(z.square().sum(), list(model.parameters())) for z in (together, alone)]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_the_published_starts_of_transmil_and_ilra_can_be_chosen():
+    token = build("transmil", 8, options={"hidden": 256, "token_deviation": 1.0}).token.detach()
+    assert 0.85 < float(token.std()) < 1.15
+    network = build("ilra", 400, options={"hidden": 200, "xavier": True})
+    layer = network.blocks[0].gather.key_value.weight.detach()  # (2 x 200, 400)
+    assert float(layer.std()) == pytest.approx((2 / 600) ** 0.5, rel=0.03)
+    assert float(layer.abs().max()) > 3 * float(layer.std())  # normal, not uniform
+
+
+def test_dsmil_without_a_value_layer_averages_the_patches_themselves():
+    network = build("dsmil", 8, n_outputs=2, options={"hidden": 16, "value_layer": False, "normalise": False}).eval()
+    assert not any(name.startswith("value") for name, _ in network.named_parameters())
+    x = torch.randn(30, 8)
+    found = network(x, with_assignment=True)
+    torch.testing.assert_close(found.tokens, found.assignment.T @ network.reduce(x))

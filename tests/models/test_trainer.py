@@ -12,7 +12,7 @@ from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError
 from panther.models import adamw
 from panther.models.heads import build_head
-from panther.models.presets import PRESETS, TrainSettings, preset
+from panther.models.presets import PRESETS, TrainSettings, preset, usual_preset
 from panther.models.scaling import build_scaler
 from panther.models.tasks import fit_task
 from panther.models.trainer import ArraySource, fit, improves, predict_logits
@@ -323,6 +323,37 @@ def test_a_survival_network_takes_one_step_for_each_patient(monkeypatch):
     monkeypatch.setattr(adamw, "step", lambda *a, **k: steps.append(1) or step(*a, **k))
     fit(build_head("linear", (6,), task.n_outputs, seed=0), source, task, settings)
     assert len(steps) == patients * epochs
+
+
+@pytest.mark.parametrize(("bags", "accumulate", "epochs"), [(24, 1, 42), (48, 1, 21), (240, 4, 20), (5000, 32, 20)])
+def test_a_network_takes_a_thousand_steps_in_cohorts_of_every_size(bags, accumulate, epochs):
+    for kind in ("classification", "regression", "labels"):
+        found = preset(usual_preset(kind, network=True)).train.for_batches(bags)
+        assert (found.accumulate, found.epochs) == (accumulate, epochs)
+        assert found.epochs * -(-bags // found.accumulate) >= 1000
+    assert preset("paper-mil-classification").train.for_batches(bags).accumulate == 32
+
+
+def test_the_trainer_takes_that_many_steps(monkeypatch):
+    source = ArraySource(np.random.default_rng(0).normal(size=(10, 6)).astype("f4"), {"label": torch.arange(10) % 2}, 1)
+    steps = []
+    step = adamw.step
+    monkeypatch.setattr(adamw, "step", lambda *a, **k: steps.append(1) or step(*a, **k))
+    settings = TrainSettings(epochs=2, batch_size=1, accumulate=8, min_steps=35)
+    fit(
+        build_head("linear", (6,), 2, seed=0),
+        source,
+        fit_task("cross-entropy", Classes(("a", "b"), np.arange(10) % 2)),
+        settings,
+    )
+    assert len(steps) == 40
+
+
+def test_epochs_that_a_user_names_are_kept():
+    usual = preset("usual-mil-classification").train
+    assert usual.changed({"epochs": 3}).for_batches(24) == replace(usual, epochs=3, accumulate=1, min_steps=0)
+    assert usual.changed({"accumulate": 8}).for_batches(24).accumulate == 8
+    assert usual.changed({"seed": 2}).min_steps == 1000
 
 
 def test_unknown_presets_and_impossible_settings_are_refused():

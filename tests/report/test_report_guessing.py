@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from panther.evaluation.guessing import chance, chance_in_resamples
 from panther.evaluation.intervals import resample_counts
 from panther.evaluation.metrics import balanced_accuracy, confusion
 from panther.report.checks import checks
-from panther.report.guessing import chance, chance_in_resamples
 from panther.report.material import Request, gather
 from panther.report.page import build_page
 from report.studies import run
@@ -19,7 +19,7 @@ from study.generated import generate
 def people(*folds: str) -> pd.DataFrame:
     """Predictions of folds that test one patient for each letter, of the class of that name."""
     who = [(fold, f"P{fold}-{n}", label) for fold, labels in enumerate(folds) for n, label in enumerate(labels)]
-    return pd.DataFrame(who, columns=["fold", "patient", "label"])
+    return pd.DataFrame(who, columns=["fold", "patient", "label"]).assign(sample=[name for _, name, _ in who])
 
 
 def test_guessing_gives_one_over_the_classes_of_each_fold():

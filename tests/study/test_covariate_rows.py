@@ -67,6 +67,38 @@ def test_what_the_slide_adds_is_told_with_interval_and_likelihood_ratio(results:
     assert gain["with_slide"] == pytest.approx(summary[BOTH])
 
 
+def test_a_slide_that_knows_only_the_square_of_a_covariate_adds_nothing_to_its_spline() -> None:
+    rng = np.random.default_rng(0)
+    age = rng.normal(size=200)
+    bags = {f"P{i:03d}": rng.normal(age[i] ** 2, 0.3, (12, 4)).astype("f4") for i in range(200)}
+    label = np.where(rng.random(200) < 1 / (1 + np.exp(3 - 3 * age**2)), "high", "low")
+    table = pd.DataFrame(
+        {"slide_id": list(bags), "case_id": list(bags), "label": label, "age": (60 + 10 * age).round(1)}
+    )
+    done = panther.run_study(study(bags, table, covariates=["age"], metrics=["auroc"]))
+    gain = done.gains.query("metric == 'auroc'").iloc[0]
+    assert gain["baseline"] == "spline"
+    assert gain["ci_low"] < 0 < gain["ci_high"]
+    assert any("age as a restricted cubic spline" in note for note in done.run.population.notes)
+    few = done.run.population.table.head(90).reset_index(drop=True)[["slide_id", "case_id", "label", "age"]]
+    linear = panther.run_study(
+        study({name: bags[name] for name in few["slide_id"]}, few, covariates=["age"], metrics=["auroc"])
+    )
+    assert set(linear.gains["baseline"]) == {"linear"}
+
+
+def test_a_reference_below_chance_is_named_in_the_table() -> None:
+    bags, table = cohort(60)
+    rng = np.random.default_rng(3)
+    table = table.assign(label=rng.permutation(["low", "high"] * 30), noise=rng.normal(size=60))
+    done = panther.run_study(study(bags, table, covariates=["noise"], metrics=["auroc"]))
+    scores = done.summary.query("metric == 'auroc' and part == 'test'").set_index("method")["mean"]
+    assert scores["mean"] < 0.5 < scores[COVARIATES]  # of this seed
+    lines = [line for line in done.table().split("\n") if "below chance" in line]
+    assert len(lines) == 1
+    assert f"{scores['mean']:.3f}" in lines[0]
+
+
 def test_one_test_set_has_a_likelihood_ratio_test() -> None:
     bags, table = cohort(160)
     task, splits = {"time": "time", "event": "event"}, {"scheme": "holdout"}

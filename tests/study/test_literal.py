@@ -11,13 +11,14 @@ import yaml
 
 from cli.running import Runner
 from panther.aggregators import aggregators, build
+from panther.errors import InputError
 from panther.mil import networks
 from panther.models.heads import build_head, heads
-from panther.models.presets import TrainSettings, preset
+from panther.models.presets import TrainSettings, preset, usual_preset
 from panther.models.tasks import tasks
 from panther.prototypes import KMeansSettings
 from panther.study import literal
-from panther.study.file import Study, load_study
+from panther.study.file import Study, load_study, parse_study
 from panther.study.literal import literal_text
 from panther.study.plan import Plan
 from panther.study.templates import TEMPLATES
@@ -65,7 +66,7 @@ def test_every_cell_trains_with_the_papers_settings(study):
         found = (t.epochs, t.batch_size, t.accumulate, t.patience, t.keep, t.learning_rate, t.weight_decay)
         found += (t.decay_biases, t.warmup_epochs, t.input_dropout, t.shuffle)
         assert found == TRAINING[kinds(study, cell)]
-        assert (t.seed, t.min_epochs) == (1, 0)
+        assert (t.seed, t.min_epochs, t.min_steps) == (1, 0, 0)
         assert cell.loss.options == LOSS[kinds(study, cell)][cell.loss.name]
         seen.add(kinds(study, cell)[1])
     assert "head" in seen
@@ -123,6 +124,35 @@ def test_methods_and_heads_are_those_of_the_paper(tmp_path):
     assert (study.splits.scheme, study.splits.k) == ("site-kfold", 5)
 
 
+def test_only_rows_of_the_papers_tables_are_crossed(request, study):
+    cells = {(cell.method.title, cell.head.name) for cell in study.cells() if cell.head.name != "own"}
+    assert {title for title, head in cells if head.startswith("paper-")} == {
+        "PANTHER All"
+    }  # tables 1, 2 and S1 to S3: "+ MLP"
+    assert {title for title, head in cells if head == "linear"} >= {
+        "deepsets",
+        "protocounts",
+        "h2t",
+        "ot",
+        "PANTHER WA",
+    }
+    ablated = study.name.startswith("ablation-")
+    assert ({"PANTHER Top", "PANTHER Bottom"} & {title for title, _ in cells} == set()) == ablated
+
+
+def test_a_row_that_is_not_there_cannot_be_excluded():
+    with pytest.raises(InputError, match="exclude"):
+        parse_study(
+            {
+                "name": "x",
+                "table": "t.csv",
+                "features": {"u": "f"},
+                "task": {"label": "l"},
+                "exclude": [{"method": "panther", "head": "probes"}],
+            }
+        )
+
+
 def test_the_tables_call_methods_by_their_plain_names(study):
     assert all("(" not in entry.title for entry in [*study.methods, *study.heads, *(study.losses or [])])
 
@@ -153,7 +183,7 @@ def differences() -> list[tuple[str, object]]:
     pairs += [({f.name: f.default for f in fields(KMeansSettings)}, literal.PROTOTYPES)]
     for kind, parts in literal.TRAINING.items():
         for part, own in parts.items():
-            name = f"paper-mil-{kind}" if part == "mil_training" else f"paper-{kind}"
+            name = usual_preset(kind, network=part == "mil_training")
             pairs.append((vars(preset(name).train), own))
     found = [(k, v) for theirs, own in pairs for k, v in own.items() if k in theirs and theirs[k] != v]
     return list(dict.fromkeys(found))

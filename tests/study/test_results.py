@@ -15,7 +15,7 @@ from panther.study.comparisons import Pair, compared
 from panther.study.evaluate import _resampled, _summary
 from panther.study.evaluations import WHERE, Evaluation, Members
 from panther.study.file import Cell
-from panther.study.tables import markdown, verdicts
+from panther.study.tables import markdown, one_class, verdicts
 from panther.study.training import Trained
 
 NAMES = ("a", "b")
@@ -220,3 +220,25 @@ def test_slides_of_one_patient_do_not_raise_the_exact_bound():
         summary = _summary(metrics, {one.group(): (member,)}, {(member,): Resampled({}, {})})
         assert summary["patients"].item() == patients
         assert summary["exact_low"].item() == pytest.approx(0.025 ** (1 / patients))
+
+
+def test_rows_that_predict_one_class_only_are_named():
+    cell = {
+        "encoder": "uni",
+        "loss": "ce",
+        "n_prototypes": 0,
+        "train_size": 1.0,
+        "seed": 1,
+        "part": "test",
+        "head": "own",
+    }
+    rows = [
+        {**cell, "method": method, "fold": fold, "predicted": "high" if flat or patient else "low"}
+        for method, flat_folds in {"abmil": {0, 1}, "dsmil": {1}, "ilra": set()}.items()
+        for fold, flat in ((fold, fold in flat_folds) for fold in range(3))
+        for patient in range(4)
+    ]
+    (sentence,) = one_class(pd.DataFrame(rows))
+    assert "ABMIL" in sentence
+    assert "high in 2 of 3" in sentence
+    assert one_class(pd.DataFrame(rows).drop(columns="predicted")) == []

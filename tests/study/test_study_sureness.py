@@ -153,3 +153,6 @@ def test_a_study_writes_its_tables_and_its_models_know_them(tmp_path):
     assert results.model(fold=0).sure.promise.patients == 15
     survival = run_study({**study, "task": {"survival": "dss"}}, tmp_path / "survival")
     assert survival.sureness == {}
+    again = run_study({**study, "prediction_sets": "by-class"})
+    assert len(again.model(fold=0).sure.promise.threshold) == 2
+    assert set(again.sureness["prediction_sets"]["by"]) >= {"all", "class"}

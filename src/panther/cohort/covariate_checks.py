@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from panther.cohort.covariates import CovariateSpec, fit_covariates, leaks
+from panther.cohort.covariates import KNOTS, CovariateSpec, fit_covariates, leaks
 from panther.cohort.load import Cohort
 from panther.cohort.targets import Classes, Target
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
 
 
@@ -29,6 +29,10 @@ def check_covariates(cohort: Cohort, specs: Sequence[CovariateSpec]) -> list[str
     if not specs:
         return []
     fitted, notes = fit_covariates(cohort.table, specs)
+    curved = [one.column for one in fit_covariates(cohort.table, specs, len(cohort.ids))[0].columns if one.spline]
+    linear = [one.column for one in fitted.columns if one.levels is None and one.column not in curved]
+    terms = {f"a restricted cubic spline ({len(KNOTS)} knots)": curved, "a linear term": linear}
+    notes += [f"Covariates: {listed(names)} as {term}." for term, names in terms.items() if names]
     return [*notes, *leaks(fitted.encode(cohort.table), fitted.names, _numbers_of(cohort.target))]
 
 

@@ -1,7 +1,8 @@
 r"""Clinical covariates (age, sex, stage) as numbers beside an embedding. Everything is learnt from the training rows alone.
 
-A number is centred and divided by its deviation, 0 where it is missing; a category is one indicator per level, together of variance 1. Missing
-values of the training rows have an indicator of their own, because who was not measured may say something.
+A number is centred and divided by its deviation, 0 where it is missing; in cohorts of :data:`SPLINE_FROM` or more it has a second, curved term
+(restricted cubic spline, Harrell, Regression Modeling Strategies, section 2.4.5). A category is one indicator per level, together of variance 1.
+Missing values of the training rows have an indicator of their own, because who was not measured may say something.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ from panther.storage.tables import is_missing, plain_labels, source_of, with_poi
 
 COVARIATES = "covariates"  # what a row of them is called, and their block beside an embedding
 NUMBER, CATEGORY = "number", "category"
+SPLINE_FROM = 100  # samples of a cohort from which on numbers may be curved
+KNOTS = (0.1, 0.5, 0.9)  # quantiles
 MOST_LEVELS = 20  # of a category; more are names, not groups
 LEAKS = 0.999  # correlation with the target from which on a covariate is the target itself
 
@@ -47,18 +50,27 @@ class Covariate:
     shift: tuple[float, ...]  # of each indicator, or of the number
     scale: float
     missing: float | None  # share of the training rows without a value; None: all had one
+    spline: tuple[
+        float, ...
+    ] = ()  # knots of the scaled number; intercept, slope and deviation of the cubic on it; none: linear
 
     @property
     def names(self) -> tuple[str, ...]:
         """What its numbers mean."""
-        own = (self.column,) if self.levels is None else tuple(f"{self.column}={level}" for level in self.levels)
+        curve = (f"{self.column}, curve",) if self.spline else ()
+        own = (self.column, *curve) if self.levels is None else tuple(f"{self.column}={level}" for level in self.levels)
         return (*own, f"{self.column} missing") if self.missing is not None else own
 
     def encode(self, values: pd.Series) -> np.ndarray:
         """Numbers (n, k) of rows; a level that was not trained on is like a missing value."""
         known = _numbers(values) if self.levels is None else _indicators(values, self.levels)
         absent = np.isnan(known).any(1)
-        scaled = np.where(absent[:, None], 0.0, (known - np.array(self.shift)) / self.scale)
+        scaled = (known - np.array(self.shift)) / self.scale
+        if self.spline:
+            intercept, slope, deviation = self.spline[3:]
+            curve = (_restricted_cubic(scaled, self.spline[:3]) - intercept - slope * scaled) / deviation
+            scaled = np.column_stack([scaled, curve])
+        scaled = np.where(absent[:, None], 0.0, scaled)
         if self.missing is None:
             return scaled
         spread = np.sqrt(self.missing * (1 - self.missing))
@@ -108,18 +120,23 @@ def load_covariates(settings: Sequence[Mapping[str, Any]]) -> Covariates:
                 tuple(map(float, one["shift"])),
                 float(one["scale"]),
                 None if one["missing"] is None else float(one["missing"]),
+                tuple(map(float, one["spline"])),
             )
             for one in settings
         )
     )
 
 
-def fit_covariates(table: pd.DataFrame, specs: Sequence[CovariateSpec]) -> tuple[Covariates, list[str]]:
-    """Learn from the training rows how columns are read; and notes about those that say nothing there."""
+def fit_covariates(
+    table: pd.DataFrame, specs: Sequence[CovariateSpec], samples: int = 0
+) -> tuple[Covariates, list[str]]:
+    """Learn from the training rows how columns are read, in a cohort of so many samples; and notes about those that say nothing there."""
     fitted, notes = [], []
     for spec in specs:
         find_column(table, spec.column, (), "covariate")
-        one = _fit_one(_cells(table, spec.column, spec.kind != CATEGORY), spec, source_of(table))
+        one = _fit_one(
+            _cells(table, spec.column, spec.kind != CATEGORY), spec, source_of(table), samples >= SPLINE_FROM
+        )
         if one is None:
             notes.append(
                 f"The covariate {spec.column!r} is the same for all {len(table)} training rows and is left out."
@@ -148,7 +165,7 @@ def leaks(x: np.ndarray, names: Sequence[str], targets: Mapping[str, np.ndarray]
     return said
 
 
-def _fit_one(values: pd.Series, spec: CovariateSpec, source: str) -> Covariate | None:
+def _fit_one(values: pd.Series, spec: CovariateSpec, source: str, curved: bool) -> Covariate | None:
     """How a column is read; None where it says nothing."""
     gone = is_missing(values).to_numpy()
     share = float(gone.mean()) if gone.any() else None
@@ -159,7 +176,8 @@ def _fit_one(values: pd.Series, spec: CovariateSpec, source: str) -> Covariate |
         known = _numbers(values)[:, 0]
         mean, deviation = float(np.nanmean(known)), float(np.nanstd(known))
         if deviation > 1e-12 * max(abs(mean), 1.0):
-            return Covariate(spec.column, None, (mean,), deviation, share)
+            spline = _fit_spline((known[np.isfinite(known)] - mean) / deviation) if curved else ()
+            return Covariate(spec.column, None, (mean,), deviation, share, spline)
         return None if share is None else Covariate(spec.column, None, (mean,), 1.0, share)
     levels = tuple(sorted(set(plain_labels(values)[~gone])))
     if len(levels) > MOST_LEVELS:
@@ -172,6 +190,27 @@ def _fit_one(values: pd.Series, spec: CovariateSpec, source: str) -> Covariate |
     if spread < 1e-12 and share is None:
         return None
     return Covariate(spec.column, levels, tuple(map(float, shares)), spread if spread > 1e-12 else 1.0, share)
+
+
+def _restricted_cubic(z: np.ndarray, knots: Sequence[float]) -> np.ndarray:
+    r"""Curved term of a cubic spline with three knots that is linear beyond the outer ones.
+
+    .. math:: \Big[(z-t_1)_+^3 - \tfrac{t_3-t_1}{t_3-t_2} (z-t_2)_+^3 + \tfrac{t_2-t_1}{t_3-t_2} (z-t_3)_+^3\Big] / (t_3-t_1)^2
+    """
+    a, b, c = knots
+    first, second, third = (np.maximum(z - knot, 0) ** 3 for knot in knots)
+    return np.asarray((first - (c - a) / (c - b) * second + (b - a) / (c - b) * third) / (c - a) ** 2)
+
+
+def _fit_spline(z: np.ndarray) -> tuple[float, ...]:
+    """Knots, and what makes the curved term uncorrelated with z and of variance 1; nothing where values are too few to curve."""
+    knots = np.quantile(z, KNOTS)
+    if np.diff(knots).min() < 1e-6:
+        return ()
+    cubic = _restricted_cubic(z, knots)
+    slope, intercept = np.polyfit(z, cubic, 1)
+    deviation = float((cubic - intercept - slope * z).std())
+    return (*map(float, knots), float(intercept), float(slope), deviation) if deviation > 1e-6 else ()
 
 
 def _cells(table: pd.DataFrame, column: str, numbers: bool) -> pd.Series:

@@ -19,7 +19,7 @@ from panther.models.probes import fit_cox, fit_logistic, fit_ridge
 class _EmbeddingProbe(BaseEstimator):
     """What all probes do: scale the embeddings, then weigh their statistics."""
 
-    def __init__(self, scaling: str = "fisher", n_prototypes: int | None = None, random_state: Any = 0) -> None:
+    def __init__(self, scaling: str = "share-weighted", n_prototypes: int | None = None, random_state: Any = 0) -> None:
         self.scaling = scaling
         self.n_prototypes = n_prototypes
         self.random_state = random_state
@@ -44,7 +44,7 @@ class EmbeddingClassifier(ClassifierMixin, _EmbeddingProbe):
 
     Parameters
     ----------
-    scaling : {"fisher", "balanced", "block", "coordinate", "none"}, default="fisher"
+    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
         As of `EmbeddingScaler`.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.
@@ -56,7 +56,7 @@ class EmbeddingClassifier(ClassifierMixin, _EmbeddingProbe):
     classes_ : ndarray
         Classes, sorted.
     probe_ : Probe
-        Weights, penalty and, with "fisher", the share of each statistic.
+        Weights, penalty and, with "share-weighted", the share of each statistic.
     scaler_ : Scaler or JointScaler
         Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
     n_features_in_ : int
@@ -135,7 +135,7 @@ class EmbeddingRegressor(RegressorMixin, _EmbeddingProbe):
 
     Parameters
     ----------
-    scaling : {"fisher", "balanced", "block", "coordinate", "none"}, default="fisher"
+    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
         As of `EmbeddingScaler`.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.
@@ -145,7 +145,7 @@ class EmbeddingRegressor(RegressorMixin, _EmbeddingProbe):
     Attributes
     ----------
     probe_ : Probe
-        Weights, penalty and, with "fisher", the share of each statistic.
+        Weights, penalty and, with "share-weighted", the share of each statistic.
     scaler_ : Scaler or JointScaler
         Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
     n_features_in_ : int
@@ -206,7 +206,7 @@ class EmbeddingCox(_EmbeddingProbe):
 
     Parameters
     ----------
-    scaling : {"fisher", "balanced", "block", "coordinate", "none"}, default="fisher"
+    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
         As of `EmbeddingScaler`.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.
@@ -216,7 +216,7 @@ class EmbeddingCox(_EmbeddingProbe):
     Attributes
     ----------
     probe_ : Probe
-        Weights, penalty and, with "fisher", the share of each statistic.
+        Weights, penalty and, with "share-weighted", the share of each statistic.
     scaler_ : Scaler or JointScaler
         Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
     n_features_in_ : int

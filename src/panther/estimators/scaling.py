@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from panther.estimators.recognised import panther_parts
 from panther.models.blocks.joint_scaling import AnyScaler, fit_parts, scaler_parts
-from panther.models.fisher import Columns
 from panther.models.named import Named
 from panther.models.scaling import build_scaler
+from panther.models.share_weighted import Columns
 from panther.storage.embeddings import column_name
 
 FLOATS = (np.float32, np.float64)
@@ -24,8 +24,8 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    scaling : {"fisher", "balanced", "block", "coordinate", "none"}, default="fisher"
-        "fisher" reads mixtures in the metric of their Fisher information, the default of the package.
+    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
+        "share-weighted" weights the parameters of a mixture by the root of their prototype's share, the default of the package.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.
 
@@ -48,7 +48,7 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     >>> model = make_pipeline(Panther(16), EmbeddingScaler(), LogisticRegression(C=0.1))
     """
 
-    def __init__(self, scaling: str = "fisher", n_prototypes: int | None = None) -> None:
+    def __init__(self, scaling: str = "share-weighted", n_prototypes: int | None = None) -> None:
         self.scaling = scaling
         self.n_prototypes = n_prototypes
 
@@ -82,7 +82,7 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, D'), float32
-            With "fisher" the slide's mean follows the prototypes' numbers, before those of blocks: D' = D + d.
+            With "share-weighted" the slide's mean follows the prototypes' numbers, before those of blocks: D' = D + d.
         """
         check_is_fitted(self)
         return scaled(self.scaler_, validate_data(self, X, dtype=FLOATS, reset=False))

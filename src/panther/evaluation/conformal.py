@@ -2,7 +2,8 @@ r"""Prediction sets that hold the truth as often as they say (split conformal pr
 
 A class is in the set where its probability is not lower than what calibration patients' true classes got. Patients are exchangeable, their
 slides are not: a patient of ten slides counts once, each slide a tenth (hierarchical conformal prediction, Lee, Barber and Willett 2023).
-The guarantee is about new patients like those: on average over them, not in each class or hospital, so coverage is reported for those too.
+The guarantee is about new patients like those: on average over them, not in each hospital nor, without :func:`class_thresholds`, in each class,
+so coverage is reported for those too.
 """
 
 import numpy as np
@@ -24,9 +25,20 @@ def set_threshold(
     return max(0.0, 1 - _quantile(scores, patients, level))
 
 
-def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
+def class_thresholds(
+    labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None, level: float = LEVEL
+) -> tuple[float, ...]:
+    """The same for each class from its calibration patients alone (Mondrian): sets then hold each class at that level."""
+    members = [np.flatnonzero(labels == k) for k in range(probabilities.shape[1])]
+    return tuple(
+        set_threshold(labels[own], probabilities[own], None if patients is None else patients[own], level)
+        for own in members
+    )
+
+
+def prediction_sets(probabilities: np.ndarray, threshold: float | tuple[float, ...]) -> np.ndarray:
     """Which classes (n, K) are in the set; the most probable one always is, so no set is empty."""
-    inside = 1 - probabilities <= 1 - threshold + 1e-12  # a calibration patient's own class is inside
+    inside = 1 - probabilities <= 1 - np.asarray(threshold) + 1e-12  # a calibration patient's own class is inside
     inside[np.arange(len(inside)), probabilities.argmax(1)] = True
     return inside
 

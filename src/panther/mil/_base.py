@@ -111,6 +111,13 @@ def check_sizes(network: str, dropout: float, **sizes: int) -> None:
         raise InputError(f"The setting 'dropout' of {network!r} is {dropout!r}; expected a share from 0 to below 1.")
 
 
+def check_switches(network: str, **switches: bool) -> None:
+    """Refuse what is neither true nor false."""
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise InputError(f"The setting {name!r} of {network!r} is {value!r}; expected true or false.")
+
+
 def check_heads(network: str, hidden: int, heads: int) -> None:
     """Refuse a width that does not divide among the heads."""
     if hidden % heads:

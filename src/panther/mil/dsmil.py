@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from panther.errors import InputError
 from panther.mil._attention import masked_softmax
-from panther.mil._base import Network, NetworkInputs, check_sizes, networks, reduction
+from panther.mil._base import Network, NetworkInputs, check_sizes, check_switches, networks, reduction
 from panther.types import SlideEmbedding
 
 
@@ -62,8 +61,11 @@ def rectified(product: Tensor, bias: Tensor, rho: Tensor) -> Tensor:
     duplication_invariant=True,
     differentiable=True,
     needs_prototypes=False,
-    options=("hidden", "attention", "normalise", "dropout"),
-    variants=({"hidden": 16, "attention": 12}, {"hidden": 16, "attention": 12, "normalise": False}),
+    options=("hidden", "attention", "normalise", "value_layer", "dropout"),
+    variants=(
+        {"hidden": 16, "attention": 12},
+        {"hidden": 16, "attention": 12, "normalise": False, "value_layer": False},
+    ),
 )
 class DSMIL(Network):
     r"""Dual-stream multiple instance learning, one critical patch and one token an output c.
@@ -88,6 +90,8 @@ class DSMIL(Network):
         Width of h and v, and of q.
     normalise : bool
         False leaves out the scale, as the paper does.
+    value_layer : bool
+        False takes h for v, as the published program does by default.
     dropout : float
         After the first layer and before v.
     """
@@ -98,12 +102,12 @@ class DSMIL(Network):
         hidden: int = 512,
         attention: int = 128,
         normalise: bool = True,
+        value_layer: bool = True,
         dropout: float = 0.25,
     ) -> None:
         super().__init__()
         check_sizes("dsmil", dropout, hidden=hidden, attention=attention)
-        if not isinstance(normalise, bool):
-            raise InputError(f"The setting 'normalise' of 'dsmil' is {normalise!r}; expected true or false.")
+        check_switches("dsmil", normalise=normalise, value_layer=value_layer)
         self.dim_in, self.token_count, self.out_dim = given.dim_in, given.n_outputs, given.n_outputs * hidden
         self.normalise = normalise
         self.reduce = reduction(given.dim_in, hidden, dropout)
@@ -111,7 +115,7 @@ class DSMIL(Network):
         self.query = nn.Linear(hidden, attention)
         self.query_out = nn.Sequential(nn.Linear(attention, attention), nn.Tanh())
         self.dropout = nn.Dropout(dropout)
-        self.value = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden) if value_layer else None
 
     def embed(self, x: Tensor, mask: Tensor | None, with_assignment: bool) -> SlideEmbedding:
         """Find the critical patches, then look at all patches from there."""
@@ -121,7 +125,9 @@ class DSMIL(Network):
         rho = rho[:, None, None] if self.normalise else torch.ones_like(rho)[:, None, None]
         largest = (h_critical / rho * self.instance.weight).sum(-1) + self.instance.bias  # (B, k)
         q = self.query_out(rectified(product, self.query.bias, rho) / rho)  # (B, N, a)
-        v = self._values(self.dropout(h), rho)  # (B, N, h), rho times what the paper calls v
+        v = (
+            h if self.value is None else self._values(self.value, self.dropout(h), rho)
+        )  # (B, N, h), rho times the paper's v
         q_critical = q.gather(-2, critical.unsqueeze(-1).expand(-1, -1, q.shape[-1])) * q.shape[-1] ** -0.5  # (B, k, a)
         # k is small: the k x N weights are written out, which takes fewer passes over q than a fused call
         weights = masked_softmax(q_critical @ q.transpose(-1, -2), None if mask is None else mask.unsqueeze(-2))
@@ -131,9 +137,9 @@ class DSMIL(Network):
             tokens.flatten(-2), tokens, assignment, {"instance_logits": largest, "critical": critical}
         )
 
-    def _values(self, h: Tensor, rho: Tensor) -> Tensor:
+    def _values(self, value: nn.Linear, h: Tensor, rho: Tensor) -> Tensor:
         """Values (B, N, h) times rho; the bias differs from bag to bag, for one bag the product itself can add it."""
-        weight, bias = self.value.weight, self.value.bias
+        weight, bias = value.weight, value.bias
         if len(h) == 1:
             return functional.linear(h, weight, (rho * bias).flatten().to(weight.dtype)).relu_()
         return rectified(functional.linear(h, weight), bias, rho)

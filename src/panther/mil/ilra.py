@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from panther.mil._attention import attend, attention_weights, join_heads, split_heads
-from panther.mil._base import Network, NetworkInputs, check_heads, check_sizes, networks
+from panther.mil._base import Network, NetworkInputs, check_heads, check_sizes, check_switches, networks
 from panther.types import SlideEmbedding
 
 
@@ -74,8 +74,11 @@ class LowRankBlock(nn.Module):
     differentiable=True,
     needs_prototypes=False,
     revision=2,  # 1 had no inner projection of the queries
-    options=("hidden", "heads", "latents", "layers", "dropout"),
-    variants=({"hidden": 16, "heads": 2, "latents": 4}, {"hidden": 16, "heads": 4, "latents": 3, "layers": 1}),
+    options=("hidden", "heads", "latents", "layers", "xavier", "dropout"),
+    variants=(
+        {"hidden": 16, "heads": 2, "latents": 4},
+        {"hidden": 16, "heads": 4, "latents": 3, "layers": 1, "xavier": True},
+    ),
 )
 class ILRA(Network):
     r"""Iterative low-rank attention.
@@ -94,6 +97,8 @@ class ILRA(Network):
         Width, and the heads it is split into.
     latents, layers : int
         Rank r, and the number of iterations.
+    xavier : bool
+        Weights start as Xavier's normal numbers, as in the published program, instead of torch's uniform ones.
     dropout : float
         Of the vector.
     """
@@ -105,11 +110,13 @@ class ILRA(Network):
         heads: int = 8,
         latents: int = 64,
         layers: int = 2,
+        xavier: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_sizes("ilra", dropout, hidden=hidden, heads=heads, latents=latents, layers=layers)
         check_heads("ilra", hidden, heads)
+        check_switches("ilra", xavier=xavier)
         self.dim_in, self.out_dim = given.dim_in, hidden
         self.blocks = nn.ModuleList(
             LowRankBlock(given.dim_in if layer == 0 else hidden, hidden, heads, latents) for layer in range(layers)
@@ -117,6 +124,10 @@ class ILRA(Network):
         self.query = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, 1, hidden)))
         self.pool = AttentionBlock(hidden, hidden, hidden, heads, gated=False)
         self.dropout = nn.Dropout(dropout)
+        for layer in self.modules() if xavier else ():
+            if isinstance(layer, nn.Linear):
+                for weight in layer.weight.split(hidden):  # keys and values are two layers in one
+                    nn.init.xavier_normal_(weight.detach())
 
     def embed(self, x: Tensor, mask: Tensor | None, with_assignment: bool) -> SlideEmbedding:
         """Iterate, then pool."""

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from panther.errors import InputError
 from panther.mil._attention import attend, attention_weights, join_heads, nystroem, nystroem_row, split_heads
-from panther.mil._base import Network, NetworkInputs, check_heads, check_sizes, networks
+from panther.mil._base import Network, NetworkInputs, check_heads, check_sizes, check_switches, networks
 from panther.types import SlideEmbedding
 
 RESIDUAL_KERNEL = 33  # tokens that the convolution of the values spans
@@ -84,11 +84,11 @@ class PositionEncoding(nn.Module):
     duplication_invariant=False,
     differentiable=True,
     needs_prototypes=False,
-    options=("hidden", "heads", "landmarks", "iterations", "exact", "dropout"),
+    options=("hidden", "heads", "landmarks", "iterations", "exact", "token_deviation", "dropout"),
     variants=(
         {"hidden": 16, "heads": 2, "landmarks": 8},
         {"hidden": 16, "heads": 2, "landmarks": 8, "exact": True},
-        {"hidden": 16, "heads": 2, "landmarks": 256},
+        {"hidden": 16, "heads": 2, "landmarks": 256, "token_deviation": 1.0},
     ),
 )
 class TransMIL(Network):
@@ -110,6 +110,8 @@ class TransMIL(Network):
         Landmarks m (bags of up to m tokens get exact attention), and steps of the pseudo-inverse.
     exact : bool
         Exact attention whatever the length: time grows with N^2, memory does not.
+    token_deviation : float
+        Standard deviation of the class token at the start; 1 in the published program.
     dropout : float
         After each attention.
     """
@@ -122,16 +124,20 @@ class TransMIL(Network):
         landmarks: int = 256,
         iterations: int = 6,
         exact: bool = False,
+        token_deviation: float = 0.02,
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
         check_sizes("transmil", dropout, hidden=hidden, heads=heads, landmarks=landmarks, iterations=iterations)
         check_heads("transmil", hidden, heads)
-        if not isinstance(exact, bool):
-            raise InputError(f"The setting 'exact' of 'transmil' is {exact!r}; expected true or false.")
+        check_switches("transmil", exact=exact)
+        if not 0 < token_deviation < math.inf:
+            raise InputError(
+                f"The setting 'token_deviation' of 'transmil' is {token_deviation!r}; expected a number above 0."
+            )
         self.dim_in, self.out_dim = given.dim_in, hidden
         self.reduce = nn.Sequential(nn.Linear(given.dim_in, hidden), nn.ReLU(inplace=True))
-        self.token = nn.Parameter(torch.randn(1, 1, hidden) * 0.02)
+        self.token = nn.Parameter(torch.randn(1, 1, hidden) * token_deviation)
         few = 0 if exact else landmarks
         self.first = SelfAttention(hidden, heads, few, iterations, dropout)
         self.positions = PositionEncoding(hidden)

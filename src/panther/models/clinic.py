@@ -33,7 +33,7 @@ class Clinic:
     def beside(self, recipe: TrainingRecipe, data: Embedded) -> tuple[TrainingRecipe, Embedded]:
         """What to train on both, side by side."""
         table = self.cohort.table.loc[list(data.names)]
-        fitted, _ = fit_covariates(table, self.specs)
+        fitted, _ = fit_covariates(table, self.specs, len(table))
         numbers = fitted.encode(table).astype(np.float32)
         method = Named(name=COVARIATES, options={"columns": fitted.settings()}, label=COVARIATES)
         block = Block(method, FeatureSpace(numbers.shape[1]))

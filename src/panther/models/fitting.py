@@ -44,7 +44,8 @@ class TrainingRecipe:
     loss: Named
     prototypes: KMeansSettings  # how new ones are fitted, where none are given
     training: TrainSettings
-    scaling: Named = field(default_factory=lambda: Named(name="fisher"))
+    scaling: Named = field(default_factory=lambda: Named(name="share-weighted"))
+    by_class: bool = False  # whether prediction sets hold each class at their level, not all together
     task: TaskSpec | None = None  # what is predicted, as columns of the table, and for whom
 
     @property
@@ -162,7 +163,7 @@ def fit_model(
         return _fit_on_embeddings(recipe, parts, data, checkpoint, track)
 
     fitted = train(parts, checkpoint)
-    sure = learn_sureness(fitted, _seen(fitted, data), train, inner_folds)
+    sure = learn_sureness(fitted, _seen(fitted, data), train, inner_folds, recipe.by_class)
     return replace(fitted, model=replace(fitted.model, sure=sure))
 
 

@@ -1,5 +1,5 @@
 r"""Heads: from a slide embedding to logits. Input is a vector (B, D) or tokens (B, C, t), D = C t in the same order; or, of shape
-(C, t, e), C tokens and then e numbers of the whole slide (its mean, with the scaling `fisher`).
+(C, t, e), C tokens and then e numbers of the whole slide (its mean, with the scaling `share-weighted`).
 
 The structured head learns one small network per prototype (paper eq. 8),
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.errors import InputError
-from panther.models.fisher import Columns
+from panther.models.share_weighted import Columns
 from panther.registry import Registry
 
 
@@ -98,7 +98,7 @@ class StructuredSettings:
     per_prototype_dim: int = 128
     after_dim: int = 1024
     dropout: float = 0.1
-    gates: bool = True  # one learnable factor per statistic, where the scaling `fisher` gives four of them
+    gates: bool = True  # one learnable factor per statistic, where the scaling `share-weighted` gives four of them
 
     def __post_init__(self) -> None:
         for stage in ("shared", "per_prototype", "after"):

@@ -13,11 +13,11 @@ from panther.feature_space import Basis, FeatureSpace
 from panther.mil import build_model, networks, revision
 from panther.models.blocks import Block, columns_of, needs_prototypes
 from panther.models.blocks.joint_scaling import AnyScaler, scaler_from_state, scaler_parts
-from panther.models.fisher import Columns
 from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.model import Model, embedding_model
 from panther.models.named import Named
 from panther.models.scaling import Scaler
+from panther.models.share_weighted import Columns
 from panther.models.sureness.value import load_sureness
 from panther.models.tasks import load_task
 from panther.patch_spec import spec_from

@@ -17,6 +17,9 @@ class TrainSettings:
     epochs: int = 20
     batch_size: int = 32
     accumulate: int = 1  # batches whose gradients are averaged for one step
+    min_steps: int = (
+        0  # of the optimiser: fewer batches make a step, then there are more epochs, until there are so many
+    )
     learning_rate: float = 1e-4
     weight_decay: float = 1e-5
     decay_biases: bool = True  # weight decay of biases and gains too
@@ -39,6 +42,7 @@ class TrainSettings:
         check_number("warmup_epochs", self.warmup_epochs, 0)
         check_number("input_dropout", self.input_dropout, 0)
         check_whole("min_epochs", self.min_epochs, 0, 1_000_000)
+        check_whole("min_steps", self.min_steps, 0, 1_000_000)
         check_seed(self.seed)
         if not 0 <= self.warmup_epochs <= self.epochs:
             raise InputError(f"warmup_epochs is {self.warmup_epochs}; it lies between 0 and epochs ({self.epochs}).")
@@ -50,6 +54,19 @@ class TrainSettings:
             check_whole("patience", self.patience, 1, 1_000_000)
         if self.keep not in ("last", "best"):
             raise InputError(f"keep is {self.keep!r}; give last or best.")
+
+    def for_batches(self, number: int) -> "TrainSettings":
+        """With accumulation and epochs that make the least number of steps, for so many batches an epoch."""
+        if not self.min_steps:
+            return self
+        accumulate = max(1, min(self.accumulate, self.epochs * number // self.min_steps))
+        epochs = max(self.epochs, math.ceil(self.min_steps / math.ceil(number / accumulate)))
+        return replace(self, accumulate=accumulate, epochs=epochs, min_steps=0)
+
+    def changed(self, given: Mapping[str, Any]) -> "TrainSettings":
+        """With some settings instead; where epochs or accumulation are among them, they are kept, and a batch is a step unless they say else."""
+        fixed = self.min_steps and {"epochs", "accumulate"} & set(given)
+        return replace(self, **{**({"accumulate": 1, "min_steps": 0} if fixed else {}), **given})
 
     def rate(self, progress: float) -> float:
         """Learning rate after that many epochs (a fraction counts): linear warm-up, then half a cosine down to 0."""
@@ -73,6 +90,8 @@ _CLASSIFICATION = TrainSettings(epochs=20, batch_size=32, patience=10, keep="bes
 _SURVIVAL = TrainSettings(epochs=50, batch_size=64)
 # bags differ in size, so a batch is one bag; the paper names accumulation for classification only
 _BAGS: dict[str, Any] = {"batch_size": 1, "epochs": 20}
+# chosen by the protocol of benchmarks/mil_steps.py: in small cohorts 32 bags a step leave a network near where it started
+_STEPS: dict[str, Any] = {"accumulate": 32, "min_steps": 1000}
 _BINS = MappingProxyType({"n_bins": 4, "alpha": 0.5})
 
 PRESETS: dict[str, Preset] = {
@@ -82,10 +101,12 @@ PRESETS: dict[str, Preset] = {
     "paper-survival-ranking": Preset(_SURVIVAL, "ranking", head="paper-survival"),
     "paper-mil-classification": Preset(replace(_CLASSIFICATION, **_BAGS, accumulate=32), "cross-entropy"),
     "paper-mil-survival": Preset(replace(_SURVIVAL, **_BAGS), "nll", _BINS),
+    "usual-mil-classification": Preset(replace(_CLASSIFICATION, **_BAGS, **_STEPS), "cross-entropy"),
+    "usual-mil-survival": Preset(replace(_SURVIVAL, **_BAGS, min_steps=_STEPS["min_steps"]), "nll", _BINS),
     "usual-regression": Preset(_CLASSIFICATION, "mse"),
     "usual-labels": Preset(_CLASSIFICATION, "binary-cross-entropy"),
-    "usual-mil-regression": Preset(replace(_CLASSIFICATION, **_BAGS, accumulate=32), "mse"),
-    "usual-mil-labels": Preset(replace(_CLASSIFICATION, **_BAGS, accumulate=32), "binary-cross-entropy"),
+    "usual-mil-regression": Preset(replace(_CLASSIFICATION, **_BAGS, **_STEPS), "mse"),
+    "usual-mil-labels": Preset(replace(_CLASSIFICATION, **_BAGS, **_STEPS), "binary-cross-entropy"),
 }
 
 
@@ -100,8 +121,8 @@ USUAL_NETWORK_LOSS: dict[str, str] = {**USUAL_LOSS, "survival": "nll"}
 
 
 def usual_preset(kind: str, *, network: bool) -> str:
-    """Preset of a kind of target; the paper has classes and survival, others train as its classes do."""
-    return f"{'paper' if kind in ('classification', 'survival') else 'usual'}{'-mil' if network else ''}-{kind}"
+    """Preset of a kind of target: heads of classes and survival train as in the paper, networks as long as they need."""
+    return f"{'paper' if kind in ('classification', 'survival') and not network else 'usual'}{'-mil' if network else ''}-{kind}"
 
 
 def preset(name: str) -> Preset:

@@ -1,4 +1,4 @@
-r"""Scaling embeddings before a head sees them. By default in the metric of the Fisher information, one number per kind of statistic.
+r"""Scaling embeddings before a head sees them. By default share-weighted, one number per kind of statistic.
 
 The danger in standardising every coordinate: a prototype that is nearly absent from the training slides has a mean and a
 variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The danger in one
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.models.blocks.reduction import Reduction
-from panther.models.fisher import (
+from panther.models.share_weighted import (
     Columns,
     UsualMixture,
-    fisher_columns,
-    fisher_coordinates,
     mixture_shape,
+    share_weighted_columns,
+    share_weighted_coordinates,
     usual_mixture,
 )
 from panther.registry import Nothing, Registry
@@ -34,7 +34,7 @@ ROWS = 64  # read at a time: embeddings may be memory maps
 
 @dataclass(frozen=True)
 class Scaler:
-    """A fitted scaling, x -> (r(x) - shift) / scale; r is the identity, a reduction, or reads a mixture in the metric of its Fisher information."""
+    """A fitted scaling, x -> (r(x) - shift) / scale; r is the identity, a reduction, or weights a mixture by its shares."""
 
     shift: Tensor  # (D',)
     scale: Tensor  # (D',)
@@ -52,7 +52,7 @@ class Scaler:
         if self.reduction is not None:
             x = self.reduction(x)
         if self.usual is not None:
-            x = fisher_coordinates(x, UsualMixture(*(t.to(x.device) for t in self.usual)))
+            x = share_weighted_coordinates(x, UsualMixture(*(t.to(x.device) for t in self.usual)))
         return (x - self.shift.to(x.device)) / self.scale.to(x.device)
 
     @property
@@ -66,7 +66,7 @@ class Scaler:
         """Prototype, statistic and dimension of each scaled number, given those of the embedding."""
         if self.reduction is not None:
             return [(-1, "component", j) for j in range(len(self.shift))]
-        return columns if self.usual is None else fisher_columns(*self.usual.means.shape)
+        return columns if self.usual is None else share_weighted_columns(*self.usual.means.shape)
 
     def blocks(self, columns: Columns) -> np.ndarray | None:
         """Statistic of each scaled number (D',), where a probe may weigh statistics against each other."""
@@ -142,10 +142,10 @@ class BalancedScaler:
         return _balanced(*moments(x), columns)
 
 
-@scalers.register("fisher")
+@scalers.register("share-weighted")
 @dataclass(frozen=True)
-class FisherScaler:
-    r"""Mixtures in the metric of their Fisher information (:mod:`panther.models.fisher`), four statistics of the same total variance.
+class ShareWeightedScaler:
+    r"""Share-weighted mixtures (:mod:`panther.models.share_weighted`), four statistics of the same total variance.
 
     Embeddings that are no whole mixture (other methods; the readouts wa, top, bottom) are scaled as by `balanced`.
     """
@@ -158,7 +158,7 @@ class FisherScaler:
         if shape is None:
             return BalancedScaler().fit(x, columns)
         usual = usual_mixture(_blocks(x), *shape)
-        read = _balanced(*moments(x, partial(fisher_coordinates, usual=usual)), fisher_columns(*shape))
+        read = _balanced(*moments(x, partial(share_weighted_coordinates, usual=usual)), share_weighted_columns(*shape))
         return Scaler(read.shift, read.scale, UsualMixture(*(t.float() for t in usual)), self.weigh)
 
 

@@ -145,7 +145,7 @@ def train(
     count = 16 if n_prototypes is None else n_prototypes
     recipe = make_recipe(task, method, options, head, loss, KMeansSettings(n_prototypes=count, seed=seed))
     settings: dict[str, Any] = {"seed": seed, "device": work.device} | ({} if epochs is None else {"epochs": epochs})
-    recipe = replace(recipe, training=replace(recipe.training, **settings))
+    recipe = replace(recipe, training=recipe.training.changed(settings))
     given = _given_prototypes(prototypes, n_prototypes, recipe)
     listing = as_bags(features)
     if output is not None:

@@ -86,6 +86,7 @@ def fit(
     track, on_epoch
         Progress bar over the epochs, and a function that is given each row of the learning curve.
     """
+    settings = settings.for_batches(len(batches))
     device = torch.device(settings.device)
     model.to(device)
     groups = _decayed(model, settings)

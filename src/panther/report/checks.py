@@ -6,17 +6,18 @@ from typing import Literal
 
 import pandas as pd
 
+from panther.evaluation.guessing import BALANCED, chance_in_resamples, patients_of_classes
 from panther.evaluation.intervals import about_resamples
 from panther.evaluation.perfect_scores import is_perfect
 from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import about_perfect, about_selection
 from panther.report.data import Run, metric_name
 from panther.report.fold import as_settings
-from panther.report.guessing import BALANCED, chance_in_resamples, patients_of_classes
 from panther.report.html import Html, number, plural, tag, words, words_of_list
 from panther.report.material import Material
 from panther.report.outcomes import outcome_of
 from panther.report.training import below_chance, few_steps
+from panther.study.tables import one_class
 
 State = Literal["good", "mind", "bad"]
 FLATTERED = 0.005  # of what guessing gives, from which on it is told
@@ -172,7 +173,7 @@ def _classes_of_folds(material: Material) -> Iterator[Check]:
 
 
 def _training(material: Material) -> Iterator[Check]:
-    for sentence in (below_chance(material.run), few_steps(material.run)):
+    for sentence in (*one_class(material.run.predictions), below_chance(material.run), few_steps(material.run)):
         if sentence:
             yield Check("mind", sentence)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from panther.cohort.covariates import fit_covariates
 from panther.cohort.targets import Classes
 from panther.engine import HERE, Work, map_all
 from panther.evaluation.intervals import Interval, Resampled, best_of, intervals, over_folds, resample
@@ -33,14 +34,15 @@ def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
     groups: dict[Group, Members] = {}
     for one in tested:
         groups[one.group()] = (*groups.get(one.group(), ()), one)
-    pairs, beside, shuffled = pairs_against(groups, study.reference_row), gain_pairs(groups), _shuffled(run, groups)
+    real = {key: own for key, own in groups.items() if not own[0].trained.cell.permuted}
+    pairs, beside, shuffled = pairs_against(real, study.reference_row), gain_pairs(real), _shuffled(run, real)
     every = (*pairs, *beside, *shuffled)
     sides = dict.fromkeys([*groups.values(), *(side for pair in every for side in pair.sides)])  # each once
     function = partial(_resampled, number=study.bootstrap)
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
     comparisons = pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)])
-    added = pd.DataFrame(gains(beside, resampled))
-    sureness = judge_sureness(found, run.population, study.bootstrap, work)
+    added = pd.DataFrame(gains(beside, resampled, _baseline(run)))
+    sureness = judge_sureness(found, run.population, study.bootstrap, work, study.sets_by_class)
     summary, predictions = _summary(metrics, groups, resampled), _predictions(tested)
     unmoved = [row.title for row in study.rows if not reads_places(row, study.rows)] if study.shuffles else []
     survives = shuffle_table(groups, shuffled, unmoved, resampled)
@@ -51,6 +53,15 @@ def _shuffled(run: StudyRun, groups: dict[Group, Members]) -> list[Pair]:
     """Rows as they are and on shuffled tissue."""
     found = [one for trained in run.shuffled for one in evaluations(trained, run.population, {})]
     return shuffle_pairs(groups, found)
+
+
+def _baseline(run: StudyRun) -> str:
+    """How numbers enter the model of covariates alone."""
+    known, specs = run.population, run.study.covariates
+    if not specs:
+        return "linear"
+    fitted, _ = fit_covariates(known.table.head(known.of_study), specs, known.of_study)
+    return "spline" if any(one.spline for one in fitted.columns) else "linear"
 
 
 def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:

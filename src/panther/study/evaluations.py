@@ -64,10 +64,11 @@ def evaluations(trained: Trained, population: Population, groups: Mapping[str, p
     about, parts = load_predictions(trained.predictions)
     task = load_task(about["task"])
     patient = dict(zip(population.ids, population.patients, strict=True))
+    truth = population.permuted if trained.cell.permuted else population.target
     training = None
     for part, arrays in parts.items():
         ids = tuple(str(name) for name in arrays.pop("ids"))
-        target = population.target.take(population.rows(ids))
+        target = truth.take(population.rows(ids))
         training = training or (arrays, target)
         whole = Evaluation(trained, part, "", "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
         yield whole

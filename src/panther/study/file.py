@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
 
 from panther.aggregators import aggregators
 from panther.cohort.covariates import CovariateEntry
@@ -29,6 +29,7 @@ from panther.storage.plain_yaml import read_yaml
 from panther.study.parts import (
     Cell,
     ColumnSplits,
+    Excluded,
     External,
     GivenEntry,
     HeadEntry,
@@ -62,10 +63,11 @@ class Study(BaseModel):
     heads: list[HeadEntry] = [Named(name="linear")]
     losses: list[LossEntry] | None = None  # by default cross-entropy for a label, cox for survival, mse for a value
     mil_loss: LossEntry | None = None  # loss of supervised networks; nll for survival by default
+    exclude: list[Excluded] = []  # rows with heads that are not crossed
     n_prototypes: list[Annotated[int, Field(ge=1, strict=True)]] = [16]
     train_sizes: list[TrainSize] = [1.0]  # share of the training samples (<= 1) or their number (> 1)
     seeds: list[Seed] = [1]
-    scaling: ScalingEntry = Named(name="fisher")
+    scaling: ScalingEntry = Named(name="share-weighted")
     prototypes: dict[str, Any] = {}  # settings of K-means
     training: dict[str, Any] = {}  # settings of training, over the paper's
     mil_training: dict[str, Any] = {}  # the same for supervised networks
@@ -81,6 +83,8 @@ class Study(BaseModel):
     shuffle: bool | Annotated[int, Field(ge=1, le=100, strict=True)] = (
         False  # whether, or how often, everything is done on shuffled tissue too
     )
+    prediction_sets: Literal["overall", "by-class"] = "overall"  # whether they hold their level in each class
+    permuted: StrictBool = False  # whether the reference is also trained and tested on permuted labels
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
@@ -120,6 +124,10 @@ class Study(BaseModel):
             _under("losses", checks.check_loss, loss.name, loss.options, self.kind)
         if self.mil_loss:
             _under("mil_loss", checks.check_loss, self.mil_loss.name, self.mil_loss.options, self.kind)
+        titles, heads = [row.title for row in self.rows], [head.title for head in self.heads]
+        for one in self.exclude:
+            if one.method not in titles or one.head not in heads:
+                raise ValueError(f"exclude: there is no row {one.method!r} with the head {one.head!r}")
         _under("scaling", checks.check_scaling, self.scaling.name, self.scaling.options)
         for where, entries in (("methods", self.rows), ("heads", self.heads), ("losses", self.losses or [])):
             _under(where, checks.refuse_alike, [entry.key() for entry in entries], [entry.title for entry in entries])
@@ -143,6 +151,11 @@ class Study(BaseModel):
         if isinstance(self.retrieval, bool):
             return AT if self.retrieval else ()
         return tuple(sorted(set(self.retrieval)))
+
+    @property
+    def sets_by_class(self) -> bool:
+        """Whether prediction sets hold their level in each class."""
+        return self.prediction_sets == "by-class"
 
     @property
     def shuffles(self) -> int:
@@ -204,6 +217,14 @@ class Study(BaseModel):
         return [Named(name=name) for name in asked] or [self.default_loss]
 
     def cells(self) -> Iterator["Cell"]:
+        """Every combination that makes sense, then those of the reference on permuted labels."""
+        yield from self._cells()
+        for cell in self._cells() if self.permuted else ():
+            if cell.method.title == self.reference_row:
+                method = cell.method.model_copy(update={"label": f"{cell.method.title}, labels permuted"})
+                yield cell.model_copy(update={"method": method, "permuted": True})
+
+    def _cells(self) -> Iterator["Cell"]:
         """Every combination that makes sense: supervised networks bring their own head."""
         rows, embeddings = self.rows, self.embeddings
         known = {row.title: encoders_of(row, rows, list(self.features), embeddings) for row in rows}
@@ -216,6 +237,8 @@ class Study(BaseModel):
             for c, head in itertools.product(counts, self.heads if not supervised else [Named(name="own")]):
                 if not supervised and head.name in STRUCTURED and not _has_tokens(row):
                     continue  # nothing to be structured by
+                if Excluded(method=row.title, head=head.title) in self.exclude:
+                    continue
                 for loss in self.probes() if head.name == PROBE else self.losses_of(row):
                     yield Cell(
                         encoder=encoder, method=row, head=head, loss=loss, n_prototypes=c, train_size=size, seed=seed

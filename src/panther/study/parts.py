@@ -123,6 +123,13 @@ class External(Strict):
     embeddings: dict[str, GivenEntry] = Field(default_factory=dict)  # by name, as in the study
 
 
+class Excluded(Strict):
+    """A row that is not trained with a head, both by their titles."""
+
+    method: str
+    head: str
+
+
 class Cell(Strict):
     """One row of the comparison; it is trained once per fold."""
 
@@ -133,6 +140,7 @@ class Cell(Strict):
     n_prototypes: int  # 0: none
     train_size: float
     seed: int
+    permuted: bool = False  # whether labels are exchanged between patients
 
     def columns(self) -> dict[str, Any]:
         """As columns of the results."""

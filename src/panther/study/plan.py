@@ -80,7 +80,8 @@ class Plan:
         train = subset(split.train, self.population, cell.train_size, cell.seed)
         ids = {"train": train, "val": split.val, **split.test}
         ids = {part: names for part, names in ids.items() if names}
-        targets = {part: self.population.target.take(self.population.rows(names)) for part, names in ids.items()}
+        target = self.population.permuted if cell.permuted else self.population.target
+        targets = {part: target.take(self.population.rows(names)) for part, names in ids.items()}
         patient = dict(zip(self.population.ids, self.population.patients, strict=True))
         patients = {name: patient[name] for names in ids.values() for name in names}
         prototypes = self._prototypes(cell, train) if cell.n_prototypes else None
@@ -147,7 +148,7 @@ class Plan:
         if is_given(row):
             return row, self.population.given[self._given_key(row, cell)]
         table = self.population.table
-        fitted, _ = fit_covariates(table.loc[list(train)], self.study.covariates)
+        fitted, _ = fit_covariates(table.loc[list(train)], self.study.covariates, self.population.of_study)
         rows = GivenRows(self.population.ids, fitted.encode(table).astype(np.float32))
         return row.model_copy(update={"options": {"columns": fitted.settings()}, "label": COVARIATES}), rows
 
@@ -171,13 +172,21 @@ class Plan:
         key = cache_key(
             "model",
             inputs,
-            [cell.method.key(), cell.head.key(), cell.loss.key(), recipe.scaling.key(), asdict(recipe.training)],
+            [
+                cell.method.key(),
+                cell.head.key(),
+                cell.loss.key(),
+                recipe.scaling.key(),
+                asdict(recipe.training),
+                recipe.by_class,
+            ],
             self.study.task.model_dump(exclude_none=True),  # the file of a model says what it predicts
             parts.signature(),
             self._contents(cell.encoder, names),
         )
         known = self.features.get(cell.encoder, {})
-        kept = "models" if self.original is None else "cache"  # nobody predicts with a model of shuffled tissue
+        # nobody predicts with a model of shuffled tissue, or of permuted labels
+        kept = "models" if self.original is None and not cell.permuted else "cache"
         return ModelJob(
             recipe,
             parts,
@@ -194,7 +203,14 @@ class Plan:
     def _recipe(self, cell: Cell) -> TrainingRecipe:
         scaling, task = self.study.scaling, self.study.task
         return TrainingRecipe(
-            cell.method, cell.head, cell.loss, self._kmeans(cell), self._training(cell), scaling, task
+            cell.method,
+            cell.head,
+            cell.loss,
+            self._kmeans(cell),
+            self._training(cell),
+            scaling,
+            self.study.sets_by_class,
+            task,
         )
 
     def _kmeans(self, cell: Cell) -> KMeansSettings:
@@ -207,7 +223,7 @@ class Plan:
     def _training(self, cell: Cell) -> TrainSettings:
         supervised = cell.method.name in networks
         base = preset(usual_preset(self.study.kind, network=supervised)).train
-        return replace(base, **{"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
+        return base.changed({"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
 
     def _contents(self, encoder: str, names: Sequence[str], *, places: bool = False) -> str:
         known = self.features.get(encoder, {})

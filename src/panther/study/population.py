@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,24 @@ class Population:
     missing: Mapping[str, str] = field(
         default_factory=dict
     )  # slides that the tables name, but that cannot be used -> sentence
+
+    @property
+    def of_study(self) -> int:
+        """Number of samples, without those of external cohorts."""
+        return len({name for s in self.splits for name in (*s.train, *s.val, *s.test.get("test", ()))})
+
+    @cached_property
+    def permuted(self) -> Target:
+        """Target of everybody, exchanged between the patients of the study once; those of external cohorts keep theirs."""
+        own = {name for s in self.splits for name in (*s.train, *s.val, *s.test.get("test", ()))}
+        rows: dict[str, list[int]] = {}
+        for row, (name, patient) in enumerate(zip(self.ids, self.patients, strict=True)):
+            if name in own:
+                rows.setdefault(patient, []).append(row)
+        source, members = np.arange(len(self.ids)), list(rows.values())
+        for one, donor in zip(members, np.random.default_rng(0).permutation(len(members)), strict=True):
+            source[one] = np.resize(members[donor], len(one))  # slides of a patient get those of one other
+        return self.target.take(source)
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """Positions of samples."""

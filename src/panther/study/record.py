@@ -1,6 +1,7 @@
 """What a run leaves behind beside its tables: who was in which part, where each result lies, and what it was made with."""
 
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "note
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
 
 
-def write_record(run: StudyRun, folder: Path) -> list[Path]:
-    """Write run.json, cohort.csv, models.csv and study.json; the same run writes the same bytes."""
+def write_record(run: StudyRun, folder: Path, notes: Sequence[str] = ()) -> list[Path]:
+    """Write run.json (with further ``notes``), cohort.csv, models.csv and study.json; the same run writes the same bytes."""
     models = pd.DataFrame([_entry(trained, run.folder) for trained in run.trained])
     files = [*run.trained[0].cell.columns(), "fold", "model"]
     texts = {
@@ -30,7 +31,7 @@ def write_record(run: StudyRun, folder: Path) -> list[Path]:
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    write_json(folder / RECORD, _record(run))
+    write_json(folder / RECORD, _record(run, notes))
     return [folder / name for name in (*texts, RECORD)]
 
 
@@ -76,7 +77,7 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(own).convert_dtypes(), clinical], axis=1)
 
 
-def _record(run: StudyRun) -> dict[str, Any]:
+def _record(run: StudyRun, notes: Sequence[str]) -> dict[str, Any]:
     study = run.study
     target = run.population.target
     tables = {"table": study.table, **{f"external {name}": e.table for name, e in study.external.items()}}
@@ -90,7 +91,7 @@ def _record(run: StudyRun) -> dict[str, Any]:
         "tables": {name: content_of(path) for name, path in tables.items() if path is not None and path.is_file()},
         "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
         "trained": [_entry(trained, run.folder) for trained in run.trained],
-        "notes": list(run.population.notes),
+        "notes": [*run.population.notes, *notes],
         "failures": dict(run.failures),
     }
 

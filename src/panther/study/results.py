@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
 from panther.models.model import Model
 from panther.models.model_file import load_model
 from panther.study.record import write_record
 from panther.study.spatial.words import shuffle_sentences
-from panther.study.tables import RETRIEVAL, SHUFFLE, SURENESS, markdown, write_tables
+from panther.study.tables import RETRIEVAL, SHUFFLE, SURENESS, below_chance, markdown, one_class, write_tables
 from panther.study.training import StudyRun, Trained
 
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
@@ -76,9 +77,17 @@ class Results:
         return load_model(self._chosen(fold, cell).model)
 
     def table(self) -> str:
-        """The summary as Markdown: methods down, tests across; what shuffling tissue cost, where that was asked."""
-        said = shuffle_sentences(self.shuffle, self.run.study.shown)
-        return markdown(self.summary, self.run.study.shown) + "".join(f"- {sentence}\n" for sentence in said)
+        """The summary as Markdown: methods down, tests across; what shuffling tissue cost, where the study has it."""
+        lines = [*shuffle_sentences(self.shuffle, self.run.study.shown), *self._warnings()]
+        return markdown(self.summary, self.run.study.shown) + "".join(f"- {sentence}\n" for sentence in lines)
+
+    def _warnings(self) -> list[str]:
+        study = self.run.study
+        rows = {study.reference_row, *([] if self.gains.empty else [COVARIATES])}
+        return [
+            *one_class(self.predictions),
+            *below_chance(self.summary[self.summary["method"].isin(rows)], self.predictions, study.shown),
+        ]
 
     def write(self, folder: Path | str) -> list[Path]:
         """Write the tables (CSV, Parquet, Markdown, LaTeX) and the record that `panther report` reads; returns the files."""
@@ -94,7 +103,7 @@ class Results:
         for path in [folder / f"{name}{suffix}" for name in asked_for for suffix in (".csv", ".parquet")]:
             path.unlink(missing_ok=True)  # of an earlier task
         written = write_tables(tables, folder, self.run.study.shown, self.table())
-        return [*written, *write_record(self.run, folder)]
+        return [*written, *write_record(self.run, folder, self._warnings())]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:
         models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]

@@ -7,7 +7,9 @@ from typing import Any
 import pandas as pd
 
 from panther.charts.display_names import method_title
+from panther.errors import listed
 from panther.evaluation.groups import worst_groups
+from panther.evaluation.guessing import chance
 from panther.evaluation.intervals import CAPTION
 from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
 from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, winners
@@ -83,6 +85,38 @@ def _by_groups(summary: pd.DataFrame, best: pd.DataFrame, name: str) -> list[str
     same = ["encoder", "method", "head", "loss", "n_prototypes", "train_size", "part", "metric"]
     own = summary[(summary[same] == first[same]).all(axis=1)]
     return [f"{first['row']} ({name}): {said[:1].lower()}{said[1:]}" for said in worst_groups(own)]
+
+
+def below_chance(references: pd.DataFrame, predictions: pd.DataFrame, metrics: list[str]) -> list[str]:
+    """Rows of reference whose score is below chance, from which differences overstate."""
+    shown = references[(references["subgroup"] == "") & references["metric"].isin(metrics)]
+    said = []
+    for (_, row), name in zip(shown.iterrows(), row_names(shown, varying_factors(shown)), strict=True):
+        guess = chance(row["metric"], predictions[predictions["part"] == row["part"]])
+        if guess is not None and row["mean"] < guess - 0.0005:
+            where = f"{part_name(row['part'])}, {metric_title(row['metric'])}"
+            said.append(
+                f"The reference {name} ({where}) is below chance: {row['mean']:.3f}, chance {guess:.3f}; differences from it overstate."
+            )
+    return said
+
+
+def one_class(predictions: pd.DataFrame) -> list[str]:
+    """Rows that predict one and the same class for all patients, in half of the folds or more."""
+    if "predicted" not in predictions:
+        return []
+    said, varying = [], varying_factors(predictions)
+    folds = ["method", "head", *FACTORS, "part", "seed", "fold"]
+    alone = predictions.groupby(folds, sort=False)["predicted"].agg(["nunique", "first"]).reset_index()
+    alone = alone.assign(row=row_names(alone, varying))
+    for (row, part), own in alone.groupby(["row", "part"], sort=False):
+        flat = own[own["nunique"] == 1]
+        if 2 * len(flat) >= len(own):
+            where = "" if len(own) == 1 else f" in {len(flat)} of {len(own)} trainings"
+            said.append(
+                f"{row} ({part_name(str(part))}): all patients predicted as {listed(sorted(set(flat['first'])))}{where}."
+            )
+    return said
 
 
 def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:

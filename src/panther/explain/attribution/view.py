@@ -1,4 +1,4 @@
-"""What players own: the numbers of an embedding or, where a head reads mixtures in their Fisher metric, the numbers that it reads.
+"""What players own: the numbers of an embedding or, where a head reads share-weighted mixtures, the numbers that it reads.
 
 Of these the slide's mean belongs to all prototypes at once; it is the sum of what each of them adds, pi_c mu_c, and so it is shared out exactly.
 """
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from panther.models.blocks.joint_scaling import AnyScaler, scaler_parts
-from panther.models.fisher import fisher_columns, fisher_coordinates, split
 from panther.models.scaling import Scaler
+from panther.models.share_weighted import share_weighted_columns, share_weighted_coordinates, split
 
 Columns = Sequence[tuple[int, str, int]]
 PART_OF_MEAN = "part of mean"  # what a prototype adds to the slide's mean
@@ -56,11 +56,14 @@ def _view_of_part(scaler: Scaler, columns: Columns, mean: Tensor) -> HeadView:
 
     def expand(x: Tensor) -> Tensor:
         weights, means, _ = split(x, count, dim)
-        return torch.cat([fisher_coordinates(x, usual)[:, :tokens], (weights * means).flatten(1)], 1)
+        return torch.cat([share_weighted_coordinates(x, usual)[:, :tokens], (weights * means).flatten(1)], 1)
 
     def scaled(x: Tensor) -> Tensor:
         whole = x[:, tokens:].unflatten(1, (count, dim)).sum(1)  # (B, d), the slide's mean
         return (torch.cat([x[:, :tokens], whole], 1) - exact.shift) / exact.scale
 
-    names = [*fisher_columns(count, dim)[:tokens], *((c, PART_OF_MEAN, j) for c in range(count) for j in range(dim))]
+    names = [
+        *share_weighted_columns(count, dim)[:tokens],
+        *((c, PART_OF_MEAN, j) for c in range(count) for j in range(dim)),
+    ]
     return HeadView(names, torch.cat([exact.shift[:tokens], usual.parts.flatten()]), expand, scaled)

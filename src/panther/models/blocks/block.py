@@ -9,8 +9,8 @@ from panther.cohort.covariates import COVARIATES
 from panther.feature_space import Basis
 from panther.mil import networks
 from panther.models.blocks.reduction import GIVEN, made_by
-from panther.models.fisher import Columns
 from panther.models.named import Named
+from panther.models.share_weighted import Columns
 
 CONCAT = "concat"  # several representations side by side
 UNMADE = {

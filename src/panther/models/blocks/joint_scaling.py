@@ -14,9 +14,9 @@ from panther.errors import InputError
 from panther.models.blocks import Block
 from panther.models.blocks.reduction import fit_reduction
 from panther.models.blocks.weightings import OPTIONAL
-from panther.models.fisher import Columns
 from panther.models.named import Named
 from panther.models.scaling import Scaler, build_scaler
+from panther.models.share_weighted import Columns
 
 UNSCALED = "none"  # the scaling that leaves embeddings as they are
 

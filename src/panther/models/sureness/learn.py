@@ -10,7 +10,7 @@ import torch
 from panther.cohort.targets import Classes, Target, Values
 from panther.errors import InputError
 from panther.evaluation.calibration import fit_temperature, tempered
-from panther.evaluation.conformal import LEVEL, residual_width, set_threshold
+from panther.evaluation.conformal import LEVEL, class_thresholds, residual_width, set_threshold
 from panther.evaluation.outlying import fit_cloud
 from panther.models.probe_search import inner_folds
 from panther.models.sureness.value import Calibration, Margin, Promise, Sureness
@@ -30,9 +30,9 @@ FEWEST = 10  # patients below which a temperature is noise and a 90 % set holds 
 
 
 def learn_promise(
-    task: Task[Any], prediction: Prediction, target: Target, patients: np.ndarray, source: str
+    task: Task[Any], prediction: Prediction, target: Target, patients: np.ndarray, source: str, by_class: bool = False
 ) -> Promise:
-    """Temperature and prediction sets of classes, or intervals of values, from samples that were not trained on."""
+    """Temperature and prediction sets of classes (at their level in each class, if so), or intervals of values, from samples not trained on."""
     number = len(np.unique(patients))
     if number < FEWEST:
         raise InputError(f"There are {number} {source}; at least {FEWEST} patients are needed.")
@@ -40,15 +40,16 @@ def learn_promise(
         return Margin(residual_width(target.values, prediction["value"], patients), LEVEL, number, source)
     labels = task.encode(target)["label"].numpy()
     temperature = fit_temperature(labels, prediction["probabilities"], patients)
-    threshold = set_threshold(labels, tempered(prediction["probabilities"], temperature), patients)
+    learn: Callable[..., float | tuple[float, ...]] = class_thresholds if by_class else set_threshold
+    threshold = learn(labels, tempered(prediction["probabilities"], temperature), patients)
     return Calibration(temperature, threshold, LEVEL, number, source)
 
 
 def learn_sureness(
-    fitted: "FittedModel", seen: np.ndarray, refit: "Callable[[Parts], FittedModel]", folds: int
+    fitted: "FittedModel", seen: np.ndarray, refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool = False
 ) -> Sureness:
     """Calibration and surroundings of a fitted model; ``seen`` (n, D) is what it knows of its training samples."""
-    promise, why = _promise(fitted, refit, folds)
+    promise, why = _promise(fitted, refit, folds, by_class)
     patients = [fitted.parts.patients[name] for name in fitted.parts.ids["train"]]
     prototypes, cloud = fitted.model.prototypes, None
     try:
@@ -59,7 +60,7 @@ def learn_sureness(
 
 
 def _promise(
-    fitted: "FittedModel", refit: "Callable[[Parts], FittedModel]", folds: int
+    fitted: "FittedModel", refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool
 ) -> tuple[Promise | None, tuple[str, ...]]:
     """By the validation part, or by inner folds of the training part where there is none; else why there is none."""
     parts = fitted.parts
@@ -75,7 +76,7 @@ def _promise(
         else:
             prediction = _out_of_fold(parts, refit, folds, patients)
             source = f"training patients, each held out of one of {folds} inner folds"
-        return learn_promise(fitted.model.task, prediction, parts.targets[part], patients, source), ()
+        return learn_promise(fitted.model.task, prediction, parts.targets[part], patients, source, by_class), ()
     except InputError as error:  # too few, or a class that only one fold has
         return None, (f"The model does not know how sure it may be. {error}",)
 

@@ -30,7 +30,9 @@ class Calibration:
     """What held-out patients taught about the probabilities of classes."""
 
     temperature: float
-    threshold: float  # lowest calibrated probability of a class in the prediction set
+    threshold: (
+        float | tuple[float, ...]
+    )  # lowest calibrated probability of a class in the prediction set, or of each class
     level: float  # how often the set holds the truth
     patients: int  # that it was learned from
     source: str  # who they were
@@ -115,10 +117,15 @@ def load_sureness(
 
 def _promise(path: Path, settings: Mapping[str, Any], again: str) -> Promise:
     kind = PROMISES[settings["kind"]]
-    found = kind(**{f.name: settings[f.name] for f in fields(kind)})
+    values: dict[str, Any] = {}
+    for one in fields(kind):
+        value = settings[one.name]
+        values[one.name] = tuple(value) if isinstance(value, list) else value
+    found = kind(**values)
     for name, (above, most) in LIMITS.items():
-        if hasattr(found, name):
-            _check(path, name, getattr(found, name), again, above, most)
+        value = getattr(found, name, ())
+        for one in value if isinstance(value, tuple) else (value,):
+            _check(path, name, one, again, above, most)
     return found
 
 

@@ -3,9 +3,13 @@
 import pandas as pd
 
 from panther.charts.results import Estimate, forest
+from panther.cohort.covariates import COVARIATES
 from panther.errors import listed
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import DASH, Html, choice, join, number, p_value, paragraph, plot, table, tag
+from panther.study.tables import below_chance
+
+BASELINES = {"spline": "restricted cubic spline (3 knots)", "linear": "linear term"}
 
 
 def gains(run: Run, metrics: list[str]) -> Html | None:
@@ -19,10 +23,12 @@ def gains(run: Run, metrics: list[str]) -> Html | None:
         for part in dict.fromkeys(found["part"])
         for metric in dict.fromkeys(found["metric"])
     }
+    alone = run.summary[run.summary["method"] == COVARIATES]
     ratio = bool(found["likelihood_ratio"].notna().any())
     return join(
         tag("h3", f"What do slides add to {known}?"),
         paragraph(
+            f"In the model of covariates alone numbers have a {BASELINES[found['baseline'].iloc[0]]}. "
             "Each row is an embedding and the covariates together, against the covariates alone, on the same patients of the same folds. ",
             "An interval that includes 0 says that nothing was shown to be gained. " if run.study.bootstrap else "",
             "The likelihood ratio asks whether the risk with the slide says more about survival than the risk by the covariates alone, on patients "
@@ -31,6 +37,7 @@ def gains(run: Run, metrics: list[str]) -> Html | None:
             if ratio
             else "",
         ),
+        paragraph(*(f"{sentence} " for sentence in below_chance(alone, run.predictions, metrics))),
         choice("gains", "Show", figures),
         table(_header(ratio), [_row(row, ratio) for _, row in found.iterrows()], f"Gain over {known} alone"),
     )

@@ -21,7 +21,7 @@ def gain_pairs(groups: Mapping[Group, Members]) -> list[Pair]:
     return [pair for pair in pairs_against(groups, COVARIATES) if pair.key in both]
 
 
-def gains(pairs: Iterable[Pair], resampled: Resamples) -> list[dict[str, Any]]:
+def gains(pairs: Iterable[Pair], resampled: Resamples, baseline: str) -> list[dict[str, Any]]:
     """One row per metric: covariates alone, with the slide, the gain and its interval; survival also has the likelihood-ratio test."""
     rows = []
     for pair in pairs:
@@ -29,7 +29,15 @@ def gains(pairs: Iterable[Pair], resampled: Resamples) -> list[dict[str, Any]]:
         both, alone = (resampled[side].whole for side in pair.sides)
         for row in compared(pair, resampled):
             scores = {"covariates": alone[row["metric"]], "with_slide": both[row["metric"]]}
-            rows.append({**row, **scores, "likelihood_ratio": test.statistic, "p_likelihood_ratio": test.p_value})
+            rows.append(
+                {
+                    **row,
+                    **scores,
+                    "baseline": baseline,
+                    "likelihood_ratio": test.statistic,
+                    "p_likelihood_ratio": test.p_value,
+                }
+            )
     return rows
 
 

@@ -29,7 +29,7 @@ Key = tuple[Any, ...]
 
 
 def judge_sureness(
-    found: Iterable[Evaluation], population: Population, number: int, work: Work
+    found: Iterable[Evaluation], population: Population, number: int, work: Work, by_class: bool = False
 ) -> dict[str, pd.DataFrame]:
     """Tables of all methods and tests, by their names; ``number`` resamples of patients give the intervals."""
     whole = [one for one in found if not one.subgroup and isinstance(one.target, (Classes, Values))]
@@ -41,7 +41,7 @@ def judge_sureness(
     for same_cell in cells.values():
         for one in same_cell:
             if one.part not in ("train", "val"):
-                groups.setdefault(one.group(), []).append(_Judged(one, _promise(one, same_cell)))
+                groups.setdefault(one.group(), []).append(_Judged(one, _promise(one, same_cell, by_class)))
     pooled = [_pooled(members, site) for members in groups.values()]
     tables = map_all(partial(tables_of, number=number), pooled, "calibration", work)
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SURENESS}
@@ -58,7 +58,7 @@ class _Judged:
     promise: Promise | None
 
 
-def _promise(one: Evaluation, same_cell: Sequence[Evaluation]) -> Promise | None:
+def _promise(one: Evaluation, same_cell: Sequence[Evaluation], by_class: bool = False) -> Promise | None:
     """What patients whom this fold's model was not trained on say about it; None where they are too few."""
     members, source = _held_out(one, same_cell)
     if not members:
@@ -72,7 +72,7 @@ def _promise(one: Evaluation, same_cell: Sequence[Evaluation]) -> Promise | None
     rows = np.flatnonzero(~mine)
     try:
         kept = {name: values[rows] for name, values in prediction.items()}
-        return learn_promise(one.task, kept, target.take(rows), patients[rows], source)
+        return learn_promise(one.task, kept, target.take(rows), patients[rows], source, by_class)
     except InputError:  # too few
         return None
 

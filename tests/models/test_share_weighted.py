@@ -1,12 +1,18 @@
-"""Mixtures in the metric of their Fisher information: small prototypes are not believed, the slide's mean is kept."""
+"""Share-weighted mixtures: small prototypes are not believed, the slide's mean is kept."""
 
 import numpy as np
 import pytest
 import torch
 
 from panther.aggregators import build
-from panther.models.fisher import fisher_columns, fisher_coordinates, mixture_shape, split, usual_mixture
 from panther.models.scaling import build_scaler
+from panther.models.share_weighted import (
+    mixture_shape,
+    share_weighted_columns,
+    share_weighted_coordinates,
+    split,
+    usual_mixture,
+)
 from panther.types import Prototypes
 
 COUNT, DIM = 4, 5
@@ -39,17 +45,17 @@ def test_only_a_whole_mixture_is_read_as_one_and_all_else_is_balanced(method, op
     columns = build(method, Prototypes(torch.randn(COUNT, DIM)), options).columns()
     assert mixture_shape(columns) == ((COUNT, DIM) if whole else None)
     x = mixtures(20)[:, : len(columns)]
-    fisher, balanced = (build_scaler(name).fit(x, columns) for name in ("fisher", "balanced"))
-    assert (fisher.usual is not None) == whole
+    weighted, balanced = (build_scaler(name).fit(x, columns) for name in ("share-weighted", "balanced"))
+    assert (weighted.usual is not None) == whole
     if not whole:
-        assert torch.equal(fisher.scale, balanced.scale)
-        assert fisher.blocks(columns) is None
+        assert torch.equal(weighted.scale, balanced.scale)
+        assert weighted.blocks(columns) is None
 
 
 def test_coordinates_are_those_of_the_equation():
     x = mixtures()
     usual = usual_mixture([x], COUNT, DIM)
-    found = fisher_coordinates(x.double(), usual).numpy()
+    found = share_weighted_coordinates(x.double(), usual).numpy()
     for row, one in zip(found, x.double().numpy().reshape(-1, COUNT, 1 + 2 * DIM), strict=True):
         expected = []
         for c, (share, *rest) in enumerate(one):
@@ -58,24 +64,24 @@ def test_coordinates_are_those_of_the_equation():
             expected += [*(np.sqrt(share) * (variance - usual.variances[c].numpy()))]
         expected += [*(one[:, :1] * one[:, 1 : 1 + DIM]).sum(0)]
         np.testing.assert_allclose(row, expected, atol=1e-12)
-    assert len(fisher_columns(COUNT, DIM)) == found.shape[1]
+    assert len(share_weighted_columns(COUNT, DIM)) == found.shape[1]
 
 
 def test_what_a_slide_does_not_have_counts_for_nothing():
     """The mean of an absent prototype is the prototype itself, or anything: it must not move the slide."""
     x = mixtures()
-    scaler = build_scaler("fisher").fit(x, fisher_columns(COUNT, DIM)[: x.shape[1]])
+    scaler = build_scaler("share-weighted").fit(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
     changed = x.clone().reshape(-1, COUNT, 1 + 2 * DIM)
     changed[::3, 1, 1:] = 1e3
     torch.testing.assert_close(scaler(changed.flatten(1)), scaler(x))
-    balanced = build_scaler("balanced").fit(x, fisher_columns(COUNT, DIM)[: x.shape[1]])
+    balanced = build_scaler("balanced").fit(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
     assert (balanced(changed.flatten(1)) - balanced(x)).abs().max() > 10
 
 
 def test_four_statistics_have_the_same_total_variance_on_the_training_rows():
     x = mixtures(60)
-    columns = fisher_columns(COUNT, DIM)[: x.shape[1]]
-    scaler = build_scaler("fisher").fit(x, columns)
+    columns = share_weighted_columns(COUNT, DIM)[: x.shape[1]]
+    scaler = build_scaler("share-weighted").fit(x, columns)
     scaled, blocks = scaler(x), scaler.blocks(columns)
     totals = [float(scaled[:, blocks == b].var(0, correction=0).sum()) for b in dict.fromkeys(blocks.tolist())]
     assert totals == pytest.approx([scaled.shape[1] / 4] * 4, rel=1e-4)
@@ -95,14 +101,16 @@ def test_usual_parameters_weigh_slides_by_their_share_and_do_not_depend_on_the_b
 def test_a_prototype_that_no_training_slide_has_stays_finite():
     x = mixtures().reshape(-1, COUNT, 1 + 2 * DIM)
     x[:, 2, 0] = 0.0
-    scaler = build_scaler("fisher").fit(x.flatten(1), fisher_columns(COUNT, DIM)[: COUNT * (1 + 2 * DIM)])
+    scaler = build_scaler("share-weighted").fit(
+        x.flatten(1), share_weighted_columns(COUNT, DIM)[: COUNT * (1 + 2 * DIM)]
+    )
     x[:, 2, 0] = 0.5  # a test slide that has it
     assert bool(torch.isfinite(scaler(x.flatten(1))).all())
 
 
 def test_float64_gives_the_digits_that_attributions_need():
     x = mixtures()
-    scaler = build_scaler("fisher").fit(x, fisher_columns(COUNT, DIM)[: x.shape[1]])
+    scaler = build_scaler("share-weighted").fit(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
     exact = scaler.double()(x)
     assert exact.dtype == torch.float64
     torch.testing.assert_close(exact.float(), scaler(x), rtol=1e-4, atol=1e-4)

@@ -20,7 +20,8 @@ BALANCED = "balanced_accuracy"
 
 def patients_of_classes(predictions: pd.DataFrame) -> pd.DataFrame:
     """How many patients of each class each fold tests: folds down, classes across."""
-    once = predictions.drop_duplicates(["fold", "label", "patient"])
+    first = predictions.drop_duplicates(["fold", "sample"])  # labels of a later row may be permuted
+    once = first.drop_duplicates(["fold", "label", "patient"])
     return once.groupby(["fold", "label"]).size().unstack(fill_value=0)
 
 

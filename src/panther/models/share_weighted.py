@@ -1,7 +1,7 @@
-r"""A slide's mixture in the metric of the Fisher information: what differs counts by how surely it is known.
+r"""A slide's mixture, each prototype weighted by its share: what differs counts by how many patches show it.
 
 A prototype that holds three patches of a slide has a mean and a variance that are noise; in the raw embedding they count as much as those
-of three hundred. The Fisher information of a mixture weighs the parameters of a component by its share, so that distances are
+of three hundred. Here the parameters of a component are weighted by the square root of its share, so that distances are
 
 .. math:: \sum_c \Big(\sqrt{\pi_c} - \sqrt{\pi'_c}\Big)^2,\quad \sum_c \big\|\sqrt{\pi_c} (\mu_c - m_c) - \sqrt{\pi'_c} (\mu'_c - m_c)\big\|^2
 
@@ -59,7 +59,7 @@ def usual_mixture(blocks: Iterable[Tensor], count: int, dim: int) -> UsualMixtur
     return UsualMixture(means, variances, weighed[:, 1 : 1 + dim] / rows)
 
 
-def fisher_coordinates(x: Tensor, usual: UsualMixture) -> Tensor:
+def share_weighted_coordinates(x: Tensor, usual: UsualMixture) -> Tensor:
     r"""Embeddings (B, C (1 + 2 d)) -> (B, C (1 + 2 d) + d): one token per prototype as before, then the slide's mean.
 
     .. math:: \sqrt{\pi_c},\quad \sqrt{\pi_c} (\mu_c - m_c),\quad \sqrt{\pi_c} (\Sigma_c - V_c);\quad \sum_c \pi_c \mu_c
@@ -71,6 +71,6 @@ def fisher_coordinates(x: Tensor, usual: UsualMixture) -> Tensor:
 
 
 @lru_cache(8)
-def fisher_columns(count: int, dim: int) -> tuple[tuple[int, str, int], ...]:
+def share_weighted_columns(count: int, dim: int) -> tuple[tuple[int, str, int], ...]:
     """Prototype (-1: the whole slide), statistic and dimension of each coordinate."""
     return (*mixture_columns(tuple(range(count)), dim), *((-1, SLIDE_MEAN, j) for j in range(dim)))
