@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-from panther.storage.atomic import atomic_write
+from panther.storage.atomic import atomic_write, h5_writer
 
 TISSUES = ("tumour, glandular", "tumour, solid", "stroma", "lymphocytes", "adipose", "necrosis")
 PATCH, LEVEL0 = 256, 512  # pixels at 0.5 um/px, and at level 0 (0.25 um/px)
@@ -76,11 +76,9 @@ def draw_patient(name: str, rng: np.random.Generator) -> FeaturePatient:
 
 def write_features(path: Path, patient: FeaturePatient, world: World, rng: np.random.Generator) -> None:
     """Features and coordinates of one slide."""
-    import h5py
-
     tissue, cells = tissue_grid(patient.shares, world.side, rng)
     features = world.centres()[tissue] + rng.normal(size=(len(tissue), world.dim))
-    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_write(path) as temporary, h5_writer(temporary) as file:
         file.create_dataset("features", data=features.astype("f4")).attrs["encoder"] = "synthetic"
         coords = file.create_dataset("coords", data=cells.astype("i8") * LEVEL0)
         geometry = {"patch_size": PATCH, "patch_size_level0": LEVEL0, "overlap": 0, "name": path.stem}

@@ -1,6 +1,7 @@
 """Files appear whole or not at all."""
 
 import hashlib
+import io
 import os
 import re
 import socket
@@ -9,10 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError
 from panther.users import may_replace, refusal, runs, whose
 
+if TYPE_CHECKING:
+    import h5py
+
+KEPT = 1 << 20  # bytes of one write that are kept where the disk is full
 LONGEST_NAME = 255  # bytes, on all file systems in use
 
 
@@ -47,6 +53,64 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+class _Sink(io.FileIO):
+    """File that keeps its first error for later: HDF5 crashes where it cannot write what it holds, also after it was closed.
+
+    What cannot be written any more stays in memory, as long as it is small: HDF5 reads its own records back, but no rows.
+    """
+
+    failed: OSError | None = None
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self._unwritten: list[tuple[int, bytes]] = []  # place and content
+
+    def write(self, data: Any, /) -> int:
+        rest, start = memoryview(data).cast("B"), self.tell()
+        size = len(rest)
+        while len(rest) and self.failed is None:
+            try:
+                rest = rest[super().write(rest) :]
+            except OSError as error:
+                self.failed = error
+        if len(rest) and size <= KEPT:
+            self._unwritten.append((start, bytes(data)))
+        return size
+
+    def readinto(self, buffer: Any, /) -> int:
+        view, start = memoryview(buffer).cast("B"), self.tell()
+        size = super().readinto(view)
+        if self.failed is None:
+            return size
+        view[size:] = bytes(len(view) - size)
+        for place, data in self._unwritten:
+            first, last = max(start, place), min(start + len(view), place + len(data))
+            if first < last:
+                view[first - start : last - start] = data[first - place : last - place]
+        return len(view)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failed = self.failed or error
+            return size or 0
+
+
+@contextmanager
+def h5_writer(path: Path) -> "Iterator[h5py.File]":
+    """Yield a new HDF5 file, e.g. at the temporary path of :func:`atomic_write`; a full disk is an error at the end."""
+    import h5py
+
+    with _Sink(path) as sink:
+        try:
+            with h5py.File(sink, "w") as file:
+                yield file
+        finally:
+            if sink.failed is not None:
+                raise sink.failed
 
 
 def check_writable(path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from panther.content import hash_contents
 from panther.errors import InputError
 from panther.feature_space import Basis
-from panther.storage.atomic import atomic_write
+from panther.storage.atomic import atomic_write, h5_writer
 from panther.storage.names import refuse_collisions
 from panther.types import Prototypes
 from panther.version import __version__
@@ -151,7 +151,13 @@ def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
 
 
 def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
-    table.to_anndata().write_h5ad(path)
+    data = table.to_anndata()
+    from anndata.io import write_elem
+
+    data.strings_to_categoricals()  # as `write_h5ad` does, which opens the file itself
+    with h5_writer(path) as file:
+        write_elem(file, "/", data)
+        file.pop("raw", None)  # which `write_h5ad` leaves out where there is none
 
 
 def _clinical_columns(clinical: "pd.DataFrame", obs: "pd.DataFrame") -> "pd.DataFrame":

@@ -10,7 +10,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.machine import reading
-from panther.storage.atomic import atomic_write
+from panther.storage.atomic import atomic_write, h5_writer
 from panther.storage.files import DAMAGE
 from panther.storage.isolated import call_isolated
 from panther.types import PatchSpec
@@ -51,7 +51,7 @@ def write_bag(
     """Write TRIDENT's layout, contiguous: `features`, then `coords` (N, 2) or the names of `tiles`."""
     import h5py
 
-    with h5py.File(path, "w") as file:
+    with h5_writer(path) as file:
         rows = file.create_dataset("features", features.shape, features.dtype)
         rows.attrs.update(features.attributes)
         start = 0
@@ -122,9 +122,7 @@ def coords_attributes(value: Coords, saved_to: str) -> dict[str, Any]:
 
 def write_coords(path: Path, value: Coords, saved_to: str) -> None:
     """Write a file of coordinates whole or not at all; the same value gives the same bytes."""
-    import h5py
-
-    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_write(path) as temporary, h5_writer(temporary) as file:
         coords = file.create_dataset("coords", data=value.coords.astype(np.int64).reshape(-1, 2))
         coords.attrs.update(coords_attributes(value, saved_to))
 
