@@ -190,24 +190,28 @@ def map_slides(
     compiled kernel, whose bytes do not depend on threads, uses the idle ones. A bounded number of items is in flight, so memory does
     not grow with the cohort; ``ahead`` bounds it further where results are large, though every core keeps its work.
     """
-    for index, result in enumerate(_results(function, items, pool, ahead)):
-        if result.skipped:
-            logger.info("Passed over: %s", result.reason)
-        elif result.traceback:
-            logger.debug("%s", result.traceback)  # shown with -v
-        yield ItemResult(index, result.value, result.reason, result.skipped)
-
-
-def _results(
-    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Any, ahead: int | None
-) -> Iterator[Result]:
-    """Result of each item, in the items' order."""
     if pool is None:
         threads = kernel_threads()
         with one_thread():
-            for item in items:
-                yield settled(attempt(function, item, threads), item)
-        return
+            for index, item in enumerate(items):
+                yield _item_result(index, settled(attempt(function, item, threads), item))
+    else:
+        for index, result in enumerate(_pooled(function, items, pool, ahead)):
+            yield _item_result(index, result)
+
+
+def _item_result(index: int, result: Result) -> ItemResult[Any]:
+    if result.skipped:
+        logger.info("Passed over: %s", result.reason)
+    elif result.traceback:
+        logger.debug("%s", result.traceback)  # shown with -v
+    return ItemResult(index, result.value, result.reason, result.skipped)
+
+
+def _pooled(
+    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Any, ahead: int | None
+) -> Iterator[Result]:
+    """Result of each item from a pool, in the items' order."""
     if isinstance(pool, ThreadPoolExecutor):
         pool = ThreadPool(pool)
     batches = Batches(items, pool, ahead)
@@ -282,25 +286,30 @@ def attempt_and_pack(function: Callable[[T], R | Launched[R]], items: Sequence[T
 
 
 def attempt(function: Callable[[T], R | Launched[R]], item: T, threads: int = 1) -> Result:
-    """Result of one item, with one torch thread and so many threads of the compiled kernel."""
-    with one_thread(), allow_threads(threads):
-        return _caught(lambda: function(item), item)
+    """Result of one item, with so many threads of the compiled kernel."""
+    try:
+        with allow_threads(threads):
+            return Result(function(item))
+    except Exception as error:  # one slide must not stop ten thousand
+        return _failed(error, item)
 
 
 def settled(result: Result, item: Any) -> Result:
     """The same, waited for where a GPU still computes it."""
-    return _caught(result.value.wait, item) if isinstance(result.value, Launched) else result
+    if not isinstance(result.value, Launched):
+        return result
+    try:
+        return Result(result.value.wait())
+    except Exception as error:
+        return _failed(error, item)
 
 
 def _is_ready(result: Result) -> bool:
     return not isinstance(result.value, Launched) or result.value.is_ready()
 
 
-def _caught(call: Callable[[], Any], item: Any) -> Result:
-    try:
-        return Result(call())
-    except Exception as error:  # one slide must not stop ten thousand
-        return Result(None, reason_of(error, item), isinstance(error, NotABagError), traceback.format_exc())
+def _failed(error: Exception, item: Any) -> Result:
+    return Result(None, reason_of(error, item), isinstance(error, NotABagError), traceback.format_exc())
 
 
 def reason_of(error: Exception, item: Any) -> str:

@@ -6,7 +6,7 @@ Bags are spread over workers, and the rows of all methods are kept side by side 
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,11 @@ def embed_grid(
     widths = [embedder.module.out_dim for embedder in embedders]
     matrix = RowMatrix(folder, sum(widths))
     try:
-        done, lost = _walk(listing.refs, embedders, matrix, work)
+        done: dict[str, dict[str, Any]] = {}  # what is kept beside the row of each bag
+        lost: dict[str, str] = {}  # bags that no embedder could embed
+        for index, (vector, about) in stream(_EmbedBag(embedders, work.device), listing.refs, "embedding", work, lost):
+            matrix.add(index, vector[None])
+            done[names[index]] = about
         for number, end in enumerate(accumulate(widths)):
             failures = {name: why for name in names if (why := lost.get(name) or _failure(done.get(name), number))}
             rows = {name: done[name] for name in names if name in done and name not in failures}
@@ -82,18 +86,6 @@ def embed_grid(
             yield _table(embedders[number], number, rows, vectors, {**listing.problems, **failures})
     finally:
         matrix.close()
-
-
-def _walk(
-    bags: Sequence[Openable], embedders: Sequence[Embedder], matrix: RowMatrix, work: Work
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Fill the matrix; returns what is kept beside the row of each bag, and the reason for each bag that no embedder could embed."""
-    done: dict[str, dict[str, Any]] = {}
-    failures: dict[str, str] = {}
-    for index, (vector, about) in stream(_EmbedBag(embedders, work.device), bags, "embedding", work, failures):
-        matrix.add(index, vector[None])
-        done[bags[index].sample] = about
-    return done, failures
 
 
 @dataclass(frozen=True)
@@ -121,18 +113,13 @@ class _EmbedBag:
         bag = replace(bag, features=in_memory(features, self.device) if held else features)
         shared = SharedBag(bag, self._methods)
 
-        def finish() -> _Row:
-            vectors, each = self._embedded(shared, ref)
-            content = self._content(bag, features.digest())
-            about = {"content": content, "n_patches": len(bag)}
-            return np.concatenate(vectors), {**about, "kernel": kernel_name(self.device), "each": each}
-
+        row = partial(self._row, shared, ref, bag, features)
         # while a bag is worked on the next ones are read, so that there is more than one
         coming = shared.launch() if held and 2 * size <= HELD_BYTES[place] else None
-        return finish() if coming is None else Launched(finish, coming.is_here)
+        return row() if coming is None else Launched(row, coming.is_here)
 
-    def _embedded(self, shared: SharedBag, ref: Openable) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
-        """Vector of each embedder, and what is worth a column; or why there is none."""
+    def _row(self, shared: SharedBag, ref: Openable, bag: Bag, features: HashedRows) -> _Row:
+        """Vectors of all embedders, and what is worth a column; or why there is none."""
         vectors, each, errors = [], [], []
         for basis, module in self._methods.all:
             try:
@@ -145,7 +132,8 @@ class _EmbedBag:
                 errors.append(error)
         if len(errors) == len(self.embedders):
             raise errors[0]
-        return vectors, each
+        about = {"content": self._content(bag, features.digest()), "n_patches": len(bag)}
+        return np.concatenate(vectors), {**about, "kernel": kernel_name(self.device), "each": each}
 
     def _content(self, bag: Bag, features: str) -> str:
         """Hash of what a row depends on: the features and, where a method reads them, the places of the patches."""

@@ -81,37 +81,40 @@ class SharedBag:
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
         """Embed it by one of the methods, checked."""
         bag = self._prepared(basis)
-        found: Any = module
-        if isinstance(found, PantherAggregator):
-            found = _OnSharedFit(self, found, (id(basis), found.settings))
-        elif isinstance(found, H2T) and self._can_hold(bag.features) and not found.projection.is_identity:
-            found = _OnSharedRows(self, found)
-        elif isinstance(found, (OT, ProtoCounts)):
-            found = _OnSharedDistances(self, found, id(basis))
-        elif isinstance(found, Mean):
-            return self._once(("mean", id(bag.features)), lambda: self._embedded(bag, found))
-        return self._embedded(bag, found)
+        if isinstance(module, Mean) and ("mean", id(bag.features)) in self._made:
+            return self._made["mean", id(bag.features)]
+        method: Any = module
+        if isinstance(module, PantherAggregator):
+            method = _OnSharedFit(self, module, (id(basis), module.settings))
+        elif isinstance(module, H2T) and self._can_hold(bag.features) and not module.projection.is_identity:
+            method = _OnSharedRows(self, module)
+        elif isinstance(module, (OT, ProtoCounts)):
+            method = _OnSharedDistances(self, module, id(basis))
+        embedding = embed_prepared(bag, _Fetched(method) if self._device.type == "cuda" else method)
+        if isinstance(module, Mean):
+            self._made["mean", id(bag.features)] = embedding
+        return embedding
 
     def _prepared(self, basis: Basis) -> Bag:
         return self._once(("bag", id(basis)), lambda: basis.prepared(self._bag))
 
-    def _embedded(self, bag: Bag, found: Any) -> SlideEmbedding:
-        return embed_prepared(bag, _Fetched(found) if self._device.type == "cuda" else found)
-
     def fit(self, key: Fit, module: PantherAggregator, x: Rows) -> MixtureFit:
-        """A mixture, whatever is read out of it."""
-
-        def make() -> MixtureFit:
+        """Fitted mixture, shared by its readouts."""
+        if ("fit", key) not in self._made:
             if self._coming is not None:
-                return self._coming.wait()
-            on_cpu = self._device.type == "cpu"  # a GPU does it all at once
-            first = self._first_step(key, module, x) if on_cpu else None
-            assigned = key in self._methods.assigned  # by those who read single patches, where these are
-            keep = {"with_assignment": assigned, "with_scores": key in self._methods.scored, "to_host": not assigned}
-            return module.fit(x, None, **keep, first_step=first)
-
-        found = self._once(("fit", key), make)
-        return found if module.blocks else self._once(("fit on the host", key), lambda: _on_host(found))
+                self._made["fit", key] = self._coming.wait()
+            else:
+                on_cpu = self._device.type == "cpu"  # a GPU does it all at once
+                first = self._first_step(key, module, x) if on_cpu else None
+                assigned = key in self._methods.assigned  # by those who read single patches, where these are
+                keep = {
+                    "with_assignment": assigned,
+                    "with_scores": key in self._methods.scored,
+                    "to_host": not assigned,
+                }
+                self._made["fit", key] = module.fit(x, None, **keep, first_step=first)
+        fitted: MixtureFit = self._made["fit", key]
+        return fitted if module.blocks else self._once(("fit on the host", key), lambda: _on_host(fitted))
 
     def normalised(self, module: H2T, x: Tensor) -> Tensor:
         """All rows as the method sees them."""
@@ -127,15 +130,15 @@ class SharedBag:
         return found
 
     def _first_step(self, key: Fit, module: PantherAggregator, x: Rows) -> FirstStep:
+        """First step of EM, shared by fits that begin alike."""
         alike, scored = _first_step_key(key), key in self._methods.scored
-        assigned = any(_first_step_key(other) == alike and other[1].steps == 1 for other in self._methods.assigned)
-
-        def make() -> FirstStep:
+        if ("first step", alike, scored) not in self._made:
+            assigned = any(_first_step_key(other) == alike and other[1].steps == 1 for other in self._methods.assigned)
             dtype = compute_dtype(torch.promote_types(x.dtype, module.centroids.dtype))
             start = self._methods.start(key, module, dtype)
-            return take_first_step(x, start, keep_assignment=assigned, keep_scores=scored)
-
-        return self._once(("first step", alike, scored), make)
+            first = take_first_step(x, start, keep_assignment=assigned, keep_scores=scored)
+            self._made["first step", alike, scored] = first
+        return self._made["first step", alike, scored]
 
     def _can_hold(self, x: Rows) -> bool:
         """Whether there is room for another copy of rows that are held."""
