@@ -21,7 +21,7 @@ def run(
     ] = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Run a study: every method, head and loss over every fold; a killed run goes on where it was."""
+    """Run a study: every method, head and loss over every fold; a killed run resumes."""
     from panther.machine import cores
     from panther.study.run import WRITTEN, run_study
 

@@ -1,5 +1,5 @@
 """The jobs of a study: prototypes, embeddings, models. What a job makes depends on its fields alone and is stored under a name that is
-the hash of all of them, so a killed study goes on where it was and nothing stale is reused.
+the hash of all of them, so a killed study resumes and nothing stale is reused.
 """
 
 import json

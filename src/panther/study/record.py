@@ -39,9 +39,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     """Content of run.json of a run's folder."""
     path = folder / RECORD
     if (folder / "cache").is_dir() and not path.exists() and not (folder / STUDY).exists():
-        raise InputError(
-            f"{folder}: this run is not finished; do the same `panther run` again, it goes on where it was."
-        )
+        raise InputError(f"{folder}: this run is not finished; run the same `panther run` again to resume it")
     if not folder.is_dir() or not (folder / STUDY).exists():
         raise InputError(f"{folder}: this is not the folder of a run (no {STUDY}); give what `panther run -o` wrote.")
     if not path.exists():

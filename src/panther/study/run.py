@@ -41,7 +41,7 @@ def run_study(
         A study file (YAML), or its keys and values: then a `table` may be a DataFrame, and `features` a folder, arrays or bags instead of
         `{encoder: folder}`. Paths in a file count from its folder.
     output : path, optional
-        Folder for results, models and cache. Run again with the same folder, a study that was killed goes on where it was. Without it
+        Folder for results, models and cache. Run again with the same folder, a study that was killed resumes. Without it
         everything lies in a temporary folder that is removed together with the results; :meth:`Results.write` keeps it.
     workers : int, optional
         Worker processes, 0: one per core. By default the study runs in this process.
