@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from panther.errors import InputError, NotABagError
 from panther.machine import (
@@ -434,10 +435,12 @@ class ProcessPool:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             os._exit(UNGUARDED)  # a script that starts its work when a worker imports it: the parent reports it
         self.workers = workers
-        context = process_context(*preload)
-        self._pool = pebble.ProcessPool(
-            workers, initializer=_begin_worker, initargs=(read_limit(), initializer, initargs), context=context
-        )
+        options: dict[str, Any] = {"initializer": _begin_worker, "initargs": (read_limit(), initializer, initargs)}
+        self._start = partial(pebble.ProcessPool, workers, **options, context=process_context(*preload))
+        self._pool = self._start()
+        self._lock = threading.Lock()
+        self._broken = 0  # pools one after the other that broke without a result
+        self._pools: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # of tasks
 
     @contextmanager
     def ship(self, function: Callable[[Any], Any]) -> Iterator[str]:
@@ -456,16 +459,30 @@ class ProcessPool:
 
     def schedule(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         """Call any function in a worker."""
-        return self._pool.schedule(function, args=arguments)
+        with self._lock:
+            if not self._pool.active:  # all idle workers were killed
+                self._pool = self._start()
+            future = self._pool.schedule(function, args=arguments)
+            self._pools[future] = self._pool
+        return future
 
     def result(self, future: "Future[Any]") -> Any:
         """Result of a task."""
         import pebble
 
         try:
-            return future.result()
+            value = future.result()
         except pebble.ProcessExpired as error:
             raise WorkerLostError(exit_reason(error.exitcode)) from error
+        except BrokenExecutor as error:
+            with self._lock:
+                if self._pools.get(future) is self._pool:
+                    self._pool, self._broken = self._start(), self._broken + 1
+                if self._broken >= ATTEMPTS:
+                    raise
+            raise WorkerLostError("all worker processes were killed; memory may be too short") from error
+        self._broken = 0
+        return value
 
     def close(self) -> None:
         """End the workers; tasks that run are stopped."""

@@ -151,7 +151,7 @@ def test_a_step_is_the_command_itself_in_a_process_of_its_own(tmp_path):
 def _parents(connection) -> None:
     share_server()
     with open_executor(2) as executor:
-        connection.send((os.getppid(), executor.submit(os.getppid).result(), executor.submit(cores).result()))
+        connection.send((os.getppid(), executor.schedule(os.getppid).result(), executor.schedule(cores).result()))
 
 
 @pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no fork server here")

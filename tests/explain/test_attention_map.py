@@ -125,7 +125,16 @@ def test_a_model_with_prototypes_gives_the_map_of_its_prototypes(
     scaler = Scaler(torch.zeros(21), torch.ones(21))
     save_model(
         Model(
-            Named(name="panther", options=options), Named(name="linear"), TASK, head, 3, "mean", prototypes, scaler, {}
+            Named(name="panther", options=options),
+            Named(name="linear"),
+            TASK,
+            head,
+            3,
+            "mean",
+            prototypes,
+            scaler,
+            {},
+            torch.zeros(21),
         ),
         tmp_path / "m.st",
     )

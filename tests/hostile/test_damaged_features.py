@@ -141,4 +141,4 @@ def test_a_file_that_crashes_or_blocks_the_library_is_named_and_the_rest_goes_on
     places = os.pathsep.join([str(lab / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = run_apart(ON_FEATURES[command], lab, env={"PANTHER_READ_LIMIT": "3", "PYTHONPATH": places})
     assert_goes_on(done, [LOST])
-    assert "SIGSEGV" in done.err or "takes longer than 3 s" in done.err
+    assert "SIGSEGV" in done.err or "PANTHER_READ_LIMIT" in done.err

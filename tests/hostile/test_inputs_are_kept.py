@@ -1,11 +1,8 @@
 """No command writes over what it reads, by whatever name, and no folder of somebody else's is deleted."""
 
 import os
-import shutil
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 import yaml
 
@@ -134,39 +131,3 @@ def test_splits_do_not_replace_the_splits_they_are_made_of(lab):
     )
     assert done.code == 2, done.text
     assert "is an input" in done.err
-
-
-def test_a_folder_of_somebody_else_is_neither_used_nor_deleted(lab):
-    (lab / "x.npz.partial").mkdir()
-    (lab / "x.npz.partial" / "thesis.txt").write_text("years of work")
-    before = content(lab)
-    done = run_here(("embed", "feats", "-p", "p.safetensors", "-o", "x.npz", "-j", 1), lab)
-    assert done.code == 2, done.text
-    assert "somebody else's" in done.err
-    assert content(lab) == before
-
-
-@pytest.mark.parametrize("with_notes", [False, True])
-def test_an_empty_folder_and_our_own_are_taken_up_and_removed(lab, with_notes):
-    (lab / "x.npz.partial").mkdir()
-    with h5py.File(lab / "feats" / "s00.h5", "r+") as file:
-        file["features"][3, 2] = np.nan
-    command = ("embed", "feats", "-p", "p.safetensors", "-o", "x.npz", "-j", 1)
-    assert run_here(command, lab).code == 1
-    assert (lab / "x.npz.partial" / "made-by-panther.txt").exists()
-    (lab / "feats" / "s00.h5").unlink()
-    shutil.copy(lab / "feats" / "s02.h5", lab / "feats" / "s00.h5")
-    if with_notes:
-        (lab / "x.npz.partial" / "notes.txt").write_text("put there meanwhile")
-    assert run_here(command, lab).code == 0
-    left = sorted(path.name for path in (lab / "x.npz.partial").glob("*"))
-    assert left == (["notes.txt"] if with_notes else [])
-    assert (lab / "x.npz.partial").exists() == with_notes
-
-
-def test_a_link_to_a_folder_of_somebody_else_is_refused(lab, tmp_path):
-    (tmp_path / "theirs").mkdir()
-    (lab / "x.npz.partial").symlink_to(tmp_path / "theirs")
-    done = run_here(("embed", "feats", "-p", "p.safetensors", "-o", "x.npz", "-j", 1), lab)
-    assert done.code == 2, done.text
-    assert (tmp_path / "theirs").is_dir()

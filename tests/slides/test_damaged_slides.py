@@ -194,5 +194,6 @@ def test_a_slide_that_aborts_the_library_is_named_and_the_others_are_encoded(tmp
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1, done.stderr
-    assert "bomb.tif: reading this file crashes the library that reads it (signal 6, SIGABRT)" in done.stderr
+    assert "Failed: bomb: " in done.stderr
+    assert "SIGABRT" in done.stderr
     assert [file.stem for file in tmp_path.glob("job/*/features_lite0/*.h5")] == ["good"]

@@ -96,7 +96,11 @@ def _summary(metrics: pd.DataFrame, groups: dict[Group, Members], resampled: Res
     limits = {key: intervals(resampled[members]) for key, members in groups.items()}
     found = [limits[key].get(name) for key, name in zip(owners, table["metric"], strict=True)]
     table[["ci_low", "ci_high"]] = [_ends(i, name) for i, name in zip(found, table["metric"], strict=True)]
-    table = _add_selection(table, owners, {key: resampled[members] for key, members in groups.items()})
+    table = _add_selection(
+        table,
+        owners,
+        {key: resampled[members] for key, members in groups.items() if not members[0].trained.cell.permuted},
+    )
     table["patients"] = [len({p for one in groups[key] for p in one.patients}) for key in owners]
     table["exact_low"] = [
         _exact_bound(groups[key], name) if is_perfect(mean, name) else np.nan
@@ -114,7 +118,8 @@ def _add_selection(table: pd.DataFrame, owners: list[Group], resampled: dict[Gro
     """Of how many rows the best of each test was chosen, and its score and interval corrected for that; only in rows of everybody."""
     columns = ["of_rows", "selected", "selected_low", "selected_high"]
     table[columns] = np.nan
-    for _, own in table[table["subgroup"] == ""].groupby(["part", "metric"]):
+    candidates = np.array([owner in resampled for owner in owners])  # rows on permuted labels are none
+    for _, own in table[(table["subgroup"] == "") & candidates].groupby(["part", "metric"]):
         metric = str(own["metric"].iloc[0])
         rows = [resampled[owners[n]] for n in own.index if metric in resampled[owners[n]].whole]
         if len(rows) > 1 and not own["mean"].isna().all():

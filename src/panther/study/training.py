@@ -12,7 +12,7 @@ from panther.engine import HERE, Work, stream
 from panther.errors import InputError, listed
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
-from panther.storage.files import write_json
+from panther.storage.files import read_json, write_json
 from panther.storage.fingerprints import FingerprintStore, fingerprint_all
 from panther.study.cache import discard_damaged, load_failures
 from panther.study.file import Cell, Study
@@ -87,7 +87,8 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
     broken: set[Path] = set()
     plan_file = {stage: [path.relative_to(folder).as_posix() for path in todo] for stage, todo in stages.items()}
-    write_json(folder / PLAN, plan_file)
+    if not (folder / PLAN).is_file() or read_json(folder / PLAN) != plan_file:
+        write_json(folder / PLAN, plan_file)
     for stage, todo in stages.items():
         broken |= run_stage(stage, list(todo.values()), broken, failures, work)
     usable = [t for t in trained if t.predictions not in broken]

@@ -5,10 +5,11 @@ change. What others changed in the meantime stays; where they changed the very s
 """
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ class NamesBook:
         """Text and content of the file, while nobody else of ours writes it; refused where it could not be written."""
         self._refuse()
         try:
-            with self._lock:
+            with self._lock, _exclusive(self.path.parent):
                 text, now = self._read()
                 if now.problem:
                     raise InputError(f"{now.problem} Nothing was saved.")
@@ -181,6 +182,22 @@ class NamesBook:
     def _write(self, text: str) -> None:
         write_text(self.path, text)
         self._last = None
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Let other viewers of the same folder wait while a file in it is read, changed and written; no file is left behind.
+
+    Where the system cannot lock folders (Windows, some network file systems) a change made within the same millisecond may be lost.
+    """
+    with ExitStack() as held:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
