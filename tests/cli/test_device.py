@@ -79,9 +79,9 @@ def test_a_large_job_on_a_gpu_leaves_a_core_to_the_process_that_collects(cores, 
     assert common.suitable_workers(0, [], "cpu") == 0  # one per core
 
 
-def test_a_refused_device_names_the_option(monkeypatch, capsys, tmp_path):
+def test_a_refused_device_names_the_parameter(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     make_cohort(tmp_path)
     _, err = Runner(monkeypatch, capsys)(*embed("--device", "moon"), code=2)
     assert "'moon' cannot be used here" in err
-    assert "try --device cpu." in err
+    assert "device=cpu" in err

@@ -115,8 +115,8 @@ def test_choose_c_looks_at_resolutions_too(lab, panther):
     "command",
     [
         ("embed", "coarse", "-p", "p.safetensors", "-o", "s.npz"),
-        ("map", "coarse/b0.h5", "-p", "p.safetensors", "-o", "maps", "--format", "geojson"),
-        ("map", "coarse/b0.h5", "--model", "abmil", "-o", "maps", "--format", "png"),
+        ("map", "coarse/b0.h5", "-p", "p.safetensors", "-o", "maps", "--formats", "geojson"),
+        ("map", "coarse/b0.h5", "--model", "abmil", "-o", "maps", "--formats", "png"),
         ("atlas", "coarse", "-p", "p.safetensors", "-o", "atlas"),
         ("predict", "panther", "coarse", "-o", "out.csv"),
         ("predict", "abmil", "coarse", "-o", "out.csv"),
@@ -184,7 +184,7 @@ def test_one_encoder_under_two_names_is_one(lab, panther):
     [
         ("embed", "other", "-p", "p.safetensors", "-o", "s.npz"),
         ("predict", "abmil", "other", "-o", "out.csv"),
-        ("map", "other", "-p", "p.safetensors", "-o", "maps", "--format", "geojson"),
+        ("map", "other", "-p", "p.safetensors", "-o", "maps", "--formats", "geojson"),
     ],
     ids=lambda command: command[0],
 )

@@ -46,7 +46,6 @@ NOT_CODE = {
     r"^job/\n": "folders of a job",
     r"^slide_id,x,y,label\n": "a table",
     r"^--slide-mpp": "options of a command that stands above",
-    r"^job: slides, at work": "what a command prints",
     r"dss_censorship \(1 = censored\): ": "what a command prints",
 }
 PLACEHOLDERS = {"SLIDES...": "SLIDES"}  # one or more

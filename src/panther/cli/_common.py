@@ -8,7 +8,6 @@ from typing import Any
 import typer
 
 from panther.cli._clusters import cluster_of, device_on
-from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
 SMALL_JOB = 500e6  # bytes of features
@@ -109,13 +108,12 @@ def report(
     notes: Iterable[str] = (),
 ) -> None:
     """Print what was done, then what failed; exit code 1 if anything did."""
-    notes = [as_typed(note) for note in notes]
-    failures = {name: as_typed(reason) for name, reason in failures.items()}
+    notes = list(notes)
     if as_json:
-        typer.echo(json.dumps({**result, "notes": notes, "failures": failures}, indent=2, default=str))
+        typer.echo(json.dumps({**result, "notes": notes, "failures": dict(failures)}, indent=2, default=str))
     else:
         for line in lines:
-            typer.echo(as_typed(line))
+            typer.echo(line)
         for note in notes:
             typer.echo(f"Note: {note}", err=True)
         for sentence in list(failures.values())[:20]:

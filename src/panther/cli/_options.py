@@ -59,9 +59,7 @@ SlideMppOption = Annotated[
         show_default=False,
     ),
 ]
-SlideMppTableOption = Annotated[
-    Path | None, typer.Option("--slide-mpp-table", help="The same per slide: a CSV with columns wsi,mpp.")
-]
+SlideMppTableOption = Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")]
 SlideColumnOption = Annotated[str | None, typer.Option("--slide-column", help="Column of the slide.")]
 PatientColumnOption = Annotated[str | None, typer.Option("--patient-column", help="Column of the patient.")]
 SiteColumnOption = Annotated[
@@ -153,8 +151,8 @@ DeviceOption = Annotated[
 # panels in the help of a command -> parameters of the commands' functions
 PANELS = {
     "Slides and tables": (
-        *("features", "slides", "contours", "table", "split", "level", "group", "encoder_name", "mixed"),
-        *("slide_column", "patient_column", "site_column", "site", "patient", "slide_mpp", "mpp_table"),
+        *("features", "slides", "contours", "table", "split", "level", "groups", "encoder_name", "mixed"),
+        *("slide_column", "patient_column", "site_column", "site", "patient", "slide_mpp", "slide_mpp_table"),
         *("same_patient", "leave_site_out"),
     ),
     "Outcome": ("label", "classes", "survival", "time", "event", "censorship", "value", "labels"),

@@ -33,7 +33,7 @@ def attribute(
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="A picture of every slide with coordinates.")] = True,
     max_side: opt.MaxSideOption = 1024,
     slide_mpp: opt.SlideMppOption = None,
-    mpp_table: opt.SlideMppTableOption = None,
+    slide_mpp_table: opt.SlideMppTableOption = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     workers: opt.WorkersOption = 0,
@@ -49,8 +49,8 @@ def attribute(
     from panther.storage.bags import list_bags
     from panther.storage.inputs import check_output_folder
 
-    check_output_folder(output, WRITTEN, mpp_table)
-    resolutions = read_mpp_table(mpp_table) if mpp_table else {}
+    check_output_folder(output, WRITTEN, slide_mpp_table)
+    resolutions = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
     with common.open_work(workers, listing.refs, cluster, device) as work:
         found = attribute(
@@ -64,7 +64,7 @@ def attribute(
             slides=slides,
             names=names,
             output=output,
-            pictures=MapSettings(max_side=max_side, slide_mpp=slide_mpp, mpp_table=resolutions),
+            pictures=MapSettings(max_side=max_side, slide_mpp=slide_mpp, slide_mpp_table=resolutions),
             maps=maps,
             work=work,
         )

@@ -73,8 +73,7 @@ def embed(
         options["blocks"] = parse_names(blocks) or [blocks]
     said = common.reading(encoder_name, mixed)
     named = common.columns(slide_column, patient_column, site_column)
-    by_patient = level is opt.Level.patient
-    chosen = select_slides(features, table, split, by_patient=by_patient, reading=said, columns=named)
+    chosen = select_slides(features, table, split, level=level.value, reading=said, columns=named)
     check_output(output, chosen.refs, prototypes, table)
     if chosen.clinical is not None:
         check_columns(chosen.clinical)

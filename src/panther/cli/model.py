@@ -32,11 +32,9 @@ def train(
         str, typer.Option(help=f"{', '.join(EMBEDDINGS)}, or a network: {', '.join(NETWORKS)}.")
     ] = "panther",
     setting: opt.SetOption = None,
-    covariate: Annotated[
+    covariates: Annotated[
         list[str] | None,
-        typer.Option(
-            "--covariate", help="Column of the table that is read beside the embedding, e.g. age; repeatable."
-        ),
+        typer.Option(help="Column of the table that is read beside the embedding, e.g. age; repeatable."),
     ] = None,
     head: Annotated[
         str, typer.Option(help="probe, linear, mlp, structured, paper-classification, paper-survival.")
@@ -89,7 +87,7 @@ def train(
             split=split,
             columns=common.columns(slide_column, patient_column, site_column),
             method=method,
-            covariates=covariate or (),
+            covariates=covariates or (),
             head=head,
             loss=loss,
             prototypes=prototypes,

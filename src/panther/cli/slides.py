@@ -52,7 +52,7 @@ def slides(
     tissue: TissueOption = "colour",
     setting: SetOption = None,
     slide_mpp: opt.SlideMppOption = None,
-    mpp_table: opt.SlideMppTableOption = None,
+    slide_mpp_table: opt.SlideMppTableOption = None,
     steps: Annotated[
         str | None, typer.Option(help="Steps to run: tissue,patches,features; the last by default only with --encoder.")
     ] = None,
@@ -102,7 +102,7 @@ def slides(
     if tiles is not None:
         of_slides = {"--steps": steps, "--stain": stain, "--cache": cache, "--dry-run": dry_run}
         names, chosen, earlier = _steps_of_tiles(slides[0], encoder, of_slides), [], []
-    listing = tiles or _listing(slides, slide_mpp, mpp_table, job)
+    listing = tiles or _listing(slides, slide_mpp, slide_mpp_table, job)
     listing = replace(listing, refs=part_of(listing.refs, part))
     _check_cache(cache, cluster)
     with open_cluster(cluster, workers) as there:  # None: there is none
@@ -117,7 +117,7 @@ def slides(
         if dry_run:
             show_plan(listing, Planner(Job(job), find, lay), features, workers, as_json, notes)
             return
-        check_output_folder(job, ("summary.csv",), mpp_table, weights)
+        check_output_folder(job, ("summary.csv",), slide_mpp_table, weights)
         if features is not None:
             features.prepare((SlideFiles(ref, Job(job)) for ref in listing.refs), _encoding_workers(features, there))
         start = time.perf_counter()

@@ -108,7 +108,7 @@ def compare_prototypes(
 
     if plot is not None:
         check_picture(plot, first, second)
-    found = compare(load_prototypes(first), load_prototypes(second), any_resolution=mixed)
+    found = compare(load_prototypes(first), load_prototypes(second), allow_mixed_resolution=mixed)
     if plot is not None:
         save(comparison(found, first.stem, second.stem).figure(), plot, dpi=150)
     common.report(_comparison(found), _comparison_lines(found), {}, as_json=as_json)
