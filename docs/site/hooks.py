@@ -13,13 +13,13 @@ _CODE_OR_EQUATION = re.compile(
     r"(?P<code>```.*?```|`[^`\n]+`|^(?: {4}|\t).*$)|\$\$(?P<display>.+?)\$\$|\$(?P<inline>[^$\n]+?)\$",
     re.DOTALL | re.MULTILINE,
 )
-_COMMANDS, _SPELLINGS = "<!-- commands -->", "<!-- spellings -->"
+_COMMANDS = "<!-- commands -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Page with its equations as MathML and the commands' help where it is asked for."""
     if _COMMANDS in markdown:
-        markdown = markdown.replace(_SPELLINGS, spellings()).replace(_COMMANDS, commands())
+        markdown = markdown.replace(_COMMANDS, commands())
     return _CODE_OR_EQUATION.sub(_drawn, markdown)
 
 
@@ -62,16 +62,6 @@ def commands() -> str:
         "\n\n".join([f"## {panel}", *(_command(f"panther {name}", one) for name, one in _of(panel, known))])
         for panel in PANELS
     )
-
-
-def spellings() -> str:
-    """What was called otherwise in the version before."""
-    from panther.cli._spellings import COMMANDS, OPTIONS, OUTPUT_LAST
-
-    rows = [(f"panther {old}", f"panther {new}") for old, new in COMMANDS.items()]
-    rows += [(f"panther {name} {old}", new) for (name, old), new in OPTIONS.items()]
-    rows += [(f"panther {name} IN OUT", f"panther {name} IN -o OUT") for name in OUTPUT_LAST]
-    return "\n".join(["| was | is |", "|---|---|", *(f"| `{old}` | `{new}` |" for old, new in rows)])
 
 
 def _of(panel: str, known: dict[str, Any]) -> list[tuple[str, Any]]:

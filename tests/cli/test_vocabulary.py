@@ -57,6 +57,8 @@ def kind(one, command):
 
 # Words that take different things, and why that is one meaning.
 SAME_MEANING = {
+    "-j": "view, train and tissue-classifier take no cluster",
+    "--workers": "view, train and tissue-classifier take no cluster",
     "-C": "train takes a number, prototypes also auto",
     "--n-prototypes": "train takes a number, prototypes also auto",
     "-p": "view takes several, to compare them",

@@ -135,13 +135,16 @@ LabelsOption = Annotated[
 
 # running
 WorkersOption = Annotated[
-    int, typer.Option("-j", "--workers", help="Worker processes, one thread each; 0: one per core.")
-]
-ClusterOption = Annotated[
-    str | None,
+    str,
     typer.Option(
-        help="Dask workers to work on: the address of their scheduler (tcp://HOST:PORT), or slurm:OPTIONS.yaml."
+        "-j",
+        "--workers",
+        metavar="N|ADDRESS",
+        help="Worker processes, one thread each, 0: one per core; or Dask workers, tcp://HOST:PORT or slurm:OPTIONS.yaml.",
     ),
+]
+ProcessesOption = Annotated[
+    int, typer.Option("-j", "--workers", min=0, metavar="N", help="Worker processes, one thread each; 0: one per core.")
 ]
 PartOption = Annotated[str, typer.Option(help="Part k/n of the slides (1/8 to 8/8), for the tasks of a job array.")]
 DeviceOption = Annotated[
@@ -171,7 +174,7 @@ PANELS = {
         *("names", "max_side", "background", "opacity", "formats", "prototype", "attention", "region"),
         *("exemplars", "plot"),
     ),
-    "Running": ("workers", "cluster", "part", "device", "steps", "cache", "cache_size", "dry_run", "seed"),
+    "Running": ("workers", "part", "device", "steps", "cache", "cache_size", "dry_run", "seed"),
 }
 
 

@@ -41,8 +41,7 @@ def atlas(
     slide_mpp_table: opt.SlideMppTableOption = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -60,7 +59,7 @@ def atlas(
     resolutions = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
     maps = MapSettings(method, options, slide_mpp=slide_mpp, slide_mpp_table=resolutions)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device) as work:
+    with common.open_work(workers, listing.refs, device) as work:
         found = make_atlas(
             listing,
             prototypes,

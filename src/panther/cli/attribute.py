@@ -36,8 +36,7 @@ def attribute(
     slide_mpp_table: opt.SlideMppTableOption = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -52,7 +51,7 @@ def attribute(
     check_output_folder(output, WRITTEN, slide_mpp_table)
     resolutions = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device) as work:
+    with common.open_work(workers, listing.refs, device) as work:
         found = attribute(
             model_file,
             listing,

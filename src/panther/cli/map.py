@@ -57,8 +57,7 @@ def map_slides(
         str | None,
         typer.Option(help="Any of png,svg,tiff,geojson,csv; png,geojson,csv where there are prototypes."),
     ] = None,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     part: opt.PartOption = "",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
@@ -86,7 +85,7 @@ def map_slides(
     )
     listing = list_bags(folder, reading=common.reading(encoder_name, mixed))
     listing = replace(listing, refs=part_of(listing.refs, part))
-    with common.open_work(workers, listing.refs, cluster, device) as work:
+    with common.open_work(workers, listing.refs, device) as work:
         found = make_map(
             listing,
             prototypes,

@@ -63,7 +63,7 @@ def train(
     seed: opt.SeedOption = 1,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
+    workers: opt.ProcessesOption = 0,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -149,8 +149,7 @@ def predict(
     ] = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Predict new slides and say how sure that is, and score the predictions where the table knows the outcome.
@@ -184,7 +183,7 @@ def predict(
     asked: dict[str, Any] = {name: column for name, column in columns.items() if column}
     if asked and table is None:
         raise InputError(f"--{next(iter(asked))} names a column of a --table; give the table.")
-    with common.open_work(workers, chosen.refs, cluster) as work:
+    with common.open_work(workers, chosen.refs) as work:
         outcome = checked(TaskSpec, **asked | ({"labels": parse_names(labels)} if labels else {})) if asked else None
         found = predict_slides(model, chosen, level.value if level else None, outcome, given, work=work)
     rows = found.table.astype(object).where(found.table.notna(), "")

@@ -51,7 +51,7 @@ def view(
     ] = None,
     prefix: Annotated[str | None, typer.Option(help="Path under which a proxy shows it.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser, where there is one.")] = True,
-    workers: opt.WorkersOption = 0,
+    workers: opt.ProcessesOption = 0,
 ) -> None:
     """Look at slides, prototypes, cohort and study in the browser, from what is already on disk.
 
