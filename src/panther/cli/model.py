@@ -8,7 +8,6 @@ import typer
 from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._parsers import parse_names, parse_places, parse_settings
-from panther.cli.completion import EMBEDDINGS, NETWORKS
 from panther.errors import InputError
 
 
@@ -29,7 +28,7 @@ def train(
     patient_column: opt.PatientColumnOption = None,
     site_column: opt.SiteColumnOption = None,
     method: Annotated[
-        str, typer.Option(help=f"{', '.join(EMBEDDINGS)}, or a network: {', '.join(NETWORKS)}.")
+        str, typer.Option(help="A method of `panther embed`, or a network: abmil, transmil, dsmil, attnmisl, ilra.")
     ] = "panther",
     setting: opt.SetOption = None,
     covariates: Annotated[
