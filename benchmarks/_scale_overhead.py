@@ -104,7 +104,7 @@ def overhead(items: int, single: int) -> dict[str, Costs]:
     for workers in (1, 2):
         with open_executor(workers) as pool:
             add(f"pool, {workers}", pool)
-    with dask_cluster(2) as (address, scheduler), open_executor(cluster=address) as team:
+    with dask_cluster(2) as (address, scheduler), open_executor(address) as team:
         process = psutil.Process(scheduler)
         before = process.memory_info().rss
         add("Dask, 2", team)
@@ -141,7 +141,7 @@ def tiny_slides(count: int) -> None:
             with open_executor(workers) as pool:
                 rate(nothing, 100, pool)
                 add(f"pool, {workers}", pool)
-        with dask_cluster(2) as (address, _), open_executor(cluster=address) as team:
+        with dask_cluster(2) as (address, _), open_executor(address) as team:
             rate(nothing, 100, team)
             add("Dask, 2", team)
     rows = [
@@ -176,7 +176,7 @@ def scaling(naps: int, pool_sizes: tuple[int, ...], dask_sizes: tuple[int, ...],
         with open_executor(workers) as pool:
             add("pool", workers, pool, costs["pool, 2"])
     for workers in dask_sizes:
-        with dask_cluster(1, workers) as (address, _), open_executor(cluster=address) as team:
+        with dask_cluster(1, workers) as (address, _), open_executor(address) as team:
             add("Dask", workers, team, costs["Dask, 2"])
     header = ["", "workers", "items", "efficiency measured", "simulated", "simulated: handing out is busy"]
     harness.table(f"Workers that wait {NAP * 1000:.0f} ms for each item", header, rows)

@@ -1,4 +1,4 @@
-"""Errors of the Python API name parameters; only the command line, which translates them in one place, names options."""
+"""Messages of the package name parameters, which are options and keys of study files under the same name."""
 
 import ast
 import re
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import panther
-from panther.cli._flags import as_typed
 
 SOURCE = Path(panther.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -40,17 +39,3 @@ def test_the_package_speaks_of_parameters_and_not_of_options(path):
         if OPTION.search(text) and not re.search(r"panther [a-z-]+ ", text)  # a whole command may be quoted
     ]
     assert told == []
-
-
-@pytest.mark.parametrize(
-    ("said", "typed"),
-    [
-        ("use `dtype=float32`.", "use --dtype float32."),
-        ("allow it with `any_resolution=True`.", "allow it with --allow-mixed-resolution."),
-        ("ask for fewer with `n_prototypes=`.", "ask for fewer with -C."),
-        ("`split=` and `by_patient=True` need a `table=`", "--split and --level patient need a --table"),
-        ("needs a column `split`; it has `features`", "needs a column `split`; it has `features`"),
-    ],
-)
-def test_the_command_line_speaks_of_its_options(said, typed):
-    assert as_typed(said) == typed

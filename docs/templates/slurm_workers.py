@@ -18,4 +18,4 @@ if __name__ == "__main__":
     ending = ["--lifetime", "235m", "--lifetime-stagger", "4m", "--memory-limit", "0"]  # memory is SLURM's business
     with SLURMCluster(queue=PARTITION, processes=1, worker_extra_args=ending, **JOB) as cluster:
         cluster.adapt(minimum_jobs=1, maximum_jobs=JOBS)
-        sys.exit(subprocess.call([*sys.argv[1:], "--cluster", cluster.scheduler_address]))
+        sys.exit(subprocess.call([*sys.argv[1:], "--workers", cluster.scheduler_address]))

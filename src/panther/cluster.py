@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from panther.engine import Done, WorkerLostError, attempt_and_pack
 from panther.errors import InputError, suggestion
 from panther.machine import enable_read_limit, limit_cores, read_limit
+from panther.plain_yaml import read_yaml
 from panther.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -198,17 +199,18 @@ def _release(payload: bytes) -> None:
 
 
 @contextmanager
-def open_cluster(where: "str | SlurmOptions") -> Iterator[DaskPool]:
-    """Pool on a Dask cluster: at the address of a scheduler, or in jobs of SLURM."""
+def open_cluster(where: str) -> Iterator[DaskPool]:
+    """Pool on a Dask cluster: at the address of a scheduler, or in jobs of SLURM by the options of a file (``slurm:OPTIONS.yaml``)."""
+    options = SlurmOptions.read(Path(where.removeprefix("slurm:"))) if where.startswith("slurm:") else None
     try:
         import distributed  # noqa: F401
     except ImportError as error:
         raise InputError("a cluster requires Dask: pip install 'panther-wsi[cluster]'") from error
     with _quiet():
-        if isinstance(where, SlurmOptions):
-            with slurm_cluster(where) as cluster, _client(cluster, cluster.scheduler_address) as client:
+        if options is not None:
+            with slurm_cluster(options) as cluster, _client(cluster, cluster.scheduler_address) as client:
                 yield DaskPool(
-                    client, cluster.scheduler_address, expected=where.most_tasks, will_have_gpus=where.gpus > 0
+                    client, cluster.scheduler_address, expected=options.most_tasks, will_have_gpus=options.gpus > 0
                 )
         else:
             with _client(where, where) as client:
@@ -290,6 +292,11 @@ class SlurmOptions(BaseModel):
         if self.lifetime and _seconds_of(self.lifetime) >= self.seconds:
             raise ValueError(f"lifetime: {self.lifetime} is not shorter than walltime: {self.walltime}")
         return self
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Options of a YAML file."""
+        return cls.parse(read_yaml(path, "file of options for SLURM", "cores, memory, walltime"), str(path))
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], source: str = "The options for SLURM") -> Self:

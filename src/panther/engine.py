@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pickle
 import queue
+import re
 import signal
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from panther.errors import InputError, NotABagError
@@ -38,9 +39,6 @@ from panther.machine import (
     process_context,
     read_limit,
 )
-
-if TYPE_CHECKING:
-    from panther.cluster import SlurmOptions
 
 logger = logging.getLogger(__name__)
 
@@ -516,22 +514,36 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def parse_workers(workers: int | str) -> int | str:
+    """Where work runs: a number of processes (0: one per core), or the place of a cluster, ``tcp://HOST:PORT`` or ``slurm:OPTIONS.yaml``."""
+    if isinstance(workers, str) and re.fullmatch(r"\w+://.+|slurm:.+", workers):
+        return workers
+    try:
+        count = int(workers)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise InputError(
+            f"workers: found {workers!r}, expected a number of processes (0: one per core), tcp://HOST:PORT or slurm:OPTIONS.yaml"
+        )
+    return count
+
+
 @contextmanager
-def open_executor(workers: int = 0, cluster: "str | SlurmOptions | None" = None) -> Iterator[Any]:
-    """Pool of ``workers`` processes (0: one per core), or of the workers of a Dask ``cluster`` (see :mod:`panther.cluster`).
+def open_executor(workers: int | str = 0) -> Iterator[Any]:
+    """Pool of so many processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`).
 
     One worker is a process of its own, too: a file that crashes the library that reads it must not end the command.
     """
-    if cluster is not None:
+    workers = parse_workers(workers)
+    if isinstance(workers, str):
         from panther.cluster import open_cluster
 
-        with open_cluster(cluster) as pool:
+        with open_cluster(workers) as pool:
             yield pool
         return
     if getattr(sys.modules.get("__main__"), "__file__", None) == "<stdin>":  # as multiprocessing sees it
         raise InputError("workers: a script on standard input cannot start worker processes; save it as a file")
-    if workers < 0:
-        raise InputError(f"workers: found {workers}, expected 0 (one per core) or a number of processes")
     processes = ProcessPool(workers or cores())
     try:
         yield processes
@@ -540,11 +552,11 @@ def open_executor(workers: int = 0, cluster: "str | SlurmOptions | None" = None)
 
 
 @contextmanager
-def open_work(
-    workers: int = 0, cluster: "str | SlurmOptions | None" = None, *, device: str = "cpu", track: Track = untracked
-) -> Iterator[Work]:
+def open_work(workers: int | str = 0, *, device: str = "cpu", track: Track = untracked) -> Iterator[Work]:
     """The same as :func:`open_executor`, with a device and a progress bar."""
-    with open_executor(workers, cluster) as executor:
+    with open_executor(workers) as executor:
+        if hasattr(executor, "for_work"):
+            executor = executor.for_work(gpu=device != "cpu")
         yield Work(executor, device, track)
 
 

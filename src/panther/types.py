@@ -43,7 +43,7 @@ class Bag:
         Name of the encoder that made the features.
     format, path : str, path
         Reader and file that it comes from; "memory" and None where there is no file.
-    any_resolution : bool
+    allow_mixed_resolution : bool
         Whether its patches may meet others of another resolution.
     slides : tuple of Bag
         Of a patient: whose patches these are, one slide after the other.
@@ -56,7 +56,7 @@ class Bag:
     encoder: str | None = None
     format: str = "memory"
     path: Path | None = None
-    any_resolution: bool = False
+    allow_mixed_resolution: bool = False
     slides: tuple["Bag", ...] = ()
 
     def __post_init__(self) -> None:
@@ -133,10 +133,10 @@ class Bag:
 
 def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
     """Refuse a bag whose patches are of another resolution or size than ``expected``, unless the user allows it."""
-    if not bag.any_resolution and not bag.spec.agrees(expected):
+    if not bag.allow_mixed_resolution and not bag.spec.agrees(expected):
         raise InputError(
             f"{bag.source}: its patches are {bag.spec.words()}, but {made_of} patches {expected.words()}. "
-            "Extract the slide at that resolution, or allow it with `any_resolution=True`."
+            "Extract the slide at that resolution, or allow it with `allow_mixed_resolution=True`."
         )
 
 

@@ -156,7 +156,7 @@ def _pictures(demo: Demo) -> list[DemoStep]:
         place = ("--slides", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
         output = at / "maps" / f"{slide}.map.png"
         found.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
-    groups = (*table, "--group", "subtype", "--site-column", "tissue_source_site", "--slides", at / "slides")
+    groups = (*table, "--groups", "subtype", "--site-column", "tissue_source_site", "--slides", at / "slides")
     truth = ("--patch-labels", at / "truth" / "patches.csv", "--positive", "glandular tumour,solid tumour", "--no-maps")
     curves = (at / "slides.h5ad", *table, "--survival", "os", "--names", at / "names.yaml")
     atlas, agreement, km = at / "atlas", at / "agreement", at / "km"

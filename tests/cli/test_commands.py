@@ -188,7 +188,7 @@ def test_train_refuses_prototypes_that_contradict_the_other_options(panther, coh
     (cohort / "t.csv").write_text("case_id,slide_id,label\n" + "".join(f"{i},00{i},{'ab'[i % 2]}\n" for i in range(6)))
     usual = ("train", "feats", "--table", "t.csv", "--label", "label", "-p", "p.npy", "-o", "m.safetensors")
     _, err = panther(*usual, "-C", 8, code=2)
-    assert "holds 3 prototypes, but -C asks for 8" in err
+    assert "holds 3 prototypes, but `n_prototypes=` asks for 8" in err
     _, err = panther(*usual, "--method", "abmil", code=2)
     assert "no use for prototypes" in err
     panther(*usual, "-C", 3)

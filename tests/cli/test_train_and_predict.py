@@ -72,7 +72,7 @@ def test_without_a_table_slides_are_predicted_and_that_is_said(panther, here):
     assert "40 predictions, one per slide" in out
     assert "trained on patients" in err
     _, err = panther("predict", "patient.model", "features", "-o", "new.csv", "--level", "patient", code=2)
-    assert "--table" in err
+    assert "`table=`" in err
 
 
 def test_tcga_names_tell_the_patient_without_a_table(panther, here, tmp_path):
@@ -106,7 +106,7 @@ def test_scores_of_patients_that_were_trained_on_are_not_left_to_stand(panther, 
     out, err = panther("predict", "patient.model", "features", "--table", "table.csv", "-o", "all.csv", "-j", 1)
     assert "Scored on 30 samples" in out
     assert "20 of the 30 scored samples were trained on" in err
-    assert "--split test" in err
+    assert "split=test" in err
 
 
 def test_a_split_that_shares_a_patient_is_not_trained_on_and_its_scores_do_not_advise_what_was_typed(panther, here):
@@ -126,7 +126,7 @@ def test_a_split_that_shares_a_patient_is_not_trained_on_and_its_scores_do_not_a
     )
     assert f"1 of the 11 scored samples were trained on, e.g. {who}" in err
     assert "take them out of 'test'" in err
-    assert "--split test" not in err
+    assert "split=test" not in err
 
 
 def test_a_table_without_the_outcome_predicts_and_says_why_there_is_no_score(panther, here):
@@ -195,7 +195,7 @@ def test_columns_of_any_name_can_be_trained_on_and_scored(panther, here):
 def test_the_advice_of_a_missing_endpoint_can_be_followed(panther, here):
     given = ("train", "features", "--table", "table.csv", "-o", "x.model", "-C", 4, "-j", 1)
     _, err = panther(*given, "--survival", "os", code=2)
-    assert "--time" in err
+    assert "`time=`" in err
     panther(*given, "--time", "weeks", "--censorship", "dss_censorship")
 
 
@@ -247,7 +247,7 @@ def test_a_table_with_columns_of_other_names_gives_the_same_model_and_prediction
     panther("predict", "patient.model", "features", "-o", "usual.csv", "--table", "table.csv", "-j", 1)
     assert rows_of(here / "other_predictions.csv") == rows_of(here / "usual.csv")
     _, err = panther("predict", "other.model", "features", "-o", "x.csv", "--table", "other.csv", "-j", 1, code=2)
-    assert "--slide-column" in err or "none of the" in err.lower()
+    assert "slide column" in err
 
 
 def test_a_model_is_called_a_model_where_prototypes_are_asked_for_and_by_inspect(panther, here):

@@ -29,12 +29,12 @@ def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, 
     settings = KMeansSettings(4, sample=2000, restarts=2, passes=2)
     results = {}
     before = {worker.pid for worker in cluster.workers.values()}
-    for where, address in (("here", None), ("cluster", cluster.scheduler_address)):
-        with open_executor(1, address) as executor:
+    for where, address in (("here", 1), ("cluster", cluster.scheduler_address)):
+        with open_executor(address) as executor:
             fitted = fit_bags(refs, settings, work=Work(executor))
             save_prototypes(fitted.prototypes, tmp_path / where)
             table = embed_cohort(
-                refs, fitted.prototypes, work=Work(executor, track=kill_one(cluster) if address else plain)
+                refs, fitted.prototypes, work=Work(executor, track=kill_one(cluster) if where == "cluster" else plain)
             )
             results[where] = ((tmp_path / where).read_bytes(), np.asarray(table.vectors).tobytes(), table.observations)
             assert not fitted.failures

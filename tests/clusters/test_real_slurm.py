@@ -95,7 +95,7 @@ def test_dask_s_workers_are_replaced_when_their_lifetime_ends_and_may_use_the_me
     )
     (tmp_path / "options.yaml").write_text(text)
     panther(*EMBED, "one.npz", *slow)
-    panther(*EMBED, "slurm.npz", *slow, "--cluster", "slurm:options.yaml")
+    panther(*EMBED, "slurm.npz", *slow, "-j", "slurm:options.yaml")
     assert (tmp_path / "slurm.npz").read_bytes() == (tmp_path / "one.npz").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""`slides`, `prototypes`, `embed` and `run` write the same bytes in one process, with four workers, on a Dask cluster and in shards."""
+"""`slides`, `prototypes`, `embed` and `run` write the same bytes in one process, with four workers, and on a Dask cluster."""
 
 import subprocess
 import sys
@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import panther
 from cli.running import Runner, make_cohort
 from clusters.conftest import dask_workers
 from slides.phantoms import tissue_slide, write_pyramid
@@ -74,10 +75,18 @@ def differing(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
 def test_a_cluster_of_two_workers(cluster, world, monkeypatch, capsys, command):
     monkeypatch.chdir(world)
     words, output = COMMANDS[command]
-    for way, options in (("one", ["-j", 1]), ("dask", ["--cluster", cluster.scheduler_address])):
+    for way, options in (("one", ["-j", 1]), ("dask", ["-j", cluster.scheduler_address])):
         Path(way).mkdir()
         Runner(monkeypatch, capsys)(*words, "-o", f"{way}/{output}", *options)
     assert not differing(contents(Path("one", output)), contents(Path("dask", output)))
+
+
+def test_python_takes_the_same_places(cluster, world):
+    tables = [
+        panther.embed_cohort(world / "feats", method="mean", workers=where) for where in (1, cluster.scheduler_address)
+    ]
+    assert tables[0].samples == tables[1].samples
+    assert np.array_equal(tables[0].vectors, tables[1].vectors)
 
 
 @pytest.mark.slow
@@ -86,7 +95,7 @@ def test_every_way(world, command):
     words, output = COMMANDS[command]
     found = {}
     with dask_workers(3) as three:
-        for way, processes in {**WAYS, "dask": [["--cluster", three.scheduler_address]]}.items():
+        for way, processes in {**WAYS, "dask": [["-j", three.scheduler_address]]}.items():
             (world / way).mkdir()
             line = [sys.executable, "-m", "panther", *words, "-o", f"{way}/{output}"]
             started = [

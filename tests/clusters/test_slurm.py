@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cli.running import Runner
-from panther.cli._clusters import cluster_of
 from panther.cluster import SlurmOptions, slurm_cluster
+from panther.engine import open_executor
 from panther.errors import InputError
 
 LEAST = {"cores": 2, "memory": "4GB", "walltime": "01:00:00"}
@@ -46,7 +46,7 @@ def test_a_job_asks_for_what_the_file_says(slurm, tmp_path):
         "cores: 8\nmemory: 32GB\nwalltime: 12:00:00\npartition: gpu\naccount: lab\ngpus: 1\nmax_jobs: 3\n"
         "directives: [--qos=long]\nsetup: [module load cuda]\nlogs: /scratch/logs\n"
     )
-    options = cluster_of(f"slurm:{file}")
+    options = SlurmOptions.read(file)
     with slurm_cluster(options):
         pass
     lines = (slurm / "asked.sh").read_text().splitlines()
@@ -87,10 +87,8 @@ def test_a_key_that_is_missing_is_named():
 
 def test_the_command_needs_a_file_of_options_and_an_sbatch(tmp_path, monkeypatch):
     pytest.importorskip("dask_jobqueue")
-    with pytest.raises(InputError, match=r"--cluster slurm:OPTIONS\.yaml"):
-        cluster_of("slurm")
-    with pytest.raises(InputError, match="cannot be read"):
-        cluster_of(f"slurm:{tmp_path / 'none.yaml'}")
+    with pytest.raises(InputError, match=r"none\.yaml"), open_executor(f"slurm:{tmp_path / 'none.yaml'}"):
+        pass
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="sbatch"), slurm_cluster(SlurmOptions.parse(LEAST)):
         pass
@@ -115,6 +113,6 @@ def test_embeddings_by_slurm_s_jobs_have_the_bytes_of_one_process(slurm, tmp_pat
     Path("options.yaml").write_text(f"cores: 1\nmemory: 1GB\nwalltime: 01:00:00\n{jobs}\n")
     panther("prototypes", "features", "-C", 3, "-o", "p.safetensors")
     panther("embed", "features", "-p", "p.safetensors", "-o", "one.h5ad")
-    panther("embed", "features", "-p", "p.safetensors", "-o", "slurm.h5ad", "--cluster", "slurm:options.yaml")
+    panther("embed", "features", "-p", "p.safetensors", "-o", "slurm.h5ad", "-j", "slurm:options.yaml")
     assert Path("one.h5ad").read_bytes() == Path("slurm.h5ad").read_bytes()
     assert len(list(slurm.glob("job.*.sh"))) >= 1

@@ -22,7 +22,7 @@ def panther(tmp_path: Path, monkeypatch, capsys) -> Runner:
 
 def test_slides_are_not_begun_with_an_encoder_that_no_worker_can_have(panther, cluster):
     _, err = panther(
-        "slides", "slides", "-o", "job", "--encoder", "ctranspath", "--cluster", cluster.scheduler_address, code=2
+        "slides", "slides", "-o", "job", "--encoder", "ctranspath", "-j", cluster.scheduler_address, code=2
     )
     assert err.count("cannot be fetched by a program") == 1
     assert not Path("job").exists()
@@ -31,6 +31,6 @@ def test_slides_are_not_begun_with_an_encoder_that_no_worker_can_have(panther, c
 @pytest.mark.slow
 def test_slides_that_are_encoded_need_no_encoder(panther, cluster):
     words = ("slides", "slides", "-o", "job", "--encoder", "lite0", "--patch-size", 224)
-    words = (*words, "--cluster", cluster.scheduler_address)
+    words = (*words, "-j", cluster.scheduler_address)
     assert "2 of 2 slides done" in panther(*words)[0]
     assert "(2 were done already)" in panther(*words)[0]

@@ -118,7 +118,7 @@ def test_a_scheme_that_cannot_be_is_refused(scheme, settings, said):
 
 def test_sites_must_be_known_to_be_kept_whole():
     without = load_cohort(frame(label=list("aabb")), label="label")
-    with pytest.raises(InputError, match=r"4 of 4 samples have no site.*`columns.site`"):
+    with pytest.raises(InputError, match=r"4 of 4 samples have no site.*site column"):
         make_splits(without, "site-kfold", k=2)
 
 

@@ -2,13 +2,19 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from typer.main import get_command
 
 from panther.cli import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
-OPTIONS = ("--workers", "--cluster", "--part", "--device")
+OPTIONS = ("--workers N", "--workers ADDRESS", "--part", "--device")
+
+
+def takes(parameter: Any, option: str) -> bool:
+    name, _, kind = option.partition(" ")
+    return name in parameter.opts and (not kind or kind in parameter.metavar.split("|"))
 
 
 def test_the_table_of_commands_is_what_they_take() -> None:
@@ -22,7 +28,7 @@ def test_the_table_of_commands_is_what_they_take() -> None:
             assert command not in said
             said[command] = [option for option, answer in zip(OPTIONS, answers, strict=True) if answer == "yes"]
     found = {
-        name: [option for option in OPTIONS if any(option in parameter.opts for parameter in command.params)]
+        name: [option for option in OPTIONS if any(takes(parameter, option) for parameter in command.params)]
         for name, command in get_command(app).commands.items()
     }
     assert said == {name: options for name, options in found.items() if options}

@@ -58,7 +58,7 @@ def atlas() -> Any:
 def test_everything_is_written_as_agreed(run: Runner) -> None:
     Path("n.yaml").write_text("C2: tumour, solid\n")
     out, err = run(
-        *USUAL, "--slides", "slides", "--table", "c.csv", "--group", "group", "--group", "age", "--site-column", "site", "--names", "n.yaml",
+        *USUAL, "--slides", "slides", "--table", "c.csv", "--groups", "group", "--groups", "age", "--site-column", "site", "--names", "n.yaml",
     )  # fmt: skip
     assert "C2 tumour, solid" in out
     assert "Note: 8 slides with exemplars have no image" in err
@@ -88,7 +88,7 @@ def test_everything_is_written_as_agreed(run: Runner) -> None:
 
 
 def test_tables_say_the_same_as_the_json(run: Runner) -> None:
-    run(*USUAL, "--table", "c.csv", "--group", "group")
+    run(*USUAL, "--table", "c.csv", "--groups", "group")
     found = atlas()
     for name in ("prototypes", "groups", "tests", "exemplars"):
         with Path(f"a/{name}.csv").open() as handle:
@@ -153,7 +153,7 @@ def test_without_images_or_coordinates_the_rest_is_written(run: Runner) -> None:
     write_bag(Path("f/u.h5"), np.repeat(CENTRES[:1], 4, 0), None)
     _, err = run(*USUAL)
     assert "1 of 10 slides are left out of the neighbours, e.g. u: the file has no coordinates" in err
-    assert "give their folder with --slides" in err
+    assert "`slides=`" in err
     found = atlas()
     assert len(found["notes"]) == 3
     assert all(one["picture"] is None for one in found["exemplars"])
@@ -187,7 +187,7 @@ def test_a_bad_slide_and_a_bad_image_cost_only_themselves(run: Runner) -> None:
 def test_a_prototype_that_nothing_belongs_to_is_said_to_be_empty(run: Runner) -> None:
     far = torch.tensor([*CENTRES.tolist(), [900.0, 900.0, 900.0]])
     save_prototypes(Prototypes(far, encoder="mean"), Path("p.safetensors"))
-    _, err = run(*USUAL, "--slides", "slides", "--table", "c.csv", "--group", "group")
+    _, err = run(*USUAL, "--slides", "slides", "--table", "c.csv", "--groups", "group")
     assert "No patch belongs most to C3" in err
     found = atlas()
     assert (found["prototypes"][3]["patches"], found["prototypes"][3]["slides"]) == (0, 0)
@@ -199,7 +199,7 @@ def test_a_prototype_that_nothing_belongs_to_is_said_to_be_empty(run: Runner) ->
 def test_a_patient_has_the_same_shares_in_the_atlas_and_in_its_pi_csv(run: Runner) -> None:
     rng = np.random.default_rng(0)
     write_bag(Path("f/t7.h5"), CENTRES[[0] * 6] + rng.normal(0, 0.3, (6, 3)), None)  # a small slide of patient 006
-    run(*USUAL, "--table", "c.csv", "--group", "group")
+    run(*USUAL, "--table", "c.csv", "--groups", "group")
     Path("os.csv").write_text(
         Path("c.csv").read_text().replace("group,site,age", "os_censorship,site,os_survival_days").replace(",x,", ",0,").replace(",y,", ",1,")
     )  # fmt: skip
@@ -220,7 +220,7 @@ def test_a_class_called_none_is_a_group_and_a_gap_is_not(run: Runner, kind: str)
     table["stage"] = [1.0, 2, 1, 2, 1, 2, 1, np.nan, np.nan]
     Path("c.csv").unlink()
     table.to_csv("c.csv", index=False) if kind == "csv" else table.to_parquet("c.parquet")
-    run(*USUAL, "--table", f"c.{kind}", "--group", "group", "--group", "stage")
+    run(*USUAL, "--table", f"c.{kind}", "--groups", "group", "--groups", "stage")
     sizes = {(one["column"], one["value"]): one["n"] for one in atlas()["groups"]}
     assert sizes == {("group", "None"): 4, ("group", "y"): 4, ("stage", "1"): 4, ("stage", "2"): 3}
 
@@ -228,7 +228,7 @@ def test_a_class_called_none_is_a_group_and_a_gap_is_not(run: Runner, kind: str)
 def test_a_slide_with_a_row_in_every_part_has_the_value_of_the_part_asked_for(run: Runner) -> None:
     rows = [(f"t{i}", part, f"{part} {i % 2}") for part in ("train", "test") for i in range(8)]
     write("parts.csv", "slide_id,split,group\n" + "".join(f"{','.join(row)}\n" for row in rows))
-    run(*USUAL, "--table", "parts.csv", "--split", "test", "--group", "group")
+    run(*USUAL, "--table", "parts.csv", "--split", "test", "--groups", "group")
     assert {one["value"] for one in atlas()["groups"]} == {"test 0", "test 1"}
 
 
@@ -239,11 +239,11 @@ def test_every_column_has_a_picture_of_its_own(run: Runner) -> None:
     columns = ["性别", "部位", "a b", "a_b", "A b", "T/N"]
     table[columns] = table[["group"] * len(columns)].to_numpy()
     table.to_csv("c.csv", index=False)
-    asked = [text for column in columns for text in ("--group", column)]
+    asked = [text for column in columns for text in ("--groups", column)]
     run(*USUAL, "--table", "c.csv", *asked)
     names = {path.name for path in Path("a").glob("groups.*.png")}
     assert names == {f"groups.{name}.png" for name in ("性别", "部位", "a_b", "a_b-2", "A_b-3", "T_N")}
-    run(*USUAL, "--table", "c.csv", "--group", "性别")
+    run(*USUAL, "--table", "c.csv", "--groups", "性别")
     assert [path.name for path in Path("a").glob("groups.*.png")] == ["groups.性别.png"]
 
 
@@ -254,15 +254,15 @@ def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:
     Path("wrong").mkdir()
     Path("wrong/other.tif").write_bytes(Path("slides/s.tif").read_bytes())
     for told, *more in (
-        ("need a --table with the column 'group'", "--group", "group"),
-        ("c.csv: there is no column 'stage'; the columns are case_id, slide_id, group", *table, "--group", "stage"),
-        ("asked for twice", *table, "--group", "site", "--site-column", "site"),
-        ("the column 'group' is empty for all 8 slides", "--table", "empty.csv", "--group", "group"),
+        ("table: is missing", "--groups", "group"),
+        ("c.csv: there is no column 'stage'; the columns are case_id, slide_id, group", *table, "--groups", "stage"),
+        ("'site' stands twice", *table, "--groups", "site", "--site-column", "site"),
+        ("the column 'group' is empty for all 8 slides", "--table", "empty.csv", "--groups", "group"),
         (
             "two.csv: group: the slides of patient p have different values, x and y",
             "--table",
             "two.csv",
-            "--group",
+            "--groups",
             "group",
         ),
         ("nowhere: there is no such folder of slides", "--slides", "nowhere"),

@@ -99,7 +99,7 @@ def test_the_overlay_paints_each_patch_in_the_colour_of_its_rank(
     save_model(model, tmp_path / "m.st")
     for name in "xy":
         out, _ = run("map", slide / "s.h5", "--model", "m.st", "--slides", slide / "s.tif", "-o", name, "--json",
-                     "--max-side", 750, "--format", "png,tiff")  # fmt: skip
+                     "--max-side", 750, "--formats", "png,tiff")  # fmt: skip
     assert sorted(f.name for f in Path("x").iterdir()) == [
         "s.attention.png", "s.overlay.png", "s.overlay.tif", "s.side_by_side.png"
     ]  # fmt: skip
@@ -173,8 +173,8 @@ def test_requests_that_make_no_sense_are_one_sentence(
         ("neither was given", s),
         ("leave it out", s, "--model", "m.st", "--method", "ot"),
         ("the model is a network", s, "--model", "m.st", "--prototype", "C1"),
-        ("no regions", s, "--model", "m.st", "--format", "png,geojson"),
-        ("--attention log is not known", s, "--model", "m.st", "--attention", "log"),
+        ("no regions", s, "--model", "m.st", "--formats", "png,geojson"),
+        ("`attention=log`", s, "--model", "m.st", "--attention", "log"),
         ("belongs to networks", s, "-p", prototypes, "--attention", "rank"),
         ("not of a model", s, "--model", prototypes),
         ("'uni'", s, "--model", "uni.st"),

@@ -109,7 +109,7 @@ def test_a_gpu_that_is_not_there_is_one_sentence_and_nothing_is_written(
     given = (prototypes, features) if command == "attribute" else (features, "-p", prototypes)
     _, err = Runner(monkeypatch, capsys)(command, *given, "-o", output, "-j", 1, "--device", "cuda", code=2)
     assert "'cuda' cannot be used here" in err
-    assert "try --device cpu." in err
+    assert "`device=cpu`" in err
     assert not output.exists()
 
 

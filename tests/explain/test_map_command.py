@@ -50,7 +50,7 @@ def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder: Path)
     ring = np.array([[100, 100], [1000, 100], [1000, 1000]])
     write_contours(folder / "c.geojson", Tissue((Polygon(ring),)), {})
     arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--names", "n.yaml", "--contours", "c.geojson")
-    arguments = (*arguments, "--max-side", 300, "--format", "png,svg,tiff,geojson,csv", "--prototype", "C1")
+    arguments = (*arguments, "--max-side", 300, "--formats", "png,svg,tiff,geojson,csv", "--prototype", "C1")
     invoke(*arguments, "-o", "a")
     invoke(*arguments, "-o", "b")
     first = written(folder / "a")
@@ -79,7 +79,7 @@ def test_prototypes_keep_their_colours_across_slides(folder: Path) -> None:
     write_bag(folder / "t.h5", np.array([[6, 9, 20], [8, 17, 6]]), np.array([[0, 0], [SIDE, 0]]))
     colours: dict[str, Any] = {}
     for name in ("s", "t"):
-        invoke(f"{name}.h5", "-p", "p.safetensors", "-o", "m", "--format", "geojson")
+        invoke(f"{name}.h5", "-p", "p.safetensors", "-o", "m", "--formats", "geojson")
         for feature in json.loads((folder / "m" / f"{name}.geojson").read_text())["features"]:
             about = feature["properties"]["classification"]
             assert colours.setdefault(about["name"], about["color"]) == about["color"]
@@ -127,7 +127,7 @@ def test_requests_that_make_no_sense_are_one_sentence(folder: Path) -> None:
     refused("n.yaml: there is no prototype 'C7'", *usual, "--names", "n.yaml")
     refused("no such slide image", *usual, "--slides", "missing.svs")
     refused("`prototype=`: there is no prototype 'C3'", *usual, "--prototype", "C3")
-    refused("known are png, svg, tiff, geojson", *usual, "--format", "gif")
+    refused("known are png, svg, tiff, geojson", *usual, "--formats", "gif")
     refused("nearest prototype", *usual, "--assignment", "argmax", "--method", "ot")
     refused("has no setting 'preset'", *usual, "--method", "ot", "--preset", "paper")
     refused("does not assign", *usual, "--method", "deepsets")
@@ -169,7 +169,7 @@ def test_micrometres_without_the_image_give_a_picture_and_a_note(folder: Path) -
 
 
 def test_the_background_is_grey_unless_another_is_asked_for(folder: Path) -> None:
-    arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--max-side", 300, "--format", "png")
+    arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--max-side", 300, "--formats", "png")
     asked = {
         "default": (),
         "grey": ("--background", "grey"),

@@ -41,7 +41,7 @@ def expected(lab):
 def test_workers_are_killed_at_random(lab, dask, tally):
     alone, chance, killed = expected(lab), random.Random(3), 0
     while killed < 20:
-        command = lab.start(*EMBED, "--cluster", dask.address)
+        command = lab.start(*EMBED, "-j", dask.address)
         until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
         while killed < 20 and command.code is None:
             time.sleep(chance.uniform(0, 4))
@@ -54,7 +54,7 @@ def test_workers_are_killed_at_random(lab, dask, tally):
                     continue
         if command.wait(0, 1) == 1:  # what cost two guarded processes their lives is named
             assert "died" in command.text, command.text
-            lab.run(*EMBED, "--cluster", dask.address)
+            lab.run(*EMBED, "-j", dask.address)
         assert lab.digest("out.npz") == alone
         (lab.folder / "out.npz").unlink()
     until(lambda: not lab.others(), f"the end of {lab.others()}")
@@ -64,14 +64,14 @@ def test_workers_are_killed_at_random(lab, dask, tally):
 def test_the_scheduler_is_killed_and_started_again(lab, dask, tally):
     alone, chance = expected(lab), random.Random(4)
     for _ in range(3):
-        command = lab.start(*EMBED, "--cluster", dask.address)
+        command = lab.start(*EMBED, "-j", dask.address)
         until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
         time.sleep(chance.uniform(0, 1))
         dask.kill_scheduler()
         if command.wait(0, 2) == 2:
             assert "scheduler" in command.text, command.text
         dask.start_again()
-        lab.run(*EMBED, "--cluster", dask.address)
+        lab.run(*EMBED, "-j", dask.address)
         assert lab.digest("out.npz") == alone
         (lab.folder / "out.npz").unlink()
     until(lambda: not lab.others(), f"the end of {lab.others()}")
@@ -81,11 +81,11 @@ def test_the_scheduler_is_killed_and_started_again(lab, dask, tally):
 def test_the_command_is_killed_and_run_again(lab, dask, tally):
     alone, chance, killed = expected(lab), random.Random(5), 0
     while killed < 5:
-        command = lab.start(*EMBED, "--cluster", dask.address)
+        command = lab.start(*EMBED, "-j", dask.address)
         until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
         time.sleep(chance.uniform(0, 1))
         killed += command.kill()
-    lab.run(*EMBED, "--cluster", dask.address)
+    lab.run(*EMBED, "-j", dask.address)
     assert lab.digest("out.npz") == alone
     until(lambda: not lab.others(), f"the end of {lab.others()}")
     tally("command on a Dask cluster killed (-9) and run again", killed)
@@ -93,7 +93,7 @@ def test_the_command_is_killed_and_run_again(lab, dask, tally):
 
 def test_a_worker_that_was_stopped_comes_back(lab, dask, tally):
     alone = expected(lab)
-    command = lab.start(*EMBED, "--cluster", dask.address)
+    command = lab.start(*EMBED, "-j", dask.address)
     until(lambda: lab.others(command) or command.code is not None, "work on the cluster")
     stopped = dask.dask_workers()[0]
     stopped.suspend()
@@ -102,7 +102,7 @@ def test_a_worker_that_was_stopped_comes_back(lab, dask, tally):
     with suppress(psutil.NoSuchProcess):  # its nanny may have replaced it
         stopped.resume()
     (lab.folder / "out.npz").unlink()
-    lab.run(*EMBED, "--cluster", dask.address)
+    lab.run(*EMBED, "-j", dask.address)
     assert lab.digest("out.npz") == alone
     until(lambda: not lab.others(), f"the end of {lab.others()}")
     tally("Dask worker stopped (SIGSTOP), given up, and back")

@@ -86,7 +86,7 @@ def embed(request, lab, tmp_path) -> Iterator[Any]:
     def go(env: dict[str, str], **options: Any) -> list[Command]:
         if request.param == "dask":
             processes.append(DaskProcesses(tmp_path / "dask", 2, env))
-            ways = [("--cluster", processes[0].address)]
+            ways = [("-j", processes[0].address)]
         else:
             ways = [("-j", 2)]
         commands = [lab.start(*EMBED, "-o", "out.npz", *way, env=env, **options) for way in ways]

@@ -77,7 +77,7 @@ ON_FEATURES: dict[str, Arguments] = {
     "train": ("train", "feats", "--table", "table.csv", "--label", "subtype", "-o", "new.model", "-C", "3", "-j", "1"),
     "predict": ("predict", "model", "feats", "-o", "predictions.csv", "-j", "1"),
     "run": ("run", "study.yaml", "-o", "study", "-j", "1"),
-    "map": ("map", "feats", "-p", "p.safetensors", "-o", "maps", "--format", "geojson"),
+    "map": ("map", "feats", "-p", "p.safetensors", "-o", "maps", "--formats", "geojson"),
     "atlas": ("atlas", "feats", "-p", "p.safetensors", "-o", "atlas", "-j", "1"),
     "concordance": (
         "concordance",

@@ -25,11 +25,11 @@ def write_sites(lab, name, sites):
         ((*EMBED, "--blocks", "spcae"), ("no block 'spcae'", "did you mean 'space'")),
         ((*EMBED, "--blocks", ""), ("no block ''", "known are space, tail")),
         ((*EMBED, "--blocks", "tail", "--method", "ot"), ("'ot' has no setting 'blocks'",)),
-        ((*FIT, "-C", 3, "--centre", "nonsense"), ("'slide' or 'site'", "'nonsense'", "--centre")),
-        ((*FIT, "-C", 3, "--centre", "site"), ("give --table",)),
+        ((*FIT, "-C", 3, "--centre", "nonsense"), ("'slide' or 'site'", "'nonsense'", "centre")),
+        ((*FIT, "-C", 3, "--centre", "site"), ("`table=`",)),
         (
             (*FIT, "-C", 3, "--centre", "site", "--table", "table.csv"),
-            ("table.csv: no slide has a site", "--site-column"),
+            ("table.csv", "site column"),
         ),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_patch_with_nan_fails_its_slide_alone(lab, more):
 def test_slides_without_a_site_are_counted(lab):
     write_sites(lab, "sites.csv", ["N", "N", "", "S", "S", "", *"NNNSSS"])
     done = run_here((*FIT, "-C", 3, "--centre", "site", "--table", "sites.csv"), lab)
-    assert_refused(done, "sites.csv: 2 of 12", "no site", "s02", "--site-column")
+    assert_refused(done, "sites.csv: 2 of 12", "no site", "s02", "site column")
 
 
 def test_slides_that_say_nothing_about_a_further_site_are_reported(lab):

@@ -36,7 +36,7 @@ def test_tags_are_understood(properties: dict[str, str], mpp: float, source: str
 @pytest.mark.parametrize("value", ["0.00499", "896.05", "5.01", "1e9"])
 def test_a_tag_that_cannot_be_true_is_refused_even_if_another_could(value: str) -> None:
     properties = {"openslide.mpp-x": value, "openslide.mpp-y": value, "openslide.objective-power": "20"}
-    with pytest.raises(InputError, match=r"not plausible.*`mpp_table=.*`slide_mpp=.*all slides"):
+    with pytest.raises(InputError, match=r"not plausible.*`slide_mpp_table=.*`slide_mpp=.*all slides"):
         resolve_mpp(properties)
     assert resolve_mpp(properties, 0.5).mpp == 0.5
 

@@ -106,12 +106,12 @@ WAYS = [
 @pytest.mark.parametrize("way", WAYS)
 def test_bags_are_taken_in_every_way_a_notebook_has_them(tmp_path, way):
     arrays = numbers("ab")
-    listing = as_bags(ways_to_give(tmp_path, arrays)[way], Reading("uni", any_resolution=True))
+    listing = as_bags(ways_to_give(tmp_path, arrays)[way], Reading("uni", allow_mixed_resolution=True))
     assert [ref.sample for ref in listing.refs] == ["a", "b"]
     assert listing.problems == {}
     for ref, x in zip(listing.refs, arrays.values(), strict=True):
         bag = pickle.loads(pickle.dumps(ref)).open()
-        assert (bag.encoder, bag.any_resolution) == ("uni", True)
+        assert (bag.encoder, bag.allow_mixed_resolution) == ("uni", True)
         np.testing.assert_array_equal(bag.features[:].numpy(), x)
 
 

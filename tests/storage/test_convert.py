@@ -30,7 +30,7 @@ def converted(source, folder, to, **options):
 def test_any_layout_becomes_any_other_and_keeps_its_numbers(tmp_path, layout, to, dtype):
     x, coords = features(dtype=dtype)
     source = write(tmp_path, layout, x, coords)
-    said, target = converted(source, tmp_path / "out", to, mpp=1.0)
+    said, target = converted(source, tmp_path / "out", to, slide_mpp=1.0)
     assert said == "written"
     before, after = open_bag(source), open_bag(target)
     assert after.features.dtype == before.features.dtype
@@ -49,15 +49,15 @@ def test_any_layout_becomes_any_other_and_keeps_its_numbers(tmp_path, layout, to
 def test_a_second_run_writes_nothing_and_a_changed_source_is_written_again(tmp_path, layout, to):
     x, coords = features(200)
     source = write(tmp_path, layout, x, coords)
-    _, target = converted(source, tmp_path / "out", to, mpp=1.0)
+    _, target = converted(source, tmp_path / "out", to, slide_mpp=1.0)
     inode = target.stat().st_ino
-    assert converted(source, tmp_path / "out", to, mpp=1.0)[0] == "kept"
+    assert converted(source, tmp_path / "out", to, slide_mpp=1.0)[0] == "kept"
     assert target.stat().st_ino == inode
     x[113, 2] += 1  # one number, in a row that a fingerprint does not look at
     write(tmp_path, layout, x, coords)
     later = target.stat().st_mtime + 2
     os.utime(source, (later, later))
-    assert converted(source, tmp_path / "out", to, mpp=1.0)[0] == "written"
+    assert converted(source, tmp_path / "out", to, slide_mpp=1.0)[0] == "written"
     np.testing.assert_array_equal(open_bag(target).features[0:200].numpy(), x)
 
 
@@ -72,13 +72,13 @@ def test_a_changed_source_with_an_old_date_is_noticed_by_its_numbers(tmp_path):
 
 def test_another_type_resolution_or_encoder_is_written_again(tmp_path):
     source = write(tmp_path, "STAMP h5", *features())
-    for options in ({"mpp": 0.25}, {"mpp": 0.5}, {"mpp": 0.5, "dtype": "float16"}):
+    for options in ({"slide_mpp": 0.25}, {"slide_mpp": 0.5}, {"slide_mpp": 0.5, "dtype": "float16"}):
         assert converted(source, tmp_path / "out", "trident", **options)[0] == "written"
         assert converted(source, tmp_path / "out", "trident", **options)[0] == "kept"
     with h5py.File(source, "r+") as file:
         file.attrs["extractor"] = "another"
     os.utime(source, (0, 0))
-    assert converted(source, tmp_path / "out", "trident", mpp=0.5, dtype="float16")[0] == "written"
+    assert converted(source, tmp_path / "out", "trident", slide_mpp=0.5, dtype="float16")[0] == "written"
 
 
 def test_a_damaged_target_is_written_again(tmp_path):
@@ -117,10 +117,10 @@ def test_safetensors_keeps_the_whole_patch_spec(tmp_path):
 def test_micrometres_become_level_0_pixels_only_when_the_resolution_is_given(tmp_path):
     x, coords = features()
     source = write(tmp_path, "STAMP h5", x, coords)
-    with pytest.raises(InputError, match=r"`mpp=0\.25`"):
+    with pytest.raises(InputError, match=r"slide_mpp=0\.25"):
         converted(source, tmp_path / "out", "trident")
     assert list((tmp_path / "out").iterdir()) == []
-    _, target = converted(source, tmp_path / "out", "trident", mpp=0.25)
+    _, target = converted(source, tmp_path / "out", "trident", slide_mpp=0.25)
     bag = open_bag(target)
     np.testing.assert_array_equal(bag.coords, coords * 4)
     assert bag.spec.size_level0 == 1024  # 256 um
@@ -173,7 +173,7 @@ def test_a_file_is_never_converted_onto_itself(tmp_path):
     assert source.read_bytes() == before
 
 
-@pytest.mark.parametrize("wrong", [{"to": "zarr"}, {"dtype": "int8"}, {"mpp": 0.005}, {"mpp": 896.0}])
+@pytest.mark.parametrize("wrong", [{"to": "zarr"}, {"dtype": "int8"}, {"slide_mpp": 0.005}, {"slide_mpp": 896.0}])
 def test_a_request_that_makes_no_sense_is_refused_at_once(tmp_path, wrong):
     with pytest.raises(InputError):
         replace(Conversion(tmp_path, "npy"), **wrong)

@@ -96,9 +96,9 @@ def test_the_usual_spelling_goes_first_and_two_unusual_ones_are_refused(tmp_path
 @pytest.mark.parametrize(
     ("header", "advice"),
     [
-        ("sldie_id,case_id,site_id", "if 'sldie_id' is meant, name it with `columns.slide`"),
+        ("sldie_id,case_id,site_id", "if 'sldie_id' is meant, name it as the slide column"),
         ("Slide ID,case_id,x", "if 'Slide ID' is meant"),
-        ("age,case_id,site_id", "if another column names them, say which with `columns.slide`"),
+        ("age,case_id,site_id", "if another column names them, say which as the slide column"),
     ],
 )
 def test_a_patient_column_that_stands_in_for_the_slides_is_told_where_nothing_fits(folder, header, advice, rows):
@@ -169,7 +169,7 @@ def test_a_table_chooses_slides_and_says_what_is_missing_and_left_out(folder):
 
 def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
     path = table(folder / "t.csv", "slide_id,case_id,age,stain\n01,7,60,a\n02,7,60,b\n03,08,50,a\n99,08,50,a\n")
-    chosen = select_slides(folder, path, by_patient=True)
+    chosen = select_slides(folder, path, level="patient")
     assert [ref.sample for ref in chosen.refs] == ["08", "7"]
     bag = {ref.sample: ref for ref in chosen.refs}["7"].open()
     expected = np.concatenate([np.load(folder / "01.npy"), np.load(folder / "02.npy")])
@@ -179,15 +179,15 @@ def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
     assert dict(chosen.clinical["n_slides"]) == {"7": 2, "08": 1}  # those with features
     assert "stain" not in chosen.clinical  # the slides of a patient disagree
     with pytest.raises(InputError, match="no patient column"):
-        select_slides(folder, table(folder / "u.csv", "slide_id\n01\n"), by_patient=True)
+        select_slides(folder, table(folder / "u.csv", "slide_id\n01\n"), level="patient")
 
 
-@pytest.mark.parametrize("by_patient", [False, True])
-def test_a_patient_called_na_is_somebody(folder, by_patient):
+@pytest.mark.parametrize("level", ["slide", "patient"])
+def test_a_patient_called_na_is_somebody(folder, level):
     path = table(folder / "t.csv", "slide_id,case_id,age,lab\n01,NA,NA,NA\n02,null,50,7\n03,NaN,60,8\n")
-    chosen = select_slides(folder, path, by_patient=by_patient, columns=Columns(site="lab"))
-    assert sorted(chosen.clinical["case_id"] if not by_patient else chosen.clinical.index) == ["NA", "NaN", "null"]
-    assert {ref.sample for ref in chosen.refs} == ({"NA", "NaN", "null"} if by_patient else {"01", "02", "03"})
+    chosen = select_slides(folder, path, level=level, columns=Columns(site="lab"))
+    assert sorted(chosen.clinical["case_id"] if level == "slide" else chosen.clinical.index) == ["NA", "NaN", "null"]
+    assert {ref.sample for ref in chosen.refs} == ({"NA", "NaN", "null"} if level == "patient" else {"01", "02", "03"})
     assert sorted(chosen.clinical["age"].dropna()) == [50, 60]
     assert sorted(chosen.clinical["lab"].dropna()) == ["7", "8"]  # a name of a site, or nothing
 
@@ -195,7 +195,7 @@ def test_a_patient_called_na_is_somebody(folder, by_patient):
 def test_slides_of_a_patient_must_share_the_number_of_features(folder):
     write(folder, "npy", *features(5, d=9), name="05")
     path = table(folder / "t.csv", "slide_id,case_id\n01,p\n05,p\n")
-    (ref,) = select_slides(folder, path, by_patient=True).refs
+    (ref,) = select_slides(folder, path, level="patient").refs
     with pytest.raises(InputError, match=r"p: .* share one encoder"):
         ref.open()
 

@@ -169,7 +169,7 @@ def test_a_name_given_in_the_page_is_on_the_map_of_the_command(
     assert client.post("/api/names", json=body, headers={"Origin": "http://localhost"}).status_code == 200
     here, out = cohort_folder, tmp_path / "out"
     files = [here / "features" / "S0.h5", "-p", here / "prototypes.safetensors", "--slides", here / "slides" / "S0.tif"]
-    arguments = ["map", *files, "--names", here / "names.yaml", "--format", "geojson,svg", "-o", out]
+    arguments = ["map", *files, "--names", here / "names.yaml", "--formats", "geojson,svg", "-o", out]
     result = CliRunner().invoke(app, [*map(str, arguments)])
     assert result.exit_code == 0, result.output
     regions = json.loads((out / "S0.geojson").read_text())["features"]

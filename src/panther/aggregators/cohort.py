@@ -20,7 +20,7 @@ def embed_cohort(
     method: str = "panther",
     options: Mapping[str, Any] | None = None,
     *,
-    workers: int | None = None,
+    workers: int | str | None = None,
     work: Work = HERE,
     **settings: Any,
 ) -> EmbeddingTable:
@@ -36,8 +36,9 @@ def embed_cohort(
         `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
     options : mapping, optional
         Settings of the method, e.g. ``{"preset": "calibrated"}``.
-    workers : int, optional
-        Worker processes, 0: one per core. By default all is done in this process.
+    workers : int or str, optional
+        Worker processes, 0: one per core; or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``. By default all is done in
+        this process.
     work : Work
         The same with all that can be said about how work is run.
     **settings

@@ -35,7 +35,6 @@ from panther.cli import (
     view,
 )
 from panther.cli import map as maps
-from panther.cli._flags import as_typed, speaking_of
 from panther.cli._options import add_panels
 from panther.cli._progress import log_progress
 from panther.cli.completion import add_completion
@@ -136,7 +135,7 @@ def main() -> None:
         from panther.storage.isolated import start_helper
 
         start_helper("anndata")  # while this process imports torch
-    with speaking_of(name, commands.commands.get(name, commands)), _ending_when_told():
+    with _ending_when_told():
         _run(commands, arguments, verbose)
 
 
@@ -167,11 +166,11 @@ def _run(commands: Any, arguments: list[str], verbose: bool) -> None:
             typer.echo("panther: stopped. Type the same command again to go on.", err=True)
         raise
     except InputError as error:
-        _refuse(as_typed(str(error)), verbose)
+        _refuse(str(error), verbose)
     except OSError as error:
         _refuse(f"{error.filename or 'The system'}: {error.strerror or error}.", verbose)
     except MemoryError:
-        _refuse("Out of memory; use fewer --workers, a smaller --sample, or a machine with more.", verbose)
+        _refuse("Out of memory; use fewer `workers`, a smaller `sample`, or a machine with more.", verbose)
     except Exception as error:  # a bug of ours, or a library's; still no traceback unless asked for
         _refuse(
             f"Unexpected {type(error).__name__}: {error}. Run again with -v to see where, and please report it.",

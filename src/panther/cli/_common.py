@@ -7,8 +7,6 @@ from typing import Any
 
 import typer
 
-from panther.cli._clusters import cluster_of, device_on
-from panther.cli._flags import as_typed
 from panther.cli._progress import track as track
 
 SMALL_JOB = 500e6  # bytes of features
@@ -55,25 +53,32 @@ def _feeding(device: str) -> int:
 
 
 @contextmanager
-def open_work(
-    workers: int,
-    refs: Iterable[Any],
-    cluster: str | None = None,
-    device: str = "cpu",
-) -> Iterator[Any]:
-    """As many workers as suit these bags, on a device that is there, with a progress bar."""
-    from panther.engine import Work, open_executor
+def open_work(workers: int | str, refs: Iterable[Any] | None, device: str = "cpu") -> Iterator[Any]:
+    """Workers of a cluster, or as many of this machine as suit these bags (None: one per core), with a device and a progress bar."""
+    from panther.engine import Work, open_executor, parse_workers
 
-    refs = list(refs)
-    if cluster is None:
+    workers = parse_workers(workers)
+    if isinstance(workers, int):
         device = checked_device(device)
-        workers = suitable_workers(workers, refs, device)
-    executor: Any
-    with open_executor(workers, cluster_of(cluster)) as executor:
-        if cluster is not None:
-            device = device_on(executor, device)
+        workers = workers if refs is None else suitable_workers(workers, refs, device)
+    with open_executor(workers) as executor:
+        if isinstance(workers, str):
+            device = cluster_device(executor, device)
             executor = executor.for_work(gpu=device != "cpu")
         yield Work(executor, device, track)
+
+
+def cluster_device(pool: Any, device: str) -> str:
+    """Where the workers of a cluster compute: on the GPUs that they announce, else on their CPUs."""
+    from panther.errors import InputError
+
+    if device == "auto" and pool.has_gpus:
+        typer.echo("Computing on the workers that announce a GPU; --device cpu uses the others.", err=True)
+    if device != "auto" and device.partition(":")[0] == "cuda" and not pool.has_gpus:
+        raise InputError(
+            f"device: found {device}, but no worker of {pool.address} announces a GPU (dask worker ... --resources GPU=1)"
+        )
+    return ("cuda" if pool.has_gpus else "cpu") if device == "auto" else device
 
 
 def checked_device(device: str) -> str:
@@ -109,13 +114,12 @@ def report(
     notes: Iterable[str] = (),
 ) -> None:
     """Print what was done, then what failed; exit code 1 if anything did."""
-    notes = [as_typed(note) for note in notes]
-    failures = {name: as_typed(reason) for name, reason in failures.items()}
+    notes = list(notes)
     if as_json:
-        typer.echo(json.dumps({**result, "notes": notes, "failures": failures}, indent=2, default=str))
+        typer.echo(json.dumps({**result, "notes": notes, "failures": dict(failures)}, indent=2, default=str))
     else:
         for line in lines:
-            typer.echo(as_typed(line))
+            typer.echo(line)
         for note in notes:
             typer.echo(f"Note: {note}", err=True)
         for sentence in list(failures.values())[:20]:

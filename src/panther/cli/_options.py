@@ -59,9 +59,7 @@ SlideMppOption = Annotated[
         show_default=False,
     ),
 ]
-SlideMppTableOption = Annotated[
-    Path | None, typer.Option("--slide-mpp-table", help="The same per slide: a CSV with columns wsi,mpp.")
-]
+SlideMppTableOption = Annotated[Path | None, typer.Option(help="The same per slide: a CSV with columns wsi,mpp.")]
 SlideColumnOption = Annotated[str | None, typer.Option("--slide-column", help="Column of the slide.")]
 PatientColumnOption = Annotated[str | None, typer.Option("--patient-column", help="Column of the patient.")]
 SiteColumnOption = Annotated[
@@ -137,13 +135,16 @@ LabelsOption = Annotated[
 
 # running
 WorkersOption = Annotated[
-    int, typer.Option("-j", "--workers", help="Worker processes, one thread each; 0: one per core.")
-]
-ClusterOption = Annotated[
-    str | None,
+    str,
     typer.Option(
-        help="Dask workers to work on: the address of their scheduler (tcp://HOST:PORT), or slurm:OPTIONS.yaml."
+        "-j",
+        "--workers",
+        metavar="N|ADDRESS",
+        help="Worker processes, one thread each, 0: one per core; or Dask workers, tcp://HOST:PORT or slurm:OPTIONS.yaml.",
     ),
+]
+ProcessesOption = Annotated[
+    int, typer.Option("-j", "--workers", min=0, metavar="N", help="Worker processes, one thread each; 0: one per core.")
 ]
 PartOption = Annotated[str, typer.Option(help="Part k/n of the slides (1/8 to 8/8), for the tasks of a job array.")]
 DeviceOption = Annotated[
@@ -153,8 +154,8 @@ DeviceOption = Annotated[
 # panels in the help of a command -> parameters of the commands' functions
 PANELS = {
     "Slides and tables": (
-        *("features", "slides", "contours", "table", "split", "level", "group", "encoder_name", "mixed"),
-        *("slide_column", "patient_column", "site_column", "site", "patient", "slide_mpp", "mpp_table"),
+        *("features", "slides", "contours", "table", "split", "level", "groups", "encoder_name", "mixed"),
+        *("slide_column", "patient_column", "site_column", "site", "patient", "slide_mpp", "slide_mpp_table"),
         *("same_patient", "leave_site_out"),
     ),
     "Outcome": ("label", "classes", "survival", "time", "event", "censorship", "value", "labels"),
@@ -173,7 +174,7 @@ PANELS = {
         *("names", "max_side", "background", "opacity", "formats", "prototype", "attention", "region"),
         *("exemplars", "plot"),
     ),
-    "Running": ("workers", "cluster", "part", "device", "steps", "cache", "cache_size", "dry_run", "seed"),
+    "Running": ("workers", "part", "device", "steps", "cache", "cache_size", "dry_run", "seed"),
 }
 
 

@@ -24,7 +24,7 @@ def atlas(
     split: opt.SplitOption = None,
     slide_column: opt.SlideColumnOption = None,
     patient_column: opt.PatientColumnOption = None,
-    group: Annotated[
+    groups: Annotated[
         list[str] | None,
         typer.Option(help="Column to compare shares by; text: groups, numbers: Spearman; repeatable."),
     ] = None,
@@ -38,11 +38,10 @@ def atlas(
     ] = 8,
     seed: opt.SeedOption = 0,
     slide_mpp: opt.SlideMppOption = None,
-    mpp_table: opt.SlideMppTableOption = None,
+    slide_mpp_table: opt.SlideMppTableOption = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -55,12 +54,12 @@ def atlas(
     from panther.storage.inputs import check_output_folder
 
     start = time.perf_counter()
-    check_output_folder(output, WRITTEN, mpp_table)
+    check_output_folder(output, WRITTEN, slide_mpp_table)
     options = parse_settings(setting, preset=preset)
-    resolutions = read_mpp_table(mpp_table) if mpp_table else {}
-    maps = MapSettings(method, options, slide_mpp=slide_mpp, mpp_table=resolutions)
+    resolutions = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
+    maps = MapSettings(method, options, slide_mpp=slide_mpp, slide_mpp_table=resolutions)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device) as work:
+    with common.open_work(workers, listing.refs, device) as work:
         found = make_atlas(
             listing,
             prototypes,
@@ -68,7 +67,7 @@ def atlas(
             table,
             names,
             output,
-            groups=group or [],
+            groups=groups or [],
             site=site,
             split=split,
             columns=common.columns(slide_column, patient_column),

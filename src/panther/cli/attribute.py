@@ -33,11 +33,10 @@ def attribute(
     maps: Annotated[bool, typer.Option("--maps/--no-maps", help="A picture of every slide with coordinates.")] = True,
     max_side: opt.MaxSideOption = 1024,
     slide_mpp: opt.SlideMppOption = None,
-    mpp_table: opt.SlideMppTableOption = None,
+    slide_mpp_table: opt.SlideMppTableOption = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -49,10 +48,10 @@ def attribute(
     from panther.storage.bags import list_bags
     from panther.storage.inputs import check_output_folder
 
-    check_output_folder(output, WRITTEN, mpp_table)
-    resolutions = read_mpp_table(mpp_table) if mpp_table else {}
+    check_output_folder(output, WRITTEN, slide_mpp_table)
+    resolutions = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device) as work:
+    with common.open_work(workers, listing.refs, device) as work:
         found = attribute(
             model_file,
             listing,
@@ -64,7 +63,7 @@ def attribute(
             slides=slides,
             names=names,
             output=output,
-            pictures=MapSettings(max_side=max_side, slide_mpp=slide_mpp, mpp_table=resolutions),
+            pictures=MapSettings(max_side=max_side, slide_mpp=slide_mpp, slide_mpp_table=resolutions),
             maps=maps,
             work=work,
         )

@@ -8,14 +8,12 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._clusters import cluster_of
 
 
 def inspect(
     path: Annotated[Path, typer.Argument(help="A file, or a folder (searched in depth).", show_default=False)],
     deep: Annotated[bool, typer.Option("--deep", help="Read all features to find NaN and infinite numbers.")] = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Tell what a file or folder holds: format, slides, patches, dimensions, encoder, problems."""
@@ -23,8 +21,8 @@ def inspect(
     from panther.storage.survey import files_of, survey_all
 
     files = files_of(path)
-    many = len(files) > 64 or deep or cluster is not None
-    with open_work(workers if many else 1, cluster_of(cluster), track=common.track) as work:
+    many = len(files) > 64 or deep or not workers.isdigit()
+    with open_work(workers if many else 1, track=common.track) as work:
         found, problems = survey_all(path, files, deep=deep, work=work)
     result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
     common.report(result, _table(path, found), problems, as_json=as_json)
@@ -39,8 +37,7 @@ def convert(
     ] = "keep",
     slide_mpp: opt.SlideMppOption = None,
     encoder_name: opt.EncoderNameOption = None,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     part: opt.PartOption = "",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -55,7 +52,7 @@ def convert(
     listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))
     check_writable_folder(output)
     refs = part_of(listing.refs, part)
-    with common.open_work(workers, refs, cluster) as work:
+    with common.open_work(workers, refs) as work:
         values, failed = collect(conversion, refs, "converting", work)
     failures, done = {**listing.problems, **failed}, Counter(values.values())
     notes = ["The layout npy has no place for coordinates; trident and safetensors keep them."] if to == "npy" else []

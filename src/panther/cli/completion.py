@@ -1,75 +1,48 @@
-"""What a shell offers after Tab: the values of options, known without loading what they name. A test keeps the lists true."""
+"""What a shell offers after Tab: the values of options, from the registries that hold them, imported when Tab is pressed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 
 import typer
 
 from panther.cli._options import declarations
 
-EMBEDDINGS = ("panther", "ot", "h2t", "protocounts", "deepsets", "mean", "mean-std", "max", "top-k")
-BY_PROTOTYPE = ("panther", "ot", "h2t", "protocounts")
-NETWORKS = ("abmil", "transmil", "dsmil", "attnmisl", "ilra")
-HEADS = ("probe", "linear", "mlp", "structured", "paper-classification", "paper-survival")
-LOSSES = ("cross-entropy", "ordinal", "cox", "nll", "ranking", "mse", "huber", "binary-cross-entropy")
-PRESETS = ("paper", "published-code", "calibrated")
-READOUTS = ("all", "wa", "top", "bottom")
-SCALINGS = ("share-weighted", "balanced", "block", "coordinate", "none")
-SCHEMES = ("holdout", "kfold", "site-kfold")
-ENDPOINTS = ("os", "dss", "dfi", "pfi")
-ENCODERS = (
-    *("lite0", "resnet50", "uni", "uni2", "virchow2", "gigapath", "h-optimus-0", "phikon", "phikon-v2", "conch"),
-    *("ctranspath", "dinov2-small", "dinov2-small-reg", "dinov2-base", "dinov2-base-reg", "dinov2-large"),
-    *("dinov2-large-reg", "dinov2-giant", "dinov2-giant-reg"),
-)
-
-
-def templates() -> tuple[str, ...]:
-    """Study templates, read when they are asked for."""
-    from panther.study.templates import TEMPLATES
-
-    return tuple(TEMPLATES)
-
-
-Values = tuple[str, ...] | Callable[[], tuple[str, ...]]
-# By the parameter of a command's function; a command that takes other values stands below with its name.
-VALUES: dict[str, Values] = {
-    "method": BY_PROTOTYPE,
-    "preset": PRESETS,
-    "readout": READOUTS,
-    "head": HEADS,
-    "loss": LOSSES,
-    "scaling": SCALINGS,
-    "scheme": SCHEMES,
-    "survival": ENDPOINTS,
-    "encoder": ENCODERS,
-    "device": ("auto", "cpu", "cuda", "mps"),
-    "split": ("train", "val", "test"),
-    "share": ("proportional", "equal"),
-    "centre": ("slide", "site"),
-    "stain": ("macenko",),
-    "precision": ("auto", "float32", "bfloat16", "float16"),
-}
-OF_COMMAND: dict[tuple[str, str], Values] = {
-    ("embed", "method"): EMBEDDINGS,
-    ("train", "method"): (*EMBEDDINGS, *NETWORKS),
-    ("new", "name"): templates,
-    ("convert", "to"): ("trident", "npy", "safetensors"),
-    ("convert", "dtype"): ("keep", "float16", "float32", "float64"),
-    ("embed", "format"): ("h5ad", "npz"),
+# Parameter of a command's function, or `function.parameter`, -> registries, functions or constants (module:name) with its values.
+SOURCES = {
+    "method": ("panther.aggregators:aggregators",),
+    "train.method": ("panther.aggregators:aggregators", "panther.mil:networks"),
+    "preset": ("panther.mixture:PRESETS",),
+    "readout": ("panther.aggregators.panther:READOUT",),
+    "head": ("panther.models.checks:head_names",),
+    "loss": ("panther.models.checks:loss_names",),
+    "scheme": ("panther.cohort.splits:SCHEMES",),
+    "survival": ("panther.cohort.endpoints:ENDPOINTS",),
+    "encoder": ("panther.encoders:encoders",),
+    "precision": ("panther.encoders.loading:PRECISIONS",),
+    "tissue": ("panther.slides:segmenters",),
+    "convert.to": ("panther.storage.writers:writers",),
+    "new.name": ("panther.study.templates:TEMPLATES",),
 }
 
 
 def add_completion(app: typer.Typer) -> None:
-    """Give every option of the tables above its values."""
+    """Give the options of the table above their values."""
     for function, name, info in declarations(app):
-        values = OF_COMMAND.get((function, name), VALUES.get(name))
-        if values is not None:
-            info.autocompletion = _beginning(values)
+        sources = SOURCES.get(f"{function}.{name}", SOURCES.get(name))
+        if sources is not None:
+            info.autocompletion = _beginning(sources)
 
 
-def _beginning(values: Values) -> Callable[[str], list[str]]:
+def _beginning(sources: Iterable[str]) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
-        known = values() if callable(values) else values
-        return [value for value in known if value.startswith(incomplete)]
+        return [value for source in sources for value in values(source) if value.startswith(incomplete)]
 
     return complete
+
+
+def values(source: str) -> list[str]:
+    """Names in a registry, or what a function or constant holds."""
+    module, _, name = source.partition(":")
+    known = getattr(import_module(module), name)
+    known = getattr(known, "names", known)
+    return list(known() if callable(known) else known)

@@ -27,7 +27,7 @@ def train_classifier(
     device: opt.DeviceOption = "auto",
     precision: opt.PrecisionOption = "auto",
     batch: opt.BatchOption = 0,
-    workers: opt.WorkersOption = 0,
+    workers: opt.ProcessesOption = 0,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated."""
@@ -81,8 +81,7 @@ def compare(
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     max_side: opt.MaxSideOption = 768,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -95,7 +94,7 @@ def compare(
 
     options = parse_settings(setting, preset=preset)
     listing = list_bags(features, reading=common.reading(encoder_name, mixed))
-    with common.open_work(workers, listing.refs, cluster, device) as work:
+    with common.open_work(workers, listing.refs, device) as work:
         found = concordance(
             listing,
             prototypes,

@@ -53,8 +53,7 @@ def embed(
     ] = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -73,8 +72,7 @@ def embed(
         options["blocks"] = parse_names(blocks) or [blocks]
     said = common.reading(encoder_name, mixed)
     named = common.columns(slide_column, patient_column, site_column)
-    by_patient = level is opt.Level.patient
-    chosen = select_slides(features, table, split, by_patient=by_patient, reading=said, columns=named)
+    chosen = select_slides(features, table, split, level=level.value, reading=said, columns=named)
     check_output(output, chosen.refs, prototypes, table)
     if chosen.clinical is not None:
         check_columns(chosen.clinical)
@@ -82,7 +80,7 @@ def embed(
     fitted = None if prototypes is None else load_prototypes(prototypes)
     _check_tail(prototypes, fitted, options)
     _check_mixtures(output, fitted, method, options)
-    with common.open_work(workers, chosen.refs, cluster, device) as work:
+    with common.open_work(workers, chosen.refs, device) as work:
         if fitted is not None:
             fitted, more = with_sites_of(fitted, chosen.refs, chosen.table, work)
             chosen.notes.extend(more)

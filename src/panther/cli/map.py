@@ -50,15 +50,14 @@ def map_slides(
     background: opt.BackgroundOption = "grey",
     opacity: opt.OpacityOption = None,
     slide_mpp: opt.SlideMppOption = None,
-    mpp_table: opt.SlideMppTableOption = None,
+    slide_mpp_table: opt.SlideMppTableOption = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
     formats: Annotated[
         str | None,
-        typer.Option("--format", help="Any of png,svg,tiff,geojson,csv; png,geojson,csv where there are prototypes."),
+        typer.Option(help="Any of png,svg,tiff,geojson,csv; png,geojson,csv where there are prototypes."),
     ] = None,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     part: opt.PartOption = "",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
@@ -81,12 +80,12 @@ def map_slides(
         *_method(method, preset, setting, assignment),
         max_side=max_side,
         slide_mpp=slide_mpp,
-        mpp_table=read_mpp_table(mpp_table) if mpp_table else {},
+        slide_mpp_table=read_mpp_table(slide_mpp_table) if slide_mpp_table else {},
         paint=Paint(background, opacity),
     )
     listing = list_bags(folder, reading=common.reading(encoder_name, mixed))
     listing = replace(listing, refs=part_of(listing.refs, part))
-    with common.open_work(workers, listing.refs, cluster, device) as work:
+    with common.open_work(workers, listing.refs, device) as work:
         found = make_map(
             listing,
             prototypes,

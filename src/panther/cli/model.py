@@ -8,7 +8,6 @@ import typer
 from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._parsers import parse_names, parse_places, parse_settings
-from panther.cli.completion import EMBEDDINGS, NETWORKS
 from panther.errors import InputError
 
 
@@ -29,14 +28,12 @@ def train(
     patient_column: opt.PatientColumnOption = None,
     site_column: opt.SiteColumnOption = None,
     method: Annotated[
-        str, typer.Option(help=f"{', '.join(EMBEDDINGS)}, or a network: {', '.join(NETWORKS)}.")
+        str, typer.Option(help="A method of `panther embed`, or a network: abmil, transmil, dsmil, attnmisl, ilra.")
     ] = "panther",
     setting: opt.SetOption = None,
-    covariate: Annotated[
+    covariates: Annotated[
         list[str] | None,
-        typer.Option(
-            "--covariate", help="Column of the table that is read beside the embedding, e.g. age; repeatable."
-        ),
+        typer.Option(help="Column of the table that is read beside the embedding, e.g. age; repeatable."),
     ] = None,
     head: Annotated[
         str, typer.Option(help="probe, linear, mlp, structured, paper-classification, paper-survival.")
@@ -65,7 +62,7 @@ def train(
     seed: opt.SeedOption = 1,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
+    workers: opt.ProcessesOption = 0,
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -89,7 +86,7 @@ def train(
             split=split,
             columns=common.columns(slide_column, patient_column, site_column),
             method=method,
-            covariates=covariate or (),
+            covariates=covariates or (),
             head=head,
             loss=loss,
             prototypes=prototypes,
@@ -151,8 +148,7 @@ def predict(
     ] = None,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Predict new slides and say how sure that is, and score the predictions where the table knows the outcome.
@@ -186,7 +182,7 @@ def predict(
     asked: dict[str, Any] = {name: column for name, column in columns.items() if column}
     if asked and table is None:
         raise InputError(f"--{next(iter(asked))} names a column of a --table; give the table.")
-    with common.open_work(workers, chosen.refs, cluster) as work:
+    with common.open_work(workers, chosen.refs) as work:
         outcome = checked(TaskSpec, **asked | ({"labels": parse_names(labels)} if labels else {})) if asked else None
         found = predict_slides(model, chosen, level.value if level else None, outcome, given, work=work)
     rows = found.table.astype(object).where(found.table.notna(), "")

@@ -33,8 +33,7 @@ def prototypes(
     memory: Annotated[float, typer.Option(help="GB that the sample may take.")] = 4.0,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -58,7 +57,7 @@ def prototypes(
     )
     check_output(output, chosen.refs, table)
     sites = sites_by(chosen.table) if settings.centre == "site" else None
-    with common.open_work(workers, chosen.refs, cluster, device) as work:
+    with common.open_work(workers, chosen.refs, device) as work:
         if auto:
             coarse = replace(settings, sample=sample, restarts=3)
             choice = compare_numbers(

@@ -11,7 +11,6 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._clusters import device_on, open_cluster
 from panther.cli._parsers import parse_settings
 from panther.cli._progress import PatchProgress
 from panther.cli._slides_plan import notes_on_slides, show_plan
@@ -52,7 +51,7 @@ def slides(
     tissue: TissueOption = "colour",
     setting: SetOption = None,
     slide_mpp: opt.SlideMppOption = None,
-    mpp_table: opt.SlideMppTableOption = None,
+    slide_mpp_table: opt.SlideMppTableOption = None,
     steps: Annotated[
         str | None, typer.Option(help="Steps to run: tissue,patches,features; the last by default only with --encoder.")
     ] = None,
@@ -77,8 +76,7 @@ def slides(
         float, typer.Option(min=0, help="Most GB of copies at a time; 0: half of what is free there.")
     ] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell patches, bytes and time; write nothing.")] = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     part: opt.PartOption = "",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -87,7 +85,7 @@ def slides(
     Of a folder of tile images every sub-folder becomes one bag, without coordinates.
     """
     from panther.encoders.sources import list_tile_folders
-    from panther.engine import Work, open_work
+    from panther.engine import Work, open_executor, open_work, parse_workers
     from panther.limits import part_of
     from panther.slides import Job, PatchStep, SlideFiles, TissueStep, run_job
     from panther.slides.plan import Planner
@@ -102,29 +100,31 @@ def slides(
     if tiles is not None:
         of_slides = {"--steps": steps, "--stain": stain, "--cache": cache, "--dry-run": dry_run}
         names, chosen, earlier = _steps_of_tiles(slides[0], encoder, of_slides), [], []
-    listing = tiles or _listing(slides, slide_mpp, mpp_table, job)
+    listing = tiles or _listing(slides, slide_mpp, slide_mpp_table, job)
     listing = replace(listing, refs=part_of(listing.refs, part))
-    _check_cache(cache, cluster)
-    with open_cluster(cluster, workers) as there:  # None: there is none
+    where = parse_workers(workers)
+    _check_cache(cache, where)
+    local = where if isinstance(where, int) else 0  # processes of this machine
+    with open_executor(where) if isinstance(where, str) else nullcontext() as there:  # None: no cluster
         features = None
         if STEPS[2] in names:
-            device = device if there is None else device_on(there, device)
+            device = device if there is None else common.cluster_device(there, device)
             choice = replace(_choice(encoder or "lite0", weights, device, precision, there), stain=stain)
             patches = lay.folder if tiles is None else "tiles"
-            features = _features(patches, choice, batch, workers if there is None else 0, dtype)
-        workers = common.suitable_workers(workers, listing.refs)
+            features = _features(patches, choice, batch, local, dtype)
+        local = common.suitable_workers(local, listing.refs)
         notes = _without_features(cache, stain) if features is None else []
         if dry_run:
-            show_plan(listing, Planner(Job(job), find, lay), features, workers, as_json, notes)
+            show_plan(listing, Planner(Job(job), find, lay), features, local, as_json, notes)
             return
-        check_output_folder(job, ("summary.csv",), mpp_table, weights)
+        check_output_folder(job, ("summary.csv",), slide_mpp_table, weights)
         if features is not None:
             features.prepare((SlideFiles(ref, Job(job)) for ref in listing.refs), _encoding_workers(features, there))
         start = time.perf_counter()
         done = None
         track: Callable[..., Any] = common.track
         if chosen:
-            pool = open_work(workers, track=track) if there is None else nullcontext(Work(there, track=track))
+            pool = open_work(local, track=track) if there is None else nullcontext(Work(there, track=track))
             with pool as work:
                 done = run_job(
                     listing.refs, chosen, Job(job), work=work, problems=listing.problems, earlier=earlier, part=part
@@ -195,15 +195,13 @@ def _without_features(cache: Path | None, stain: str | None) -> list[str]:
     return [f"{option} {said} {done}." for option, (given, done) in options.items() if given is not None]
 
 
-def _check_cache(folder: Path | None, cluster: str | None) -> None:
+def _check_cache(folder: Path | None, workers: int | str) -> None:
     """Refuse a place for copies before the work."""
     from panther.errors import InputError
     from panther.storage.atomic import check_writable_folder
 
-    if folder is not None and cluster is not None:
-        raise InputError(
-            "--cache copies to a disk of this machine, from which the workers of --cluster do not read; leave out one of them."
-        )
+    if folder is not None and isinstance(workers, str):
+        raise InputError(f"cache: a disk of this machine, which workers of {workers} do not read; leave it out")
     if folder is not None:
         check_writable_folder(folder)
 

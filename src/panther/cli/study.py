@@ -14,18 +14,16 @@ files = typer.Typer(no_args_is_help=True, help="Study files: templates of the pa
 def run(
     study_file: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML).", show_default=False)],
     folder: Annotated[Path, typer.Option("-o", "--output", help="Folder for results and cache.", show_default=False)],
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: Annotated[
         str, typer.Option(help="Where networks are trained: auto (a GPU if there is one), cpu, cuda, cuda:1 ...")
     ] = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Run a study: every method, head and loss over every fold; a killed run resumes."""
-    from panther.machine import cores
     from panther.study.run import WRITTEN, run_study
 
-    with common.open_work(workers or cores(), [], cluster, device) as work:
+    with common.open_work(workers, None, device) as work:
         results = run_study(study_file, folder, work=work)
     run = results.run
     summary = results.summary.astype(object).where(results.summary.notna(), None)

@@ -28,8 +28,7 @@ def choose(
     normalise: opt.NormaliseOption = False,
     encoder_name: opt.EncoderNameOption = None,
     mixed: opt.MixedOption = False,
-    workers: opt.WorkersOption = 0,
-    cluster: opt.ClusterOption = None,
+    workers: opt.WorkersOption = "0",
     device: opt.DeviceOption = "auto",
     as_json: opt.JsonOption = False,
 ) -> None:
@@ -54,7 +53,7 @@ def choose(
     if output is not None:
         check_output(output, chosen.refs, table)
     settings = KMeansSettings(seed=seed, sample=sample, restarts=3, normalise=normalise)
-    with common.open_work(workers, chosen.refs, cluster, device) as work:
+    with common.open_work(workers, chosen.refs, device) as work:
         choice = compare_numbers(
             chosen.refs,
             parse_range(numbers),
@@ -108,7 +107,7 @@ def compare_prototypes(
 
     if plot is not None:
         check_picture(plot, first, second)
-    found = compare(load_prototypes(first), load_prototypes(second), any_resolution=mixed)
+    found = compare(load_prototypes(first), load_prototypes(second), allow_mixed_resolution=mixed)
     if plot is not None:
         save(comparison(found, first.stem, second.stem).figure(), plot, dpi=150)
     common.report(_comparison(found), _comparison_lines(found), {}, as_json=as_json)

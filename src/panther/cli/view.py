@@ -33,7 +33,7 @@ def view(
     site_column: opt.SiteColumnOption = None,
     names: opt.NamesOption = None,
     slide_mpp: opt.SlideMppOption = None,
-    mpp_table: opt.SlideMppTableOption = None,
+    slide_mpp_table: opt.SlideMppTableOption = None,
     allow_folder: Annotated[
         list[Path] | None,
         typer.Option("--allow-folder", help="Further folder that may be read, where links lead into it; repeatable."),
@@ -51,7 +51,7 @@ def view(
     ] = None,
     prefix: Annotated[str | None, typer.Option(help="Path under which a proxy shows it.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser, where there is one.")] = True,
-    workers: opt.WorkersOption = 0,
+    workers: opt.ProcessesOption = 0,
 ) -> None:
     """Look at slides, prototypes, cohort and study in the browser, from what is already on disk.
 
@@ -78,7 +78,9 @@ def view(
         common.columns(slide_column, patient_column, site_column),
         tuple(allow_folder or ()),
     )
-    settings = MapSettings(slide_mpp=slide_mpp, mpp_table=read_mpp_table(mpp_table) if mpp_table else {})
+    settings = MapSettings(
+        slide_mpp=slide_mpp, slide_mpp_table=read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
+    )
     where = Where(host, port, prefix, tuple(allow_host or ()))
     with open_viewer(place, given, where, settings, workers) as viewer, _until_stopped() as stopped:
         for note in _notes(where, viewer.port, viewer.others):

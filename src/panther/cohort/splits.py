@@ -138,7 +138,7 @@ def _site_kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalan
     if without_site:
         raise InputError(
             f"{len(without_site)} of {len(cohort)} samples have no site, or several, e.g. {without_site[0]}; "
-            f"name the column with `columns.site`, or use the scheme kfold."
+            f"name the site column, or use the scheme kfold."
         )
     fold, found = folds_of_sites(cohort.target, cohort.sites, k, seed=spec.seed, effort=Effort(seconds=spec.seconds))
     balance = balance_of(cohort.target, fold, k)

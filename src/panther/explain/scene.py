@@ -36,7 +36,7 @@ class MapSettings:
         Longest side of a picture, pixels.
     slide_mpp : float, optional
         True resolution of the images, um/px, where their tags are wrong.
-    mpp_table : mapping
+    slide_mpp_table : mapping
         The same by file or slide name; goes before ``slide_mpp``.
     paint : Paint
         What is behind the colours.
@@ -51,7 +51,7 @@ class MapSettings:
     names: Mapping[int, str] = field(default_factory=dict)
     max_side: int = 2048
     slide_mpp: float | None = None
-    mpp_table: Mapping[str, float] = field(default_factory=dict)
+    slide_mpp_table: Mapping[str, float] = field(default_factory=dict)
     paint: Paint = field(default_factory=Paint)
     namings: Mapping[int, Naming] = field(default_factory=dict)
     device: str = "cpu"
@@ -63,8 +63,10 @@ class MapSettings:
 
     def resolution(self, image: Path, recorded: float | None = None) -> float | None:
         """Resolution of an image where its tags do not count: what the user gives, else what its features were made with."""
-        keys = [key for key in map(composed, (str(image), image.name, slide_name(image))) if key in self.mpp_table]
-        return self.mpp_table[keys[0]] if keys else self.slide_mpp or recorded
+        keys = [
+            key for key in map(composed, (str(image), image.name, slide_name(image))) if key in self.slide_mpp_table
+        ]
+        return self.slide_mpp_table[keys[0]] if keys else self.slide_mpp or recorded
 
 
 class Scene(NamedTuple):

@@ -34,7 +34,7 @@ class Sites:
         if missing:
             raise InputError(
                 f"{self.source}: {len(missing)} of {len(samples)} training slides or patients have no site, e.g. {missing[0]}; "
-                "fill in the site column, or name it with `columns.site`."
+                "fill in the site column, or name another one."
             )
         return [self.of[sample] for sample in samples]
 
@@ -51,9 +51,7 @@ def sites_by(table: ClinicalTable | None) -> Sites:
                 found.setdefault(name, set()).add(site)
         of |= {name: min(sites) for name, sites in found.items() if len(sites) == 1}
     if not of:
-        raise InputError(
-            f"{table.source}: no slide has a site; name the site column with `columns.site`, e.g. tissue_source_site."
-        )
+        raise InputError(f"{table.source}: no slide has a site; name the site column, e.g. tissue_source_site.")
     return Sites(of, table.source)
 
 

@@ -45,13 +45,13 @@ def match(a: Tensor, b: Tensor) -> Match:
     return Match(first, second, distance[first, second], cosine)
 
 
-def compare(a: Prototypes, b: Prototypes, *, any_resolution: bool = False) -> Comparison:
-    """Compare prototypes of the same encoder and, unless ``any_resolution``, of patches of one resolution.
+def compare(a: Prototypes, b: Prototypes, *, allow_mixed_resolution: bool = False) -> Comparison:
+    """Compare prototypes of the same encoder and, unless ``allow_mixed_resolution``, of patches of one resolution.
 
     Two prototypes are near when they are closer than half the typical distance between neighbours of the sparser set. A prototype with
     no near one in the other set appeared or vanished; one that is the nearest of several has split or merged.
     """
-    _check(a, b, any_resolution)
+    _check(a, b, allow_mixed_resolution)
     centre = torch.cat([a.centroids, b.centroids]).double().mean(0)
     distance = _distances(a.centroids, b.centroids)
     cosine = (
@@ -76,15 +76,15 @@ def compare(a: Prototypes, b: Prototypes, *, any_resolution: bool = False) -> Co
     )
 
 
-def _check(a: Prototypes, b: Prototypes, any_resolution: bool) -> None:
+def _check(a: Prototypes, b: Prototypes, allow_mixed_resolution: bool) -> None:
     if not same_encoder(a.encoder, b.encoder):
         raise InputError(
             f"The prototypes come from different encoders ({a.encoder!r} and {b.encoder!r}); they cannot be compared."
         )
-    if not any_resolution and not a.spec.agrees(b.spec):
+    if not allow_mixed_resolution and not a.spec.agrees(b.spec):
         raise InputError(
             f"The prototypes were fitted on patches {a.spec.words()} and {b.spec.words()}; fit both at one resolution, "
-            "or allow it with `any_resolution=True`."
+            "or allow it with `allow_mixed_resolution=True`."
         )
     if a.dim != b.dim or a.projection.normalise != b.projection.normalise:
         raise InputError(

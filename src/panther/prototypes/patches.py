@@ -20,7 +20,7 @@ class BagInfo(NamedTuple):
     dim: int
     encoder: str | None
     spec: PatchSpec = PatchSpec()
-    any_resolution: bool = False
+    allow_mixed_resolution: bool = False
 
 
 Scan = tuple[dict[str, BagInfo], dict[str, str]]  # of usable bags, by name; a sentence for each of the others
@@ -75,7 +75,7 @@ class _Trait(NamedTuple):
 
 
 def _resolution(info: BagInfo) -> PatchSpec | None:
-    return None if info.any_resolution or not info.spec.mpp else info.spec.scale
+    return None if info.allow_mixed_resolution or not info.spec.mpp else info.spec.scale
 
 
 TRAITS = (
@@ -90,7 +90,7 @@ TRAITS = (
         _resolution,
         PatchSpec.agrees,
         lambda spec: f"patches {spec.words()}",
-        "extract all slides at one resolution, or allow it with `any_resolution=True`",
+        "extract all slides at one resolution, or allow it with `allow_mixed_resolution=True`",
     ),
 )
 
@@ -126,4 +126,4 @@ def example(failures: Mapping[str, str]) -> str:
 
 def _bag_info(ref: Openable) -> BagInfo:
     bag = ref.open()
-    return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.any_resolution)
+    return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.allow_mixed_resolution)

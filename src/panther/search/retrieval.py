@@ -85,7 +85,7 @@ def _placed(found: LabelledSlides, clinical: ClinicalTable) -> LabelledSlides:
     unknown = [name for name, site in zip(found.ids, found.sites, strict=True) if site is None]
     if len(unknown) == len(found.ids):
         raise InputError(
-            f"{clinical.source}: says of no slide which site it is from, so sites cannot be left out; name the column with `columns.site`."
+            f"{clinical.source}: says of no slide which site it is from, so sites cannot be left out; name the site column."
         )
     if not unknown:
         return found

@@ -14,7 +14,7 @@ from panther.storage.tables import as_table, with_points
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
 AGREES = 0.02  # largest relative difference at which a given value is what the file says, too
-OVERRIDE = "give the true value in a table with the columns wsi,mpp with `mpp_table=`, or with `slide_mpp=0.25`, which goes for all slides"
+OVERRIDE = "give the true value in a table with the columns wsi,mpp with `slide_mpp_table=`, or with `slide_mpp=0.25`, which goes for all slides"
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}

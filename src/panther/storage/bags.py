@@ -28,7 +28,7 @@ class Reading:
     """What the user says about feature files: their encoder, where they name another or none, and whether resolutions may be mixed."""
 
     encoder_name: str | None = None
-    any_resolution: bool = False
+    allow_mixed_resolution: bool = False
 
 
 AS_WRITTEN = Reading()
@@ -156,7 +156,9 @@ def _read_as(ref: Openable, reading: Reading) -> Openable:
     if isinstance(ref, BagRef):
         return replace(ref, reading=reading)
     bag = ref.open()
-    return replace(bag, encoder=reading.encoder_name or bag.encoder, any_resolution=reading.any_resolution)
+    return replace(
+        bag, encoder=reading.encoder_name or bag.encoder, allow_mixed_resolution=reading.allow_mixed_resolution
+    )
 
 
 def meant(ref: Openable) -> Openable:
@@ -281,7 +283,16 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
         check_resolution(bag, first.spec, f"{first.source}, a slide of the same sample, has")
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)
     rows, spec = Concatenated(tuple(bag.features for bag in bags)), in_common([bag.spec for bag in bags])
-    return Bag(sample, rows, None, spec, encoder, first.format, any_resolution=first.any_resolution, slides=tuple(bags))
+    return Bag(
+        sample,
+        rows,
+        None,
+        spec,
+        encoder,
+        first.format,
+        allow_mixed_resolution=first.allow_mixed_resolution,
+        slides=tuple(bags),
+    )
 
 
 def files_below(

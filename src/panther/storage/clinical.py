@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, listed, suggestion
+from panther.limits import check_choice
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
 from panther.storage.names import composed, differ_in_case, without_suffix
 from panther.storage.table_files.parts import Parts, read_parts, refuse_shared_patients
@@ -179,7 +180,7 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
     if slide is None and patient is None:
         raise InputError(
             f"{source}: neither a slide nor a patient column among {listed(table.columns)}; "
-            "expected e.g. slide_id and case_id, or name them with `columns.slide` and `columns.patient`."
+            "expected e.g. slide_id and case_id, or name the slide column and the patient column."
         )
     stand_in = _stand_in(table, str(patient), site) if slide is None else ""
     notes = [stand_in] if stand_in else []
@@ -194,8 +195,8 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
     else:
         patients = slides
         notes.append(
-            f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak "
-            "(`columns.patient`)."
+            f"{source} has no patient column: every slide counts as its own patient; if some share one, name the "
+            "patient column, or splits will leak."
         )
     known = patient is not None or barcodes
     return Identities(slides, patients, _sites(table, site, patients), known, notes, stand_in)
@@ -208,7 +209,7 @@ def _stand_in(table: "pd.DataFrame", patient: str, site: str | None) -> str:
     meant = f"if {others[near[0]]!r} is meant, name it" if near else "if another column names them, say which"
     return (
         f"{source_of(table)} has no slide column: each row is one slide named like its patient ({patient}); "
-        f"{meant} with `columns.slide`."
+        f"{meant} as the slide column."
     )
 
 
@@ -271,15 +272,16 @@ def select_slides(
     table: "Path | str | pd.DataFrame | None" = None,
     split: str | None = None,
     *,
-    by_patient: bool = False,
+    level: str = "slide",
     reading: Reading = AS_WRITTEN,
     columns: ColumnsLike = USUAL,
 ) -> Selection:
-    """Bags of ``features``; with a table those of its slides, and with ``by_patient`` one bag per patient."""
+    """Bags of ``features``; with a table those of its slides, and with ``level="patient"`` one bag per patient."""
     listing, columns = as_bags(features, reading), as_columns(columns)
+    check_choice("level", level, ("slide", "patient"))
     if table is None:
-        if split is not None or by_patient:
-            raise InputError("`split=` and `by_patient=True` need a `table=` that says which slides are meant.")
+        if split is not None or level == "patient":
+            raise InputError("table: is missing; `split` and `level=patient` require a clinical table.")
         return Selection(listing.refs, listing.problems)
     refuse_whole_split(table, split)
     read = read_clinical(table, split, columns)
@@ -303,13 +305,13 @@ def select_slides(
     problems = {slide: reason for slide, reason in listing.problems.items() if slide in slides}
     named = f"{read.source}, split {split}" if split else read.source
     problems |= {slide: without_features(slide, named) for slide in missing}
-    if by_patient and not read.who.patients_known:
-        raise InputError(f"{read.source}: no patient column; `by_patient=True` needs one called case_id.")
+    if level == "patient" and not read.who.patients_known:
+        raise InputError(f"{read.source}: no patient column; `level=patient` requires one, e.g. case_id.")
     # with their types over the whole table: whether a column holds numbers does not depend on which slides have features
     identified = read.with_ids()
     words = [columns.site] if columns.site else []
     clinical = with_types(identified, words, _id_columns(identified, columns))
-    if not by_patient:
+    if level == "slide":
         return Selection(refs, problems, notes, read, clinical)
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
     return Selection(grouped.refs, problems, notes, read, _per_patient(clinical.loc[[ref.sample for ref in refs]]))

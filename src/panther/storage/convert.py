@@ -20,15 +20,13 @@ class Conversion:
     folder: Path
     to: str
     dtype: str = "keep"
-    mpp: float | None = None  # level-0 resolution, for coordinates in micrometres
+    slide_mpp: float | None = None  # level-0 resolution, for coordinates in micrometres
 
     def __post_init__(self) -> None:
         writers.entry(self.to)
         check_choice("dtype", self.dtype, ("keep", *DTYPES))
-        if self.mpp is not None and not 0.05 <= self.mpp <= 5:
-            raise InputError(
-                f"`mpp={self.mpp}` is not a plausible resolution; expected 0.05 to 5 micrometres per pixel."
-            )
+        if self.slide_mpp is not None and not 0.05 <= self.slide_mpp <= 5:
+            raise InputError(f"slide_mpp: found {self.slide_mpp}, expected 0.05 to 5 micrometres per pixel")
 
     def __call__(self, ref: Openable) -> str:
         """Convert one file; 'written', or 'kept' where an earlier run has written these very features."""
@@ -46,9 +44,9 @@ class Conversion:
         return "written"
 
     def _in_pixels(self, bag: Bag) -> Bag:
-        if bag.places is None or bag.spec.coords_unit == "px" or self.mpp is None:
+        if bag.places is None or bag.spec.coords_unit == "px" or self.slide_mpp is None:
             return bag
-        micrometres, mpp = bag.places, self.mpp
+        micrometres, mpp = bag.places, self.slide_mpp
         size = None
         if bag.spec.mpp and bag.spec.size:
             size = round(bag.spec.size * bag.spec.mpp / mpp)

@@ -45,7 +45,7 @@ def _trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterator[Tensor])
     if bag.places is not None and bag.spec.coords_unit != "px":
         raise InputError(
             f"{bag.source}: coordinates are in micrometres but TRIDENT's are level-0 pixels; "
-            "give the slides' level-0 resolution with `mpp=0.25`, or write another layout."
+            "give the slides' level-0 resolution with `slide_mpp=0.25`, or write another layout."
         )
     about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
     rows = (block.numpy() for block in blocks)

@@ -23,9 +23,9 @@ from panther.models.heads import PROBE
 from panther.models.named import Named
 from panther.models.presets import USUAL_LOSS, USUAL_NETWORK_LOSS, usual_preset
 from panther.models.probes import PROBES
+from panther.plain_yaml import read_yaml
 from panther.search.scores import AT
 from panther.storage.clinical import USUAL, Columns
-from panther.storage.plain_yaml import read_yaml
 from panther.study.parts import (
     Cell,
     ColumnSplits,

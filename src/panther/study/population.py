@@ -78,7 +78,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     Every encoder must have the same samples, so that methods are compared on the same patients; given vectors may lack some.
     A feature set or a file of vectors that is there but holds nothing usable is left out and reported, and so are those named by ``without``.
     """
-    reading = Reading(any_resolution=study.allow_mixed_resolution)
+    reading = Reading(allow_mixed_resolution=study.allow_mixed_resolution)
     listings, problems = _listings({e: f for e, f in study.features.items() if e not in without}, reading)
     if study.features and not listings:
         raise InputError(next(iter(problems.values())))

@@ -30,7 +30,7 @@ def run_study(
     study: Study | Mapping[str, Any] | Path | str,
     output: Path | str | None = None,
     *,
-    workers: int | None = None,
+    workers: int | str | None = None,
     work: Work = HERE,
 ) -> Results:
     """Train and test every method, head and loss of a study over every fold.
@@ -43,8 +43,9 @@ def run_study(
     output : path, optional
         Folder for results, models and cache. Run again with the same folder, a study that was killed resumes. Without it
         everything lies in a temporary folder that is removed together with the results; :meth:`Results.write` keeps it.
-    workers : int, optional
-        Worker processes, 0: one per core. By default the study runs in this process.
+    workers : int or str, optional
+        Worker processes, 0: one per core; or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``. By default the study runs
+        in this process.
     work : Work
         The same with all that can be said about how work is run.
 
@@ -121,7 +122,7 @@ def _stored(listing: Listing, folder: Path) -> Path:
     return folder
 
 
-def _run(study: Study, folder: Path, workers: int | None, work: Work) -> Results:
+def _run(study: Study, folder: Path, workers: int | str | None, work: Work) -> Results:
     if workers is None:
         return evaluate(train_all(study, folder, work), work=work)
     with open_work(workers, device=work.device, track=work.track) as pool:

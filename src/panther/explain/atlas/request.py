@@ -40,12 +40,10 @@ def find_cohort(
     """Slides with features (of the table, where there is one), their patients and images, and the columns to compare by."""
     compared = [*groups, *([site] if site is not None else [])]
     if compared and table is None:
-        raise InputError(f"`groups=` and `site=` need a `table=` with the column {compared[0]!r}.")
+        raise InputError(f"table: is missing; a comparison by {compared[0]!r} requires the table with this column.")
     repeated = [name for name in compared if compared.count(name) > 1]
     if repeated:
-        raise InputError(
-            f"The column {repeated[0]!r} is asked for twice; give it once, with `groups=` or with `site=`."
-        )
+        raise InputError(f"The column {repeated[0]!r} stands twice among `groups` and the site column; name it once.")
     chosen = select_slides(features, table, split, columns=columns)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = patients_of(chosen.patients(), samples)

@@ -89,7 +89,7 @@ def attribute(
         pictures or MapSettings(max_side=1024), method=trained.method.name, options=trained.method.options
     )
     drawing = drawing.named(names, len(trained.prototypes))
-    chosen = select_slides(features, table, split, by_patient=level == "patient", columns=columns)
+    chosen = select_slides(features, table, split, level=level, columns=columns)
     own = [(ref.sample, slide) for ref in chosen.refs for slide in _slides(ref, level)]
     jobs = slide_jobs([slide for _, slide in own], slides) if maps else []
     folder = None if output is None else Path(output)

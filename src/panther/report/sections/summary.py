@@ -115,7 +115,7 @@ def _commands(material: Material) -> dict[str, Html | str]:
     features = next(iter(run.study.features.values()), "FEATURES")  # a study of given vectors has none
     file = "protos.safetensors" if material.mixtures is None else f"{run.folder.name}/cache/{material.mixtures.file}"
     table = f" --table {run.study.table}" if run.study.table else ""
-    group = f" --group {run.study.task.label}" if run.study.task.label else ""
+    group = f" --groups {run.study.task.label}" if run.study.task.label else ""
     again = f"panther run study.yaml -o {run.folder.name}/"
     return {
         "Prototypes": f"panther atlas {features} -p {file} -o atlas/ --slides SLIDES{table}{group}, then --atlas atlas/",

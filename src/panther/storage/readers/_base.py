@@ -74,7 +74,7 @@ Reader = Callable[[FileContent], Bag | None]  # None: this content is not mine
 readers: Registry[Reader, Nothing] = Registry("feature file format", Nothing)
 
 
-def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolution: bool = False) -> Bag:
+def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_resolution: bool = False) -> Bag:
     """Open one feature file, whatever its layout; features stay on disk until they are asked for.
 
     Parameters
@@ -83,7 +83,7 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolutio
         File of TRIDENT, CLAM or STAMP, or a `.npy`, `.pt` or `.safetensors` file; its content says which.
     encoder_name : str, optional
         Encoder that made the features, where the file names another or none.
-    any_resolution : bool, default=False
+    allow_mixed_resolution : bool, default=False
         Whether the patches may meet prototypes, models and slides of another resolution.
 
     Returns
@@ -103,7 +103,7 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, any_resolutio
     content = FileContent(path, first_bytes(path))
     with reading():
         bag = _opened(content)
-    return replace(bag, encoder=encoder_name or bag.encoder, any_resolution=any_resolution)
+    return replace(bag, encoder=encoder_name or bag.encoder, allow_mixed_resolution=allow_mixed_resolution)
 
 
 def _opened(content: FileContent) -> Bag:

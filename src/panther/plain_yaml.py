@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from panther.errors import InputError
-from panther.storage.files import read_text
 
 STUDY, KEYS = "study file", "name, features, task; `panther study new` writes a template"
 LARGEST = 1_000_000  # bytes; a study is a page of text
@@ -43,7 +42,7 @@ def read_yaml(path: Path, what: str = STUDY, expected: str = KEYS) -> dict[str, 
     try:
         if path.stat().st_size > LARGEST:
             raise InputError(f"{path}: has {path.stat().st_size / 1e6:.1f} MB, which is no {what}.")
-        content = _parsed(read_text(path))
+        content = _parsed(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
