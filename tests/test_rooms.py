@@ -20,6 +20,7 @@ EXCEPTIONS = {
     "viewer/assets.py": "style sheets and scripts that come with packages",
     "machine.py": "what the system says of a job's memory",
     "engine.py": "functions that are sent to workers",
+    "plain_yaml.py": "the YAML reader; the engine reads options of SLURM, below storage",
 }
 # how a file is opened, whatever it holds
 METHODS = {"read_text", "read_bytes", "write_text", "write_bytes", "to_parquet", "write_h5ad", "read_h5ad"}
