@@ -19,7 +19,7 @@ import torch
 import _harness as harness
 from _simulated import Costs, Load, one_per_task, simulate
 from panther.aggregators import embed_cohort
-from panther.engine import Team, Work, map_slides, open_executor
+from panther.engine import Pool, Work, map_slides, open_executor
 from panther.storage.bags import list_bags
 from panther.types import Prototypes
 
@@ -161,7 +161,7 @@ def scaling(naps: int, pool_sizes: tuple[int, ...], dask_sizes: tuple[int, ...],
     """
     rows, pause = [], {}
 
-    def add(name: str, workers: int, executor: Team, cost: Costs) -> None:
+    def add(name: str, workers: int, executor: Pool, cost: Costs) -> None:
         rate(nap, 4 * workers, executor)  # starts all of them
         items = naps * workers
         measured = rate(nap, items, executor) * NAP / workers

@@ -26,14 +26,14 @@ WORK = {
 
 def simulation(costs: dict[str, Costs], workers: tuple[int, ...]) -> None:
     """Where it bends: efficiency and load of the process that hands out, with and without batches."""
-    from panther.cluster import DaskTeam
+    from panther.cluster import DaskPool
 
     for name, load in WORK.items():
         rows = []
         for count in workers:
             for batching in (False, True):
                 with nullcontext() if batching else one_per_task():
-                    found = simulate(load, count, costs["Dask, 2"], DaskTeam.hand_out)
+                    found = simulate(load, count, costs["Dask, 2"], DaskPool.hand_out)
                 row = [
                     count,
                     "together" if batching else "one per task",

@@ -17,6 +17,7 @@ from panther.engine import (
     map_slides,
     open_executor,
     open_work,
+    parse_workers,
     stream,
 )
 from panther.errors import InputError, NotABagError
@@ -191,3 +192,17 @@ def test_only_a_bounded_number_of_items_is_in_flight():
     with ThreadPoolExecutor(2) as executor:
         next(map_slides(threads, items, executor))
     assert len(pulled) < 1000
+
+
+@pytest.mark.parametrize(
+    ("workers", "place"),
+    [(3, 3), ("0", 0), ("tcp://host:8786", "tcp://host:8786"), ("slurm:options.yaml", "slurm:options.yaml")],
+)
+def test_workers_are_processes_or_the_place_of_a_cluster(workers, place):
+    assert parse_workers(workers) == place
+
+
+@pytest.mark.parametrize("workers", [-1, "-1", "two", "local", "slurm", "slurm:", "tcp://"])
+def test_workers_of_no_kind_are_refused_by_name(workers):
+    with pytest.raises(InputError, match="workers"):
+        parse_workers(workers)

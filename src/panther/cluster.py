@@ -160,13 +160,17 @@ def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: 
             f"{socket.gethostname()}: a worker runs panther-wsi {__version__}, this command {version}; install the same everywhere"
         )
     _prepare_worker(limit)
+    before = os.getcwd()
     try:
         os.chdir(folder)  # that relative paths count from
     except OSError as error:
         raise InputError(
             f"{folder}: a worker on {socket.gethostname()} does not see this folder ({error.strerror})"
         ) from error
-    return attempt_and_pack(_load(function), pickle.loads(batch), 1)
+    try:
+        return attempt_and_pack(_load(function), pickle.loads(batch), 1)
+    finally:
+        os.chdir(before)
 
 
 @lru_cache(maxsize=1)

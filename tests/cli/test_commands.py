@@ -192,3 +192,8 @@ def test_train_refuses_prototypes_that_contradict_the_other_options(panther, coh
     _, err = panther(*usual, "--method", "abmil", code=2)
     assert "no use for prototypes" in err
     panther(*usual, "-C", 3)
+
+
+@pytest.mark.parametrize("command", [("view", "feats"), ("train", "feats", "--table", "t.csv", "-o", "m.st")])
+def test_commands_of_one_machine_refuse_a_cluster(panther, cohort, command):
+    assert "--workers" in panther(*command, "-j", "tcp://127.0.0.1:9", code=2)[1]
