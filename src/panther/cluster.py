@@ -247,14 +247,16 @@ def _client(where: Any, address: str) -> Iterator[Any]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep Dask's log of connections that end off the screen, unless everything is shown."""
-    dask = logging.getLogger("distributed")
-    before = dask.level
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]  # each has a level
+    before = {name: logging.getLogger(name).level for name in names}
     if not logging.getLogger("panther").isEnabledFor(logging.DEBUG):
-        dask.setLevel(logging.CRITICAL)
+        for name in names:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        dask.setLevel(before)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 WALLTIME = r"(?:\d+-)?\d{1,3}(?::[0-5]\d){1,2}"  # of SLURM: minutes:seconds, hours:minutes:seconds, with days-
