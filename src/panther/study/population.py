@@ -114,6 +114,10 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         population = _joined(population, extra, others, f"test_{name}")
         missing |= _missing(extra, others)
         population = _with_given(population, extra, theirs, study.task.level, missing)
+    untested = next((number for number, split in enumerate(population.splits) if not split.test), None)
+    if untested is not None:
+        number = files.numbers[untested] if files is not None else untested
+        raise InputError(f"splits: fold k={number} has no test part (test.csv); a study tests its models.")
     return replace(population, problems=problems, missing=missing)
 
 
