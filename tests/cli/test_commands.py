@@ -192,3 +192,10 @@ def test_train_refuses_prototypes_that_contradict_the_other_options(panther, coh
     _, err = panther(*usual, "--method", "abmil", code=2)
     assert "no use for prototypes" in err
     panther(*usual, "-C", 3)
+
+
+def test_threads_of_nested_regions_are_no_error(cohort):
+    environment = {**os.environ, "OMP_NUM_THREADS": "4,2"}
+    environment.pop("NUMEXPR_NUM_THREADS", None)
+    call = [sys.executable, "-m", "panther", "inspect", "."]
+    assert subprocess.run(call, env=environment, capture_output=True, check=False).returncode == 0
