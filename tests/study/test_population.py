@@ -127,3 +127,11 @@ def test_a_refused_study_trains_nothing_and_leaves_no_folder(tmp_path, task):
     with pytest.raises(InputError, match="no test part" if task == "subtype" else task):
         run_study(study, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_grid_of_too_many_models_is_refused_unless_allowed(folder):
+    grid = {"table": "table.csv", "seeds": list(range(8)), "n_prototypes": [1, 2, 3]}  # in 2 folds
+    with pytest.raises(InputError, match="47"):
+        gather(study_in(folder, **grid, max_models=47))
+    assert gather(study_in(folder, **grid, max_models=48))
+    assert Study(name="s", features={"f": "f"}, table="t.csv", task={"label": "a"}).max_models < 100_000
