@@ -12,7 +12,9 @@ from panther.cli._clusters import cluster_of
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A file, or a folder (searched in depth).", show_default=False)],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Files, or folders (searched in depth).", show_default=False)
+    ],
     deep: Annotated[bool, typer.Option("--deep", help="Read all features to find NaN and infinite numbers.")] = False,
     workers: opt.WorkersOption = 0,
     cluster: opt.ClusterOption = None,
@@ -22,11 +24,16 @@ def inspect(
     from panther.engine import open_work
     from panther.storage.survey import files_of, survey_all
 
-    files = files_of(path)
-    many = len(files) > 64 or deep or cluster is not None
+    files = {path: files_of(path) for path in paths}
+    many = sum(map(len, files.values())) > 64 or deep or cluster is not None
+    found: dict[Path, dict[str, Any]] = {}
+    problems: dict[str, str] = {}
     with open_work(workers if many else 1, cluster_of(cluster), track=common.track) as work:
-        found, problems = survey_all(path, files, deep=deep, work=work)
-    result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
+        for place, own in files.items():
+            more, failed = survey_all(place, own, deep=deep, work=work)
+            found, problems = found | more, problems | failed
+    path = " ".join(map(str, paths))
+    result = {"path": path, "files": {str(file): about for file, about in found.items()}}
     common.report(result, _table(path, found), problems, as_json=as_json)
 
 
@@ -64,7 +71,7 @@ def convert(
     common.report(result, lines, failures, as_json=as_json, notes=notes)
 
 
-def _table(path: Path, found: dict[Path, dict[str, Any]]) -> list[str]:
+def _table(path: str, found: dict[Path, dict[str, Any]]) -> list[str]:
     """One line per group of alike files; a single file gets all that is known."""
     if len(found) == 1:
         ((file, about),) = found.items()
