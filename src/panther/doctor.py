@@ -32,6 +32,8 @@ PACKAGES = {
     "pandas": "pip install pandas",
     "anndata": "pip install anndata (for .h5ad; .npz works without)",
     "distributed": "pip install 'panther-wsi[cluster]' (for work on several machines)",
+    "plotly": "pip install 'panther-wsi[report]' (for the report of a study)",
+    "flask": "pip install 'panther-wsi[view]' (for the viewer)",
     "openslide-python": "pip install 'panther-wsi[slides]' (to read slide images; features need none)",
     "timm": "pip install 'panther-wsi[encoders]' (to encode patches; features need none)",
 }

@@ -59,7 +59,9 @@ def test_doctor_names_versions_and_remedies(panther):
     out, _ = panther("doctor")
     assert "torch" in out
     findings = strict_json(panther("doctor", "--json")[0])
-    assert {"python", "torch", "OpenSlide", "GPU", "threads", "memory", "disk"} <= {f["what"] for f in findings}
+    assert {"python", "torch", "plotly", "flask", "OpenSlide", "GPU", "threads", "memory", "disk"} <= {
+        f["what"] for f in findings
+    }
     assert all(f["remedy"] for f in findings if f["found"] == "missing")
 
 
@@ -75,6 +77,11 @@ def test_inspect_tells_what_a_folder_holds(panther, cohort):
     about = result["files"]["feats/003.npy"]
     assert (about["kind"], about["slide"], about["patches"], about["dim"]) == ("bag", "003", 33, 6)
     assert list(result["failures"]) == ["feats/broken.h5"]
+
+
+def test_inspect_takes_several_files_and_folders(panther, cohort):
+    found = strict_json(panther("inspect", "p.npy", "feats/000.npy", "feats", "--json")[0])["files"]
+    assert {"p.npy", *(f"feats/00{index}.npy" for index in range(6))} == set(found)
 
 
 def test_inspect_finds_nan_when_asked_to_look(panther, cohort):
@@ -194,6 +201,13 @@ def test_train_refuses_prototypes_that_contradict_the_other_options(panther, coh
     panther(*usual, "-C", 3)
 
 
-@pytest.mark.parametrize("command", [("view", "feats"), ("train", "feats", "--table", "t.csv", "-o", "m.st")])
-def test_commands_of_one_machine_refuse_a_cluster(panther, cohort, command):
-    assert "--workers" in panther(*command, "-j", "tcp://127.0.0.1:9", code=2)[1]
+def test_a_format_that_is_a_path_is_refused(panther, cohort):
+    _, err = panther(*embed("--format", "../x"), code=2)
+    assert "../x" in err
+
+
+def test_threads_of_nested_regions_are_no_error(cohort):
+    environment = {**os.environ, "OMP_NUM_THREADS": "4,2"}
+    environment.pop("NUMEXPR_NUM_THREADS", None)
+    call = [sys.executable, "-m", "panther", "inspect", "."]
+    assert subprocess.run(call, env=environment, capture_output=True, check=False).returncode == 0

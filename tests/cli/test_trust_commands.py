@@ -171,3 +171,11 @@ def test_shift_without_the_column_names_those_there_are(cohort, prototypes, run,
     run("embed", cohort / "features", "-p", prototypes, "-o", tmp_path / "s.h5ad", "-j", 1)
     _, err = run("shift", tmp_path / "s.h5ad", "--site-column", "hospital", code=2)
     assert "n_patches" in err
+
+
+def test_a_check_without_sites_says_that_they_are_not_known(run, tmp_path):
+    rows = [f"S{i},P{i},{'ab'[i % 2]}" for i in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join(["slide_id,case_id,subtype", *rows]))
+    run("splits", tmp_path / "t.csv", "--scheme", "kfold", "-k", 2, "--label", "subtype", "-o", tmp_path / "s")
+    out, _ = run("splits", tmp_path / "s", "--label", "subtype")
+    assert "No site is" not in out

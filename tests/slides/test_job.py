@@ -185,3 +185,10 @@ def test_later_steps_go_on_from_the_report_of_the_earlier_ones(slides: Path, tmp
     assert by_name == {row["slide"]: row for row in whole.rows}
     assert second.worked == whole.worked
     assert second.remaining(refs) == list(refs)
+
+
+def test_a_link_onto_itself_fails_alone(slides: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop.svs").symlink_to("loop.svs")
+    report = run_job(list_slides([slides / "s0.tif", tmp_path]).refs, STEPS[:1], Job(tmp_path / "job"))
+    assert list(report.failures) == ["loop"]
+    assert {row["slide"]: row["status"] for row in report.rows}["s0"] == "done"

@@ -1,6 +1,7 @@
 """Readers: each gives the same pixels for the same image, and none believes a wrong resolution."""
 
 import pickle
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -156,3 +157,19 @@ def test_a_damaged_tile_says_where_it_is_and_the_others_can_be_read(
             with pytest.raises(InputError, match=r"a\.tif.*\(320, 0\) of level 0.*damaged"):
                 slide.read_region(320, 0, 0, 64, 64)
             assert slide.read_region(0, 64, 0, 64, 64).std() > 10
+
+
+@pytest.mark.parametrize("compression", ["jpeg", None])
+@pytest.mark.parametrize("reader", ["openslide", "tifffile"])
+def test_a_header_of_more_tiles_than_the_file_lists_is_refused(
+    tmp_path: Path, image: np.ndarray, reader: str, compression: str | None
+) -> None:
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, image, tile=(64, 64), compression=compression, photometric="rgb")
+    with tifffile.TiffFile(path) as file:
+        place = file.pages.first.tags["ImageWidth"].offset
+    content = bytearray(path.read_bytes())
+    content[place : place + 12] = struct.pack("<HHII", 256, 4, 1, 4_000_000)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.tif"):
+        slide_readers[reader](path)

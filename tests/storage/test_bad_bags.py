@@ -236,3 +236,9 @@ def test_an_archive_of_numpy_is_called_one_and_not_a_file_of_torch(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), "f4"))
     with pytest.raises(InputError, match=r"a\.npz: an archive of arrays \(\.npz\), which is no feature file"):
         open_bag(tmp_path / "a.npz")
+
+
+def test_an_array_whose_header_is_too_long_is_refused_without_advice_to_load_pickles(tmp_path):
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (20, 4), }" + b" " * 20_000
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + bytes(320))
+    assert "pickle" not in refusal(tmp_path / "a.npy")

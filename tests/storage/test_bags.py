@@ -158,3 +158,10 @@ def test_slides_of_a_patient_are_one_bag_from_files_or_memory(tmp_path, way):
     assert patient.sample == "P1"
     np.testing.assert_array_equal(patient.open().features[:].numpy(), np.concatenate([arrays["a"], arrays["c"]]))
     assert patient.open().lengths == (len(arrays["a"]), len(arrays["c"]))
+
+
+def test_an_output_folder_that_links_onto_itself_hides_no_bag(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    np.save(tmp_path / "a.npy", np.ones((2, 3), np.float32))
+    (tmp_path / "inside").mkdir()
+    assert [ref.sample for ref in list_bags(tmp_path, leave_out=tmp_path / "loop").refs] == ["a"]

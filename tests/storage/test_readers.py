@@ -190,3 +190,12 @@ def test_real_bags_read_as_h5py_reads_them(shared_data):
 
 def test_every_registered_reader_was_tried_here():
     assert {reader for _, _, reader, _ in LAYOUTS.values()} == set(readers.names())
+
+
+@pytest.mark.parametrize("chunks", [None, (1, 4)])
+def test_a_user_block_before_the_numbers_changes_nothing(tmp_path, chunks):
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype("f4")
+    with h5py.File(tmp_path / "a.h5", "w", userblock_size=1024) as file:
+        file.create_dataset("features", data=x, chunks=chunks)
+        file["coords"] = np.zeros((30, 2), np.int64)
+    np.testing.assert_array_equal(open_bag(tmp_path / "a.h5").features[3:20].numpy(), x[3:20])

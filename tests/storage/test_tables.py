@@ -167,6 +167,12 @@ def test_a_table_chooses_slides_and_says_what_is_missing_and_left_out(folder):
         select_slides(folder, table(folder / "u.csv", "slide_id\nother\n"))
 
 
+def test_a_hidden_file_that_a_table_names_is_not_called_missing(folder):
+    write(folder, "npy", *features(5), name=".05")
+    problems = select_slides(folder, table(folder / "t.csv", "slide_id,case_id\n03,p\n.05,q\n")).problems
+    assert "hidden" in problems[".05"]
+
+
 def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
     path = table(folder / "t.csv", "slide_id,case_id,age,stain\n01,7,60,a\n02,7,60,b\n03,08,50,a\n99,08,50,a\n")
     chosen = select_slides(folder, path, level="patient")
@@ -233,3 +239,9 @@ def test_tables_for_people_hold_no_formula_and_leave_ids_and_numbers_alone(tmp_p
         ["=1+1", "'=cmd|' /C calc'!A0", "-2.5", "-2.5"],
         ["-7", "'+a", "'@b", "plain"],
     ]
+
+
+def test_a_workbook_is_called_an_excel_file(tmp_path):
+    (tmp_path / "a.xlsx").write_bytes(b"PK\x03\x04\xab\xff")
+    with pytest.raises(InputError, match="Excel"):
+        as_table(tmp_path / "a.xlsx")

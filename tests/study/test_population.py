@@ -9,6 +9,7 @@ from panther.study.evaluations import subgroups
 from panther.study.file import Study, load_study
 from panther.study.population import gather
 from panther.study.rows.losses import untrained_losses
+from panther.study.run import run_study
 from study.generated import generate
 
 OTHER_NAMES = {"slide_id": "file", "case_id": "who", "tissue_source_site": "lab"}
@@ -107,3 +108,30 @@ def test_thirds_of_a_number_are_those_of_the_study_whoever_else_is_tested(folder
     theirs = after.drop(before.index)
     assert set(theirs) == {"", before["P011"]}  # all but one are older than the oldest third begins
     assert theirs["XP000"] == ""  # not a number
+
+
+@pytest.mark.parametrize("task", ["subtype", "nosuch"])
+def test_a_refused_study_trains_nothing_and_leaves_no_folder(tmp_path, task):
+    generate(tmp_path, patients=8)
+    table = pd.read_csv(tmp_path / "table.csv")
+    for part, rows in {"train": table[:6], "val": table[6:]}.items():
+        (tmp_path / "s_k=0").mkdir(exist_ok=True)
+        rows.to_csv(tmp_path / "s_k=0" / f"{part}.csv", index=False)
+    study = {
+        "name": "x",
+        "table": table,
+        "features": tmp_path / "features",
+        "task": {"label": task},
+        "splits": tmp_path / "s_k=0",
+    }
+    with pytest.raises(InputError, match="no test part" if task == "subtype" else task):
+        run_study(study, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_grid_of_too_many_models_is_refused_unless_allowed(folder):
+    grid = {"table": "table.csv", "seeds": list(range(8)), "n_prototypes": [1, 2, 3]}  # in 2 folds
+    with pytest.raises(InputError, match="47"):
+        gather(study_in(folder, **grid, max_models=47))
+    assert gather(study_in(folder, **grid, max_models=48))
+    assert Study(name="s", features={"f": "f"}, table="t.csv", task={"label": "a"}).max_models < 100_000

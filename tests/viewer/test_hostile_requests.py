@@ -56,6 +56,8 @@ def test_nothing_but_the_names_file_is_ever_written(app, guest, outside, cohort_
             assert response.status_code < 500, (rule.rule, body, response.data[:300])
         broken = guest.post(address(rule), data=b'{"a": ', headers=OWN, content_type="application/json")
         assert broken.status_code < 500
+        deep = b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+        assert guest.post(address(rule), data=deep, headers=OWN, content_type="application/json").status_code < 500
     assert files() == before
 
 

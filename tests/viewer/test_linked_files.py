@@ -51,6 +51,12 @@ def test_prototypes_tables_and_embeddings_behind_a_link_are_left_out(cohort_fold
     assert found.notes
 
 
+def test_a_link_onto_itself_hides_no_other_file(cohort_folder):
+    slides = set(find_contents(cohort_folder).slides)
+    (cohort_folder / "features" / "loop").symlink_to("loop")
+    assert set(find_contents(cohort_folder).slides) == slides
+
+
 def test_contours_behind_a_link_are_left_out(cohort_folder, outside):
     folder = cohort_folder / "contours_geojson"
     folder.mkdir()

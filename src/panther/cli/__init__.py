@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import signal
 import sys
 import threading
@@ -116,6 +117,8 @@ def panther(
 
 def main() -> None:
     """Run the command; an error is one sentence on stderr and exit code 2, with a traceback only when -v is given."""
+    if not os.environ.get("OMP_NUM_THREADS", "1").isdecimal():
+        os.environ.setdefault("NUMEXPR_NUM_THREADS", "1")  # OpenMP takes "4,2"; numexpr, which pandas imports, does not
     arguments = [a for a in sys.argv[1:] if a not in ("-v", "--verbose")]
     verbose = len(arguments) < len(sys.argv) - 1
     if verbose:

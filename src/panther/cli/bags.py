@@ -11,7 +11,9 @@ from panther.cli import _options as opt
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A file, or a folder (searched in depth).", show_default=False)],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Files, or folders (searched in depth).", show_default=False)
+    ],
     deep: Annotated[bool, typer.Option("--deep", help="Read all features to find NaN and infinite numbers.")] = False,
     workers: opt.WorkersOption = "0",
     as_json: opt.JsonOption = False,
@@ -20,11 +22,16 @@ def inspect(
     from panther.engine import open_work
     from panther.storage.survey import files_of, survey_all
 
-    files = files_of(path)
-    many = len(files) > 64 or deep or not workers.isdigit()
+    files = {path: files_of(path) for path in paths}
+    many = sum(map(len, files.values())) > 64 or deep or not workers.isdigit()
+    found: dict[Path, dict[str, Any]] = {}
+    problems: dict[str, str] = {}
     with open_work(workers if many else 1, track=common.track) as work:
-        found, problems = survey_all(path, files, deep=deep, work=work)
-    result = {"path": str(path), "files": {str(file): about for file, about in found.items()}}
+        for place, members in files.items():
+            more, failed = survey_all(place, members, deep=deep, work=work)
+            found, problems = found | more, problems | failed
+    path = " ".join(map(str, paths))
+    result = {"path": path, "files": {str(file): about for file, about in found.items()}}
     common.report(result, _table(path, found), problems, as_json=as_json)
 
 
@@ -61,7 +68,7 @@ def convert(
     common.report(result, lines, failures, as_json=as_json, notes=notes)
 
 
-def _table(path: Path, found: dict[Path, dict[str, Any]]) -> list[str]:
+def _table(path: str, found: dict[Path, dict[str, Any]]) -> list[str]:
     """One line per group of alike files; a single file gets all that is known."""
     if len(found) == 1:
         ((file, about),) = found.items()

@@ -103,6 +103,9 @@ def _named(output: Path, format: str | None) -> Path:
     """Output with the ending of ``format``; other dots belong to the name."""
     if format is None:
         return output
+    from panther.limits import check_choice
+
+    check_choice("format", format, ("h5ad", "npz", "mixtures"))
     stem = output.stem if output.suffix in (".h5ad", ".npz") else output.name
     return output.with_name(f"{stem}.{'mixtures.npz' if format == 'mixtures' else format}")
 

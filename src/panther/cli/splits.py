@@ -115,7 +115,9 @@ def _check(given: Path, table: Path | None, task: dict[str, Any], *, as_json: bo
         lines.append(f"{report.left_out} names in the splits have no usable row in the table and are left out.")
     shared = {fold: sites for fold, sites in report.shared_sites.items() if sites}
     some = f"{len(shared)} of {len(found)} folds, e.g. {', '.join(next(iter(shared.values()))[:5])}" if shared else ""
-    lines.append(f"Sites in training and test: {some}." if shared else "No site is in training and test of a fold.")
+    known = sum(site is not None for site in cohort.sites)
+    none = f"No site is in training and test of a fold (sites of {known} of {len(cohort)} samples are known)."
+    lines.append(f"Sites in training and test: {some}." if shared else none if known else "Sites are not known.")
     result = {**about, "left_out": report.left_out, "shared_sites": report.shared_sites}
     common.report({**result, "report": cohort.report.to_dict()}, lines, {}, as_json=as_json, notes=report.notes)
 

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 
 from panther.errors import InputError
@@ -82,7 +83,7 @@ def list_slides(
         for path in found:
             if as_text(slide_name(path)) is None:
                 problems[ascii(path.name)] = not_text(path)
-            elif path.resolve() not in [other.resolve() for other in by_name[slide_name(path)]]:
+            elif realpath(path) not in map(realpath, by_name[slide_name(path)]):
                 by_name[slide_name(path)].append(path)
     refs, used, table = [], set(), table or {}
     for name, paths in sorted(by_name.items()):

@@ -5,6 +5,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 from typing import Any
 
@@ -303,13 +304,13 @@ def files_below(
     A folder that cannot be listed is refused, or passed over with ``skip_locked``, or with ``locked``, to which it is added.
     """
     passed_over = None if locked is None else lambda error: locked.append(Path(error.filename))
-    other = None if leave_out is None or leave_out.resolve() == folder.resolve() else leave_out.resolve()
+    other = None if leave_out is None or realpath(leave_out) == realpath(folder) else realpath(leave_out)
     found = []
     for place, folders, files in os.walk(
         folder, onerror=passed_over if skip_locked or locked is not None else _cannot_be_listed
     ):
         here = Path(place)
-        folders[:] = [f for f in folders if not f.startswith(".") and (other is None or (here / f).resolve() != other)]
+        folders[:] = [f for f in folders if not f.startswith(".") and (other is None or realpath(here / f) != other)]
         linked = [f for f in folders if (here / f).is_symlink() and Path(f).suffix.lower() in BAG_SUFFIXES]
         found += [here / f for f in (*files, *linked) if not f.startswith(".")]
     return sorted(found)

@@ -349,4 +349,8 @@ def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
 
 def without_features(slide: str, table: str) -> str:
     """Sentence for a slide that a table names, but that has no feature file."""
+    if slide.startswith("."):
+        return (
+            f"{slide}: {table} names it, but files whose names begin with a dot are hidden and not read; rename both."
+        )
     return f"{slide}: {table} names it, but there is no feature file of this name; extract its features, or take it out of the table."

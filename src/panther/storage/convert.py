@@ -1,6 +1,7 @@
 """Convert bags from any readable layout to any written one: whole files, resumable."""
 
 from dataclasses import dataclass, replace
+from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 
 import torch
@@ -33,7 +34,7 @@ class Conversion:
         bag = ref.open()
         target = self.folder / f"{bag.slide_id}{writers.entry(self.to).metadata.suffix}"
         for file in ref.files:
-            if target.resolve() == file.resolve():
+            if realpath(target) == realpath(file):
                 raise InputError(f"{file}: would be overwritten by its own conversion; choose another output folder.")
         dtype = bag.features.dtype if self.dtype == "keep" else DTYPES[self.dtype]
         bag = self._in_pixels(bag)

@@ -85,6 +85,8 @@ def _read(path: Path) -> "pd.DataFrame":
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
     except (ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
         reason = str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: ")
+        if path.suffix.lower() in (".xlsx", ".xls"):
+            reason = "an Excel file"
         raise InputError(
             f"{path}: not a readable table ({reason}); expected CSV, TSV or parquet, in UTF-8, with a header."
         ) from error

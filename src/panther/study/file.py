@@ -86,6 +86,7 @@ class Study(BaseModel):
     prediction_sets: Literal["overall", "by-class"] = "overall"  # whether they hold their level in each class
     permuted: StrictBool = False  # whether the reference is also trained and tested on permuted labels
     bootstrap: Annotated[int, Field(ge=0)] = 1000
+    max_models: Annotated[int, Field(ge=1, strict=True)] = 10_000  # a study of more is refused before it starts
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
 
     @model_validator(mode="before")

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,16 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         population = _joined(population, extra, others, f"test_{name}")
         missing |= _missing(extra, others)
         population = _with_given(population, extra, theirs, study.task.level, missing)
+    folds = max(1, len(population.splits))
+    if sum(1 for _ in islice(study.cells(), study.max_models // folds + 1)) * folds > study.max_models:
+        raise InputError(
+            f"The study is of more than {study.max_models:,} models in {folds} folds; list fewer methods, heads, losses or seeds, or raise "
+            "`max_models`."
+        )
+    untested = next((number for number, split in enumerate(population.splits) if not split.test), None)
+    if untested is not None:
+        number = files.numbers[untested] if files is not None else untested
+        raise InputError(f"splits: fold k={number} has no test part (test.csv); a study tests its models.")
     return replace(population, problems=problems, missing=missing)
 
 

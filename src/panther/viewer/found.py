@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 
 from panther.errors import InputError
@@ -34,7 +35,7 @@ class Roots:
 
     def hold(self, path: Path) -> bool:
         """Whether a path, with all its links followed, ends inside."""
-        real = path.resolve()
+        real = Path(realpath(path))
         return any(real == place or place in real.parents for place in self.places)
 
 
@@ -63,8 +64,8 @@ def sort_out(place: Path, roots: Roots, leave_out: Iterable[Path] = ()) -> Found
         return found
     files = sorted(files_below(place, locked=found.locked), key=lambda file: (len(file.parts), str(file)))
     found.outside = [file for file in files if file.is_symlink() and not roots.hold(file)]
-    named = {path.resolve() for path in leave_out}
-    unusable = {*found.outside, *(file for file in files if file.resolve() in named)} if named else {*found.outside}
+    named = {realpath(path) for path in leave_out}
+    unusable = {*found.outside, *(file for file in files if realpath(file) in named)} if named else {*found.outside}
     closed = _results(place, files, found)
     usable = {folder: closed.isdisjoint((folder, *folder.parents)) for folder in {file.parent for file in files}}
     for file in files:

@@ -73,6 +73,8 @@ def _said(error: Exception) -> tuple[str, int]:
         return str(error), 404
     if isinstance(error, InputError):
         return str(error), 422
+    if isinstance(error, RecursionError):
+        return "The request is nested too deeply; expected a flat object.", 400
     if isinstance(error, OSError):
         return f"{error.filename or 'The system'}: {error.strerror or error}.", 422
     logger.error("The viewer could not answer %s.", request.path, exc_info=error)

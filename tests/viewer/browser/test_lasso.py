@@ -74,6 +74,8 @@ def test_a_lasso_compares_two_groups_and_a_link_shows_them_again(window):
     assert "C0 stroma" in said
     assert "C1 tumour" in said
     assert "C2 mucin" not in said
+    drag(page, [(0.01, 0.96), (0.06, 0.96), (0.06, 0.99), (0.01, 0.99)])  # around nothing: beside the axes
+    assert "a" in window.state()
     assert "A: 8 patients, B: 8 patients" in page.locator(".cohort-result").inner_text()
     assert "no test of a hypothesis" in page.locator(".cohort-result").inner_text()
     page.wait_for_selector(".cohort-result .js-plotly-plot .point")

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from panther.slides.readers.tiles import TiledPages, is_rgb
+from panther.errors import InputError
+from panther.slides.readers.tiles import TiledPages, is_rgb, refuse_missing_tiles
 
 VENDORS = ("aperio", "generic-tiff")  # one file, tiles side by side, nothing overlaps
 JPEG = 7
@@ -56,9 +57,14 @@ def open_direct(
     except Exception:  # no tifffile, or a file that only OpenSlide understands
         return None
     try:
+        for page in file.pages:
+            refuse_missing_tiles(page)
         pages = [_page(file, size) for size in dimensions]
         if all(page is not None for page in pages):
             return DirectTiles(file, pages, cache, by_openslide)
+    except InputError:
+        file.close()
+        raise
     except Exception:  # tags that tifffile cannot read
         pass
     file.close()

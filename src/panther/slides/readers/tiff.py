@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from panther.slides.readers.tiles import TiledPages, is_rgb
+from panther.slides.readers.tiles import TiledPages, is_rgb, refuse_missing_tiles
 from panther.slides.slide import slide_readers
 
 CACHE = 64 * 2**20  # bytes of decoded tiles
@@ -35,6 +35,8 @@ class TiffPixels:
                 raise ValueError(f"the images are not 8-bit RGB but {first.dtype} of shape {first.shape}")
             # a level whose aspect ratio differs is no level of this image (labels and macros are other series)
             pages = [level.keyframe for level in series.levels if is_rgb(level.keyframe)]
+            for page in pages:
+                refuse_missing_tiles(page)
             self.level_dimensions = tuple((page.imagewidth, page.imagelength) for page in pages)
             self.properties = MappingProxyType(_properties(file, pages[0]))
         except Exception:

@@ -1,10 +1,13 @@
 """Tiles (or strips) of TIFF pages, decoded one by one and put together: no whole page is ever in memory."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+from panther.errors import InputError
 
 WHITE = 255
 Check = Callable[[int, int, bytes], None]  # level, tile, the bytes of it: raises where they are damaged
@@ -68,6 +71,16 @@ class TiledPages:
         while self._held > self._cache and len(self._tiles) > 1:
             self._held -= self._tiles.popitem(last=False)[1].nbytes
         return tile
+
+
+def refuse_missing_tiles(page: Any) -> None:
+    """Refuse a page of more tiles than the file lists: its width or height is not that of the picture."""
+    needed, there = math.prod(page.chunked), len(page.dataoffsets)
+    if page.is_tiled and there < needed:
+        size = f"{page.imagewidth:,} x {page.imagelength:,} pixels"
+        raise InputError(
+            f"{page.parent.filename}: declares {size} in {needed:,} tiles, but lists {there:,}; copy or scan it again."
+        )
 
 
 def is_rgb(page: Any) -> bool:

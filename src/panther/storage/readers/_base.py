@@ -22,7 +22,8 @@ from panther.storage.readers._h5_storage import own_dataset
 from panther.types import Bag, Rows
 
 # by these endings a broken file is known as a broken bag
-BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".pth", ".npy", ".safetensors")
+H5_SUFFIXES = (".h5", ".hdf5")
+BAG_SUFFIXES = (*H5_SUFFIXES, ".pt", ".pth", ".npy", ".safetensors")
 
 NOT_THE_FILE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)  # short of memory or handles, not damage
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -43,10 +44,13 @@ class FileContent:
     @cached_property
     def h5(self) -> Any:
         """File opened as HDF5, or None."""
-        if not self.head.startswith(b"\x89HDF\r\n\x1a\n"):
-            return None
         import h5py
 
+        begins = self.head.startswith(b"\x89HDF\r\n\x1a\n")
+        if not begins and not (
+            self.path.suffix.lower() in H5_SUFFIXES and h5py.is_hdf5(self.path)
+        ):  # after a user block
+            return None
         return h5py.File(self.path, "r")
 
     def dataset(self, name: str) -> Any:

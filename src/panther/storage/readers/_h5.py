@@ -55,13 +55,19 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
         )
     dtype = dataset.dtype
     check_numbers(path, dataset.name[1:], dtype)
-    plain = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() == 0 and dtype.isnative
+    in_user_block = dataset.file.userblock_size > 0  # places of versions of HDF5 count it or not
+    plain = (
+        not in_user_block
+        and dataset.chunks is not None
+        and dataset.id.get_create_plist().get_nfilters() == 0
+        and dtype.isnative
+    )
     if plain and dataset.chunks == (dataset.chunks[0], shape[1]) and 0 not in shape:
         return ChunkedRows(path, dataset.name, shape, dtype, chunk_offsets(path, dataset), dataset.chunks[0])
     check_storage(path, dataset)
     if 0 in shape:
         return mapped(path, dtype, 0, shape)
-    offset = None if dataset.is_virtual else dataset.id.get_offset()
+    offset = None if dataset.is_virtual or in_user_block else dataset.id.get_offset()
     if offset is not None:
         return mapped(path, dtype, offset, shape)
     return H5Rows(path, dataset.name, shape, dtype)

@@ -27,5 +27,5 @@ def npy(file: FileContent) -> Bag | None:
     except (ValueError, EOFError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{file.path}: the array is damaged ({error}); save it again.") from error
+        raise InputError(f"{file.path}: the array is damaged ({str(error).splitlines()[0]}); save it again.") from error
     return Bag(file.slide_id, as_matrix(file.path, rows, "the array"))

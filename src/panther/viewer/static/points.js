@@ -336,8 +336,7 @@ export function points(place, { describe, onOpen, onHover, onSelect, onClear }) 
     } else if (done.kind !== "move") {
       const ring = outline(done);
       const inside = all.filter((point) => visible(point) && within(ring, px(point.x), py(point.y))).map((point) => point.key);
-      if (inside.length) onSelect(inside, event.shiftKey);
-      else onClear();
+      if (inside.length) onSelect(inside, event.shiftKey); // an empty one may be a slip; Escape clears
     }
     drawOver();
   });
