@@ -1,10 +1,13 @@
-"""Maps of slides: which prototype each patch belongs to, or where a network's attention lies; as values, pictures and regions."""
+"""Maps of slides: the prototype of each patch, or a network's attention; as values, pictures, regions and pyramidal TIFF."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from panther.aggregators import build
 from panther.charts.style import save
@@ -12,13 +15,13 @@ from panther.engine import HERE, Work, collect
 from panther.errors import InputError
 from panther.explain.assign import assign
 from panther.explain.attention import SCALES, map_attention
+from panther.explain.geometry import View, raster
 from panther.explain.jobs import Images, SlideJob, is_slide, none_of, of_slide, slide_jobs
 from panther.explain.names import Names, prototype_number
-from panther.explain.pyramid import write_pyramid
 from panther.explain.regions import regions, write_regions
 from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, overlay_pixels
-from panther.explain.touching.table import COLUMNS, neighbour_rows
+from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.models.model import Model
 from panther.models.model_file import as_model
 from panther.storage.atomic import atomic_write
@@ -28,12 +31,59 @@ from panther.storage.prototypes import as_prototypes
 from panther.storage.tables import write_spreadsheet
 from panther.types import Bag, Prototypes
 
+CELL = 16  # pixels per patch at the finest level: edges within a sixteenth of a patch
+LARGEST = 8192  # pixels of the longer side: the finest level stays below a gigabyte of memory
+TILE = 256
 PICTURES = ("png", "svg")
 FORMATS = (*PICTURES, "tiff", "geojson", "csv")
 USUAL = ("png", "geojson", "csv")  # of prototypes
 WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif", "*.neighbours.csv")  # patterns
 
 Make = Callable[..., SlideMap]  # (bag, image=, contours=) -> its map; sent to workers, so it pickles
+
+
+def levels(found: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
+    """Pictures (h, w, 4) from fine to coarse, each half of the one before, and how many level-0 pixels theirs are wide.
+
+    Every level is painted anew from the coordinates, so that none is a blurred or shifted copy of another.
+    """
+    extent = np.array(found.view.size) / found.view.scale  # of the picture, in level-0 pixels
+    factor = max(found.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
+    colours = np.concatenate([found.patch_colours, np.zeros((1, 3), np.uint8)])
+    while True:
+        width, height = (max(1, math.ceil(side / factor - 1e-9)) for side in extent.tolist())
+        shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its size is asked for
+        index = raster(found.grid, View(shape, (1 / factor, 1 / factor), found.view.origin))
+        yield np.concatenate([colours[index], (index >= 0)[..., None].astype(np.uint8) * 255], -1), factor
+        if max(width, height) <= TILE:
+            return
+        factor *= 2
+
+
+def write_pyramid(path: Path, found: SlideMap) -> None:
+    """Write a tiled, compressed RGBA TIFF with reduced levels and its resolution in the tags."""
+    try:
+        import tifffile
+    except ImportError as error:
+        raise InputError(
+            "A TIFF needs tifffile; pip install 'panther-wsi[slides]', or leave tiff out of `formats=`."
+        ) from error
+
+    with atomic_write(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as file:
+        for number, (pixels, factor) in enumerate(levels(found)):
+            per_cm = None if found.view.mpp is None else 1e4 / (found.view.mpp * factor)
+            file.write(
+                pixels,
+                tile=(TILE, TILE),
+                photometric="rgb",
+                extrasamples=("unassalpha",),
+                compression="zlib",
+                subfiletype=int(number > 0),
+                resolution=None if per_cm is None else (per_cm, per_cm),
+                resolutionunit=None if per_cm is None else "CENTIMETER",
+                metadata=None,
+                software=False,
+            )
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import numpy as np
 
 from panther.explain.geometry import Grid, View, raster
 from panther.explain.names import Naming, colours, label
-from panther.explain.paint import HEAT_RELIEF, Paint, painted, relief
-from panther.explain.palette import rgb_values
+from panther.explain.palette import HEAT_RELIEF, Paint, painted, relief, rgb_values
 from panther.explain.touching import Touching, neighbour_sentences, touching
 from panther.slides.polygons import Polygon
 
@@ -99,7 +98,7 @@ class SlideMap:
         return found
 
     def _draw_neighbours(self) -> Any:
-        from panther.explain.touching.draw import draw_neighbours
+        from panther.explain.touching import draw_neighbours
 
         return draw_neighbours(self.touching, [self.title(c) for c in range(self.prototypes)])
 

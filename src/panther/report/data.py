@@ -15,7 +15,6 @@ from panther.cohort.targets import Kind
 from panther.errors import InputError
 from panther.evaluation.metric_names import OF_LABEL
 from panther.evaluation.verdicts import best_rows
-from panther.report.guessing import chance
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
 from panther.study.cache import load_predictions
@@ -24,6 +23,17 @@ from panther.study.record import COHORT, RECORD, STUDY, read_record
 from panther.study.results import GROUP, Results
 from panther.study.tables import SURENESS, row_names, varying_factors
 
+CHANCE = {
+    "c_index": 0.5,
+    "c_index_uno": 0.5,
+    "auroc": 0.5,
+    "quadratic_kappa": 0.0,
+    "pearson": 0.0,
+    "spearman": 0.0,
+    "r2": 0.0,
+    "macro_auroc": 0.5,
+}  # wherever it is tested; balanced accuracy depends on the classes there
+BALANCED = "balanced_accuracy"
 METRIC_NAMES = {
     "c_index": "c-index",
     "c_index_uno": "Uno's c-index",
@@ -40,6 +50,41 @@ METRIC_NAMES = {
 }
 OUTCOMES = ("label", "event", "time", "value")
 OWN_COLUMNS = ("sample", "patient", "n_slides")  # of cohort.csv, that name or count rather than describe
+
+
+def patients_of_classes(predictions: pd.DataFrame) -> pd.DataFrame:
+    """How many patients of each class each fold tests: folds down, classes across."""
+    once = predictions.drop_duplicates(["fold", "label", "patient"])
+    return once.groupby(["fold", "label"]).size().unstack(fill_value=0)
+
+
+def chance(metric: str, predictions: pd.DataFrame) -> float | None:
+    r"""What guessing gives on one test, where that is one number.
+
+    Balanced accuracy is the mean recall of the :math:`K_f` classes that a fold has, so naming one of them always gives
+    :math:`1 / K_f`, and no guess gives more.
+    """
+    if metric == BALANCED:
+        return float((1 / (patients_of_classes(predictions) > 0).sum(axis=1)).mean())
+    return CHANCE["auroc"] if metric.startswith(OF_LABEL) else CHANCE.get(metric)
+
+
+def chance_in_resamples(metric: str, predictions: pd.DataFrame) -> float | None:
+    r"""What guessing gives on resamples of the patients, which intervals are made of.
+
+    A resample of N patients lacks all m of a class with probability :math:`(1 - m / N)^N`, and is then scored on the classes that are left,
+    of which guessing gets more right: the interval of balanced accuracy is too high by as much.
+    """
+    if metric != BALANCED:
+        return chance(metric, predictions)
+    everybody = predictions["patient"].nunique()
+    found = []
+    for counts in patients_of_classes(predictions).to_numpy():
+        number = np.ones(1)  # probability that 0, 1, 2 ... classes are left
+        for lost in (1 - counts[counts > 0] / everybody) ** everybody:
+            number = np.append(number * lost, 0) + np.append(0, number * (1 - lost))
+        found.append(float(number[1:] @ (1 / np.arange(1, len(number)))) / number[1:].sum())
+    return float(np.mean(found))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,7 @@ from panther.storage.prototypes import load_prototypes
 from panther.storage.survey import survey
 from panther.study.record import COHORT, read_record
 from panther.types import Openable, Prototypes
-from panther.viewer.cohort_features import find_features
-from panther.viewer.found import NAMES, Found, Roots, sort_out
+from panther.viewer.discovery import NAMES, Found, Roots, find_features, sort_out
 
 OVERLAY = ".overlay.tif"  # a picture of `panther map`, no slide
 LARGEST_TABLE = 64 << 20  # bytes; a larger one is no clinical table, unless it is named

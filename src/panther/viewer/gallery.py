@@ -19,7 +19,7 @@ from panther.errors import InputError
 from panther.explain.atlas.atlas import Pool, summed_up
 from panther.explain.atlas.exemplars import Kind
 from panther.explain.atlas.files import to_dict
-from panther.explain.atlas.request import patients_of
+from panther.explain.atlas.make import patients_of
 from panther.explain.atlas.worker import AtlasJob, AtlasSettings, describe_slide
 from panther.explain.proportions import Proportions, as_proportions
 from panther.storage.files import read_json

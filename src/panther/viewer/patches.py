@@ -16,7 +16,7 @@ from panther.explain.touching import Touching, touching
 from panther.slides import Slide, open_slide
 from panther.types import Bag, Prototypes
 from panther.viewer.contents import SlideEntry
-from panther.viewer.tiles.cells import Cells
+from panther.viewer.tiles.pyramid import Cells
 
 
 @dataclass(frozen=True)

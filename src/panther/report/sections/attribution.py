@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from panther.explain.attribution.charts import by_size, contribution_chart
+from panther.explain.attribution.draw import by_size, contribution_chart
 from panther.explain.kaplan_meier import curve_chart
 from panther.explain.names import row_colour
 from panther.report.html import (

@@ -11,8 +11,7 @@ from panther.errors import InputError
 from panther.viewer.cohort.colours import CohortColours, Colour, Coloured
 from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.positions import CohortPositions, Placed
-from panther.viewer.cohort.shares import CohortShares
-from panther.viewer.cohort.units import LEVELS, Units, levels, units_of
+from panther.viewer.cohort.units import LEVELS, CohortShares, Units, levels, units_of
 from panther.viewer.kept import Kept
 from panther.viewer.workbench import Workbench
 

@@ -14,8 +14,8 @@ from panther.cohort.load import Cohort, load_cohort
 from panther.errors import InputError
 from panther.explain import kaplan_meier
 from panther.explain.atlas import shares
-from panther.explain.atlas.request import factor_of
-from panther.explain.attribution.pairs import owners
+from panther.explain.atlas.make import factor_of
+from panther.explain.attribution.mathematics import owners
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
 from panther.viewer.workbench import UnknownError, Workbench

@@ -1,4 +1,4 @@
-"""Routes of the slide page: what there is to see of a slide, its tiles, and its patches for the pointer."""
+"""Routes of the slide page: canvas, patches, tiles, layers, and exports of a view."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,15 @@ from panther.errors import InputError
 from panther.explain.atlas.exemplars import Place
 from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
-from panther.viewer.tiles.asked import Asked, number, read_asked, whole_number
-from panther.viewer.tiles.layers import Layer
+from panther.viewer.tiles.export import export_regions, export_view
+from panther.viewer.tiles.layers import Asked, Layer, number, read_asked, whole_number
 from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
 
 LARGEST_SQUARE, FARTHEST = 1e5, 1e8  # level-0 pixels: no patch is wider, no slide longer
 AGE = 3600  # seconds for which a browser keeps a tile without asking
+TYPES = {"png": "image/png", "svg": "image/svg+xml", "geojson": "application/geo+json"}
 
 
 def slide_routes(bench: Workbench) -> Blueprint:
@@ -169,3 +170,29 @@ def packed(found: PatchMap) -> bytes:
         labels[:count], top = found.labels, found.assignment.max(1).astype("<f4")
     head = struct.pack("<IIfI", count, classes, found.grid.pitch, 0)
     return b"".join((head, corners[:, 0].tobytes(), corners[:, 1].tobytes(), labels.tobytes(), top.tobytes()))
+
+
+def export_routes(bench: Workbench) -> Blueprint:
+    """Routes."""
+    routes = Blueprint("exports", __name__)
+    tiles = Tiles(bench)
+
+    @routes.get("/export/<name>.<any(png, svg):kind>")
+    def view(name: str, kind: str) -> Response:
+        asked = asked_of(bench)
+        content = export_view(tiles, bench.patches(name, asked.set), request.args, asked, kind)
+        return _download(content, name, kind)
+
+    @routes.get("/export/<name>.geojson")
+    def areas(name: str) -> Response:
+        asked = asked_of(bench)
+        return _download(export_regions(bench, bench.patches(name, asked.set), asked), name, "geojson")
+
+    return routes
+
+
+def _download(content: bytes | str, name: str, kind: str) -> Response:
+    """An answer that browsers save under the slide's name."""
+    response = Response(content, mimetype=TYPES[kind])
+    response.headers.set("Content-Disposition", "attachment", filename=f"{name}.{kind}")
+    return response

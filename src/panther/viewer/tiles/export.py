@@ -1,25 +1,100 @@
 """The current view and the regions of a slide, to be taken away."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from panther.charts.style import picture_bytes, plain_text, short
 from panther.errors import InputError
-from panther.explain.draw import ColourBar
+from panther.explain.draw import ROW, ColourBar, Sheet, colour_bar, scale_bar
 from panther.explain.geometry import View
 from panther.explain.regions import feature, regions
 from panther.storage.geojson import geojson_text
 from panther.viewer.patches import PatchMap
-from panther.viewer.tiles import base, lines
-from panther.viewer.tiles.asked import Asked, number, whole_number
-from panther.viewer.tiles.layers import Layer
+from panther.viewer.tiles import render
+from panther.viewer.tiles.layers import Asked, Layer, number, whole_number
 from panther.viewer.tiles.maker import GRID, OUTLINE, Tiles
-from panther.viewer.tiles.picture import Legend, ViewPicture, composed, view_picture
 from panther.viewer.tiles.pyramid import Window
 from panther.viewer.workbench import UnknownError, Workbench
 
+BAR = 100  # units of a colour bar with its numbers
 LEAST, USUAL, LARGEST = 64, 1600, 4096  # pixels of a side
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Classes of a layer: colour, number and name of each."""
+
+    title: str
+    head: str  # what the numbers are
+    lines: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewPicture:
+    """What is drawn; it pickles."""
+
+    title: str
+    view: View
+    legends: tuple[Legend, ...] = ()
+    bars: tuple[ColourBar, ...] = ()
+
+
+def view_picture(found: ViewPicture, kind: str) -> bytes:
+    """PNG or SVG; run in a worker process, because matplotlib's settings belong to the process."""
+    return picture_bytes(draw_view(found), kind)
+
+
+@plain_text
+def draw_view(found: ViewPicture) -> Any:
+    """The view with all that explains it; returns a matplotlib figure."""
+    unit = max(1.0, max(found.view.size) / 1000)
+    lines = [line for legend in found.legends for line in _lines(legend)]
+    per_column = max(16, int(found.view.size[1] / (ROW * unit)) - 1)
+    letters = max((len(short(line[2])) for line in lines), default=0)
+    column = (74 + 6.6 * letters) * unit if lines else 0.0
+    columns = -(-len(lines) // per_column)
+    most = min(len(lines), per_column)
+    room = column * columns + BAR * unit * len(found.bars)
+    least = max((most + 1.5) * ROW * unit, 200 * unit if found.bars else 0.0)
+    sheet = Sheet([(found.title, found.view.background)], room, unit, least=least)
+    for place, line in enumerate(lines):
+        across, down = divmod(place, per_column)
+        _write(sheet, sheet.right + across * column, sheet.head + (down + 0.5) * ROW * unit, line)
+    for place, bar in enumerate(found.bars):
+        colour_bar(sheet, bar._replace(room=BAR * (len(found.bars) - place) - 6))
+    ax = sheet.axes[0]
+    if found.view.mpp is not None:
+        scale_bar(ax, found.view, unit)
+    ax.set_xlim(0, sheet.width)
+    ax.set_ylim(sheet.height, 0)
+    return sheet.figure
+
+
+def _lines(legend: Legend) -> list[tuple[str, str, str]]:
+    """A heading, then one line for each class."""
+    return [("", legend.head, legend.title), *legend.lines] if legend.lines else []
+
+
+def _write(sheet: Sheet, left: float, top: float, line: tuple[str, str, str]) -> None:
+    colour, number, name = line
+    at = (16, 52) if number else (16, 16)
+    if colour:
+        sheet.legend_line(left, top, colour, (number, short(name)), at)
+        return
+    sheet.write(left + at[0] * sheet.unit, top, number, size=8, color="#555555")
+    sheet.write(left + at[1] * sheet.unit, top, short(name), size=8, weight="bold")
+
+
+def composed(background: np.ndarray, layers: list[tuple[np.ndarray, float]]) -> np.ndarray:
+    """Layers (h, w, 4), each with its opacity, over a picture (h, w, 3)."""
+    out = background.astype(np.float32)
+    for colours, opacity in layers:
+        part = colours[..., 3:].astype(np.float32) * (opacity / 255)
+        out += part * (colours[..., :3] - out)
+    return np.round(out).astype(np.uint8)
 
 
 class Chosen(NamedTuple):
@@ -67,10 +142,10 @@ def read_window(query: Mapping[str, str], found: PatchMap) -> Window:
 def export_view(tiles: Tiles, found: PatchMap, query: Mapping[str, str], asked: Asked, kind: str) -> bytes:
     """PNG or SVG of a view with its layers, scale bar, legend and colour bars."""
     window, chosen = read_window(query, found), read_chosen(query)
-    background = np.full((window.height, window.width, 3), base.WHITE, np.uint8)
+    background = np.full((window.height, window.width, 3), render.WHITE, np.uint8)
     if found.canvas.image:
         with tiles.bench.image(found.slide) as slide:
-            background = base.pixels(slide, window)
+            background = render.pixels(slide, window)
     pictures, legends, bars, titles = [], [], [], []
     index = None if found.grid is None else found.cells.under(window)
     for one in chosen:
@@ -113,17 +188,17 @@ def _drawn(
     """A layer, its colours (h, w, 4), and which of its classes are seen."""
     nothing = np.zeros(0, int)
     if layer == OUTLINE.id:
-        alpha = lines.outline_alpha(tiles.outline(found), window)
+        alpha = render.outline_alpha(tiles.outline(found), window)
         return (
             OUTLINE,
-            np.dstack([np.broadcast_to(np.array(lines.OUTLINE, np.uint8), (*alpha.shape, 3)), alpha]),
+            np.dstack([np.broadcast_to(np.array(render.OUTLINE_COLOUR, np.uint8), (*alpha.shape, 3)), alpha]),
             nothing,
         )
     if index is None:
         raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no patches.")
     if layer == GRID.id:
         assert found.grid is not None
-        return GRID, lines.LINE[lines.borders(found.cells, window, found.grid.pitch).astype(np.uint8)], nothing
+        return GRID, render.LINE[render.borders(found.cells, window, found.grid.pitch).astype(np.uint8)], nothing
     painted = tiles.painted(found, layer, asked)
     codes = painted.colours.codes[index]
     seen = nothing if painted.labels is None else np.unique(painted.labels[np.unique(index[codes > 0])])

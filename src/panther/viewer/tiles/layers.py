@@ -1,25 +1,36 @@
-"""What can lie over a slide: each layer says what it shows, and gives every patch its colour."""
+"""Layers over a slide: the options of a request, the values of models and classifiers, and their colours."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from panther.aggregators import build
 from panther.errors import InputError
 from panther.explain import palette
-from panther.explain.attention import SCALES
+from panther.explain.assign import assign
+from panther.explain.attention import SCALES, attention, attention_titles
+from panther.explain.attribution.draw import patch_values
+from panther.explain.attribution.model import AttributionSettings, attribute_bags, check_attributable
+from panther.explain.concordance.agreement import UNKNOWN, tissue_of
+from panther.explain.concordance.tissue_classifier import load_classifier
 from panther.explain.concordance.write import CONCORDANCE
+from panther.explain.names import prototype_number
 from panther.explain.palette import rgb_values
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
 from panther.limits import check_choice
+from panther.mil import networks
+from panther.models.model_file import load_model, read_about
+from panther.storage.files import read_json
 from panther.storage.fingerprints import version_of
+from panther.types import Openable
 from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap
-from panther.viewer.tiles.asked import Asked
-from panther.viewer.tiles.png import LEVELS, Colours
-from panther.viewer.tiles.values import Classes, Outputs, agreed, attended, attributed, classified, is_network
+from panther.viewer.tiles.render import LEVELS, Colours
 from panther.viewer.workbench import UnknownError, Workbench
 
 STOPS = 9  # of a colour bar that is sent to the page
@@ -35,6 +46,143 @@ NEEDS = {
     "attention": "it needs a network; open one (`panther view FOLDER --model FILE`).",
     "classes": "it needs a tissue classifier, or `panther concordance` with these prototypes.",
 }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Parameters of an overlay; equal ones give equal tiles."""
+
+    set: str | None = None  # of prototypes
+    model: str | None = None
+    prototype: int = 0
+    shown: frozenset[int] | None = None  # prototypes or classes that are isolated; None: all
+    low: float | None = None  # patches of smaller values are left out
+    high: float | None = None
+    scale: str | None = None  # of attention: rank or linear
+    output: str | None = None  # of the model
+
+    def keeps(self, value_low: float, value_high: float) -> tuple[float, float]:
+        """Values that are shown, where they are not said those of the scale."""
+        return (
+            value_low if self.low is None else self.low,
+            value_high if self.high is None else self.high,
+        )
+
+
+def read_asked(query: Mapping[str, str], count: int) -> Asked:
+    """Parameters of a query, for so many prototypes."""
+    chosen = query.get("prototype")
+    shown = query.get("shown")
+    return Asked(
+        query.get("set") or None,
+        query.get("model") or None,
+        prototype_number(chosen, max(count, 1), "`prototype=`: ") if chosen else 0,
+        None if shown is None else frozenset(_whole(part) for part in shown.split(",") if part.strip()),
+        number(query, "low"),
+        number(query, "high"),
+        query.get("scale") or None,
+        query.get("output") or None,
+    )
+
+
+def number(query: Mapping[str, str], name: str) -> float | None:
+    """A finite number of the query; None where it is not given."""
+    text = query.get(name)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"`{name}={text}`: a number is expected.")
+    return value
+
+
+def whole_number(query: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    """A whole number of the query within limits; None where it is not given."""
+    value = number(query, name)
+    if value is not None and not (least <= value <= most and value == int(value)):
+        raise InputError(f"`{name}={query[name]}`: a whole number from {least} to {most} is expected.")
+    return None if value is None else int(value)
+
+
+def _whole(text: str) -> int:
+    text = text.strip().removeprefix("C")
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise InputError(f"`shown=` holds {text!r}; numbers separated by commas are expected.")
+    return int(text)
+
+
+class Outputs(NamedTuple):
+    """Numbers of every patch, for each output of a model."""
+
+    titles: tuple[str, ...]  # K outputs
+    values: np.ndarray  # (K, N)
+    limits: tuple[float, ...]  # K, the largest there can be
+    main: int  # the predicted one
+
+
+class Classes(NamedTuple):
+    """Tissue class of every prototype, or of every patch."""
+
+    names: tuple[str, ...]
+    labels: np.ndarray  # (C,) or (N,), -1 where there is none
+
+
+def is_network(path: Path) -> bool:
+    """Whether a model looks at patches by attention; else it has prototypes and a head."""
+    return str(read_about(path)["method"]["name"]) in networks.names()
+
+
+def attributed(features: Openable, path: Path) -> Outputs:
+    """What each patch's prototype adds to the outputs of a model, weighted by the model's own posterior."""
+    model = load_model(path)
+    check_attributable(model)
+    assert model.prototypes is not None
+    found = attribute_bags(model, [features], AttributionSettings())
+    if not found.samples:
+        raise InputError(next(iter(found.failures.values())))
+    bag = model.prototypes.prepared(features.open())
+    shares = assign(bag, build(model.method.name, model.prototypes, model.method.options)).assignment.numpy()
+    added = found.by_prototype()[0]  # (K, C)
+    values = np.stack([patch_values(shares, one) for one in added]).astype(np.float32)
+    limits = tuple(float(limit) for limit in np.abs(added).max(1))
+    return Outputs(found.outputs, values, limits, int(found.values[0].argmax()))
+
+
+def attended(features: Openable, path: Path) -> Outputs:
+    """Attention that each patch received, one row for each output where the network has several."""
+    model = load_model(path)
+    looked = attention(features.open(), model)
+    values = looked.weights.T
+    many = len(values) > 1 and "probabilities" in looked.prediction
+    main = int(looked.prediction["probabilities"][0].argmax()) if many else 0
+    return Outputs(attention_titles(model, len(values)), values, tuple(float(limit) for limit in values.max(1)), main)
+
+
+def classified(features: Openable, path: Path) -> Classes:
+    """Class of every patch by a tissue classifier."""
+    classifier = load_classifier(path)
+    return Classes(tuple(classifier.classes), tissue_of(classifier.label(features.open())))
+
+
+def agreed(folders: Sequence[Path], prototypes_hash: str, count: int) -> Classes | None:
+    """Class of every prototype by the first `panther concordance` of these very prototypes; None where there is none."""
+    for folder in folders:
+        try:
+            content = read_json(folder / CONCORDANCE)
+            if content["prototypes_hash"] != prototypes_hash:
+                continue
+            names = tuple(str(one["class"]) for one in content["classes"])
+            own = {int(one["prototype"]): one["class"] for one in content["prototypes"]}
+            labels = [names.index(own[c]) if own.get(c) in names else UNKNOWN for c in range(count)]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{folder / CONCORDANCE}: cannot be read ({error}); run `panther concordance` again."
+            ) from error
+        return Classes(names, np.array(labels))
+    return None
 
 
 @dataclass(frozen=True)

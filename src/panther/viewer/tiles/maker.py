@@ -13,11 +13,10 @@ from panther.storage.fingerprints import version_of
 from panther.viewer.contents import SlideEntry
 from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap
-from panther.viewer.tiles import base, lines
-from panther.viewer.tiles.asked import Asked
-from panther.viewer.tiles.layers import Layer, Layers, Painted, prototype_look
-from panther.viewer.tiles.png import encode
+from panther.viewer.tiles import render
+from panther.viewer.tiles.layers import Asked, Layer, Layers, Painted, prototype_look
 from panther.viewer.tiles.pyramid import Pyramid, Window
+from panther.viewer.tiles.render import encode
 from panther.viewer.workbench import UnknownError, Workbench, prove_image
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
@@ -50,12 +49,12 @@ class Tiles:
         with self.bench.image(name) as slide:
             size = slide.dimensions
             window = _there(Pyramid(*size).window(zoom, x, y))
-            far = base.needs_overview(slide.level_downsamples, slide.best_level(window.scale), window, size)
+            far = render.needs_overview(slide.level_downsamples, slide.best_level(window.scale), window, size)
             if not far:
-                picture = base.pixels(slide, window)
+                picture = render.pixels(slide, window)
         if far:  # others need not wait for it: it is made by another process
-            picture = base.from_overview(self._overview(name), size, window)
-        return base.jpeg(picture)
+            picture = render.from_overview(self._overview(name), size, window)
+        return render.jpeg(picture)
 
     def _overview(self, name: str) -> np.ndarray:
         entry = self.bench.slide(name)
@@ -76,8 +75,8 @@ class Tiles:
         # a cell is the middle of its patch where patches overlap
         left, top = (found.corners[number] - max(0.0, (found.side - found.grid.pitch) / 2)).tolist()
         with self.bench.image(name) as slide:
-            picture = base.pixels(slide, Window(left, top, pixels, pixels, found.side / pixels))
-        return base.jpeg(picture)
+            picture = render.pixels(slide, Window(left, top, pixels, pixels, found.side / pixels))
+        return render.jpeg(picture)
 
     def square(self, name: str, place: Place, size: int) -> bytes:
         """JPEG of a patch whose place is known: its slide's features need not be read."""
@@ -92,8 +91,8 @@ class Tiles:
             if side < 1:
                 raise UnknownError(f"{name}: a square of {side:g} pixels holds nothing.")
             pixels = max(1, min(size, round(side)))
-            picture = base.pixels(slide, Window(left, top, pixels, pixels, side / pixels))
-        return base.jpeg(picture)
+            picture = render.pixels(slide, Window(left, top, pixels, pixels, side / pixels))
+        return render.jpeg(picture)
 
     def overlay(self, name: str, layer: str, asked: Asked, tile: tuple[int, int, int]) -> bytes:
         """PNG of what lies over the slide."""
@@ -106,11 +105,11 @@ class Tiles:
 
     def _overlay(self, found: PatchMap, layer: str, asked: Asked, window: Window) -> bytes:
         if layer == OUTLINE.id:
-            return lines.outline_tile(self.outline(found), window)
+            return render.outline_tile(self.outline(found), window)
         if layer == GRID.id:
             if found.grid is None:
                 raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no patches.")
-            return lines.border_tile(found.cells, window, found.grid.pitch)
+            return render.border_tile(found.cells, window, found.grid.pitch)
         colours = self.painted(found, layer, asked).colours
         return encode(colours.codes[found.cells.under(window)], colours.table)
 
@@ -148,13 +147,13 @@ def read_overview(entry: SlideEntry, settings: MapSettings) -> np.ndarray:
     """A whole slide made small, (h, w, 3); run in a worker process."""
     assert entry.image is not None
     with open_slide(entry.image, prove_image(entry, settings)) as slide:
-        return slide.thumbnail(base.OVERVIEW)
+        return slide.thumbnail(render.OVERVIEW)
 
 
 def _sides(entry: SlideEntry, origin: tuple[float, float]) -> np.ndarray:
     assert entry.contours is not None
     tissue = read_contours(entry.contours).tissue
-    return lines.segments((*tissue.regions, *tissue.ignored), origin)
+    return render.segments((*tissue.regions, *tissue.ignored), origin)
 
 
 def _there(window: Window | None) -> Window:
