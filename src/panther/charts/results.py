@@ -202,7 +202,7 @@ class Promises(NamedTuple):
 
 
 def reliability_curves(curves: Mapping[str, Promises], what: str) -> Chart:
-    """How often probabilities came true against what they said, `raw` and `calibrated`; on the diagonal every promise is kept."""
+    """Observed frequency against predicted probability, `raw` and `calibrated`; the diagonal is perfect calibration."""
     lines = [Line([0, 1], [0, 1], ORANGE, "every promise kept", "dot", 1.5)]
     for name, curve in curves.items():
         colour, dash, marker = LOOKS[name]

@@ -42,25 +42,25 @@ WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif", "*.neighbours.csv")  # 
 Make = Callable[..., SlideMap]  # (bag, image=, contours=) -> its map; sent to workers, so it pickles
 
 
-def levels(found: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
+def levels(slide_map: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
     """Pictures (h, w, 4) from fine to coarse, each half of the one before, and how many level-0 pixels theirs are wide.
 
     Every level is painted anew from the coordinates, so that none is a blurred or shifted copy of another.
     """
-    extent = np.array(found.view.size) / found.view.scale  # of the picture, in level-0 pixels
-    factor = max(found.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
-    colours = np.concatenate([found.patch_colours, np.zeros((1, 3), np.uint8)])
+    extent = np.array(slide_map.view.size) / slide_map.view.scale  # of the picture, in level-0 pixels
+    factor = max(slide_map.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
+    colours = np.concatenate([slide_map.patch_colours, np.zeros((1, 3), np.uint8)])
     while True:
         width, height = (max(1, math.ceil(side / factor - 1e-9)) for side in extent.tolist())
-        shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its size is asked for
-        index = raster(found.grid, View(shape, (1 / factor, 1 / factor), found.view.origin))
+        shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its shape is used
+        index = raster(slide_map.grid, View(shape, (1 / factor, 1 / factor), slide_map.view.origin))
         yield np.concatenate([colours[index], (index >= 0)[..., None].astype(np.uint8) * 255], -1), factor
         if max(width, height) <= TILE:
             return
         factor *= 2
 
 
-def write_pyramid(path: Path, found: SlideMap) -> None:
+def write_pyramid(path: Path, slide_map: SlideMap) -> None:
     """Write a tiled, compressed RGBA TIFF with reduced levels and its resolution in the tags."""
     try:
         import tifffile
@@ -70,8 +70,8 @@ def write_pyramid(path: Path, found: SlideMap) -> None:
         ) from error
 
     with atomic_write(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as file:
-        for number, (pixels, factor) in enumerate(levels(found)):
-            per_cm = None if found.view.mpp is None else 1e4 / (found.view.mpp * factor)
+        for number, (pixels, factor) in enumerate(levels(slide_map)):
+            per_cm = None if slide_map.view.mpp is None else 1e4 / (slide_map.view.mpp * factor)
             file.write(
                 pixels,
                 tile=(TILE, TILE),
@@ -241,7 +241,7 @@ def map_slide(
 
 
 def write_map(
-    found: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = USUAL
+    slide_map: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = USUAL
 ) -> list[Path]:
     """Write a slide's pictures and regions; ``prototypes`` are those with heatmaps (None: the one of the largest pi, beside the map).
 
@@ -251,25 +251,31 @@ def write_map(
     """
     written: list[Path] = []
     kinds = [kind for kind in PICTURES if kind in formats]
-    for name, make in found.drawings(prototypes).items() if kinds else ():
+    for name, make in slide_map.drawings(prototypes).items() if kinds else ():
         figure = make()  # one after the other, so that no two are in memory
         for kind in kinds:
-            written.append(folder / f"{found.slide}.{name}.{kind}")
+            written.append(folder / f"{slide_map.slide}.{name}.{kind}")
             save(figure, written[-1])
     if "png" in formats:
-        written.append(folder / f"{found.slide}.overlay.png")
-        _write_overlay(written[-1], found)
+        written.append(folder / f"{slide_map.slide}.overlay.png")
+        _write_overlay(written[-1], slide_map)
     if "tiff" in formats:
-        written.append(folder / f"{found.slide}.overlay.tif")
-        write_pyramid(written[-1], found)
-    if "geojson" in formats and found.view.unit == "px":  # QuPath counts pixels; micrometres need the image for that
-        written.append(folder / f"{found.slide}.geojson")
+        written.append(folder / f"{slide_map.slide}.overlay.tif")
+        write_pyramid(written[-1], slide_map)
+    if (
+        "geojson" in formats and slide_map.view.unit == "px"
+    ):  # QuPath counts pixels; micrometres need the image for that
+        written.append(folder / f"{slide_map.slide}.geojson")
         write_regions(
-            written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp, found.prototype_colours
+            written[-1],
+            regions(slide_map.grid, slide_map.labels),
+            dict(slide_map.names),
+            slide_map.view.mpp,
+            slide_map.prototype_colours,
         )
     if "csv" in formats:
-        written.append(folder / f"{found.slide}.neighbours.csv")
-        write_spreadsheet(written[-1], COLUMNS, neighbour_rows(found.touching))
+        written.append(folder / f"{slide_map.slide}.neighbours.csv")
+        write_spreadsheet(written[-1], COLUMNS, neighbour_rows(slide_map.touching))
     return written
 
 
@@ -290,11 +296,11 @@ def _map_one(
     return MappedSlide(found.slide, len(bag), found.summary, found.numbers(), files, notes, kept)
 
 
-def _write_overlay(path: Path, found: SlideMap) -> None:
+def _write_overlay(path: Path, slide_map: SlideMap) -> None:
     from PIL import Image
 
     with atomic_write(path) as temporary:
-        Image.fromarray(overlay_pixels(found)).save(temporary, format="png")
+        Image.fromarray(overlay_pixels(slide_map)).save(temporary, format="png")
 
 
 def _shown(

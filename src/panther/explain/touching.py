@@ -116,10 +116,10 @@ def _surroundings(labels: np.ndarray, places: Places, count: int) -> tuple[np.nd
     return np.bincount(own, minlength=count), inside, beside
 
 
-def neighbour_rows(found: Touching) -> list[list[Any]]:
+def neighbour_rows(neighbours: Touching) -> list[list[Any]]:
     """One row per ordered pair; empty where a number is not defined."""
-    touches, expected, ratio = found.touches, found.expected, found.log_ratio()
-    border, by_chance = found.border(), found.border_by_chance()
+    touches, expected, ratio = neighbours.touches, neighbours.expected, neighbours.log_ratio()
+    border, by_chance = neighbours.border(), neighbours.border_by_chance()
     count = len(touches)
     return [
         [
@@ -130,9 +130,9 @@ def neighbour_rows(found: Touching) -> list[list[Any]]:
             _known(ratio[a, b]),
             _known(border[a, b]),
             _known(by_chance[a, b]),
-            int(found.members[a]),
-            int(found.inside[a, b]) if a != b else None,
-            int(found.beside[a, b]) if a != b else None,
+            int(neighbours.members[a]),
+            int(neighbours.inside[a, b]) if a != b else None,
+            int(neighbours.beside[a, b]) if a != b else None,
         ]
         for a in range(count)
         for b in range(count)
@@ -153,13 +153,13 @@ class _Pair(NamedTuple):
     by_chance: float  # what that would be
 
 
-def neighbour_sentences(found: Touching, titles: Sequence[str], most: int = 4) -> list[str]:
+def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int = 4) -> list[str]:
     """What lies in or along what, clearest first, then what keeps apart; at most so many of each.
 
     Tissue that lies in pieces touches everything else more seldom than chance. That two keep apart is said only where the border of the rarer
     one avoids the other, too.
     """
-    pairs = _pairs(found)
+    pairs = _pairs(neighbours)
     mixed = [pair for pair in pairs if pair.times >= CLEAR]
     along = [pair for pair in pairs if pair.times < CLEAR and pair.border >= CLEAR * pair.by_chance]
     apart = [pair for pair in pairs if pair.times <= 1 / CLEAR and pair.border <= pair.by_chance / CLEAR]
@@ -167,32 +167,34 @@ def neighbour_sentences(found: Touching, titles: Sequence[str], most: int = 4) -
     along.sort(key=lambda pair: -pair.border / pair.by_chance)
     apart.sort(key=lambda pair: pair.times)
     return [
-        *(_mixed(found, pair, titles) for pair in mixed[:most]),
+        *(_mixed(neighbours, pair, titles) for pair in mixed[:most]),
         *(_along(pair, titles) for pair in along[: most - len(mixed[:most])]),
-        *(_apart(found, pair, titles) for pair in apart[: most // 2]),
+        *(_apart(neighbours, pair, titles) for pair in apart[: most // 2]),
     ]
 
 
-def _pairs(found: Touching) -> list[_Pair]:
+def _pairs(neighbours: Touching) -> list[_Pair]:
     """Pairs of prototypes of which there is enough."""
-    known = np.flatnonzero(found.members >= max(1.0, RARE * found.members.sum()))
-    times, border, by_chance = 2.0 ** found.log_ratio(), found.border(), found.border_by_chance()
-    others = found.touches.sum(1) - np.diag(found.touches)
+    known = np.flatnonzero(neighbours.members >= max(1.0, RARE * neighbours.members.sum()))
+    times, border, by_chance = 2.0 ** neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance()
+    others = neighbours.touches.sum(1) - np.diag(neighbours.touches)
     pairs = []
     for b in known:
         for a in known[known < b]:
-            small, large = sorted((int(a), int(b)), key=lambda c: int(found.members[c]))
+            small, large = sorted((int(a), int(b)), key=lambda c: int(neighbours.members[c]))
             if others[small] >= FEWEST_TOUCHES and by_chance[small, large] > 0:
                 values = (times[small, large], border[small, large], by_chance[small, large])
                 pairs.append(_Pair(small, large, *map(float, values)))
     return pairs
 
 
-def _mixed(found: Touching, pair: _Pair, titles: Sequence[str]) -> str:
-    members, other = int(found.members[pair.of]), titles[pair.with_]
-    inside, beside = (_percent(matrix[pair.of, pair.with_] / members) for matrix in (found.inside, found.beside))
+def _mixed(neighbours: Touching, pair: _Pair, titles: Sequence[str]) -> str:
+    members, other = int(neighbours.members[pair.of]), titles[pair.with_]
+    inside, beside = (
+        _percent(matrix[pair.of, pair.with_] / members) for matrix in (neighbours.inside, neighbours.beside)
+    )
     return (
-        f"{titles[pair.of]} touches {other} {pair.times:.1f} times as often as if patches lay at random{_on_slides(found, pair, more=True)}: "
+        f"{titles[pair.of]} touches {other} {pair.times:.1f} times as often as if patches lay at random{_on_slides(neighbours, pair, more=True)}: "
         f"{inside} of its patches lie inside {other} (most of their neighbours are), {beside} beside it."
     )
 
@@ -204,10 +206,8 @@ def _along(pair: _Pair, titles: Sequence[str]) -> str:
     )
 
 
-def _apart(found: Touching, pair: _Pair, titles: Sequence[str]) -> str:
-    seldom = (
-        f"{1 / pair.times:.1f} times more seldom than if patches lay at random{_on_slides(found, pair, more=False)}"
-    )
+def _apart(neighbours: Touching, pair: _Pair, titles: Sequence[str]) -> str:
+    seldom = f"{1 / pair.times:.1f} times more seldom than if patches lay at random{_on_slides(neighbours, pair, more=False)}"
     return (
         f"{titles[pair.of]} and {titles[pair.with_]} keep apart: they touch {seldom}, and {_percent(pair.border)} instead of "
         f"{_percent(pair.by_chance)} of the border of {titles[pair.of]} is with it."
@@ -218,17 +218,17 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _on_slides(found: Touching, pair: _Pair, *, more: bool) -> str:
+def _on_slides(neighbours: Touching, pair: _Pair, *, more: bool) -> str:
     """On how many slides it is so, where there are several."""
-    total, over = int(found.slides[pair.of, pair.with_]), int(found.more[pair.of, pair.with_])
+    total, over = int(neighbours.slides[pair.of, pair.with_]), int(neighbours.more[pair.of, pair.with_])
     return f" (on {over if more else total - over} of the {total} slides that have both)" if total > 1 else ""
 
 
-def draw_neighbours(found: Touching, titles: Sequence[str]) -> Any:
+def draw_neighbours(neighbours: Touching, titles: Sequence[str]) -> Any:
     """Two matrices side by side, of the prototypes that are there; returns a matplotlib figure."""
     from panther.charts.prototypes import borders, contacts
     from panther.charts.to_matplotlib import draw
 
-    there = np.flatnonzero(found.members > 0).tolist()
+    there = np.flatnonzero(neighbours.members > 0).tolist()
     names, cells = [titles[c] for c in there], np.ix_(there, there)
-    return draw([[contacts(names, found.log_ratio()[cells]), borders(names, found.border()[cells])]])
+    return draw([[contacts(names, neighbours.log_ratio()[cells]), borders(names, neighbours.border()[cells])]])

@@ -19,7 +19,7 @@ from panther.report.material import Material
 from panther.report.outcomes import outcome_of
 
 State = Literal["good", "mind", "bad"]
-FLATTERED = 0.005  # of what guessing gives, from which on it is told
+FLATTERED = 0.005  # of the chance level, from which on it is reported
 ROUNDING = 1e-9
 WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
 FEW_STEPS = 200  # of the optimiser; the paper's smallest cohort (TCGA-BLCA, 298 of 373 patients) takes 250
@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Who is on both sides of a fold."""
+    """Patients and sites on both sides of a fold."""
 
     fold: int
     patients: frozenset[str]  # in training (or validation) and in a test
@@ -48,7 +48,7 @@ class Overlap:
 
 
 def overlaps(run: Run) -> list[Overlap]:
-    """Counted from the samples that were in each part, not from how the split was asked for."""
+    """Counted from the samples that were in each part, not from the options of the split."""
     site = run.cohort["site"]
     found = []
     for fold, parts in enumerate(run.folds):
@@ -78,8 +78,8 @@ def checklist(found: list[Check]) -> Html:
 def _patients(material: Material) -> Iterator[Check]:
     shared = {patient for o in overlaps(material.run) for patient in o.patients}  # of several folds, each counts once
     if shared:
-        said = f"Training and test of the same fold share {plural(len(shared), 'patient')}: the results are not valid."
-        yield Check("bad", said)
+        text = f"Training and test of the same fold share {plural(len(shared), 'patient')}: the results are not valid."
+        yield Check("bad", text)
     else:
         yield Check(
             "good", "No patient is in training and test of the same fold (0 shared, counted from the lists of samples)."
@@ -109,9 +109,9 @@ def _sites(material: Material) -> Iterator[Check]:
 
 def _shift(material: Material) -> Iterator[Check]:
     if material.shift is not None:
-        said = material.shift.sentence.removeprefix("Warning: ")
+        text = material.shift.sentence.removeprefix("Warning: ")
         # not capitalize(): that makes the names of samples small
-        yield Check("mind" if material.shift.doubtful else "good", said[:1].upper() + said[1:])
+        yield Check("mind" if material.shift.doubtful else "good", text[:1].upper() + text[1:])
 
 
 def _chance(material: Material) -> Iterator[Check]:
@@ -128,12 +128,12 @@ def _chance(material: Material) -> Iterator[Check]:
         return
     selection, low = about_selection(best), best["ci_low"] if pd.isna(best["selected_low"]) else best["selected_low"]
     limits = selection or f"95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
-    said = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}"
+    text = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}"
     guess = f"guessing gives {number(chance, 2)}" + _on_resamples(chance, to_beat)
     if low > to_beat + ROUNDING:
-        yield Check("good", f"The best result is better than guessing ({said}; {guess}).")
+        yield Check("good", f"The best result is better than guessing ({text}; {guess}).")
     else:
-        yield Check("mind", f"Even the best result could be guessing ({said}; {guess}).")
+        yield Check("mind", f"Even the best result could be guessing ({text}; {guess}).")
 
 
 def _on_resamples(chance: float, in_resamples: float) -> str:
@@ -141,9 +141,9 @@ def _on_resamples(chance: float, in_resamples: float) -> str:
 
 
 def _resamples(material: Material) -> Iterator[Check]:
-    said = about_resamples(material.run.study.bootstrap)
-    if said:
-        yield Check("mind", said)
+    text = about_resamples(material.run.study.bootstrap)
+    if text:
+        yield Check("mind", text)
 
 
 def _classes_of_folds(material: Material) -> Iterator[Check]:
@@ -183,10 +183,10 @@ def _training(material: Material) -> Iterator[Check]:
 
 def _perfect(best: pd.Series, chance: float) -> Check:
     """A perfect score is no good news by itself: it is judged by its exact bound, and leakage is the first thing to look for."""
-    said = f"{best['row']} made no error: {about_perfect(best)} (guessing gives {number(chance, 2)})"
+    text = f"{best['row']} made no error: {about_perfect(best)} (guessing gives {number(chance, 2)})"
     if best["exact_low"] <= chance:
-        return Check("mind", f"{said}: even this could be guessing.")
-    return Check("mind", f"{said}. Look first for what could give the answer away: scanner, site, duplicates.")
+        return Check("mind", f"{text}: even this could be guessing.")
+    return Check("mind", f"{text}. Look first for what could give the answer away: scanner, site, duplicates.")
 
 
 def _picked(material: Material) -> Iterator[Check]:
@@ -227,10 +227,10 @@ def _collapse(material: Material) -> Iterator[Check]:
     if mixtures is None:
         return
     for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        said = (
+        text = (
             f"The study's own prototypes (fold {mixtures.fold + 1}): {sentence[:1].lower()}{as_settings(sentence[1:])}"
         )
-        yield Check("mind", said)
+        yield Check("mind", text)
     used = mixtures.used
     if used is not None:
         alone = int((used < COLLAPSED).sum())

@@ -110,11 +110,11 @@ def _panels(tabs: dict[str, Html]) -> Html:
 
 
 def _footer() -> Html:
-    said = (
+    text = (
         "Prototypes after Song et al., Morphological Prototyping for Unsupervised Slide Representation Learning in "
         "Computational Pathology, CVPR 2024."
     )
-    return tag("footer", tag("p", said), tag("p", "For research. Not a medical device."))
+    return tag("footer", tag("p", text), tag("p", "For research. Not a medical device."))
 
 
 def _key(name: str) -> str:

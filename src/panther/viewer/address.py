@@ -126,7 +126,7 @@ class Where:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system is set to
         try:
             listening.bind((self.host.strip("[]"), self.port))
-            listening.listen()  # here, because two may bind one port as long as nobody listens
+            listening.listen()  # here, because two sockets may bind one port until one of them listens
         except OSError as error:
             listening.close()
             raise InputError(

@@ -45,7 +45,7 @@ class Roots:
 
 
 @dataclass
-class Found:
+class Discovered:
     """Files by kind; those that lie higher come first."""
 
     prototypes: list[Path] = field(default_factory=list)
@@ -62,9 +62,9 @@ class Found:
     locked: list[Path] = field(default_factory=list)  # folders that cannot be listed
 
 
-def sort_out(place: Path, roots: Roots, leave_out: Iterable[Path] = ()) -> Found:
+def sort_out(place: Path, roots: Roots, leave_out: Iterable[Path] = ()) -> Discovered:
     """What lies below ``place``; files that the user named otherwise are left out."""
-    found = Found()
+    found = Discovered()
     if place.is_file():
         return found
     files = sorted(files_below(place, locked=found.locked), key=lambda file: (len(file.parts), str(file)))
@@ -79,47 +79,47 @@ def sort_out(place: Path, roots: Roots, leave_out: Iterable[Path] = ()) -> Found
     return found
 
 
-def _results(place: Path, files: list[Path], found: Found) -> set[Path]:
+def _results(place: Path, files: list[Path], discovered: Discovered) -> set[Path]:
     """Folders of other commands: they are opened as a whole, or, where a link leads out of one, not at all."""
-    open_ended = {parent for file in found.outside for parent in file.parents}
+    open_ended = {parent for file in discovered.outside for parent in file.parents}
     runs = [file.parent for file in files if file.name == RECORD and (file.parent / STUDY).exists()]
-    found.studies = [folder for folder in runs if folder not in open_ended]
+    discovered.studies = [folder for folder in runs if folder not in open_ended]
     closed = {folder for folder in runs if folder != place}
     closed |= {place / name for name in ("cache", "models") if place in runs}
     for file in files:
         if file.name in ARTEFACTS:
             if file.parent not in open_ended:
-                found.artefacts[ARTEFACTS[file.name]].append(file.parent)
+                discovered.artefacts[ARTEFACTS[file.name]].append(file.parent)
             closed |= {file.parent} - {place}
     return closed
 
 
-def _put(file: Path, found: Found) -> None:
+def _put(file: Path, discovered: Discovered) -> None:
     suffix = file.suffix.lower()
     if file.name in NAMES:
-        found.names.append(file)
+        discovered.names.append(file)
     elif file.parent.name == CONTOURS and suffix == ".geojson":
-        found.contours.setdefault(composed(file.stem), file)
+        discovered.contours.setdefault(composed(file.stem), file)
     elif suffix == ".safetensors":
-        _put_tensors(file, found)
+        _put_tensors(file, discovered)
     elif suffix == ".pkl" and survey(file)["kind"] == "prototypes":  # of the published code; never executed
-        found.prototypes.append(file)
+        discovered.prototypes.append(file)
     elif suffix == ".h5ad":
-        found.embeddings.append(file)
+        discovered.embeddings.append(file)
     elif suffix in TABLES:
-        found.tables.append(file)
+        discovered.tables.append(file)
     elif suffix in BAG_SUFFIXES:
-        found.features[file.parent].append(file)
+        discovered.features[file.parent].append(file)
 
 
-def _put_tensors(file: Path, found: Found) -> None:
+def _put_tensors(file: Path, discovered: Discovered) -> None:
     """Prototypes, a model, a classifier or features; a folder that has shown many features holds nothing else."""
-    beside = found.features.get(file.parent, [])
+    beside = discovered.features.get(file.parent, [])
     kind = None if len(beside) > MANY else _tensor_kind(file)
     if kind is None:
-        found.features[file.parent].append(file)
+        discovered.features[file.parent].append(file)
     else:
-        getattr(found, kind).append(file)
+        getattr(discovered, kind).append(file)
 
 
 def _tensor_kind(file: Path) -> str | None:

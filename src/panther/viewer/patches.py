@@ -78,7 +78,7 @@ def recorded_mpp(entry: SlideEntry) -> float | None:
 
 
 def read_patches(entry: SlideEntry, prototypes: Prototypes | None, settings: MapSettings) -> PatchMap:
-    """Read a slide's features and assign its patches; run in a worker process. What cannot be shown is said in the notes."""
+    """Read a slide's features and assign its patches; run in a worker process. The notes list what cannot be shown."""
     notes: list[str] = []
     bag = _features(entry, notes)
     recorded = None if bag is None else bag.spec.mpp_level0

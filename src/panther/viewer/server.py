@@ -69,13 +69,13 @@ def asset(name: str) -> Response:
     """A file of the page, as an answer."""
     if name not in _names():
         abort(404, f"The page has no file {name!r}.")
-    found = _read_asset(name)
+    file = _read_asset(name)
     pack = "gzip" in request.accept_encodings
-    response = Response(found.packed if pack else found.content, mimetype=TYPES[name.rsplit(".", 1)[-1]])
+    response = Response(file.packed if pack else file.content, mimetype=TYPES[name.rsplit(".", 1)[-1]])
     response.vary.add("Accept-Encoding")
     if pack:
         response.content_encoding = "gzip"
-    response.set_etag(f"{found.tag}{'-gzip' if pack else ''}")
+    response.set_etag(f"{file.tag}{'-gzip' if pack else ''}")
     return response.make_conditional(request)  # type: ignore[return-value]
 
 
@@ -98,7 +98,7 @@ def _read_asset(name: str) -> _Asset:
 
 
 def new_secret() -> str:
-    """A secret that nobody guesses."""
+    """A random secret of an access link."""
     return secrets.token_urlsafe(24)
 
 
@@ -106,9 +106,9 @@ def new_secret() -> str:
 class Guard:
     """What a request must show."""
 
-    hosts: frozenset[str] = frozenset(LOOPBACK)  # names under which the server may be asked
+    hosts: frozenset[str] = frozenset(LOOPBACK)  # names of the server that requests may use
     proxies: frozenset[str] = frozenset()  # those of them under which a proxy shows it; it may send another Host on
-    # It listens on every address of the machine, so it may be asked under any. Names are what DNS rebinding turns over to another
+    # It listens on every address of the machine, so requests may use any of them. Names are what DNS rebinding turns over to another
     # machine: a page's address that is a number stays with its machine, so numbers are let in and unknown names are not.
     any_address: bool = False
     token: str = field(default_factory=new_secret, repr=False)
@@ -173,7 +173,7 @@ class Guard:
 
 
 def known_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """Names under which a server that listens on ``host`` may be asked."""
+    """Host names that requests to a server on ``host`` may use."""
     names = {*LOOPBACK, host, *more, *(() if host in LOOPBACK else own_names())}
     return frozenset(name.lower().strip("[]") for name in names)
 
@@ -252,7 +252,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
     """Application for one workbench."""
     app = Flask("panther.viewer", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = LARGEST
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # nobody but its own page may ask what may be asked
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # no OPTIONS for other origins
     roots = bench.contents.roots
     discretion = Discretion(() if roots is None else (*roots.places, *roots.as_given))
     discretion.applied_to(app)

@@ -48,7 +48,7 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
         *_write_tables(atlas, content, folder),
     ]
     template = folder / "names.yaml"
-    if not template.exists() or not _fits(template, atlas.prototypes):  # what somebody has filled in is theirs
+    if not template.exists() or not _fits(template, atlas.prototypes):  # names that a user filled in are kept
         template = template if not template.exists() else folder / "names.new.yaml"
         write_text(template, names_template(atlas))
         written.append(template)

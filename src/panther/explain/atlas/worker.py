@@ -17,7 +17,7 @@ from panther.explain.scene import MapSettings
 from panther.explain.touching import Touching, touching
 from panther.types import Bag, Openable, Prototypes
 
-EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: it says nothing
+EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: no information
 
 
 @dataclass(frozen=True)

@@ -32,40 +32,42 @@ FORMAT = 1
 WRITTEN = ("attribution.json", "attribution.csv", "cohort.png", "*.attribution.png")  # patterns
 
 
-def write_attribution(found: Attribution, folder: Path) -> list[Path]:
+def write_attribution(attribution: Attribution, folder: Path) -> list[Path]:
     """Write `attribution.json`, `attribution.csv` and `cohort.png`."""
     files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
-    write_json(files[0], to_dict(found))
-    write_spreadsheet(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(found))
-    save(draw_cohort(found), files[2], dpi=150)
+    write_json(files[0], to_dict(attribution))
+    write_spreadsheet(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(attribution))
+    save(draw_cohort(attribution), files[2], dpi=150)
     return files
 
 
-def to_dict(found: Attribution) -> dict[str, Any]:
+def to_dict(attribution: Attribution) -> dict[str, Any]:
     """Attribution of the cohort as plain values; those of each slide or patient are in the CSV."""
     return {
         "format": FORMAT,
         "version": __version__,
-        "prototypes_hash": found.prototypes_hash,
-        "kind": found.kind,
-        "outputs": list(found.outputs),
-        "samples": list(found.samples),
+        "prototypes_hash": attribution.prototypes_hash,
+        "kind": attribution.kind,
+        "outputs": list(attribution.outputs),
+        "samples": list(attribution.samples),
         "prototypes": [
-            {"prototype": c, "name": found.names.get(c), "colour": colour}
-            for c, colour in enumerate(colours(found.namings, found.n_prototypes))
+            {"prototype": c, "name": attribution.names.get(c), "colour": colour}
+            for c, colour in enumerate(colours(attribution.namings, attribution.n_prototypes))
         ],
-        "cohort": mean_contributions(found),
-        "baseline": {output: float(value) for output, value in zip(found.outputs, found.baseline, strict=True)},
-        "gap": found.gap,
-        "sampling_error": found.sampling_error,
-        "notes": list(found.notes),
+        "cohort": mean_contributions(attribution),
+        "baseline": {
+            output: float(value) for output, value in zip(attribution.outputs, attribution.baseline, strict=True)
+        },
+        "gap": attribution.gap,
+        "sampling_error": attribution.sampling_error,
+        "notes": list(attribution.notes),
     }
 
 
-def _rows(found: Attribution) -> Iterator[tuple[Any, ...]]:
-    for sample, contributions in zip(found.samples, found.contributions, strict=True):
-        for output, shares in zip(found.outputs, contributions, strict=True):
-            for (prototype, statistic), share in zip(found.players, shares.tolist(), strict=True):
+def _rows(attribution: Attribution) -> Iterator[tuple[Any, ...]]:
+    for sample, contributions in zip(attribution.samples, attribution.contributions, strict=True):
+        for output, shares in zip(attribution.outputs, contributions, strict=True):
+            for (prototype, statistic), share in zip(attribution.players, shares.tolist(), strict=True):
                 yield sample, output, prototype, statistic, share
 
 
@@ -78,7 +80,7 @@ class SlidePictures(NamedTuple):
 
 
 def write_slides(
-    found: Attribution,
+    attribution: Attribution,
     jobs: Sequence[tuple[str, SlideJob]],
     prototypes: Prototypes,
     settings: MapSettings,
@@ -89,8 +91,8 @@ def write_slides(
 
     ``jobs`` are the slides, each with the name of the slide or patient that was attributed: slides of a patient share its contributions.
     """
-    row = {name: number for number, name in enumerate(found.samples)}
-    wanted = [(job, outputs_to_show(found, row[name])) for name, job in jobs if name in row]
+    row = {name: number for number, name in enumerate(attribution.samples)}
+    wanted = [(job, outputs_to_show(attribution, row[name])) for name, job in jobs if name in row]
     on = replace(settings, device=work.device)
     function = partial(_write_slide, prototypes=prototypes, settings=on, folder=folder)
     failures: dict[str, str] = {}

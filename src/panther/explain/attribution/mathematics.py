@@ -38,7 +38,7 @@ def block_of(statistic: str) -> str:
 
 
 def owners(prototype: int, statistic: str) -> dict[int, float]:
-    """Prototypes that a player belongs to, and their shares: half of a pair is each one's; nobody where it is of the whole slide."""
+    """Prototypes that a player belongs to, and their shares: half of a pair is each one's; none where it belongs to the whole slide."""
     other = partner(statistic)
     if prototype < 0:
         return {}
@@ -72,7 +72,7 @@ def largest_pairs(rows: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[
 
 
 class Players(NamedTuple):
-    """Who shares in a prediction: one player per prototype and statistic, and per pair of prototypes that touch."""
+    """Players of a prediction: one per prototype and statistic, and per pair of prototypes that touch."""
 
     names: tuple[tuple[int, str], ...]  # (prototype, statistic), P of them
     member: Tensor  # (D,), the player that owns each number

@@ -95,7 +95,7 @@ class TissueClassifier:
         return found.numpy()
 
     def label_prototypes(self, prototypes: Prototypes) -> np.ndarray | None:
-        """Classes (C,) of the centroids; those of PCA are brought back to the features, of normalised features nothing can be said."""
+        """Classes (C,) of the centroids; those of PCA are brought back to the features, none for normalised features."""
         self._check("The prototypes", prototypes.dim_in, prototypes.encoder)
         projection = prototypes.projection
         if projection.normalise:

@@ -32,7 +32,7 @@ from panther.viewer.workbench import UnknownError, Workbench
 T = TypeVar("T")
 PROBABILITY = "probability_"
 PREDICTED = "predicted class"
-MODELS = 4  # whose predictions are kept
+MODELS = 4  # with predictions in memory
 AT_ONCE = 16  # slides of a task: the model is loaded for each task
 
 
@@ -79,7 +79,7 @@ class Background(Generic[T]):
             with self._lock:
                 self.values.update(values)
                 self.failures.update(failures)
-                # whatever was said nothing of would be waited for without end
+                # a slide without value or failure would be waited for without end
                 lost = [name for name in names if name not in self.values and name not in self.failures]
                 self.failures.update({name: f"{name}: nothing came back." for name in lost})
 
@@ -298,7 +298,7 @@ def _by_sample(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
 
 
 def _seen(name: str, about: AboutModel, units: Units) -> list[str]:
-    """A prediction of somebody whom the model was trained on says little."""
+    """Note on units of the training set: their predictions are no test."""
     who = zip(units.names, units.patients, units.slides, strict=True)
     seen = sum(bool({unit, patient, *slides} & about.trained_on) for unit, patient, slides in who)
     of_all = f"{seen} of these {len(units.names)} {units.level}"
@@ -338,6 +338,6 @@ def _output_words(output: str) -> str:
 def _predicted_class(table: Any) -> Any:
     columns = [name for name in table.columns if name.startswith(PROBABILITY)]
     mean = table.groupby("sample")[columns].mean()
-    # a class that some sample was never asked about has no probability
+    # a class outside the fold of some sample has no probability
     best = np.nanargmax(np.where(mean.isna(), -1.0, mean.to_numpy()), axis=1)
     return mean.index.to_series().map(dict(zip(mean.index, [columns[k].removeprefix(PROBABILITY) for k in best], strict=True)))  # fmt: skip

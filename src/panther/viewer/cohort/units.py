@@ -21,7 +21,7 @@ from panther.viewer.workbench import Workbench
 Value = str | float
 Kind = Literal["category", "number"]
 LEVELS = ("slides", "patients")
-SEVERAL = "several"  # what a patient has whose slides differ
+SEVERAL = "several"  # value of a patient with different values on its slides
 MOST_CATEGORIES = 10  # different numbers of a large cohort; more are a scale
 
 
@@ -32,7 +32,7 @@ class Units:
     level: str
     names: list[str]
     slides: list[list[str]]  # of each
-    patients: list[str]  # of each; a slide whose patient nobody knows is its own
+    patients: list[str]  # of each; a slide of unknown patient is its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def levels(contents: Contents) -> list[str]:
 
 
 def units_of(contents: Contents, level: str) -> Units:
-    """All slides, or whose they are."""
+    """Slides, or their patients."""
     if level not in LEVELS:
         raise InputError(f"Points are {' or '.join(LEVELS)}, not {level!r}.")
     owner = {name: one.patient or name for name, one in contents.slides.items()}
@@ -144,7 +144,7 @@ class CohortShares:
         return len(next(iter(filed.values())).pi) if filed else 0
 
     def _filed(self, name: str | None) -> Mapping[str, Share]:
-        """Those of the file, where they are of the same prototypes, or of the only ones that anybody knows."""
+        """Those of the file, where they are of the same prototypes, or where there are no other prototypes."""
         found = self.embeddings()
         if found is None:
             return {}
@@ -154,11 +154,13 @@ class CohortShares:
         return {slide: share for slide, share in found.shares.items() if slide in contents.slides}
 
 
-def _by_slide(found: Proportions | None) -> dict[str, Share]:
-    if found is None:
+def _by_slide(proportions: Proportions | None) -> dict[str, Share]:
+    if proportions is None:
         return {}
-    patches = np.ones(len(found.samples)) if found.patches is None else found.patches
-    return {slide: Share(pi, float(n)) for slide, pi, n in zip(found.samples, found.pi, patches, strict=True)}
+    patches = np.ones(len(proportions.samples)) if proportions.patches is None else proportions.patches
+    return {
+        slide: Share(pi, float(n)) for slide, pi, n in zip(proportions.samples, proportions.pi, patches, strict=True)
+    }
 
 
 def unit_shares(units: Units, shares: Mapping[str, Share]) -> dict[str, np.ndarray]:

@@ -47,13 +47,13 @@ RUNS = 4  # kept in memory
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
 
 
-def _classes(run: Run, found: Classified) -> list[dict[str, Any]]:
-    predicted, given = found.predicted, found.of_truth
+def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
+    predicted, given = people.predicted, people.of_truth
     assert run.classes is not None
-    right = (predicted == found.truth) & (predicted >= 0)
+    right = (predicted == people.truth) & (predicted >= 0)
     return [
         {
-            "truth": run.classes[found.truth[s]] if found.truth[s] >= 0 else None,
+            "truth": run.classes[people.truth[s]] if people.truth[s] >= 0 else None,
             "predicted": [run.classes[k] if k >= 0 else None for k in predicted[:, s]],
             "probability": given[:, s],
             "all": mean,
@@ -65,39 +65,39 @@ def _classes(run: Run, found: Classified) -> list[dict[str, Any]]:
     ]
 
 
-def _values(run: Run, found: Measured) -> list[dict[str, Any]]:
-    middle = float(np.median(found.truth))
-    sides, known = found.predicted > middle, ~np.isnan(found.predicted)
+def _values(run: Run, people: Measured) -> list[dict[str, Any]]:
+    middle = float(np.median(people.truth))
+    sides, known = people.predicted > middle, ~np.isnan(people.predicted)
     return [
         {
-            "truth": found.truth[s],
-            "predicted": found.predicted[:, s],
-            "error": found.error[:, s],
+            "truth": people.truth[s],
+            "predicted": people.predicted[:, s],
+            "error": people.error[:, s],
             "all": mean,
             "all_predicted": predicted,
-            "spread": float(found.truth.std()),
+            "spread": float(people.truth.std()),
             "disagree": len(set(sides[known[:, s], s].tolist())) > 1,
         }
         for s, (mean, predicted) in enumerate(
-            zip(mean_over_methods(found.error), mean_over_methods(found.predicted), strict=True)
+            zip(mean_over_methods(people.error), mean_over_methods(people.predicted), strict=True)
         )
     ]
 
 
-def _labels(run: Run, found: Labelled) -> list[dict[str, Any]]:
+def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
     """Labels as text, those that are known; a method is right where it says of each what is true."""
     rows = []
-    for s, (truth, mean) in enumerate(zip(found.truth, mean_over_methods(found.of_truth), strict=True)):
+    for s, (truth, mean) in enumerate(zip(people.truth, mean_over_methods(people.of_truth), strict=True)):
         known = ~np.isnan(truth)
-        named = [name for name, there in zip(found.names, known, strict=True) if there]
-        own = found.probability[:, s][:, known]  # (M, known)
+        named = [name for name, there in zip(people.names, known, strict=True) if there]
+        own = people.probability[:, s][:, known]  # (M, known)
         met = ~np.isnan(own).any(1)
         said = [_listed(named, p > 0.5) if there else None for p, there in zip(own, met, strict=True)]
         rows.append(
             {
                 "truth": _listed(named, truth[known] == 1),
                 "predicted": said,
-                "probability": found.of_truth[:, s],
+                "probability": people.of_truth[:, s],
                 "all": mean,
                 "right": int((((own > 0.5) == (truth[known] == 1)).all(1) & met).sum()),
                 "asked": int(met.sum()),
@@ -111,21 +111,21 @@ def _listed(names: list[str], chosen: np.ndarray) -> str:
     return ", ".join(name for name, there in zip(names, chosen, strict=True) if there) or "none"
 
 
-def _ranks(run: Run, found: Ranked) -> list[dict[str, Any]]:
-    halves = found.rank > 0.5  # on which side of the middle of those tested together
-    known = ~np.isnan(found.rank)
+def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
+    halves = people.rank > 0.5  # on which side of the middle of those tested together
+    known = ~np.isnan(people.rank)
     return [
         {
-            "time": found.time[s],
-            "event": bool(found.event[s]),
-            "risk": found.rank[:, s],
-            "wrong": found.wrong[:, s],
+            "time": people.time[s],
+            "event": bool(people.event[s]),
+            "risk": people.rank[:, s],
+            "wrong": people.wrong[:, s],
             "all": mean,
             "all_risk": risk,
             "disagree": len(set(halves[known[:, s], s].tolist())) > 1,
         }
         for s, (mean, risk) in enumerate(
-            zip(mean_over_methods(found.wrong), mean_over_methods(found.rank), strict=True)
+            zip(mean_over_methods(people.wrong), mean_over_methods(people.rank), strict=True)
         )
     ]
 

@@ -118,7 +118,7 @@ class Cells:
         x = self._corners[first:last, 0]
         near = np.sort(self._order[first:last][(x > window.left - pitch) & (x < right)])
         part = self._grid._replace(cells=self._grid.cells[near], layer=self._grid.layer[near])
-        shape = np.broadcast_to(np.uint8(0), (window.height, window.width, 3))  # only its size is asked for
+        shape = np.broadcast_to(np.uint8(0), (window.height, window.width, 3))  # only its shape is used
         found = raster(part, View(shape, (1 / window.scale, 1 / window.scale), (window.left, window.top)))
         return np.append(near, -1).astype(np.int32)[found]
 
