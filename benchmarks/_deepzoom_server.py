@@ -10,8 +10,8 @@ from openslide.deepzoom import DeepZoomGenerator
 from waitress.server import create_server
 
 from panther.viewer.serve import THREADS
-from panther.viewer.tiles.base import QUALITY
 from panther.viewer.tiles.pyramid import TILE, Pyramid
+from panther.viewer.tiles.render import QUALITY
 
 
 def main() -> None:

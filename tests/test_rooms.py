@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "panther"
 ROOMS = ("storage", "slides/readers")  # where files may be opened
 EXCEPTIONS = {
     "slides/listing.py": "the first bytes of DICOM files say which of them are one slide",
-    "report/page.py": "style sheets and scripts that come with packages",
-    "viewer/assets.py": "style sheets and scripts that come with packages",
+    "report/make.py": "style sheets and scripts that come with packages",
+    "viewer/server.py": "style sheets and scripts that come with packages",
     "machine.py": "what the system says of a job's memory",
     "engine.py": "functions that are sent to workers",
     "plain_yaml.py": "files of options",

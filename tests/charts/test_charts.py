@@ -12,7 +12,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from panther.charts import prototypes, results, spatial, sureness, survival
+from panther.charts import prototypes, results, survival
 from panther.charts.chart import Chart
 from panther.charts.style import save, tint
 from panther.charts.to_matplotlib import draw
@@ -46,9 +46,9 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "correlations": lambda: prototypes.correlations(NAMES, [0.3, np.nan], TESTS, BROKEN),
     "cooccurrence": lambda: prototypes.cooccurrence(NAMES, np.full((2, 2), np.nan)),
     "contacts": lambda: prototypes.contacts(NAMES, np.array([[9.0, -9], [np.nan, 1]])),
-    "borders": lambda: spatial.borders(NAMES, np.array([[np.nan, 1.0], [0.4, np.nan]])),
-    "shuffled_scores": lambda: spatial.shuffled_scores(
-        [spatial.Survival(BROKEN, 0.9, 0.5, "0.400"), spatial.Survival("b", 0.6, 0.6, "exactly 0")], "AUROC", 0.5
+    "borders": lambda: prototypes.borders(NAMES, np.array([[np.nan, 1.0], [0.4, np.nan]])),
+    "shuffled_scores": lambda: prototypes.shuffled_scores(
+        [prototypes.Survival(BROKEN, 0.9, 0.5, "0.400"), prototypes.Survival("b", 0.6, 0.6, "exactly 0")], "AUROC", 0.5
     ),
     "contributions": lambda: prototypes.contributions(NAMES, {BROKEN: [1, 2], "mu": [2, 1]}, COLOURS),
     "contribution_swarm": lambda: prototypes.contribution_swarm(NAMES, NUMBERS - 0.5, COLOURS),
@@ -78,8 +78,8 @@ CHARTS: dict[str, Callable[[], Chart]] = {
         np.array([1.0, 2, 3]), np.array([True, False, True]), np.array([0.9, 0.1, np.nan]), ["a", "b", "c"], BROKEN
     ),
     "survival_curves": lambda: survival.survival_curves({BROKEN: CURVE, "low": CURVE}),
-    "reliability_curves": lambda: sureness.reliability_curves(
-        {"raw": sureness.Promises(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN
+    "reliability_curves": lambda: results.reliability_curves(
+        {"raw": results.Promises(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN
     ),
 }
 PLAIN = ("learning_curves",)  # holds nothing that people wrote
@@ -88,7 +88,7 @@ PLAIN = ("learning_curves",)  # holds nothing that people wrote
 def test_no_chart_is_missing_above() -> None:
     made = {
         name
-        for room in (prototypes, results, spatial, sureness, survival)
+        for room in (prototypes, results, survival)
         for name, value in vars(room).items()
         if inspect.isfunction(value) and value.__module__ == room.__name__ and not name.startswith("_")
         if inspect.signature(value).return_annotation is Chart

@@ -7,8 +7,7 @@ import pytest
 
 from panther.errors import InputError
 from panther.explain import SlideMap, View, grid, heat_pixels, map_pixels
-from panther.explain.paint import RELIEF, Paint, relief
-from panther.explain.palette import table
+from panther.explain.palette import RELIEF, Paint, relief, table
 from panther.explain.slide_map import heat_colours
 from panther.slides import open_slide
 from panther.types import PatchSpec

@@ -14,8 +14,8 @@ from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain import MapSettings, SlideMap, View, grid, map_slide, raster, regions, write_map
 from panther.explain.draw import draw_map
+from panther.explain.maps import write_pyramid
 from panther.explain.palette import table
-from panther.explain.pyramid import write_pyramid
 from panther.explain.slide_map import map_pixels
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag

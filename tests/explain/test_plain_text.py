@@ -22,7 +22,7 @@ from panther.explain.atlas.exemplars import Exemplar
 from panther.explain.atlas.shares import GroupShare, ShareTest
 from panther.explain.atlas.worker import AtlasSettings
 from panther.explain.attribution import draw as attributed
-from panther.explain.attribution.charts import draw_cohort
+from panther.explain.attribution.draw import draw_cohort
 from panther.explain.attribution.model import Attribution
 from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.agreement import match_tumour
@@ -102,10 +102,10 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "draw.draw_heatmap": lambda: draw.draw_heatmap(slide_map(), 0),
     "draw.draw_heatmaps": lambda: draw.draw_heatmaps(slide_map()),
     "draw.draw_side_by_side": lambda: draw.draw_side_by_side(slide_map(), 0),
-    "touching.draw.draw_neighbours": lambda: slide_map().figures()["neighbours"],
+    "touching.draw_neighbours": lambda: slide_map().figures()["neighbours"],
     "attention.draw_attention": lambda: attention.draw_attention(attention_map()),
     "attention.draw_attention_beside": lambda: attention.draw_attention_beside(attention_map()),
-    "attribution.charts.draw_cohort": lambda: draw_cohort(attribution()),
+    "attribution.draw.draw_cohort": lambda: draw_cohort(attribution()),
     "attribution.draw.draw_attribution": lambda: attributed.draw_attribution(
         slide_map(), [attributed.Shown(BROKEN, np.array([0.2, -0.1]))]
     ),

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from panther.explain.geometry import Grid, grid
-from panther.explain.touching import Touching, neighbour_sentences, no_touching, touching
-from panther.explain.touching.table import COLUMNS, neighbour_rows
+from panther.explain.touching import COLUMNS, Touching, neighbour_rows, neighbour_sentences, no_touching, touching
 from panther.statistics.neighbours import PRIOR
 from panther.storage.tables import write_spreadsheet
 from panther.types import PatchSpec

@@ -10,8 +10,8 @@ import torch
 import panther
 from panther.errors import InputError
 from panther.explain.attribution import AttributionSettings, attribute
-from panther.explain.attribution.charts import mean_contributions, pair_title
-from panther.explain.attribution.pairs import largest_pairs
+from panther.explain.attribution.draw import mean_contributions, pair_title
+from panther.explain.attribution.mathematics import largest_pairs
 from panther.models.blocks.joint_scaling import JointScaler
 from panther.models.model import Model
 from panther.models.model_file import load_model, save_model

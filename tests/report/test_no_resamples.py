@@ -8,8 +8,8 @@ import pytest
 
 from panther.evaluation.intervals import about_resamples, differences, intervals, resample
 from panther.report.checks import checks
+from panther.report.make import build_page
 from panther.report.material import Request, gather
-from panther.report.page import build_page
 from panther.report.sections.summary import summary
 from report.studies import run
 from study.generated import generate

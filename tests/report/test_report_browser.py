@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from panther.report.make import build_page
 from panther.report.material import Request, gather
-from panther.report.page import build_page
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None

@@ -14,8 +14,8 @@ from panther.explain.names import Naming
 from panther.explain.palette import colour
 from panther.report.data import load_run
 from panther.report.fold import APART, as_settings, fold_names, load_mixtures
+from panther.report.make import build_page
 from panther.report.material import Artefact, Request, _coloured, gather
-from panther.report.page import build_page
 from panther.types import Prototypes
 
 PERMUTED = [2, 0, 3, 1]  # prototype k of the atlas is the fold's PERMUTED[k]

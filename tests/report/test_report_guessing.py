@@ -10,8 +10,8 @@ from panther.evaluation.guessing import chance, chance_in_resamples
 from panther.evaluation.intervals import resample_counts
 from panther.evaluation.metrics import balanced_accuracy, confusion
 from panther.report.checks import checks
+from panther.report.make import build_page
 from panther.report.material import Request, gather
-from panther.report.page import build_page
 from report.studies import run
 from study.generated import generate
 

@@ -19,8 +19,8 @@ from panther.report.checks import checks
 from panther.report.data import load_run
 from panther.report.fold import load_mixtures
 from panther.report.html import DASH
+from panther.report.make import build_page
 from panther.report.material import Request, gather
-from panther.report.page import build_page
 from panther.report.sections.diagnostics import diagnostics
 from panther.report.sections.summary import summary
 from report.studies import run

@@ -12,7 +12,7 @@ import pytest
 from sklearn.metrics import confusion_matrix as oracle
 
 from panther.charts.display_names import method_title
-from panther.report import make, page
+from panther.report import make
 from panther.report.data import load_run
 from panther.report.html import MINUS
 from panther.report.material import Request, gather
@@ -64,7 +64,7 @@ class Page(HTMLParser):
 
 
 def built(folder, **more) -> str:
-    return page.build_page(gather(Request(folder, **more)))
+    return make.build_page(gather(Request(folder, **more)))
 
 
 def test_every_number_of_the_tables_is_that_of_the_summary_file(classes, survival):

@@ -17,8 +17,8 @@ from panther.evaluation.survival_metrics import kaplan_meier, number_at_risk, ro
 from panther.explain.kaplan_meier import PrototypeSurvival, Tertile, draw_curves, write_curves
 from panther.mil import networks
 from panther.report.data import load_run
+from panther.report.make import build_page
 from panther.report.material import Request, gather
-from panther.report.page import build_page
 from panther.report.sections import SECTIONS
 
 

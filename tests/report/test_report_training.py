@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from panther.report.checks import checks
+from panther.report.checks import below_chance, checks, few_steps
 from panther.report.material import Request, gather
-from panther.report.training import below_chance, few_steps
 
 
 def test_a_head_that_took_few_steps_is_told_with_what_to_write_into_the_study_file(classes):

@@ -11,8 +11,7 @@ from cli.running import Runner
 from panther.models.model_file import load_model
 from panther.report.make import make_report
 from panther.viewer.contents import Given, find_contents
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 from report.studies import run
 from study.generated import generate

@@ -10,9 +10,8 @@ from flask.testing import FlaskClient
 
 from panther.viewer.address import PREFIX, PUBLIC
 from panther.viewer.contents import find_contents
-from panther.viewer.security import Guard
 from panther.viewer.serve import Viewer
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 from viewer.attacks import Seen
 from viewer.small_cohort import SECRET, write_cohort

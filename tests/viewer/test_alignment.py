@@ -14,11 +14,9 @@ from panther.explain.palette import rgb
 from panther.storage.prototypes import save_prototypes
 from panther.types import PatchSpec, Prototypes
 from panther.viewer.contents import find_contents
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
-from panther.viewer.tiles import cells as cells_module
-from panther.viewer.tiles.cells import Cells
-from panther.viewer.tiles.pyramid import Pyramid, Window
+from panther.viewer.server import Guard, make_app
+from panther.viewer.tiles import pyramid as pyramid_module
+from panther.viewer.tiles.pyramid import Cells, Pyramid, Window
 from panther.viewer.workbench import Workbench
 
 BOARD = np.array([(30, 60, 90), (220, 200, 120)], np.uint8)  # the two colours of the board
@@ -76,7 +74,7 @@ def test_every_pixel_of_every_zoom_finds_its_patch(name):
 
 @pytest.mark.parametrize("name", PLACES)
 def test_scattered_patches_are_found_the_other_way_too(name, monkeypatch):
-    monkeypatch.setattr(cells_module, "MOST_LAYERS", 0)
+    monkeypatch.setattr(pyramid_module, "MOST_LAYERS", 0)
     test_every_pixel_of_every_zoom_finds_its_patch(name)
 
 

@@ -7,8 +7,7 @@ import h5py
 import pytest
 
 from panther.errors import InputError
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from viewer.asking import sentence
 
 

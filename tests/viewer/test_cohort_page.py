@@ -15,8 +15,7 @@ from panther.models.model_file import save_model
 from panther.storage.clinical import read_clinical
 from panther.viewer.cohort.units import columns_of, joined
 from panther.viewer.contents import find_contents
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 
 HERE = {"Origin": "http://localhost"}

@@ -9,7 +9,7 @@ import torch
 
 import panther
 from panther.viewer.contents import Contents, Given, find_contents, load_set
-from panther.viewer.found import MANY
+from panther.viewer.discovery import MANY
 from panther.viewer.workbench import Workbench
 from viewer.feature_files import RNG, coordinates, h5, prototypes
 
@@ -175,11 +175,11 @@ def test_thousands_of_slides_are_listed_without_opening_each(tmp_path, monkeypat
 def test_many_safetensors_are_features_and_not_all_looked_into(tmp_path, monkeypatch):
     from safetensors.torch import save_file
 
-    from panther.viewer import found as module
+    from panther.viewer import discovery as module
 
     looked = []
-    original = module._kind
-    monkeypatch.setattr(module, "_kind", lambda file: looked.append(file) or original(file))
+    original = module._tensor_kind
+    monkeypatch.setattr(module, "_tensor_kind", lambda file: looked.append(file) or original(file))
     for number in range(MANY + 50):
         save_file({"features": torch.zeros(4, 8)}, tmp_path / f"S{number:03d}.safetensors")
     assert len(find_contents(tmp_path).slides) == MANY + 50

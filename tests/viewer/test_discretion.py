@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from panther.viewer.contents import Given, find_contents
-from panther.viewer.discretion import Discretion
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Discretion, Guard, make_app
 from panther.viewer.workbench import Workbench
 from viewer.attacks import OWN, address, routes
 

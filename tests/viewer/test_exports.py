@@ -10,7 +10,7 @@ from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at
 from panther.explain.palette import rgb
-from panther.viewer.tiles.picture import composed
+from panther.viewer.tiles.export import composed
 
 
 def exported(client, address):

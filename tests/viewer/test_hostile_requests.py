@@ -1,8 +1,7 @@
 """Hostile parameters, bodies and names: nothing else is read or written, and data stays data."""
 
 from panther.viewer.contents import find_contents
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 from viewer.attacks import HOSTILE, OWN, address, attacks, opened_files, routes
 from viewer.small_cohort import SECRET

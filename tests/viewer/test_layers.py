@@ -30,8 +30,7 @@ from panther.slides.contours import write_contours
 from panther.slides.polygons import Polygon, Tissue
 from panther.storage.bags import list_bags
 from panther.viewer.contents import find_contents
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 
 RECIPE = TrainingRecipe(

@@ -6,9 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from panther.viewer import machine
-from panther.viewer.address import Where
-from panther.viewer.machine import is_everywhere, name_for_others, own_addresses
+from panther.viewer import address
+from panther.viewer.address import Where, is_everywhere, name_for_others, own_addresses
 from panther.viewer.serve import Viewer
 from viewer.asking import Browser
 
@@ -34,10 +33,10 @@ def network(monkeypatch):
         "eth1": [card("10.9.9.9")],
     }
     stats = {name: SimpleNamespace(isup=name != "eth1") for name in cards}
-    monkeypatch.setattr(machine.psutil, "net_if_addrs", lambda: cards)
-    monkeypatch.setattr(machine.psutil, "net_if_stats", lambda: stats)
-    monkeypatch.setattr(machine.socket, "gethostname", lambda: "Node7")
-    monkeypatch.setattr(machine.socket, "getfqdn", lambda: "node7.lab.org")
+    monkeypatch.setattr(address.psutil, "net_if_addrs", lambda: cards)
+    monkeypatch.setattr(address.psutil, "net_if_stats", lambda: stats)
+    monkeypatch.setattr(address.socket, "gethostname", lambda: "Node7")
+    monkeypatch.setattr(address.socket, "getfqdn", lambda: "node7.lab.org")
 
 
 def test_every_spelling_of_all_addresses_is_known():
@@ -57,8 +56,8 @@ def test_where_a_socket_hears_one_kind_of_address_the_other_is_not_told(network,
 
 
 def test_a_machine_without_a_name_or_a_network_says_so_by_saying_nothing(network, monkeypatch):
-    monkeypatch.setattr(machine.socket, "gethostname", lambda: "localhost")
-    monkeypatch.setattr(machine.psutil, "net_if_addrs", dict)
+    monkeypatch.setattr(address.socket, "gethostname", lambda: "localhost")
+    monkeypatch.setattr(address.psutil, "net_if_addrs", dict)
     assert name_for_others() is None
     assert Where("0.0.0.0").others(80) == []
 

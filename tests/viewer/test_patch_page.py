@@ -15,9 +15,8 @@ from panther.engine import open_executor
 from panther.viewer import similar
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
-from panther.viewer.security import Guard
 from panther.viewer.serve import Viewer
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 
 

@@ -16,8 +16,7 @@ import panther
 from panther.cli import app
 from panther.viewer.contents import find_contents
 from panther.viewer.gallery import Gallery
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from panther.errors import InputError
 from panther.viewer.address import Where
-from panther.viewer.security import HEADERS, Guard, known_hosts
-from panther.viewer.server import LARGEST, make_app
+from panther.viewer.server import HEADERS, LARGEST, Guard, known_hosts, make_app
 from viewer.attacks import OWN, address, refused, routes
 
 

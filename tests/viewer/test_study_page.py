@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from panther.viewer.contents import Given, find_contents
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 from report.studies import EVIL, run
 from study.generated import generate

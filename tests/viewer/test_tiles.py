@@ -13,9 +13,8 @@ from panther.explain.palette import rgb
 from panther.explain.slide_map import heat_colours
 from panther.slides import Slide
 from panther.viewer.contents import find_contents
-from panther.viewer.security import Guard
-from panther.viewer.server import make_app
-from panther.viewer.tiles import base, maker
+from panther.viewer.server import Guard, make_app
+from panther.viewer.tiles import maker, render
 from panther.viewer.workbench import Workbench
 from slides.phantoms import write_pyramid
 
@@ -158,8 +157,8 @@ def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
     (tmp_path / "slides").mkdir()
     image = COLOURS[truth(WIDTH, HEIGHT)]
     write_pyramid(tmp_path / "slides" / "flat.tif", image, 0.5, levels=1)
-    monkeypatch.setattr(base, "OVERVIEW", 512)
-    monkeypatch.setattr(base, "FAR", 2)
+    monkeypatch.setattr(render, "OVERVIEW", 512)
+    monkeypatch.setattr(render, "FAR", 2)
     read, original = [], maker.read_overview
     monkeypatch.setattr(maker, "read_overview", lambda *given: read.append(given) or original(*given))
     guard = Guard()

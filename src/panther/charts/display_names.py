@@ -18,7 +18,7 @@ ENDPOINTS = {
 
 
 def method_title(method: str) -> str:
-    """`abmil` is ABMIL, `ot (epsilon 0.1)` is OT (epsilon 0.1); a label that somebody gave stays."""
+    """`abmil` is ABMIL, `ot (epsilon 0.1)` is OT (epsilon 0.1); a label of the study file stays."""
     name, space, rest = method.partition(" ")
     known = name in TITLES and (not space or rest.startswith(("(", "+", "[")))
     return f"{TITLES[name]}{space}{rest}" if known else method

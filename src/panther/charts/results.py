@@ -1,4 +1,4 @@
-"""Charts of a study: who is in it, how well each method did, what lies behind the numbers."""
+"""Charts of a study's results: intervals, curves, scatter plots and reliability."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,6 +9,8 @@ from panther.charts.chart import Axis, Bars, Boxes, Chart, Heat, Line, Points, R
 from panther.charts.style import BLUE, FAINT, MARKERS, ORANGE, group_colour
 
 MOST_GROUPS = 8  # more cannot be told apart; the smaller ones become "other"
+LOOKS = {"raw": (FAINT, "dash", "circle"), "calibrated": (BLUE, "solid", "square")}
+WORDS = {"raw": "as the model gave them", "calibrated": "calibrated"}
 
 
 def stacked(rows: Sequence[str], groups: Sequence[str], counts: np.ndarray, title: str) -> Chart:
@@ -188,3 +190,27 @@ def _groups(groups: Sequence[str]) -> list[tuple[str, list[int], str]]:
         (name, np.flatnonzero(member == name).tolist(), FAINT if name in quiet else group_colour(k))
         for k, name in enumerate(shown)
     ]
+
+
+class Promises(NamedTuple):
+    """Bins of a reliability curve."""
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def reliability_curves(curves: Mapping[str, Promises], what: str) -> Chart:
+    """Observed frequency against predicted probability, `raw` and `calibrated`; the diagonal is perfect calibration."""
+    lines = [Line([0, 1], [0, 1], ORANGE, "every promise kept", "dot", 1.5)]
+    for name, curve in curves.items():
+        colour, dash, marker = LOOKS[name]
+        # percentiles of a skewed share need not hold the share itself
+        ends = {"low": np.minimum(curve.low, curve.observed), "high": np.maximum(curve.high, curve.observed)}
+        limits = ends if np.isfinite(curve.low).all() else {}
+        lines.append(
+            Line(curve.predicted, curve.observed, colour, WORDS[name], dash, 2, marker, **limits)  # type: ignore[arg-type]
+        )
+    x, y = Axis(f"probability of {what}", (-0.02, 1.02)), Axis("how often it was true", (-0.02, 1.02))
+    return Chart(lines, x, y, size=(620, 460))

@@ -20,7 +20,7 @@ def survival_curves(
     looks: Sequence[Look] | None = None,
     ticks: Sequence[float] | None = None,
 ) -> Chart:
-    """Kaplan-Meier curves with their 95 % bands, a stroke where somebody was lost from sight, and how many were still at risk.
+    """Kaplan-Meier curves with their 95 % bands, a tick at each censored time, and how many were still at risk.
 
     The latter two only where the counts are known.
     """

@@ -76,8 +76,8 @@ def _lines(found: "Attribution", output: Path) -> list[str]:
     """For each output the prototypes that count most."""
     import numpy as np
 
-    from panther.explain.attribution.charts import mean_contributions, pair_title
-    from panther.explain.attribution.pairs import largest_pairs
+    from panther.explain.attribution.draw import mean_contributions, pair_title
+    from panther.explain.attribution.mathematics import largest_pairs
     from panther.explain.names import label
 
     size = np.abs(found.by_prototype()).mean(0)  # (K, C)

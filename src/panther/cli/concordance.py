@@ -33,7 +33,7 @@ def train_classifier(
     """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated."""
     from panther.encoders.pipeline import ExtractSettings
     from panther.explain.concordance import ClassifierSettings, train_tissue_classifier
-    from panther.explain.concordance.text import classifier_lines, classifier_notes
+    from panther.explain.concordance.write import classifier_lines, classifier_notes
 
     found, failures = train_tissue_classifier(
         tiles,
@@ -87,8 +87,7 @@ def compare(
 ) -> None:
     """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side."""
     from panther.explain.concordance import concordance
-    from panther.explain.concordance.text import concordance_lines
-    from panther.explain.concordance.write import to_dict
+    from panther.explain.concordance.write import concordance_lines, to_dict
     from panther.explain.scene import MapSettings
     from panther.storage.bags import list_bags
 

@@ -68,7 +68,7 @@ def map_slides(
     """
     from panther.explain.jobs import is_slide
     from panther.explain.maps import make_map
-    from panther.explain.paint import Paint
+    from panther.explain.palette import Paint
     from panther.explain.scene import MapSettings
     from panther.limits import part_of
     from panther.slides import read_mpp_table

@@ -108,8 +108,7 @@ def _notes(where: Any, port: int, others: Sequence[str] = ()) -> Iterator[str]:
     """What to know about who can reach it, and with which address, where that is not the one which is printed for scripts."""
     import os
 
-    from panther.viewer.address import PREFIX, PUBLIC
-    from panther.viewer.machine import LOOPBACK
+    from panther.viewer.address import LOOPBACK, PREFIX, PUBLIC
 
     if where.host not in LOOPBACK:
         yield (

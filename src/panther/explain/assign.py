@@ -1,17 +1,18 @@
-"""Which prototype a patch belongs to, by the method that made the slide's embedding."""
+"""Assignment of patches to prototypes by the method of the embedding, and distances to the centroids."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from panther.aggregators.embed import run_on
 from panther.aggregators.sharing import placed
 from panther.errors import InputError, not_finite
-from panther.statistics import first_bad_row
+from panther.statistics import compute_dtype, first_bad_row, squared_distances
 from panther.statistics.upload import near
-from panther.types import Aggregator, Bag
+from panther.types import Aggregator, Bag, Prototypes
 
 
 class Assigned(NamedTuple):
@@ -57,3 +58,37 @@ def _bad(bag: Bag, rows: Tensor) -> bool:
     """Counts of a hard assignment forget NaN: there the features themselves must be looked at."""
     hard = bool(((rows == 0) | (rows == 1)).all())
     return hard and first_bad_row(bag.features) is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances of the patches of one slide: a few numbers a patch, whatever the number of prototypes."""
+
+    own: np.ndarray  # (N,), to the prototype that the patch belongs to
+    nearest: np.ndarray  # (N,), the nearest prototype; most often the same
+    to_nearest: np.ndarray  # (N,)
+
+
+def prototype_distances(bag: Bag, prototypes: Prototypes) -> Tensor:
+    """Euclidean distance (N, C) of every patch of a prepared bag to every prototype.
+
+    Posteriors cannot order members: in a thousand dimensions nearly all of them are 1.
+    """
+    x = bag.features
+    centroids = prototypes.centroids.to(compute_dtype(x.dtype))
+    return squared_distances(x, centroids, centroids.mean(0)).double().sqrt()
+
+
+def distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> Distances:
+    """Distances of the patches of a prepared bag, which belong to the prototypes ``labels`` (N,)."""
+    apart = prototype_distances(bag, prototypes)
+    own = apart.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    least, nearest = apart.min(1)
+    return Distances(own.numpy(), nearest.numpy(), least.numpy())
+
+
+def share_farther(own: np.ndarray, labels: np.ndarray, patch: int) -> float | None:
+    """Share of the other patches of the same prototype that lie farther from it: near 1 is typical; None where it is the only one."""
+    others = labels == labels[patch]
+    others[patch] = False
+    return float((own[others] > own[patch]).mean()) if others.any() else None

@@ -28,7 +28,7 @@ UNIFORM = 0.95  # of the patches: attention spread over more than this share of 
 
 
 class Attention(NamedTuple):
-    """What a network looked at, and what it said."""
+    """Attention and prediction of a network."""
 
     weights: np.ndarray  # (N, k), each column adds up to 1 over the slide; k is 1, or one column per output (DSMIL)
     prediction: dict[str, np.ndarray]  # of the task, one sample
@@ -153,27 +153,27 @@ def map_attention(
 
 
 @plain_text
-def draw_attention(found: AttentionMap) -> Any:
+def draw_attention(attention_map: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
-    many = len(found.titles) > 1
-    shown = found.within(draw.SMALL_PANEL) if many else found
+    many = len(attention_map.titles) > 1
+    shown = attention_map.within(draw.SMALL_PANEL) if many else attention_map
     unit = draw.unit_of(shown)
-    titles = found.titles if many else (f"{shown.slide}: {found.titles[0]}",)
+    titles = attention_map.titles if many else (f"{shown.slide}: {attention_map.titles[0]}",)
     panels = [(title, heat_pixels(shown, k)) for k, title in enumerate(titles)]
     sheet = draw.Sheet(panels, 80 * unit, unit, draw.rows_for(shown, len(panels)))
-    draw.colour_bar(sheet, draw.ColourBar(found.scale.label))
+    draw.colour_bar(sheet, draw.ColourBar(attention_map.scale.label))
     draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
 
 
 @plain_text
-def draw_attention_beside(found: AttentionMap) -> Any:
+def draw_attention_beside(attention_map: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
-    shown = found.within(draw.PANEL)
+    shown = attention_map.within(draw.PANEL)
     unit = draw.unit_of(shown)
-    title = f"{found.titles[found.main]} (predicted: {found.predicted})"
-    sheet = draw.Sheet([*draw.original(shown), (title, heat_pixels(shown, found.main))], 80 * unit, unit)
-    draw.colour_bar(sheet, draw.ColourBar(found.scale.label))
+    title = f"{attention_map.titles[attention_map.main]} (predicted: {attention_map.predicted})"
+    sheet = draw.Sheet([*draw.original(shown), (title, heat_pixels(shown, attention_map.main))], 80 * unit, unit)
+    draw.colour_bar(sheet, draw.ColourBar(attention_map.scale.label))
     draw.add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
 
@@ -201,6 +201,6 @@ def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
 def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
     """Prediction in words: the class and its probability, each label's probability, the risk, or the value."""
     row = model.task.numbers(prediction)[0]
-    said = {name: float(value) for name, value in zip(model.task.output_names, row, strict=True)}
-    likeliest = max(said, key=said.__getitem__)
-    return {likeliest: said[likeliest]} if model.task.kind == "classification" else said
+    text = {name: float(value) for name, value in zip(model.task.output_names, row, strict=True)}
+    likeliest = max(text, key=text.__getitem__)
+    return {likeliest: text[likeliest]} if model.task.kind == "classification" else text

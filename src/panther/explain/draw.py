@@ -69,64 +69,64 @@ class Sheet:
         self.write(left + at[1] * self.unit, top, texts[1], size=8)
 
 
-def original(found: SlideMap) -> list[Panel]:
+def original(slide_map: SlideMap) -> list[Panel]:
     """Panel of the slide's image; none where there is no image."""
-    return [] if found.view.blank else [(found.slide, found.view.background)]
+    return [] if slide_map.view.blank else [(slide_map.slide, slide_map.view.background)]
 
 
-def rows_for(found: SlideMap, pictures: int) -> int:
+def rows_for(slide_map: SlideMap, pictures: int) -> int:
     """Rows of a sheet of so many pictures that is wider than high."""
-    return max(1, round((pictures * found.view.size[0] / found.view.size[1] / 1.6) ** 0.5))
+    return max(1, round((pictures * slide_map.view.size[0] / slide_map.view.size[1] / 1.6) ** 0.5))
 
 
 @plain_text
-def draw_map(found: SlideMap) -> Any:
+def draw_map(slide_map: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
-    unit = unit_of(found)
-    width, height = _legend_size(found, unit)
-    sheet = Sheet([(found.slide, map_pixels(found))], width, unit, least=height)
-    _legend(sheet, found)
-    add_scale_bar_and_outline(sheet, found)
+    unit = unit_of(slide_map)
+    width, height = _legend_size(slide_map, unit)
+    sheet = Sheet([(slide_map.slide, map_pixels(slide_map))], width, unit, least=height)
+    _legend(sheet, slide_map)
+    add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
 
 @plain_text
-def draw_heatmap(found: SlideMap, prototype: int) -> Any:
+def draw_heatmap(slide_map: SlideMap, prototype: int) -> Any:
     """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
-    unit = unit_of(found)
-    title = f"{found.slide}: {_with_weight(found, prototype)}"
-    sheet = Sheet([(title, heat_pixels(found, prototype))], 80 * unit, unit)
+    unit = unit_of(slide_map)
+    title = f"{slide_map.slide}: {_with_weight(slide_map, prototype)}"
+    sheet = Sheet([(title, heat_pixels(slide_map, prototype))], 80 * unit, unit)
     colour_bar(sheet)
-    add_scale_bar_and_outline(sheet, found)
+    add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
 
 @plain_text
-def draw_heatmaps(found: SlideMap, prototypes: Sequence[int] | None = None) -> Any:
+def draw_heatmaps(slide_map: SlideMap, prototypes: Sequence[int] | None = None) -> Any:
     """Heatmaps of all (or these) prototypes as small pictures; returns a matplotlib figure."""
-    chosen = list(range(found.prototypes)) if prototypes is None else list(prototypes)
-    found = found.within(SMALL_PANEL)
-    panels = [(_with_weight(found, c), heat_pixels(found, c)) for c in chosen]
-    sheet = Sheet(panels, 80, 1.0, rows_for(found, len(chosen)))
+    chosen = list(range(slide_map.prototypes)) if prototypes is None else list(prototypes)
+    slide_map = slide_map.within(SMALL_PANEL)
+    panels = [(_with_weight(slide_map, c), heat_pixels(slide_map, c)) for c in chosen]
+    sheet = Sheet(panels, 80, 1.0, rows_for(slide_map, len(chosen)))
     colour_bar(sheet)
-    add_scale_bar_and_outline(sheet, found)
+    add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
 
 @plain_text
-def draw_side_by_side(found: SlideMap, prototype: int) -> Any:
+def draw_side_by_side(slide_map: SlideMap, prototype: int) -> Any:
     """Original (where there is an image), map and heatmap of one prototype; returns a matplotlib figure."""
-    found = found.within(PANEL)
-    unit = BESIDE * unit_of(found)
-    width, height = _legend_size(found, unit)
+    slide_map = slide_map.within(PANEL)
+    unit = BESIDE * unit_of(slide_map)
+    width, height = _legend_size(slide_map, unit)
     panels = [
-        *original(found),
-        (f"{found.slide}: prototypes", map_pixels(found)),
-        (f"share of {_with_weight(found, prototype)}: dark 0, yellow 1", heat_pixels(found, prototype)),
+        *original(slide_map),
+        (f"{slide_map.slide}: prototypes", map_pixels(slide_map)),
+        (f"share of {_with_weight(slide_map, prototype)}: dark 0, yellow 1", heat_pixels(slide_map, prototype)),
     ]
     sheet = Sheet(panels, width, unit, least=height)
-    _legend(sheet, found)
-    add_scale_bar_and_outline(sheet, found)
+    _legend(sheet, slide_map)
+    add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
 
@@ -136,20 +136,20 @@ def bar_length(width_um: float) -> float:
     return float(power * max(step for step in (1, 2, 5) if power * step <= width_um / 4 or step == 1))
 
 
-def add_scale_bar_and_outline(sheet: Sheet, found: SlideMap) -> None:
+def add_scale_bar_and_outline(sheet: Sheet, slide_map: SlideMap) -> None:
     """Tissue outline and scale bar on every picture."""
     for ax in sheet.axes:
-        _outline(ax, found, sheet.unit)
-        if found.view.mpp is not None:
-            scale_bar(ax, found.view, sheet.unit)
+        _outline(ax, slide_map, sheet.unit)
+        if slide_map.view.mpp is not None:
+            scale_bar(ax, slide_map.view, sheet.unit)
         ax.set_xlim(0, sheet.width)
         ax.set_ylim(sheet.height, 0)
 
 
-def _outline(ax: Any, found: SlideMap, unit: float) -> None:
+def _outline(ax: Any, slide_map: SlideMap, unit: float) -> None:
     from matplotlib.collections import LineCollection
 
-    rings = [found.view.pixels(ring) for polygon in found.outline for ring in polygon.rings]
+    rings = [slide_map.view.pixels(ring) for polygon in slide_map.outline for ring in polygon.rings]
     closed = [np.concatenate([ring, ring[:1]]) for ring in rings]
     if closed:
         ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * unit), autolim=False)
@@ -200,40 +200,40 @@ def colour_bar(sheet: Sheet, what: ColourBar = ColourBar()) -> None:
     bar.set_label(what.label, fontsize=8 * sheet.unit)
 
 
-def _legend_size(found: SlideMap, unit: float) -> tuple[float, float]:
+def _legend_size(slide_map: SlideMap, unit: float) -> tuple[float, float]:
     """Width and height; as many columns as the picture's height asks for."""
-    letters = max(len(short(found.legend(c))) for c in range(found.prototypes))
+    letters = max(len(short(slide_map.legend(c))) for c in range(slide_map.prototypes))
     column = (74 + 6.6 * letters) * unit
-    per_column = _per_column(found, unit)
-    return column * -(-found.prototypes // per_column), (per_column + 1) * ROW * unit + 30 * unit
+    per_column = _per_column(slide_map, unit)
+    return column * -(-slide_map.prototypes // per_column), (per_column + 1) * ROW * unit + 30 * unit
 
 
 ROW = 17  # pixels per line of the legend
 
 
-def _per_column(found: SlideMap, unit: float) -> int:
-    return min(found.prototypes, max(16, int(found.view.size[1] / (ROW * unit)) - 1))
+def _per_column(slide_map: SlideMap, unit: float) -> int:
+    return min(slide_map.prototypes, max(16, int(slide_map.view.size[1] / (ROW * unit)) - 1))
 
 
-def _legend(sheet: Sheet, found: SlideMap) -> None:
+def _legend(sheet: Sheet, slide_map: SlideMap) -> None:
     unit, row = sheet.unit, ROW * sheet.unit
-    per_column = _per_column(found, unit)
-    width = _legend_size(found, unit)[0] / -(-found.prototypes // per_column)
-    for c in range(found.prototypes):
+    per_column = _per_column(slide_map, unit)
+    width = _legend_size(slide_map, unit)[0] / -(-slide_map.prototypes // per_column)
+    for c in range(slide_map.prototypes):
         column, line = divmod(c, per_column)
         left, top = sheet.right + column * width, sheet.head + (line + 1.5) * row
         if line == 0:
             sheet.write(left + 14 * unit, top - row, "π", ha="left", size=8)
-        texts = f"{found.weights[c]:.3f}", short(found.legend(c))
-        sheet.legend_line(left, top, found.prototype_colours[c], texts, (14, 50))
+        texts = f"{slide_map.weights[c]:.3f}", short(slide_map.legend(c))
+        sheet.legend_line(left, top, slide_map.prototype_colours[c], texts, (14, 50))
 
 
-def _with_weight(found: SlideMap, prototype: int) -> str:
+def _with_weight(slide_map: SlideMap, prototype: int) -> str:
     """Number and weight before the name, which is what a narrow picture cuts off."""
-    number, _, name = found.title(prototype).partition(" ")
-    return f"{number} (π {found.weights[prototype]:.3f}) {name}".rstrip()
+    number, _, name = slide_map.title(prototype).partition(" ")
+    return f"{number} (π {slide_map.weights[prototype]:.3f}) {name}".rstrip()
 
 
-def unit_of(found: SlideMap) -> float:
+def unit_of(slide_map: SlideMap) -> float:
     """Fonts for a picture of about a thousand pixels, and in proportion for larger ones."""
-    return max(1.0, max(found.view.size) / 1000)
+    return max(1.0, max(slide_map.view.size) / 1000)

@@ -156,29 +156,29 @@ def kaplan_meier(
     return SurvivalByPrototype(tuple(found), patients.ids, events, named, tuple(told), tuple(notes), unit, tuple(files))
 
 
-def by_patient(found: Proportions, cohort: Cohort) -> Patients:
+def by_patient(proportions: Proportions, cohort: Cohort) -> Patients:
     """Proportions of each patient of the cohort: the mean over its slides, weighted by their patches where those are known."""
-    where = {sample: row for row, sample in enumerate(found.samples)}
+    where = {sample: row for row, sample in enumerate(proportions.samples)}
     rows, kept, missing = [], [], []
     for number, sample in enumerate(cohort.samples):
         own = [where[slide] for slide in sample.slides if slide in where] or [
             where[s] for s in (sample.id,) if s in where
         ]
         if own:
-            weights = np.ones(len(own)) if found.patches is None else found.patches[own]
-            rows.append(pooled(found.pi[own], weights))
+            weights = np.ones(len(own)) if proportions.patches is None else proportions.patches[own]
+            rows.append(pooled(proportions.pi[own], weights))
             kept.append(number)
         else:
             missing.append(sample.id)
     if not rows:
         raise InputError(
             f"{cohort.report.source}: none of its {len(cohort)} patients has proportions: the table says e.g. {cohort.samples[0].slides[0]!r}, "
-            f"the proportions {found.samples[0]!r}."
+            f"the proportions {proportions.samples[0]!r}."
         )
     notes = []
     if missing:
         notes.append(f"{len(missing)} patients have no proportions and are left out, e.g. {missing[0]}.")
-    if found.patches is None and len(rows) < len(found.samples):
+    if proportions.patches is None and len(rows) < len(proportions.samples):
         notes.append("The numbers of patches are not known, so the slides of a patient count alike.")
     survival = cohort.target.take(np.array(kept))
     assert isinstance(survival, Survival)
@@ -223,23 +223,23 @@ def _group(number: int, pi: np.ndarray, inside: np.ndarray, survival: Survival) 
 
 
 def write_curves(
-    found: Sequence[PrototypeSurvival], names: Mapping[int, str], notes: Sequence[str], folder: Path, unit: str = ""
+    curves: Sequence[PrototypeSurvival], names: Mapping[int, str], notes: Sequence[str], folder: Path, unit: str = ""
 ) -> list[Path]:
     """Write `km.json`, `km.csv` (one row per group) and `km.png`."""
     files = [folder / name for name in WRITTEN]
-    prototypes = [described(one, names) for one in found]
+    prototypes = [described(one, names) for one in curves]
     about = {"format": FORMAT, "test": "log-rank, Holm-corrected", "time_unit": unit or None}
     write_json(files[0], {**about, "prototypes": prototypes, "notes": list(notes)})
-    write_spreadsheet(files[1], HEADER, _rows(found, names))
+    write_spreadsheet(files[1], HEADER, _rows(curves, names))
     save(draw_curves(prototypes, unit), files[2], dpi=120)
     return files
 
 
-def _rows(found: Sequence[PrototypeSurvival], names: Mapping[int, str]) -> list[tuple[Any, ...]]:
+def _rows(curves: Sequence[PrototypeSurvival], names: Mapping[int, str]) -> list[tuple[Any, ...]]:
     """One row per group."""
     return [
         (one.prototype, names.get(one.prototype, ""), g.name, g.n, g.events, g.largest, _median(g), one.statistic, one.p, one.p_corrected)
-        for one in found
+        for one in curves
         for g in one.groups
     ]  # fmt: skip
 

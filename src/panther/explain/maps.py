@@ -1,10 +1,13 @@
-"""Maps of slides: which prototype each patch belongs to, or where a network's attention lies; as values, pictures and regions."""
+"""Maps of slides: the prototype of each patch, or a network's attention; as values, pictures, regions and pyramidal TIFF."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from panther.aggregators import build
 from panther.charts.style import save
@@ -12,13 +15,13 @@ from panther.engine import HERE, Work, collect
 from panther.errors import InputError
 from panther.explain.assign import assign
 from panther.explain.attention import SCALES, map_attention
+from panther.explain.geometry import View, raster
 from panther.explain.jobs import Images, SlideJob, is_slide, none_of, of_slide, slide_jobs
 from panther.explain.names import Names, prototype_number
-from panther.explain.pyramid import write_pyramid
 from panther.explain.regions import regions, write_regions
 from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, overlay_pixels
-from panther.explain.touching.table import COLUMNS, neighbour_rows
+from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.models.model import Model
 from panther.models.model_file import as_model
 from panther.storage.atomic import atomic_write
@@ -28,12 +31,59 @@ from panther.storage.prototypes import as_prototypes
 from panther.storage.tables import write_spreadsheet
 from panther.types import Bag, Prototypes
 
+CELL = 16  # pixels per patch at the finest level: edges within a sixteenth of a patch
+LARGEST = 8192  # pixels of the longer side: the finest level stays below a gigabyte of memory
+TILE = 256
 PICTURES = ("png", "svg")
 FORMATS = (*PICTURES, "tiff", "geojson", "csv")
 USUAL = ("png", "geojson", "csv")  # of prototypes
 WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif", "*.neighbours.csv")  # patterns
 
 Make = Callable[..., SlideMap]  # (bag, image=, contours=) -> its map; sent to workers, so it pickles
+
+
+def levels(slide_map: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
+    """Pictures (h, w, 4) from fine to coarse, each half of the one before, and how many level-0 pixels theirs are wide.
+
+    Every level is painted anew from the coordinates, so that none is a blurred or shifted copy of another.
+    """
+    extent = np.array(slide_map.view.size) / slide_map.view.scale  # of the picture, in level-0 pixels
+    factor = max(slide_map.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
+    colours = np.concatenate([slide_map.patch_colours, np.zeros((1, 3), np.uint8)])
+    while True:
+        width, height = (max(1, math.ceil(side / factor - 1e-9)) for side in extent.tolist())
+        shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its shape is used
+        index = raster(slide_map.grid, View(shape, (1 / factor, 1 / factor), slide_map.view.origin))
+        yield np.concatenate([colours[index], (index >= 0)[..., None].astype(np.uint8) * 255], -1), factor
+        if max(width, height) <= TILE:
+            return
+        factor *= 2
+
+
+def write_pyramid(path: Path, slide_map: SlideMap) -> None:
+    """Write a tiled, compressed RGBA TIFF with reduced levels and its resolution in the tags."""
+    try:
+        import tifffile
+    except ImportError as error:
+        raise InputError(
+            "A TIFF needs tifffile; pip install 'panther-wsi[slides]', or leave tiff out of `formats=`."
+        ) from error
+
+    with atomic_write(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as file:
+        for number, (pixels, factor) in enumerate(levels(slide_map)):
+            per_cm = None if slide_map.view.mpp is None else 1e4 / (slide_map.view.mpp * factor)
+            file.write(
+                pixels,
+                tile=(TILE, TILE),
+                photometric="rgb",
+                extrasamples=("unassalpha",),
+                compression="zlib",
+                subfiletype=int(number > 0),
+                resolution=None if per_cm is None else (per_cm, per_cm),
+                resolutionunit=None if per_cm is None else "CENTIMETER",
+                metadata=None,
+                software=False,
+            )
 
 
 @dataclass(frozen=True)
@@ -191,7 +241,7 @@ def map_slide(
 
 
 def write_map(
-    found: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = USUAL
+    slide_map: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = USUAL
 ) -> list[Path]:
     """Write a slide's pictures and regions; ``prototypes`` are those with heatmaps (None: the one of the largest pi, beside the map).
 
@@ -201,25 +251,31 @@ def write_map(
     """
     written: list[Path] = []
     kinds = [kind for kind in PICTURES if kind in formats]
-    for name, make in found.drawings(prototypes).items() if kinds else ():
+    for name, make in slide_map.drawings(prototypes).items() if kinds else ():
         figure = make()  # one after the other, so that no two are in memory
         for kind in kinds:
-            written.append(folder / f"{found.slide}.{name}.{kind}")
+            written.append(folder / f"{slide_map.slide}.{name}.{kind}")
             save(figure, written[-1])
     if "png" in formats:
-        written.append(folder / f"{found.slide}.overlay.png")
-        _write_overlay(written[-1], found)
+        written.append(folder / f"{slide_map.slide}.overlay.png")
+        _write_overlay(written[-1], slide_map)
     if "tiff" in formats:
-        written.append(folder / f"{found.slide}.overlay.tif")
-        write_pyramid(written[-1], found)
-    if "geojson" in formats and found.view.unit == "px":  # QuPath counts pixels; micrometres need the image for that
-        written.append(folder / f"{found.slide}.geojson")
+        written.append(folder / f"{slide_map.slide}.overlay.tif")
+        write_pyramid(written[-1], slide_map)
+    if (
+        "geojson" in formats and slide_map.view.unit == "px"
+    ):  # QuPath counts pixels; micrometres need the image for that
+        written.append(folder / f"{slide_map.slide}.geojson")
         write_regions(
-            written[-1], regions(found.grid, found.labels), dict(found.names), found.view.mpp, found.prototype_colours
+            written[-1],
+            regions(slide_map.grid, slide_map.labels),
+            dict(slide_map.names),
+            slide_map.view.mpp,
+            slide_map.prototype_colours,
         )
     if "csv" in formats:
-        written.append(folder / f"{found.slide}.neighbours.csv")
-        write_spreadsheet(written[-1], COLUMNS, neighbour_rows(found.touching))
+        written.append(folder / f"{slide_map.slide}.neighbours.csv")
+        write_spreadsheet(written[-1], COLUMNS, neighbour_rows(slide_map.touching))
     return written
 
 
@@ -240,11 +296,11 @@ def _map_one(
     return MappedSlide(found.slide, len(bag), found.summary, found.numbers(), files, notes, kept)
 
 
-def _write_overlay(path: Path, found: SlideMap) -> None:
+def _write_overlay(path: Path, slide_map: SlideMap) -> None:
     from PIL import Image
 
     with atomic_write(path) as temporary:
-        Image.fromarray(overlay_pixels(found)).save(temporary, format="png")
+        Image.fromarray(overlay_pixels(slide_map)).save(temporary, format="png")
 
 
 def _shown(

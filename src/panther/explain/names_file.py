@@ -61,7 +61,7 @@ def namings_in(path: Path, text: str, count: int) -> dict[int, Naming]:
 
 
 def entry(naming: Naming) -> str:
-    """Value of a line of YAML: the name, or in braces all that is said."""
+    """Value of a line of YAML: the name, or all fields in braces."""
     given = {field: getattr(naming, field) for field in FIELDS if getattr(naming, field)}
     if set(given) <= {"name"}:
         return _quoted(naming.name, r"[A-Za-z][\w ,.()/+-]*") if naming.name else ""
@@ -155,7 +155,7 @@ def _field_edits(text: str, node: "yaml.MappingNode", changes: Mapping[str, str]
 
 def _instead(text: str, node: "yaml.Node", new: str) -> Edit:
     start, stop = node.start_mark.index, node.end_mark.index
-    if start == stop:  # nothing was said
+    if start == stop:  # no entry
         return Edit(start, stop, f" {new}" if new else "")
     return Edit(start, stop, f"{new}\n" if text[stop - 1] == "\n" else new)
 

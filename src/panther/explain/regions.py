@@ -24,19 +24,19 @@ class Region:
     patches: int
 
 
-def regions(found: Grid, labels: np.ndarray) -> list[Region]:
+def regions(grid: Grid, labels: np.ndarray) -> list[Region]:
     """Regions of the grid's cells by their label (N,), ordered by prototype, then grid, then from top to bottom.
 
     A polygon's area is its number of distinct cells times the area of one, holes excluded.
     """
     out: list[Region] = []
-    order = np.lexsort((found.layer, labels))
-    keys = np.stack([labels[order], found.layer[order]], 1)
+    order = np.lexsort((grid.layer, labels))
+    keys = np.stack([labels[order], grid.layer[order]], 1)
     starts = np.flatnonzero(np.r_[True, (np.diff(keys, axis=0) != 0).any(1)])
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
         members = order[start:stop]
         prototype, layer = (int(key) for key in keys[start])
-        out += _of_cells(found.cells[members], prototype, found.origins[layer], found.pitch)
+        out += _of_cells(grid.cells[members], prototype, grid.origins[layer], grid.pitch)
     return out
 
 
@@ -57,13 +57,13 @@ def _of_cells(cells: np.ndarray, prototype: int, origin: np.ndarray, pitch: floa
 
 
 def write_regions(
-    path: Path, found: list[Region], names: dict[int, str], mpp: float | None, colours: Sequence[str] | None = None
+    path: Path, areas: list[Region], names: dict[int, str], mpp: float | None, colours: Sequence[str] | None = None
 ) -> None:
     """Write a FeatureCollection of locked annotations, classified and coloured by prototype, in level-0 pixels.
 
     ``colours`` are those of the prototypes (#RRGGBB); the palette's by default.
     """
-    write_geojson(path, [feature(region, names, mpp, colours) for region in found])
+    write_geojson(path, [feature(region, names, mpp, colours) for region in areas])
 
 
 def feature(

@@ -11,7 +11,7 @@ from panther.errors import InputError
 from panther.explain.assign import check_patches
 from panther.explain.geometry import Grid, View, blank_view, grid
 from panther.explain.names import Names, Naming, as_names, as_namings
-from panther.explain.paint import Paint
+from panther.explain.palette import Paint
 from panther.slides import Slide, open_slide
 from panther.slides.contours import read_contours
 from panther.slides.polygons import Polygon

@@ -9,8 +9,7 @@ import numpy as np
 
 from panther.explain.geometry import Grid, View, raster
 from panther.explain.names import Naming, colours, label
-from panther.explain.paint import HEAT_RELIEF, Paint, painted, relief
-from panther.explain.palette import rgb_values
+from panther.explain.palette import HEAT_RELIEF, Paint, painted, relief, rgb_values
 from panther.explain.touching import Touching, neighbour_sentences, touching
 from panther.slides.polygons import Polygon
 
@@ -99,7 +98,7 @@ class SlideMap:
         return found
 
     def _draw_neighbours(self) -> Any:
-        from panther.explain.touching.draw import draw_neighbours
+        from panther.explain.touching import draw_neighbours
 
         return draw_neighbours(self.touching, [self.title(c) for c in range(self.prototypes)])
 
@@ -116,7 +115,7 @@ class SlideMap:
         return ", ".join(f"{name} {weight:.2f}" for name, weight in list(self.numbers()["weights"].items())[:3])
 
     def notes(self, formats: Sequence[str] = ()) -> list[str]:
-        """What the map lacks, in sentences; ``formats`` are those that are asked for."""
+        """What the map lacks, in sentences; ``formats`` are the requested ones."""
         notes = []
         if self.grid.inferred:
             notes.append(
@@ -135,20 +134,22 @@ class SlideMap:
         return notes
 
 
-def map_pixels(found: SlideMap) -> np.ndarray:
+def map_pixels(slide_map: SlideMap) -> np.ndarray:
     """Picture (h, w, 3) with every patch in its prototype's colour."""
-    return _painted(found, found.patch_colours, relief(found.prototypes) if found.colours is None else HEAT_RELIEF)
+    return _painted(
+        slide_map, slide_map.patch_colours, relief(slide_map.prototypes) if slide_map.colours is None else HEAT_RELIEF
+    )
 
 
-def heat_pixels(found: SlideMap, prototype: int) -> np.ndarray:
+def heat_pixels(slide_map: SlideMap, prototype: int) -> np.ndarray:
     """Picture (h, w, 3) with every patch in the colour of its share of one prototype, from 0 to 1."""
-    return _painted(found, heat_colours(found.assignment[:, prototype]), HEAT_RELIEF)
+    return _painted(slide_map, heat_colours(slide_map.assignment[:, prototype]), HEAT_RELIEF)
 
 
-def value_pixels(found: SlideMap, values: np.ndarray, limit: float) -> np.ndarray:
+def value_pixels(slide_map: SlideMap, values: np.ndarray, limit: float) -> np.ndarray:
     """Picture (h, w, 3) with every patch in the colour of its signed value (N,): white at 0, full at +-``limit``."""
     part = np.full(len(values), 0.5) if limit == 0 else (values / limit + 1) / 2
-    return _painted(found, heat_colours(part, DIVERGING), HEAT_RELIEF)
+    return _painted(slide_map, heat_colours(part, DIVERGING), HEAT_RELIEF)
 
 
 def heat_colours(values: np.ndarray, scale: str = "") -> np.ndarray:
@@ -158,19 +159,21 @@ def heat_colours(values: np.ndarray, scale: str = "") -> np.ndarray:
     return np.asarray(colormaps[scale or HEAT](np.asarray(values, float), bytes=True)[:, :3])
 
 
-def overlay_pixels(found: SlideMap) -> np.ndarray:
+def overlay_pixels(slide_map: SlideMap) -> np.ndarray:
     """Map alone (h, w, 4): a patch is opaque, the rest transparent; pixel for pixel the thumbnail's size."""
-    colours = np.concatenate([found.patch_colours, np.zeros((1, 3), np.uint8)])
-    covered = (found.index >= 0)[..., None]
-    return np.concatenate([colours[found.index], covered.astype(np.uint8) * 255], -1)  # -1 is the last row
+    colours = np.concatenate([slide_map.patch_colours, np.zeros((1, 3), np.uint8)])
+    covered = (slide_map.index >= 0)[..., None]
+    return np.concatenate([colours[slide_map.index], covered.astype(np.uint8) * 255], -1)  # -1 is the last row
 
 
 HEAT = "viridis"  # even steps of lightness, and the same order to colour-blind eyes
 DIVERGING = "RdBu_r"  # red adds, blue takes away; told apart by colour-blind eyes too
 
 
-def _painted(found: SlideMap, colours: np.ndarray, levels: int) -> np.ndarray:
+def _painted(slide_map: SlideMap, colours: np.ndarray, levels: int) -> np.ndarray:
     """Colours of the patches (N, 3) laid over the background; alone where there is nothing to see behind them."""
-    covered = found.index >= 0
-    paint = Paint("none") if found.view.blank else found.paint
-    return painted(found.view.background, colours[found.index[covered]].astype(np.float32), covered, paint, levels)
+    covered = slide_map.index >= 0
+    paint = Paint("none") if slide_map.view.blank else slide_map.paint
+    return painted(
+        slide_map.view.background, colours[slide_map.index[covered]].astype(np.float32), covered, paint, levels
+    )

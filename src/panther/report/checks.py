@@ -1,7 +1,7 @@
-"""Can the numbers be trusted? Each check is a sentence computed from the run, and whether it is good news."""
+"""What a reader must know before trusting a study: warnings about data, chance and training."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pandas as pd
@@ -11,18 +11,23 @@ from panther.evaluation.intervals import about_resamples
 from panther.evaluation.perfect_scores import is_perfect
 from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import about_perfect, about_selection
+from panther.models.heads import PROBE
+from panther.models.presets import preset, usual_preset
 from panther.report.data import Run, metric_name
 from panther.report.fold import as_settings
 from panther.report.html import Html, number, plural, tag, words, words_of_list
 from panther.report.material import Material
 from panther.report.outcomes import outcome_of
-from panther.report.training import below_chance, few_steps
 from panther.study.tables import one_class
 
 State = Literal["good", "mind", "bad"]
-FLATTERED = 0.005  # of what guessing gives, from which on it is told
+FLATTERED = 0.005  # of the chance level, from which on it is reported
 ROUNDING = 1e-9
 WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
+FEW_STEPS = 200  # of the optimiser; the paper's smallest cohort (TCGA-BLCA, 298 of 373 patients) takes 250
+LONGER = "{epochs: 200, learning_rate: 0.001}"
+OWN = "own"  # head of a network
+LOSS_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Who is on both sides of a fold."""
+    """Patients and sites on both sides of a fold."""
 
     fold: int
     patients: frozenset[str]  # in training (or validation) and in a test
@@ -45,7 +50,7 @@ class Overlap:
 
 
 def overlaps(run: Run) -> list[Overlap]:
-    """Counted from the samples that were in each part, not from how the split was asked for."""
+    """Counted from the samples that were in each part, not from the options of the split."""
     site = run.cohort["site"]
     found = []
     for fold, parts in enumerate(run.folds):
@@ -75,8 +80,8 @@ def checklist(found: list[Check]) -> Html:
 def _patients(material: Material) -> Iterator[Check]:
     shared = {patient for o in overlaps(material.run) for patient in o.patients}  # of several folds, each counts once
     if shared:
-        said = f"Training and test of the same fold share {plural(len(shared), 'patient')}: the results are not valid."
-        yield Check("bad", said)
+        text = f"Training and test of the same fold share {plural(len(shared), 'patient')}: the results are not valid."
+        yield Check("bad", text)
     else:
         yield Check(
             "good", "No patient is in training and test of the same fold (0 shared, counted from the lists of samples)."
@@ -106,9 +111,9 @@ def _sites(material: Material) -> Iterator[Check]:
 
 def _shift(material: Material) -> Iterator[Check]:
     if material.shift is not None:
-        said = material.shift.sentence.removeprefix("Warning: ")
+        text = material.shift.sentence.removeprefix("Warning: ")
         # not capitalize(): that makes the names of samples small
-        yield Check("mind" if material.shift.doubtful else "good", said[:1].upper() + said[1:])
+        yield Check("mind" if material.shift.doubtful else "good", text[:1].upper() + text[1:])
 
 
 def _chance(material: Material) -> Iterator[Check]:
@@ -125,12 +130,12 @@ def _chance(material: Material) -> Iterator[Check]:
         return
     selection, low = about_selection(best), best["ci_low"] if pd.isna(best["selected_low"]) else best["selected_low"]
     limits = selection or f"95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
-    said = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}"
+    text = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}"
     guess = f"guessing gives {number(chance, 2)}" + _on_resamples(chance, to_beat)
     if low > to_beat + ROUNDING:
-        yield Check("good", f"The best result is better than guessing ({said}; {guess}).")
+        yield Check("good", f"The best result is better than guessing ({text}; {guess}).")
     else:
-        yield Check("mind", f"Even the best result could be guessing ({said}; {guess}).")
+        yield Check("mind", f"Even the best result could be guessing ({text}; {guess}).")
 
 
 def _on_resamples(chance: float, in_resamples: float) -> str:
@@ -138,9 +143,9 @@ def _on_resamples(chance: float, in_resamples: float) -> str:
 
 
 def _resamples(material: Material) -> Iterator[Check]:
-    said = about_resamples(material.run.study.bootstrap)
-    if said:
-        yield Check("mind", said)
+    text = about_resamples(material.run.study.bootstrap)
+    if text:
+        yield Check("mind", text)
 
 
 def _classes_of_folds(material: Material) -> Iterator[Check]:
@@ -180,10 +185,10 @@ def _training(material: Material) -> Iterator[Check]:
 
 def _perfect(best: pd.Series, chance: float) -> Check:
     """A perfect score is no good news by itself: it is judged by its exact bound, and leakage is the first thing to look for."""
-    said = f"{best['row']} made no error: {about_perfect(best)} (guessing gives {number(chance, 2)})"
+    text = f"{best['row']} made no error: {about_perfect(best)} (guessing gives {number(chance, 2)})"
     if best["exact_low"] <= chance:
-        return Check("mind", f"{said}: even this could be guessing.")
-    return Check("mind", f"{said}. Look first for what could give the answer away: scanner, site, duplicates.")
+        return Check("mind", f"{text}: even this could be guessing.")
+    return Check("mind", f"{text}. Look first for what could give the answer away: scanner, site, duplicates.")
 
 
 def _picked(material: Material) -> Iterator[Check]:
@@ -224,10 +229,10 @@ def _collapse(material: Material) -> Iterator[Check]:
     if mixtures is None:
         return
     for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        said = (
+        text = (
             f"The study's own prototypes (fold {mixtures.fold + 1}): {sentence[:1].lower()}{as_settings(sentence[1:])}"
         )
-        yield Check("mind", said)
+        yield Check("mind", text)
     used = mixtures.used
     if used is not None:
         alone = int((used < COLLAPSED).sum())
@@ -241,3 +246,64 @@ def _collapse(material: Material) -> Iterator[Check]:
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
     _patients, _sites, _chance, _training, _classes_of_folds, _resamples, _picked, _size, _shift, _collapse, _failures,
 )  # fmt: skip
+
+
+def few_steps(run: Run) -> str:
+    """Sentence on heads that took hardly a step; empty where they took enough, or none is trained by steps."""
+    heads = [head.title for head in run.study.heads if head.name != PROBE]
+    heads = [name for name in heads if name in set(run.summary["head"])]
+    settings = replace(preset(usual_preset(run.kind, network=False)).train, **run.study.training)
+    samples = max(len(parts["train"]) for parts in run.folds)
+    steps = settings.epochs * -(-samples // (settings.batch_size * settings.accumulate))
+    if not heads or steps >= FEW_STEPS:
+        return ""
+    several = len(heads) > 1
+    return (
+        f"The head{'s' if several else ''} {words_of_list(heads)} {'were' if several else 'was'} trained in {plural(steps, 'step')} at most "
+        f"({plural(settings.epochs, 'epoch')} over {plural(samples, 'sample')}, {settings.batch_size} per batch, learning rate "
+        f"{settings.learning_rate:g}): so few may leave a head near where it started, and then its score says little of the method. "
+        f"{_instead(run)} the tab Curves shows whether the loss falls."
+    )
+
+
+def below_chance(run: Run) -> str:
+    """Sentence on results that are surely worse than guessing, which say nothing of a method; empty where there are none."""
+    chance = run.chance(run.metric)
+    if chance is None:
+        return ""
+    found = run.judged("test", run.metric)
+    worse = found[found["ci_high"] < chance - LOSS_ROUNDING]
+    if worse.empty:
+        return ""
+    named = "; ".join(
+        f"{row['row']} {number(row['mean'])}, at most {number(row['ci_high'])}" for _, row in worse.iterrows()
+    )
+    return (
+        f"Worse than guessing, which gives {number(chance, 2)}: {named}. That is no property of a method, and differences from it say nothing. "
+        f"{' '.join(_causes(run, set(worse['head'])))}"
+    )
+
+
+def _causes(run: Run, heads: set[str]) -> list[str]:
+    """What is most likely behind it, and what to do."""
+    found = []
+    if heads - {OWN, PROBE}:
+        found.append(f"Most likely a head was not trained to an end. {_instead(run)} its loss is in the tab Curves.")
+    if OWN in heads:
+        found.append(
+            f"Most likely a network was not trained to an end: train it longer, e.g. `mil_training: {LONGER}` in the study file."
+        )
+    if PROBE in heads:
+        found.append(
+            "A probe is fitted to its end, so more training would not help. Where there is nothing to learn this is common: what the training "
+            "patients of a fold have more of by chance, its test patients have less of, which leads it the wrong way. To be better than that is "
+            "no merit."
+        )
+    return found
+
+
+def _instead(run: Run) -> str:
+    """What to write into the study file."""
+    probes = any(head.name == PROBE for head in run.study.heads)
+    convex = "the head `probe` beside it" if probes else "`heads: [probe]` in the study file"
+    return f"Take {convex}, which is fitted to its end without epochs, or train longer, e.g. `training: {LONGER}` in the study file;"

@@ -186,7 +186,7 @@ def where_tested(part: str, subgroup: str = "") -> str:
 
 
 def describing_columns(run: Run, most: int = 12, limit: int = 60) -> list[str]:
-    """Columns worth colouring by: more than one value, and not a name of its own for everybody."""
+    """Columns worth colouring by: more than one value, and not a unique name per patient."""
     found = []
     outcome = [name for name in run.cohort.columns if name in OUTCOMES or name.startswith("label_")]
     for name in dict.fromkeys([*outcome, *run.cohort.columns]):  # what is predicted comes first

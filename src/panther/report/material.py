@@ -94,7 +94,7 @@ class AtlasWeights:
 
 @dataclass(frozen=True)
 class Request:
-    """What a report is asked to hold."""
+    """Requested content of a report."""
 
     run: Results | Path | str
     folders: Mapping[str, Path] = field(default_factory=dict)  # by the names of ARTEFACTS, and maps
@@ -155,7 +155,7 @@ def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None
 
 
 def _check_same_cohort(run: Run, slides: AtlasWeights | None, request: Request) -> None:
-    """An atlas of nobody in the run is another cohort's; one made without a table names slides only, which a run need not know."""
+    """An atlas without any patient of the run is another cohort's; one made without a table names slides only, which a run need not know."""
     if slides is None or slides.patients == slides.slides:
         return
     if not set(slides.patients) & set(run.cohort["patient"]):

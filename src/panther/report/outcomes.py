@@ -104,7 +104,7 @@ OUTCOMES: dict[str, Callable[[Run], Outcome]] = {
 
 
 def short(value: float) -> str:
-    """A measured number, as many digits as it needs: nobody knows its scale."""
+    """A measured number, as many digits as it needs: its scale is unknown."""
     return f"{value:,.4g}".replace("-", "\N{MINUS SIGN}")
 
 

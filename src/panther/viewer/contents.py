@@ -16,8 +16,7 @@ from panther.storage.prototypes import load_prototypes
 from panther.storage.survey import survey
 from panther.study.record import COHORT, read_record
 from panther.types import Openable, Prototypes
-from panther.viewer.cohort_features import find_features
-from panther.viewer.found import NAMES, Found, Roots, sort_out
+from panther.viewer.discovery import NAMES, Discovered, Roots, find_features, sort_out
 
 OVERLAY = ".overlay.tif"  # a picture of `panther map`, no slide
 LARGEST_TABLE = 64 << 20  # bytes; a larger one is no clinical table, unless it is named
@@ -95,31 +94,31 @@ def find_contents(place: Path, given: Given = NOTHING_MORE, work: Work = HERE) -
     _check(place, given, work)
     opened = (place, *given.paths)
     roots = Roots(tuple({path.resolve(): None for path in opened}), opened)
-    found = sort_out(place, roots, leave_out=[path for path in given.paths if path.is_file()])
-    models = _by_name(given.models or found.models)
-    sets = _by_name(given.prototypes or found.prototypes)
+    discovered = sort_out(place, roots, leave_out=[path for path in given.paths if path.is_file()])
+    models = _by_name(given.models or discovered.models)
+    sets = _by_name(given.prototypes or discovered.prototypes)
     loaded = [load_set(path) for path in sets.values()]
-    notes = [*_about_links(found.outside), *_about_locked(found.locked)]
-    features = find_features(place, given.features, found.features, next(iter(loaded), None), work, notes)
+    notes = [*_about_links(discovered.outside), *_about_locked(discovered.locked)]
+    features = find_features(place, given.features, discovered.features, next(iter(loaded), None), work, notes)
     images = _images(place, given, roots, notes)
     if given.features is not None:  # what was found below the folder has been looked at
         features = {name: ref for name, ref in features.items() if _all_inside(ref.files, roots, notes)}
-    slides = _slides(features, images, found.contours)
+    slides = _slides(features, images, discovered.contours)
     if not slides:
-        raise InputError(_nothing(place, found))
-    studies = _by_name([given.study] if given.study else found.studies)
-    table = _table(given, found.tables, studies, slides, notes)
+        raise InputError(_nothing(place, discovered))
+    studies = _by_name([given.study] if given.study else discovered.studies)
+    table = _table(given, discovered.tables, studies, slides, notes)
     patients = {} if table is None else dict(zip(table.who.slide, table.who.patient, strict=True))
     return Contents(
         title=place.resolve().name or str(place.resolve()),
         slides={name: replace(one, patient=patients.get(name)) for name, one in slides.items()},
-        names=_names(place, given.names, found, roots),
+        names=_names(place, given.names, discovered, roots),
         prototypes=sets | _sets_of_models(loaded, models),
         models=models,
-        classifiers=_by_name(found.classifiers),
+        classifiers=_by_name(discovered.classifiers),
         studies=studies,
-        artefacts={kind: tuple(folders) for kind, folders in found.artefacts.items()},
-        embeddings=given.embeddings or next(iter(found.embeddings), None),
+        artefacts={kind: tuple(folders) for kind, folders in discovered.artefacts.items()},
+        embeddings=given.embeddings or next(iter(discovered.embeddings), None),
         table=table,
         notes=tuple(dict.fromkeys(notes)),
         roots=roots,
@@ -172,7 +171,7 @@ def _sets_of_models(known: Iterable[Prototypes], models: Mapping[str, Path]) -> 
         try:
             held = load_model(path).prototypes
         except InputError:
-            continue  # said where the model is used
+            continue  # reported where the model is used
         if held is not None and held.content_hash() not in seen:
             seen.add(held.content_hash())
             own[f"{name} (model)"] = path
@@ -233,12 +232,12 @@ def _table(
     return None
 
 
-def _names(place: Path, given: Path | None, found: Found, roots: Roots) -> Path:
+def _names(place: Path, given: Path | None, discovered: Discovered, roots: Roots) -> Path:
     """Where names are kept: they are written, so a link that leads elsewhere must be the user's own word."""
     if given is not None:
         return given
     folder = place.parent if place.is_file() else place
-    path = next(iter(found.names), folder / NAMES[0])
+    path = next(iter(discovered.names), folder / NAMES[0])
     if path.is_symlink() and not roots.hold(path):
         raise InputError(
             f"{path}: names would be written through this link, out of the folder; name the file itself with `names=`."
@@ -266,10 +265,12 @@ def _about_locked(locked: Sequence[Path]) -> list[str]:
     return [f"{len(locked)} folders cannot be listed, e.g. {locked[0]}; check their permissions."] if locked else []
 
 
-def _nothing(place: Path, found: Found) -> str:
-    if found.outside or found.locked:
-        return " ".join((f"{place}: nothing to show.", *_about_links(found.outside), *_about_locked(found.locked)))
-    if found.studies:
+def _nothing(place: Path, discovered: Discovered) -> str:
+    if discovered.outside or discovered.locked:
+        return " ".join(
+            (f"{place}: nothing to show.", *_about_links(discovered.outside), *_about_locked(discovered.locked))
+        )
+    if discovered.studies:
         return (
             f"{place}: results of a study alone; give the folder of its features or slides, and this one with `study=`."
         )

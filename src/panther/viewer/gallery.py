@@ -19,7 +19,7 @@ from panther.errors import InputError
 from panther.explain.atlas.atlas import Pool, summed_up
 from panther.explain.atlas.exemplars import Kind
 from panther.explain.atlas.files import to_dict
-from panther.explain.atlas.request import patients_of
+from panther.explain.atlas.make import patients_of
 from panther.explain.atlas.worker import AtlasJob, AtlasSettings, describe_slide
 from panther.explain.proportions import Proportions, as_proportions
 from panther.storage.files import read_json
@@ -104,13 +104,13 @@ class Gallery:
     def _summed_up(self, done: int, total: int) -> Findings:
         if not self._pool.slides:
             return Findings({}, done=done, total=total, failures=dict(self._failures))
-        found = summed_up(self._pool, self._prototypes, self._settings, (), dict(self._failures))
-        pi = Proportions(list(found.slides), found.weights, found.members.sum(1).astype(float))
-        content = to_dict(found)
-        for row, one in zip(content["exemplars"], found.exemplars, strict=True):
+        atlas = summed_up(self._pool, self._prototypes, self._settings, (), dict(self._failures))
+        pi = Proportions(list(atlas.slides), atlas.weights, atlas.members.sum(1).astype(float))
+        content = to_dict(atlas)
+        for row, one in zip(content["exemplars"], atlas.exemplars, strict=True):
             if one.place is not None and one.place.side is not None:
                 row["place"] = {"x": one.place.x, "y": one.place.y, "side": one.place.side, "unit": one.place.unit}
-        return Findings(content, pi, found.patients, done, total, notes=found.notes, failures=found.failures)
+        return Findings(content, pi, atlas.patients, done, total, notes=atlas.notes, failures=atlas.failures)
 
     def _look(self) -> None:
         describe = partial(describe_slide, prototypes=self._prototypes, settings=self._settings)
@@ -129,7 +129,7 @@ class Gallery:
                 logger.exception("Looking at the prototypes ended early.")
 
     def _safe(self) -> tuple[list[AtlasJob], dict[str, str]]:
-        """Slides whose files lie in the opened folders, and a sentence for each other."""
+        """Slides whose files lie in the opened folders, and the reason for each of the others."""
         safe, refused = [], {}
         for job in self._jobs:
             try:

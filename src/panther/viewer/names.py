@@ -77,7 +77,7 @@ class NamesBook:
             return f"{' and '.join(self._steps[-1].after)} of C{self._steps[-1].prototype}" if self._steps else ""
 
     def change(self, version: str, prototype: int, changes: Mapping[str, Any]) -> None:
-        """Change some fields of a prototype, as seen by somebody who looks at ``version``."""
+        """Change some fields of a prototype, relative to ``version`` of the file."""
         wanted = self._checked(prototype, changes)
         with self._writing() as (text, now):
             seen = self._seen.get(version)
@@ -139,7 +139,7 @@ class NamesBook:
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[str | None, NamesNow]]:
-        """Text and content of the file, while nobody else of ours writes it; refused where it could not be written."""
+        """Text and content of the file, locked against other threads; refused where it cannot be written."""
         self._refuse()
         try:
             with self._lock, _exclusive(self.path.parent):
@@ -202,10 +202,10 @@ def _exclusive(folder: Path) -> Iterator[None]:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def look(now: NamesNow, count: int) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from panther.explain.touching import Touching, touching
 from panther.slides import Slide, open_slide
 from panther.types import Bag, Prototypes
 from panther.viewer.contents import SlideEntry
-from panther.viewer.tiles.cells import Cells
+from panther.viewer.tiles.pyramid import Cells
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def recorded_mpp(entry: SlideEntry) -> float | None:
 
 
 def read_patches(entry: SlideEntry, prototypes: Prototypes | None, settings: MapSettings) -> PatchMap:
-    """Read a slide's features and assign its patches; run in a worker process. What cannot be shown is said in the notes."""
+    """Read a slide's features and assign its patches; run in a worker process. The notes list what cannot be shown."""
     notes: list[str] = []
     bag = _features(entry, notes)
     recorded = None if bag is None else bag.spec.mpp_level0

@@ -15,11 +15,9 @@ from typing import Any, Self
 from panther.engine import Work, open_executor
 from panther.explain.scene import MapSettings
 from panther.machine import start_early
-from panther.viewer.address import Where, below
+from panther.viewer.address import Where, below, is_everywhere
 from panther.viewer.contents import NOTHING_MORE, Given, find_contents
-from panther.viewer.machine import is_everywhere
-from panther.viewer.security import Guard, known_hosts
-from panther.viewer.server import LARGEST, make_app
+from panther.viewer.server import LARGEST, Guard, known_hosts, make_app
 from panther.viewer.workbench import Workbench
 
 THREADS = 16  # requests answered at a time; the others wait their turn

@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 
 class UnknownError(InputError):
-    """The browser asked for something that is not there."""
+    """The requested item does not exist."""
 
 
 class Workbench:
-    """Contents, with slides and patches opened when they are asked for. Threads may share it.
+    """Contents, with slides and patches opened on first use. Threads may share it.
 
     ``executor`` does what a page waits for; ``long_executor`` what takes seconds, such as a search over the cohort, so that the
     one never waits for the other.
@@ -59,7 +59,7 @@ class Workbench:
         self._images: Kept[_OpenSlide] = Kept(OPEN_SLIDES, lambda one: one.close())
 
     def slide(self, name: str) -> SlideEntry:
-        """Entry of a slide; whatever is not in the contents is refused, so that no path can be asked for."""
+        """Entry of a slide; whatever is not in the contents is refused, so that a request cannot name a path."""
         return _known(self.contents.slides, name, "slide")
 
     def set_name(self, name: str | None = None) -> str:
@@ -182,7 +182,7 @@ def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
 
 
 class _OpenSlide:
-    """A slide and whose turn it is to read."""
+    """A slide and the lock of its reader."""
 
     def __init__(self, slide: Slide) -> None:
         self.slide = slide
@@ -204,7 +204,7 @@ class _OpenSlide:
                 self.close()
 
     def close(self) -> None:
-        """Close it now, or, where somebody reads, leave it to them: nobody waits for a slide that is not their own."""
+        """Close it now or, during a read, leave it to that reader: no request waits for another slide."""
         self.forgotten = True
         if self._lock.acquire(blocking=False):
             try:

@@ -101,8 +101,8 @@ def atlas_of(
         pool.add(slide)
     if not pool.slides:
         raise InputError(none_of(failures, "could be read"))
-    found = summed_up(pool, prototypes, settings, factors, failures)
-    return _with_pictures(found, {job.sample: job.image for job in jobs if job.image}, work)
+    atlas = summed_up(pool, prototypes, settings, factors, failures)
+    return _with_pictures(atlas, {job.sample: job.image for job in jobs if job.image}, work)
 
 
 class Pool:
@@ -175,20 +175,20 @@ def summed_up(
     )
 
 
-def _with_pictures(found: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
-    wanted = list(by_slide(found.exemplars, images).items())
-    resolution = found.settings.maps.resolution
+def _with_pictures(atlas: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
+    wanted = list(by_slide(atlas.exemplars, images).items())
+    resolution = atlas.settings.maps.resolution
     readings = [
         PatchesToRead(slide, images[slide], resolution(images[slide], next(iter(at.values())).mpp), tuple(at.values()))
         for slide, at in wanted
     ]
     pictures: dict[int, np.ndarray] = {}
-    failures = dict(found.failures)
+    failures = dict(atlas.failures)
     for index, patches in stream(_read_all, readings, "reading exemplars", work, failures):
         pictures.update(zip(wanted[index][1], patches, strict=True))
-    without = sorted({one.slide for one in found.exemplars} - set(images))
-    notes = [*found.notes, *_missing_images(without, bool(images))]
-    return replace(found, pictures=pictures, notes=tuple(notes), failures=failures)
+    without = sorted({one.slide for one in atlas.exemplars} - set(images))
+    notes = [*atlas.notes, *_missing_images(without, bool(images))]
+    return replace(atlas, pictures=pictures, notes=tuple(notes), failures=failures)
 
 
 @dataclass(frozen=True)
@@ -220,13 +220,13 @@ def _notes(pool: Pool, patients: int, members: np.ndarray) -> Iterable[str]:
         yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."
 
 
-def _absent(found: Factor, patients: Sequence[str]) -> list[str]:
-    missing = sum(patient not in found.values for patient in patients)
+def _absent(factor: Factor, patients: Sequence[str]) -> list[str]:
+    missing = sum(patient not in factor.values for patient in patients)
     notes = (
-        [f"{found.column}: {missing} of {len(patients)} patients have no value and are left out."] if missing else []
+        [f"{factor.column}: {missing} of {len(patients)} patients have no value and are left out."] if missing else []
     )
-    if found.ordered:
-        notes.append(f"{found.column}: its numbers are taken as more or less of something (Spearman), not as names.")
+    if factor.ordered:
+        notes.append(f"{factor.column}: its numbers are taken as more or less of something (Spearman), not as names.")
     return notes
 
 

@@ -65,13 +65,13 @@ def random_ranks(slide: str, count: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, name]).random(count)
 
 
-def most_varied(found: Iterable[Exemplar], number: int) -> list[Exemplar]:
+def most_varied(exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
     """Choose ``number`` exemplars of one prototype: the nearest of each patient, then of their other slides, then second ones.
 
     Keeping only these while slides stream by loses nothing: a candidate with ``number`` others before it stays behind them.
     """
     by_slide: dict[tuple[str, str], list[Exemplar]] = {}
-    for one in sorted(found, key=_order):
+    for one in sorted(exemplars, key=_order):
         by_slide.setdefault((one.patient, one.slide), []).append(one)
     keyed = []
     slides_before: dict[tuple[str, int], int] = {}
@@ -84,9 +84,9 @@ def most_varied(found: Iterable[Exemplar], number: int) -> list[Exemplar]:
     return [one for _, one in sorted(keyed, key=lambda pair: pair[0])[:number]]
 
 
-def fair_sample(found: Iterable[Exemplar], number: int) -> list[Exemplar]:
+def fair_sample(exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
     """Choose members at random: the smallest random numbers of all slides."""
-    return sorted(found, key=_order)[:number]
+    return sorted(exemplars, key=_order)[:number]
 
 
 CHOOSE = {"nearest": most_varied, "random": fair_sample, "borderline": most_varied, "farthest": most_varied}
@@ -116,10 +116,10 @@ def _read(slide: Slide, place: Place) -> np.ndarray:
     return slide.resampled(level, box, (size, size))
 
 
-def by_slide(found: Sequence[Exemplar], images: Mapping[str, Path]) -> dict[str, dict[int, Place]]:
+def by_slide(exemplars: Sequence[Exemplar], images: Mapping[str, Path]) -> dict[str, dict[int, Place]]:
     """Places of the exemplars whose pixels can be read, by slide and the exemplar's index: an image is opened once."""
     wanted: dict[str, dict[int, Place]] = {}
-    for index, one in enumerate(found):
+    for index, one in enumerate(exemplars):
         if one.slide in images and one.place is not None:
             wanted.setdefault(one.slide, {})[index] = one.place
     return wanted

@@ -19,7 +19,7 @@ from panther.explain.atlas.charts import group_charts, relation_charts
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.names import Naming, read_names
 from panther.explain.names_file import entry
-from panther.explain.touching.table import COLUMNS, neighbour_rows
+from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.storage.atomic import atomic_write
 from panther.storage.files import write_json, write_text
 from panther.storage.prototypes import save_prototypes
@@ -48,7 +48,7 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
         *_write_tables(atlas, content, folder),
     ]
     template = folder / "names.yaml"
-    if not template.exists() or not _fits(template, atlas.prototypes):  # what somebody has filled in is theirs
+    if not template.exists() or not _fits(template, atlas.prototypes):  # names that a user filled in are kept
         template = template if not template.exists() else folder / "names.new.yaml"
         write_text(template, names_template(atlas))
         written.append(template)

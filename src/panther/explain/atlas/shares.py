@@ -105,40 +105,40 @@ def factor(column: str, by_slide: Mapping[str, str], patient_of: Mapping[str, st
     return Factor(column, values, not categories and _are_numbers(set(values.values())))
 
 
-def group_shares(found: Factor, patients: Sequence[str], shares: np.ndarray, seed: int = 0) -> list[GroupShare]:
+def group_shares(column: Factor, patients: Sequence[str], shares: np.ndarray, seed: int = 0) -> list[GroupShare]:
     """Mean share of every prototype in every group, with intervals; nothing for a column of many different numbers."""
-    if found.ordered and len(found.levels) > MOST_VALUES:
+    if column.ordered and len(column.levels) > MOST_VALUES:
         return []
     rows = []
-    for value in found.levels:
-        part = shares[[found.values.get(patient) == value for patient in patients]]
+    for value in column.levels:
+        part = shares[[column.values.get(patient) == value for patient in patients]]
         if not len(part):  # its slides failed
             continue
         for c, interval in enumerate(mean_intervals(part, seed)):
-            rows.append(GroupShare(found.column, value, c, len(part), interval.value, interval.low, interval.high))
+            rows.append(GroupShare(column.column, value, c, len(part), interval.value, interval.low, interval.high))
     return rows
 
 
-def share_tests(found: Factor, patients: Sequence[str], shares: np.ndarray) -> tuple[list[ShareTest], list[str]]:
+def share_tests(column: Factor, patients: Sequence[str], shares: np.ndarray) -> tuple[list[ShareTest], list[str]]:
     """Test every prototype over patients' shares (P, C); Mann-Whitney for two groups, Kruskal-Wallis for more, Spearman for numbers.
 
     p-values are Holm's over the C prototypes of this column. Also returns notes: what was left out of the tests, and why.
     """
     shares = np.round(shares, DIGITS)
-    here = [i for i, patient in enumerate(patients) if patient in found.values]
-    values = np.array([found.values[patients[i]] for i in here])
-    if found.ordered:
+    here = [i for i, patient in enumerate(patients) if patient in column.values]
+    values = np.array([column.values[patients[i]] for i in here])
+    if column.ordered:
         name, results = "Spearman", _spearman(values.astype(float), shares[here])
-        notes = [] if len(here) >= FEWEST else [f"{found.column}: {len(here)} patients are too few for a test."]
+        notes = [] if len(here) >= FEWEST else [f"{column.column}: {len(here)} patients are too few for a test."]
     else:
         levels, sizes = np.unique(values, return_counts=True)
         kept, small = levels[sizes >= FEWEST], levels[sizes < FEWEST]
-        notes = _too_few(found.column, kept.tolist(), small.tolist())
+        notes = _too_few(column.column, kept.tolist(), small.tolist())
         name = "Mann-Whitney" if len(kept) == 2 else "Kruskal-Wallis"
         results = _ranks([shares[here][values == level] for level in kept]) if len(kept) > 1 else []
     corrected = holm([p for _, p in results])
     return [
-        ShareTest(found.column, c, name, statistic, p, corrected[c]) for c, (statistic, p) in enumerate(results)
+        ShareTest(column.column, c, name, statistic, p, corrected[c]) for c, (statistic, p) in enumerate(results)
     ], notes
 
 

@@ -58,7 +58,7 @@ class SheetCanvas:
 
 @plain_text
 def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
-    """Contact sheet of one prototype: its nearest patches, random members, whose they are; returns a matplotlib figure."""
+    """Contact sheet of one prototype: its nearest patches, random members, with their patients; returns a matplotlib figure."""
     rows = {kind: atlas.chosen(prototype, kind) for kind in KINDS}
     across = max(4, *(len(row) for row in rows.values()))
     head, block = 84, 28 + LARGEST + 40

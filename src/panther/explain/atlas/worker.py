@@ -10,15 +10,14 @@ import torch
 
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain.assign import assign
+from panther.explain.assign import assign, prototype_distances
 from panther.explain.atlas.exemplars import KINDS, Exemplar, Kind, Place, candidates, random_ranks
 from panther.explain.geometry import Grid, grid
 from panther.explain.scene import MapSettings
 from panther.explain.touching import Touching, touching
-from panther.explain.typical import prototype_distances
 from panther.types import Bag, Openable, Prototypes
 
-EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: it says nothing
+EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: no information
 
 
 @dataclass(frozen=True)

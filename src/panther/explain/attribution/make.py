@@ -1,27 +1,128 @@
-"""What drives a model's predictions, from its file and features to numbers and pictures."""
+"""Attribution of a model's predictions to its prototypes: from its file and features to numbers, tables and pictures."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from panther.engine import HERE, Work
-from panther.explain.attribution.files import write_attribution, write_slides
+from panther.charts.style import save
+from panther.engine import HERE, Work, stream
+from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohort, mean_contributions, outputs_to_show
 from panther.explain.attribution.model import Attribution, AttributionSettings, attribute_bags, check_attributable
-from panther.explain.jobs import Images, slide_jobs
-from panther.explain.names import Names
+from panther.explain.jobs import Images, SlideJob, slide_jobs
+from panther.explain.maps import map_slide
+from panther.explain.names import Names, colours
 from panther.explain.scene import MapSettings
 from panther.models.model import Model
 from panther.models.model_file import as_model
 from panther.storage.bags import BagRef, BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_slides
+from panther.storage.files import write_json
 from panther.storage.inputs import check_output_folder
 from panther.storage.names import as_text
-from panther.types import Openable
+from panther.storage.tables import write_spreadsheet
+from panther.types import Openable, Prototypes
+from panther.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMAT = 1
 WRITTEN = ("attribution.json", "attribution.csv", "cohort.png", "*.attribution.png")  # patterns
+
+
+def write_attribution(attribution: Attribution, folder: Path) -> list[Path]:
+    """Write `attribution.json`, `attribution.csv` and `cohort.png`."""
+    files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
+    write_json(files[0], to_dict(attribution))
+    write_spreadsheet(files[1], ("sample", "output", "prototype", "statistic", "contribution"), _rows(attribution))
+    save(draw_cohort(attribution), files[2], dpi=150)
+    return files
+
+
+def to_dict(attribution: Attribution) -> dict[str, Any]:
+    """Attribution of the cohort as plain values; those of each slide or patient are in the CSV."""
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "prototypes_hash": attribution.prototypes_hash,
+        "kind": attribution.kind,
+        "outputs": list(attribution.outputs),
+        "samples": list(attribution.samples),
+        "prototypes": [
+            {"prototype": c, "name": attribution.names.get(c), "colour": colour}
+            for c, colour in enumerate(colours(attribution.namings, attribution.n_prototypes))
+        ],
+        "cohort": mean_contributions(attribution),
+        "baseline": {
+            output: float(value) for output, value in zip(attribution.outputs, attribution.baseline, strict=True)
+        },
+        "gap": attribution.gap,
+        "sampling_error": attribution.sampling_error,
+        "notes": list(attribution.notes),
+    }
+
+
+def _rows(attribution: Attribution) -> Iterator[tuple[Any, ...]]:
+    for sample, contributions in zip(attribution.samples, attribution.contributions, strict=True):
+        for output, shares in zip(attribution.outputs, contributions, strict=True):
+            for (prototype, statistic), share in zip(attribution.players, shares.tolist(), strict=True):
+                yield sample, output, prototype, statistic, share
+
+
+class SlidePictures(NamedTuple):
+    """What became of the slides' pictures."""
+
+    files: list[Path]
+    notes: list[str]
+    failures: dict[str, str]
+
+
+def write_slides(
+    attribution: Attribution,
+    jobs: Sequence[tuple[str, SlideJob]],
+    prototypes: Prototypes,
+    settings: MapSettings,
+    folder: Path,
+    work: Work = HERE,
+) -> SlidePictures:
+    """Write `SLIDE.attribution.png` of every slide with coordinates.
+
+    ``jobs`` are the slides, each with the name of the slide or patient that was attributed: slides of a patient share its contributions.
+    """
+    row = {name: number for number, name in enumerate(attribution.samples)}
+    wanted = [(job, outputs_to_show(attribution, row[name])) for name, job in jobs if name in row]
+    on = replace(settings, device=work.device)
+    function = partial(_write_slide, prototypes=prototypes, settings=on, folder=folder)
+    failures: dict[str, str] = {}
+    files, without = [], []
+    for index, file in stream(function, wanted, "drawing", work, failures):
+        if file is None:
+            without.append(wanted[index][0].sample)
+        else:
+            files.append(file)
+    notes = []
+    unseen = [job.sample for job, _ in wanted if job.notes]  # all that a job can lack here is its image
+    if unseen:
+        notes.append(
+            f"{len(unseen)} slides have no image of their name and are drawn on their coordinates, e.g. {unseen[0]}."
+        )
+    if without:
+        notes.append(f"{len(without)} slides have no coordinates and no picture, e.g. {without[0]}.")
+    return SlidePictures(files, notes, failures)
+
+
+def _write_slide(
+    work: tuple[SlideJob, Sequence[Shown]], *, prototypes: Prototypes, settings: MapSettings, folder: Path
+) -> Path | None:
+    job, outputs = work
+    bag = job.ref.open()
+    if bag.places is None:
+        return None
+    path = folder / f"{bag.slide_id}.attribution.png"
+    save(draw_attribution(map_slide(bag, prototypes, settings, job.image), outputs), path)
+    return path
 
 
 def attribute(

@@ -3,8 +3,9 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,20 +15,73 @@ from panther.aggregators import embed_bags
 from panther.engine import HERE, Work
 from panther.errors import InputError
 from panther.explain.attribution import mathematics as maths
-from panther.explain.attribution.pairs import ownership
-from panther.explain.attribution.view import HeadView, view_of
+from panther.explain.attribution.mathematics import ownership
 from panther.explain.names import Naming
 from panther.limits import check_choice
 from panther.models.blocks import Block
-from panther.models.blocks.joint_scaling import scaler_parts
+from panther.models.blocks.joint_scaling import AnyScaler, scaler_parts
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
 from panther.models.model import Model
 from panther.models.scaling import Scaler
+from panther.models.share_weighted import share_weighted_columns, share_weighted_coordinates, split
 from panther.types import Openable
 
+Columns = Sequence[tuple[int, str, int]]
+PART_OF_MEAN = "part of mean"  # what a prototype adds to the slide's mean
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations per slide or patient
 KINDS = ("exact", "shapley", "integrated-gradients")
+
+
+class HeadView(NamedTuple):
+    """An embedding (B, D) as numbers (B, E) that each belong to one prototype and statistic."""
+
+    columns: Columns  # E, (prototype, statistic, dimension)
+    baseline: Tensor  # (E,), the training slides' usual values
+    expand: Callable[[Tensor], Tensor]  # (B, D) -> (B, E)
+    scaled: Callable[[Tensor], Tensor]  # (B, E) -> what the head sees (B, D')
+
+
+def view_of(scaler: AnyScaler, columns: Columns, mean: Tensor) -> HeadView:
+    """What a head reads of embeddings under this scaling; ``mean`` (D,) is the mean training embedding."""
+    parts = scaler_parts(scaler)
+    ends = list(accumulate(part.dim_in for part in parts))
+    own = [
+        _view_of_part(part, columns[end - part.dim_in : end], mean[end - part.dim_in : end])
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    if len(own) == 1:
+        return own[0]
+    whole, owned = [part.dim_in for part in parts], [len(view.columns) for view in own]
+    return HeadView(
+        [column for view in own for column in view.columns],
+        torch.cat([view.baseline for view in own]),
+        lambda x: torch.cat([view.expand(piece) for view, piece in zip(own, x.split(whole, 1), strict=True)], 1),
+        lambda x: torch.cat([view.scaled(piece) for view, piece in zip(own, x.split(owned, 1), strict=True)], 1),
+    )
+
+
+def _view_of_part(scaler: Scaler, columns: Columns, mean: Tensor) -> HeadView:
+    exact = scaler.double()
+    usual = exact.usual
+    if usual is None:
+        return HeadView(columns, mean, lambda x: x, exact)
+    count, dim = usual.means.shape
+    tokens = count * (1 + 2 * dim)
+
+    def expand(x: Tensor) -> Tensor:
+        weights, means, _ = split(x, count, dim)
+        return torch.cat([share_weighted_coordinates(x, usual)[:, :tokens], (weights * means).flatten(1)], 1)
+
+    def scaled(x: Tensor) -> Tensor:
+        whole = x[:, tokens:].unflatten(1, (count, dim)).sum(1)  # (B, d), the slide's mean
+        return (torch.cat([x[:, :tokens], whole], 1) - exact.shift) / exact.scale
+
+    names = [
+        *share_weighted_columns(count, dim)[:tokens],
+        *((c, PART_OF_MEAN, j) for c in range(count) for j in range(dim)),
+    ]
+    return HeadView(names, torch.cat([exact.shift[:tokens], usual.parts.flatten()]), expand, scaled)
 
 
 @dataclass(frozen=True)

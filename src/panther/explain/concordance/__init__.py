@@ -9,8 +9,8 @@ from panther.explain.concordance.tissue_classifier import (
     fit_classifier,
     load_classifier,
     save_classifier,
+    train_tissue_classifier,
 )
-from panther.explain.concordance.train import train_tissue_classifier
 
 __all__ = [
     "Agreement",

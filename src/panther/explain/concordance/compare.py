@@ -123,7 +123,7 @@ def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideCounts:
 
 
 def centroid_classes(settings: ConcordanceSettings) -> np.ndarray | None:
-    """Classes (C,) of the centroids, None where that cannot be said; refused where the prototypes are to be named by them."""
+    """Classes (C,) of the centroids, None where they are not defined; refused where the prototypes are to be named by them."""
     classes = settings.labels.label_prototypes(settings.prototypes)
     if classes is None and settings.class_from == "centroid":
         raise InputError(
@@ -134,7 +134,7 @@ def centroid_classes(settings: ConcordanceSettings) -> np.ndarray | None:
 
 
 def name_prototypes(counted: Sequence[SlideCounts], settings: ConcordanceSettings) -> PrototypeClasses:
-    """Classes of the prototypes from all slides' counts, and from their centroids where that can be said."""
+    """Classes of the prototypes from all slides' counts, and from their centroids where they are defined."""
     counts = np.sum([one.counts for one in counted], 0)
     members, centroid = majority(counts), centroid_classes(settings)
     chosen = members if centroid is None or settings.class_from == "members" else centroid
@@ -173,14 +173,14 @@ def judge_slide(
         rows, weights = assign(settings.prototypes.prepared(bag), module, settings.maps.device)
         match = match_tumour(rows.float().numpy(), weights.numpy(), tumour, classes.tumour)
         return SlideAgreement(counted.slide, own, match, (), () if folder is None else (missing,))
-    found = map_slide(bag, settings.prototypes, settings.maps, job.image)
-    match = match_tumour(found.assignment, found.weights, tumour, classes.tumour)
-    files = [folder / f"{found.slide}.classes.png"]
-    maps = drawing.class_maps(found, classes.chosen, tissue_of(probabilities), settings.labels.classes)
-    save(drawing.draw_classes(found, *maps), files[0])
+    slide_map = map_slide(bag, settings.prototypes, settings.maps, job.image)
+    match = match_tumour(slide_map.assignment, slide_map.weights, tumour, classes.tumour)
+    files = [folder / f"{slide_map.slide}.classes.png"]
+    maps = drawing.class_maps(slide_map, classes.chosen, tissue_of(probabilities), settings.labels.classes)
+    save(drawing.draw_classes(slide_map, *maps), files[0])
     if match is not None:
-        files.append(folder / f"{found.slide}.tumour.png")
-        heat = drawing.TumourMap(found, tumour, match, classes.tumour, job.image, settings.region)
+        files.append(folder / f"{slide_map.slide}.tumour.png")
+        heat = drawing.TumourMap(slide_map, tumour, match, classes.tumour, job.image, settings.region)
         words = " + ".join(settings.labels.classes[k] for k in settings.positive)
         save(drawing.draw_tumour(heat, settings.maps, words), files[-1])
-    return SlideAgreement(found.slide, own, match, tuple(files), job.notes)
+    return SlideAgreement(slide_map.slide, own, match, tuple(files), job.notes)

@@ -24,24 +24,24 @@ ZOOM, FEWEST = 0.25, 6  # an enlarged window: part of the picture's sides, but a
 
 
 def class_maps(
-    found: SlideMap, labels: np.ndarray, tissue: np.ndarray, classes: Sequence[str]
+    slide_map: SlideMap, labels: np.ndarray, tissue: np.ndarray, classes: Sequence[str]
 ) -> tuple[SlideMap, SlideMap]:
     """Map of the prototypes' classes (labels (C,)) and of the patches' own (tissue (N,)), in one set of colours."""
-    return _class_map(found, labels[found.labels], classes), _class_map(found, tissue, classes)
+    return _class_map(slide_map, labels[slide_map.labels], classes), _class_map(slide_map, tissue, classes)
 
 
 @plain_text
-def draw_classes(found: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
+def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
     """Original (where there is an image), patches by their prototype's class, patches by their own; a matplotlib figure."""
-    found, by_prototype, by_patch = (one.within(draw.PANEL) for one in (found, by_prototype, by_patch))
-    unit = draw.unit_of(found)
+    slide_map, by_prototype, by_patch = (one.within(draw.PANEL) for one in (slide_map, by_prototype, by_patch))
+    unit = draw.unit_of(slide_map)
     maps = {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
     names = by_patch.names
     width = (116 + 6.6 * max(len(short(name)) for name in names.values())) * unit
     least = (len(names) + 2) * draw.ROW * unit + 30 * unit
-    sheet = draw.Sheet([*draw.original(found), *maps.items()], width, unit, least=least)
+    sheet = draw.Sheet([*draw.original(slide_map), *maps.items()], width, unit, least=least)
     _class_legend(sheet, by_prototype.weights, by_patch.weights, names)
-    draw.add_scale_bar_and_outline(sheet, found)
+    draw.add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
 
@@ -90,14 +90,16 @@ def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
     return class_table(np.array(content["confusion"]), chosen, names, classes, colours, truth)
 
 
-def _class_map(found: SlideMap, tissue: np.ndarray, classes: Sequence[str]) -> SlideMap:
+def _class_map(slide_map: SlideMap, tissue: np.ndarray, classes: Sequence[str]) -> SlideMap:
     """Patches in the colours of classes; those without one are left out, so the image shows through."""
     known = tissue != UNKNOWN
-    grid = found.grid._replace(cells=found.grid.cells[known], layer=found.grid.layer[known])
+    grid = slide_map.grid._replace(cells=slide_map.grid.cells[known], layer=slide_map.grid.layer[known])
     rows = np.eye(len(classes), dtype=np.float32)[tissue[known]]
     weights = rows.sum(0, dtype=np.float64) / max(1, len(rows))
     names = dict(enumerate(classes))
-    return SlideMap(found.slide, grid, rows, weights, found.view, names, found.outline, paint=found.paint)
+    return SlideMap(
+        slide_map.slide, grid, rows, weights, slide_map.view, names, slide_map.outline, paint=slide_map.paint
+    )
 
 
 def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, names: Mapping[int, str]) -> None:
@@ -109,13 +111,15 @@ def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, name
         sheet.legend_line(sheet.right, sheet.head + (k + 1.5) * row, palette.colour(k), texts, (16, 90))
 
 
-def _heatmaps(found: SlideMap, heat: TumourMap) -> list[np.ndarray]:
+def _heatmaps(slide_map: SlideMap, heat: TumourMap) -> list[np.ndarray]:
     """Probability of the tumour (patches without a label are left out), posterior of its prototype and of all, where there are more."""
     known = np.isfinite(heat.probability)
-    grid = found.grid._replace(cells=found.grid.cells[known], layer=found.grid.layer[known])
-    labelled = replace(found, grid=grid, assignment=heat.probability[known, None])
+    grid = slide_map.grid._replace(cells=slide_map.grid.cells[known], layer=slide_map.grid.layer[known])
+    labelled = replace(slide_map, grid=grid, assignment=heat.probability[known, None])
     shown = [[heat.match.prototype], *([list(heat.tumour)] if len(heat.tumour) > 1 else [])]
-    posteriors = [replace(found, assignment=found.assignment[:, columns].sum(1, keepdims=True)) for columns in shown]
+    posteriors = [
+        replace(slide_map, assignment=slide_map.assignment[:, columns].sum(1, keepdims=True)) for columns in shown
+    ]
     return [heat_pixels(one, 0) for one in (labelled, *posteriors)]
 
 

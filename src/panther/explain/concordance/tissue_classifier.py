@@ -6,9 +6,9 @@ r"""A tissue classifier: multinomial logistic regression on an encoder's feature
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,14 +17,18 @@ from torch import Tensor
 from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, not_finite
 from panther.evaluation.metrics import classification_metrics, confusion
-from panther.explain.concordance.tiles import LabelledTiles
+from panther.explain.concordance.tiles import LabelledTiles, encode_images, find_images, holds_features, read_features
 from panther.models.probe_search import inner_folds
 from panther.models.probes import fit_logistic
 from panther.models.scaling import Scaler, moments
 from panther.statistics import first_bad_row
+from panther.storage.inputs import check_output
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.types import Bag, Prototypes, Rows
 from panther.version import __version__
+
+if TYPE_CHECKING:
+    from panther.encoders.pipeline import ExtractSettings
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)  # of the penalty; on labelled tiles stronger ones never won
 INNER_FOLDS = 3  # to choose among them
@@ -91,7 +95,7 @@ class TissueClassifier:
         return found.numpy()
 
     def label_prototypes(self, prototypes: Prototypes) -> np.ndarray | None:
-        """Classes (C,) of the centroids; those of PCA are brought back to the features, of normalised features nothing can be said."""
+        """Classes (C,) of the centroids; those of PCA are brought back to the features, none for normalised features."""
         self._check("The prototypes", prototypes.dim_in, prototypes.encoder)
         projection = prototypes.projection
         if projection.normalise:
@@ -215,3 +219,54 @@ def _fit(tiles: LabelledTiles, rows: np.ndarray, seed: int) -> tuple[Scaler, Ten
 def _ratios(part: np.ndarray, whole: np.ndarray) -> list[float | None]:
     """Quotients; None where there is nothing to divide by, which JSON can say."""
     return [float(p / w) if w else None for p, w in zip(part, whole, strict=True)]
+
+
+def train_tissue_classifier(
+    tiles: Path | str,
+    output: Path | str,
+    settings: ClassifierSettings | None = None,
+    *,
+    encoder: str | None = None,
+    extract: "ExtractSettings | None" = None,
+    **loading: Any,
+) -> tuple[TissueClassifier, dict[str, str]]:
+    """Train a classifier of tissue on labelled tiles and write it; also returns a sentence for each image that cannot be decoded.
+
+    Parameters
+    ----------
+    tiles : path
+        Folder with a sub-folder of tile images (or of feature files) per class, or one feature file per class.
+    output : path
+        File to write.
+    settings : ClassifierSettings, optional
+        Tiles per class, folds of the cross-validation, seed.
+    encoder : str, optional
+        Encoder of the slides' features; lite0 for images.
+    extract, **loading
+        Batches and workers, and the weights, device and precision of the encoder (see `panther.encoders.load_encoder`), for images.
+    """
+    tiles, output = Path(tiles), Path(output)
+    settings = settings or ClassifierSettings()
+    check_output(output, tiles, tiles.rglob("*"), loading.get("weights"))
+    failures: dict[str, str] = {}
+    if holds_features(tiles):
+        labelled = _features(tiles, settings, encoder)
+    else:
+        from panther.encoders import load_encoder
+        from panther.encoders.pipeline import Pipeline
+
+        images = find_images(tiles, settings.per_class, settings.seed)  # refuses before anything is loaded
+        with Pipeline(load_encoder(encoder or "lite0", **loading), extract) as pipeline:
+            labelled, failures = encode_images(tiles, images, pipeline)
+    classifier = fit_classifier(labelled, settings)
+    save_classifier(classifier, output)
+    return classifier, failures
+
+
+def _features(tiles: Path, settings: ClassifierSettings, encoder: str | None) -> LabelledTiles:
+    labelled = read_features(tiles, settings.per_class, settings.seed)
+    if not same_encoder(encoder, labelled.encoder):
+        raise InputError(
+            f"{tiles}: the features are of {labelled.encoder!r}, not of {encoder!r}; leave `encoder=` out."
+        )
+    return replace(labelled, encoder=labelled.encoder or encoder)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from panther.explain.attribution.charts import by_size, contribution_chart
+from panther.explain.attribution.draw import by_size, contribution_chart
 from panther.explain.kaplan_meier import curve_chart
 from panther.explain.names import row_colour
 from panther.report.html import (
@@ -75,10 +75,10 @@ def _contributions(material: Material) -> Html | None:
     )
 
 
-def _one_output(found: Artefact, output: str, names: dict[int, str], position: int) -> Html:
-    mine = [row for row in found.rows("cohort") if row["output"] == output]
+def _one_output(artefact: Artefact, output: str, names: dict[int, str], position: int) -> Html:
+    mine = [row for row in artefact.rows("cohort") if row["output"] == output]
     order = by_size(mine)
-    said = f"Mean absolute contribution to {output}; the largest comes from {names[order[0]]}."
+    text = f"Mean absolute contribution to {output}; the largest comes from {names[order[0]]}."
     rows = [
         [names.get(row["prototype"], row["prototype"]), SYMBOL.get(row["statistic"], row["statistic"]),
          number(float(row["mean"]), 4), number(float(row["mean_absolute"]), 4)]
@@ -88,10 +88,10 @@ def _one_output(found: Artefact, output: str, names: dict[int, str], position: i
         [row | {"statistic": SYMBOL.get(row["statistic"], row["statistic"])} for row in mine],
         order,
         names,
-        given={row["prototype"]: row_colour(row) for row in found.rows("prototypes")},
+        given={row["prototype"]: row_colour(row) for row in artefact.rows("prototypes")},
     )
     return join(
-        plot(f"contributions-{position}", chart, said),
+        plot(f"contributions-{position}", chart, text),
         details("Numbers", table(["prototype", "statistic", "mean", "mean size"], rows)),
     )
 
@@ -105,12 +105,12 @@ def _survival(material: Material) -> Html | None:
     for row in rows:
         name = material.prototype(row["prototype"], row.get("name"))
         p, corrected = (np.nan if row.get(k) is None else float(row[k]) for k in ("p", "p_corrected"))
-        said = f"Survival by the share of {name}: log-rank p {p_value(p)}, corrected for {len(rows)} prototypes {p_value(corrected)}."
+        text = f"Survival by the share of {name}: log-rank p {p_value(p)}, corrected for {len(rows)} prototypes {p_value(corrected)}."
         if row.get("groups"):
             title = "survival" if material.run.classes else material.run.endpoint
             unit = found.content.get("time_unit") or ""  # that of its own table, which need not be the study's
-            figures[name] = plot(f"km-{row['prototype']}", curve_chart(row, unit, title), said)
-    said = (
+            figures[name] = plot(f"km-{row['prototype']}", curve_chart(row, unit, title), text)
+    text = (
         "Patients divided into thirds by how much of a prototype they have; the smallest p-value first. Curves that part early "
         "and stay apart, with a corrected p below 0.05, "
         "are worth a second look in other patients."
@@ -118,7 +118,7 @@ def _survival(material: Material) -> Html | None:
     body = choice("km", "Prototype", figures)
     return join(
         tag("h3", "Survival by prototype"),
-        paragraph(said),
+        paragraph(text),
         body,
         listing(found.content.get("notes", []), class_="notes"),
     )

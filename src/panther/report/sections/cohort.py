@@ -1,4 +1,4 @@
-"""Tabs: who is in the study, who trained and who tested, and the proof that nobody did both."""
+"""Tabs: who is in the study, who trained and who tested, and the check that no patient did both."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def cohort(material: Material) -> Html:
-    """Counts, the outcome, sizes, and what the run said about the tables."""
+    """Counts, the outcome, sizes, and the notes of the run on the tables."""
     run = material.run
     return join(
         tag("h2", "Cohort"),
@@ -80,7 +80,7 @@ def _classes(run: Run, groups: dict[str, list[str]]) -> Html:
 
 
 def _values(run: Run, groups: dict[str, list[str]]) -> Html:
-    """How the values of everybody are spread, and of each cohort in numbers."""
+    """Distribution of the values of all patients, and of each cohort in numbers."""
     name, said = str(run.study.task.value), []
     for cohort, ids in groups.items():
         low, middle, high = np.quantile(observed(run, ids), [0, 0.5, 1])
@@ -135,10 +135,10 @@ def _sites(run: Run) -> Html | None:
     count = np.array([outcome.counts(known.index[known["site"] == site]) for site in order[:MOST_SITES]])
     alt = "Samples of each site: " + ", ".join(f"{s} {row.sum()}" for s, row in zip(order, count, strict=False))
     more = f" The largest {MOST_SITES} of {len(order)} are shown." if len(order) > MOST_SITES else ""
-    said = f"{plural(len(order), 'site')}. Where a site has mostly one outcome, a model can score by recognising the hospital.{more}"
+    text = f"{plural(len(order), 'site')}. Where a site has mostly one outcome, a model can score by recognising the hospital.{more}"
     return join(
         tag("h3", "Sites"),
-        plot("sites", stacked(order[:MOST_SITES], outcome.groups, count, outcome.counted), alt, said),
+        plot("sites", stacked(order[:MOST_SITES], outcome.groups, count, outcome.counted), alt, text),
     )
 
 
@@ -147,8 +147,8 @@ def _sizes(run: Run) -> Html | None:
     if column is None:
         return None
     patches = pd.to_numeric(run.cohort[column], errors="coerce").dropna().to_numpy()
-    said = f"Patches per sample: median {np.median(patches):,.0f}, from {patches.min():,.0f} to {patches.max():,.0f}."
-    return join(tag("h3", "How much tissue"), plot("patches", histogram(patches, "patches per sample"), said))
+    text = f"Patches per sample: median {np.median(patches):,.0f}, from {patches.min():,.0f} to {patches.max():,.0f}."
+    return join(tag("h3", "How much tissue"), plot("patches", histogram(patches, "patches per sample"), text))
 
 
 def _columns(run: Run) -> Html:
@@ -236,8 +236,8 @@ def _sites_in_folds(run: Run) -> Html | None:
     tests = [parts.get("test", []) for parts in run.folds]
     count = np.array([[int((site.loc[ids] == name).sum()) for ids in tests] for name in names])
     columns = [f"fold {k + 1}" for k in range(len(tests))]
-    said = "Test samples of each site in each fold. With site-preserving folds every row has one filled cell."
-    return plot("sites-in-folds", counts_chart(count, names, columns, "test\nsamples"), said)
+    text = "Test samples of each site in each fold. With site-preserving folds every row has one filled cell."
+    return plot("sites-in-folds", counts_chart(count, names, columns, "test\nsamples"), text)
 
 
 def _part_sizes(run: Run) -> Html:

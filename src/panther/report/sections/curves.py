@@ -5,15 +5,16 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from panther.charts.results import confusion, learning_curves, roc
+from panther.charts.results import confusion, learning_curves, observed_and_predicted, roc
 from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
 from panther.evaluation.metric_names import LOWER_IS_BETTER
 from panther.evaluation.survival_metrics import LogRank, kaplan_meier, log_rank, risk_groups
+from panther.evaluation.value_metrics import pearson
 from panther.report.data import Run, where_tested
-from panther.report.html import Html, choice, join, p_value, paragraph, plot, tag, words
+from panther.report.html import Html, choice, join, number, p_value, paragraph, plot, tag, words
 from panther.report.material import Material
-from panther.report.sections.target_curves import label_curves, predictions_of, value_curves
+from panther.report.outcomes import short
 
 MOST_CURVES = 6  # lines that can be told apart
 RISK = ("low risk", "high risk")
@@ -50,11 +51,11 @@ def _behind_classes(run: Run, order: list[str]) -> Html:
                 if len(order) > MOST_CURVES
                 else ""
             )
-            said = (
+            text = (
                 f"ROC on {where_tested(part)} of the class {(run.classes or [])[1]}, all folds together{most}; "
                 "AUC is the area under these curves, while tables have the mean over folds."
             )
-            receivers[where_tested(part)] = plot(f"roc-{part}", roc(known), said, widest=760)
+            receivers[where_tested(part)] = plot(f"roc-{part}", roc(known), text, widest=760)
     return join(
         tag("h3", "Which classes are confused"),
         paragraph(
@@ -65,33 +66,33 @@ def _behind_classes(run: Run, order: list[str]) -> Html:
     )
 
 
-def confusion_matrix(found: pd.DataFrame, names: list[str]) -> np.ndarray:
+def confusion_matrix(predictions: pd.DataFrame, names: list[str]) -> np.ndarray:
     """Truth by prediction, (K, K), of rows of predictions.csv; the class of the highest probability is predicted."""
-    predicted = found[[f"probability_{name}" for name in names]].to_numpy().argmax(1)
-    truth = found["label"].map({name: k for k, name in enumerate(names)}).to_numpy()
+    predicted = predictions[[f"probability_{name}" for name in names]].to_numpy().argmax(1)
+    truth = predictions["label"].map({name: k for k, name in enumerate(names)}).to_numpy()
     return metrics.confusion(truth, predicted, len(names))
 
 
-def _confusion(run: Run, found: pd.DataFrame, key: str) -> Html:
+def _confusion(run: Run, predictions: pd.DataFrame, key: str) -> Html:
     names = run.classes or []
-    matrix = confusion_matrix(found, names)
+    matrix = confusion_matrix(predictions, names)
     right = int(np.trace(matrix))
     alt = f"{right} of {int(matrix.sum())} predictions are right. " + "; ".join(
         f"{name}: " + ", ".join(f"{n} as {other}" for other, n in zip(names, row, strict=True))
         for name, row in zip(names, matrix, strict=True)
     )
-    said = f"{right} of {int(matrix.sum())} predictions are right."
-    return plot(f"confusion-{key}", confusion(matrix, names), alt, said, widest=300 + 120 * len(names))
+    text = f"{right} of {int(matrix.sum())} predictions are right."
+    return plot(f"confusion-{key}", confusion(matrix, names), alt, text, widest=300 + 120 * len(names))
 
 
-def _roc(run: Run, found: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
+def _roc(run: Run, predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
     from sklearn.metrics import roc_curve
 
     positive = (run.classes or [])[1]
-    truth = (found["label"] == positive).to_numpy()
+    truth = (predictions["label"] == positive).to_numpy()
     if truth.all() or not truth.any():
         return None
-    false, true, _ = roc_curve(truth, found[f"probability_{positive}"].to_numpy())
+    false, true, _ = roc_curve(truth, predictions[f"probability_{positive}"].to_numpy())
     return false, true
 
 
@@ -128,18 +129,20 @@ def _grouped(run: Run, name: str, part: str) -> pd.DataFrame | None:
     return pd.concat(found) if found else None
 
 
-def _risk_curves(run: Run, found: pd.DataFrame, key: str) -> Html:
+def _risk_curves(run: Run, predictions: pd.DataFrame, key: str) -> Html:
     curves = {}
     for group, name in enumerate(RISK):
-        mine = found[found["group"] == group]
+        mine = predictions[predictions["group"] == group]
         curves[f"{name} (n = {len(mine)}, {int(mine['event'].sum())} events)"] = kaplan_meier(
             mine["time"].to_numpy(float), mine["event"].to_numpy(bool)
         )
-    said = "Kaplan-Meier estimate of the two risk groups with 95 % bands"
-    test = log_rank(found["time"].to_numpy(float), found["event"].to_numpy(bool), found["group"].to_numpy())
-    fared = _fared(test, once=bool(found["sample"].is_unique))
+    text = "Kaplan-Meier estimate of the two risk groups with 95 % bands"
+    test = log_rank(
+        predictions["time"].to_numpy(float), predictions["event"].to_numpy(bool), predictions["group"].to_numpy()
+    )
+    fared = _fared(test, once=bool(predictions["sample"].is_unique))
     chart = survival_curves(curves, run.time_unit, run.endpoint)
-    return plot(key, chart, f"{said}: {', '.join(curves)}. {fared}", f"{said}. {fared}")
+    return plot(key, chart, f"{text}: {', '.join(curves)}. {fared}", f"{text}. {fared}")
 
 
 def _fared(test: LogRank, *, once: bool) -> str:
@@ -166,17 +169,84 @@ def _learning(run: Run, order: list[str]) -> Html | None:
         loaded = [run.predicted(file) for file in first["predictions"]]
         histories = [found[0]["history"] for found in loaded if found is not None and found[0]["history"]]
         if histories:
-            said = f"Loss of {name} over epochs, one line per fold; dashed lines are validation."
-            figures[name] = plot(f"learning-{len(figures)}", learning_curves(histories), said)
+            text = f"Loss of {name} over epochs, one line per fold; dashed lines are validation."
+            figures[name] = plot(f"learning-{len(figures)}", learning_curves(histories), text)
     if not figures:
         return None
     body = choice("learning", "Show", figures)
-    said = (
+    text = (
         "A loss that has hardly fallen asks for more `epochs` or a larger `learning_rate` (in the study file `training`, of networks "
         "`mil_training`); that it lies flat at the end says little, because the learning rate ends at 0. A validation loss that rises asks for "
         "fewer epochs."
     )
-    return join(tag("h3", "Did training settle?"), paragraph(words(said)), body)
+    return join(tag("h3", "Did training settle?"), paragraph(words(text)), body)
+
+
+def predictions_of(run: Run, name: str, part: str) -> pd.DataFrame:
+    """Rows of predictions.csv of one method and test."""
+    return run.predictions[(run.predictions["row"] == name) & (run.predictions["part"] == part)]
+
+
+def value_curves(run: Run, order: list[str]) -> Html | None:
+    """Predicted against observed, one picture for each method and test."""
+    figures: dict[str, Html] = {}
+    for part in run.parts:
+        for name in order:
+            found = predictions_of(run, name, part)
+            if not found.empty:
+                figures[f"{where_tested(part)}: {name}"] = _scatter(run, found, f"observed-{len(figures)}")
+    if not figures:
+        return None
+    return join(
+        tag("h3", "Predicted against observed"),
+        paragraph(
+            "Every point is a test sample, its colour the fold that tested it; a right prediction lies on the dotted line. "
+            "Points flatter than the line are usual: a careful model stays near the mean where it does not know."
+        ),
+        choice("observed", "Show", figures),
+    )
+
+
+def _scatter(run: Run, predictions: pd.DataFrame, key: str) -> Html:
+    observed, predicted = (predictions[column].to_numpy(float) for column in ("value", "predicted"))
+    folds = [f"fold {fold + 1}" for fold in predictions["fold"]]
+    chart = observed_and_predicted(observed, predicted, folds, list(predictions["sample"]), str(run.study.task.value))
+    r = float(pearson(observed, predicted, np.ones(len(predictions))))
+    error = short(float(np.abs(observed - predicted).mean()))
+    text = (
+        f"{len(predictions):,} predictions, all folds together: Pearson's r {number(r)}, "
+        f"mean absolute error {error}; tables have means over folds."
+    )
+    return plot(key, chart, text, text, widest=760)
+
+
+def label_curves(run: Run, order: list[str]) -> Html | None:
+    """ROC curves, those of all labels in one picture for each method and test."""
+    figures: dict[str, Html] = {}
+    for part in run.parts:
+        for name in order:
+            found = predictions_of(run, name, part)
+            curves = {label: _roc_of_label(found, label) for label in run.study.task.labels or ()}
+            known = {label: curve for label, curve in curves.items() if curve is not None}
+            if known:
+                text = f"ROC of each label on {where_tested(part)} by {name}, all folds together; tables have the mean over folds."
+                figures[f"{where_tested(part)}: {name}"] = plot(
+                    f"roc-{len(figures)}", roc(known), text, text, widest=760
+                )
+    if not figures:
+        return None
+    return join(tag("h3", "Each label at every threshold"), choice("roc", "Show", figures))
+
+
+def _roc_of_label(predictions: pd.DataFrame, label: str) -> tuple[np.ndarray, np.ndarray] | None:
+    from sklearn.metrics import roc_curve
+
+    known = predictions.dropna(subset=f"label_{label}")
+    truth = known[f"label_{label}"].to_numpy(float) == 1
+    if truth.all() or not truth.any():
+        return None
+    false, true, _ = roc_curve(truth, known[f"probability_{label}"].to_numpy())
+    return false, true
 
 
 BEHIND: dict[str, Callable[[Run, list[str]], Html | None]] = {

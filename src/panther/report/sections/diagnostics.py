@@ -22,7 +22,7 @@ def _used(material: Material) -> Html | None:
     used = None if found is None else found.used
     if found is None or used is None:
         return None
-    said = (
+    text = (
         f"A sample uses {np.median(used):.1f} of {len(found.prototypes)} prototypes in the median; "
         f"{int((used < COLLAPSED).sum())} of {len(used):,} samples "
         "lie in one prototype only."
@@ -34,7 +34,7 @@ def _used(material: Material) -> Html | None:
             "share. Near 1 everywhere means that "
             "prototypes tell slides apart rather than tissues."
         ),
-        plot("effective", histogram(used, "effective number of prototypes", 24), said),
+        plot("effective", histogram(used, "effective number of prototypes", 24), text),
     )
 
 
@@ -48,7 +48,7 @@ def _occupancy(material: Material) -> Html | None:
     assert own is not None
     names = {c: material.folds_prototype(own, c) for c in range(len(share))}
     number_used = about.get("effective_number", float("nan"))
-    said = (
+    text = (
         f"Share of the training patches in each prototype, fold {found.fold + 1}; effective number {number_used:.1f} of "
         f"{len(share)}. {own.said}"
     ).rstrip()
@@ -64,7 +64,7 @@ def _occupancy(material: Material) -> Html | None:
     )
     return join(
         tag("h3", f"Prototypes of fold {found.fold + 1}"),
-        plot("occupancy", chart, said),
+        plot("occupancy", chart, text),
         listing([renamed(as_settings(warning), names) for warning in about.get("warnings", [])], class_="notes"),
         details("Numbers", table(["prototype", "share", "distance to the nearest", "nearest"], rows)),
     )
@@ -74,8 +74,8 @@ def _shift(material: Material) -> Html:
     found = material.shift
     heading = tag("h3", "Do the proportions betray the site?")
     if found is None:
-        said = "Not judged: that needs at least two sites with five patients each, and a method that keeps the proportions of prototypes."
-        return join(heading, paragraph(said))
+        text = "Not judged: that needs at least two sites with five patients each, and a method that keeps the proportions of prototypes."
+        return join(heading, paragraph(text))
     rows = [[site, n] for site, n in found.sites.items()]
     return join(
         heading,

@@ -68,13 +68,13 @@ def spread(count: int, most: int) -> np.ndarray:
 
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Html:
     order = sorted_rows(weights)
-    said = "π of every sample (columns) and prototype (rows)."
+    text = "π of every sample (columns) and prototype (rows)."
     if len(order) > MOST_SAMPLES:
         order = order[spread(len(order), MOST_SAMPLES)]
-        said += f" {MOST_SAMPLES:,} of {len(samples):,} samples are shown, evenly chosen."
+        text += f" {MOST_SAMPLES:,} of {len(samples):,} samples are shown, evenly chosen."
     mean = ", ".join(f"{n} {share:.0%}" for n, share in zip(names, weights.mean(0), strict=True))
     chart = weights_heatmap(weights[order], [samples[i] for i in order], names)
-    return plot("weights", chart, f"{said} On average: {mean}.", said)
+    return plot("weights", chart, f"{text} On average: {mean}.", text)
 
 
 def _as_in_cohort(material: Material, samples: list[str]) -> list[str]:
@@ -89,8 +89,8 @@ def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, name
     figures = {}
     for number, name in enumerate(_columns(material)):
         groups = _groups(material, name, samples)
-        said = f"π of each prototype by {name}: the box holds the middle half of the samples, the whiskers 90 %."
-        figures[name] = plot(f"boxes-{number}", weights_boxes(weights, groups, names), said)
+        text = f"π of each prototype by {name}: the box holds the middle half of the samples, the whiskers 90 %."
+        figures[name] = plot(f"boxes-{number}", weights_boxes(weights, groups, names), text)
     return join(tag("h3", "Who has more of what"), choice("boxes", "Divide by", figures)) if figures else None
 
 
@@ -125,9 +125,9 @@ def _scatter(material: Material, found: Mixtures) -> Html:
                 chart = scatter(position[rows], samples, material.run.column(name, samples), axes)
             else:
                 chart = scatter_by_number(position[rows], samples, numbers, name, axes)
-            said = f"{projection} of the embeddings of {len(found.samples):,} samples, coloured by {name}.{shown}"
+            text = f"{projection} of the embeddings of {len(found.samples):,} samples, coloured by {name}.{shown}"
             title = f"{name} ({projection})" if len(found.positions) > 1 else name
-            figures[title] = plot(f"scatter-{projection.lower()}-{number}", chart, said, widest=900)
+            figures[title] = plot(f"scatter-{projection.lower()}-{number}", chart, text, widest=900)
     whose = _whose(found)
     return join(
         tag("h3", "Which samples are alike"),

@@ -77,12 +77,12 @@ def _card(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -
         pictures = [_exemplar(material, atlas, e, name) for e in mine[:MOST]]
         if any(pictures):
             strips.append(join(tag("h4", title), tag("div", pictures, class_="strip")))
-    said = f"{row['share']:.1%} of the tissue"
+    text = f"{row['share']:.1%} of the tissue"
     if row.get("low") is not None and row.get("high") is not None:
-        said += f" (95 % interval {row['low']:.1%} to {row['high']:.1%})"
+        text += f" (95 % interval {row['low']:.1%} to {row['high']:.1%})"
     if "patches" in row and "slides" in row:
-        said += f"; {row['patches']:,} patches on {row['slides']:,} slides"
-    return tag("article", tag("h3", swatch, name), paragraph(said, class_="facts"), strips, class_="card")
+        text += f"; {row['patches']:,} patches on {row['slides']:,} slides"
+    return tag("article", tag("h3", swatch, name), paragraph(text, class_="facts"), strips, class_="card")
 
 
 def _is_colour(text: str) -> bool:
@@ -110,15 +110,15 @@ def _shares(atlas: Artefact, found: list[dict[str, Any]], names: list[str]) -> H
     alt = "Share of each prototype: " + ", ".join(
         f"{n} {row['share']:.1%}" for n, row in zip(names, found, strict=True)
     )
-    said = "Mean share over patients, with the 95 % interval."
-    return join(tag("h3", "How much of each"), plot("shares", share_chart(atlas.content, names), alt, said))
+    text = "Mean share over patients, with the 95 % interval."
+    return join(tag("h3", "How much of each"), plot("shares", share_chart(atlas.content, names), alt, text))
 
 
 def _groups(atlas: Artefact, names: list[str]) -> Html | None:
     figures: dict[str, Html] = {}
     for column, chart in group_charts(atlas.content, names).items():
-        said = f"Each prototype by {column}, over patients; p-values on the right are corrected by Holm over the prototypes."
-        figures[str(column)] = join(plot(f"groups-{len(figures)}", chart, said), _tests(atlas, column, names))
+        text = f"Each prototype by {column}, over patients; p-values on the right are corrected by Holm over the prototypes."
+        figures[str(column)] = join(plot(f"groups-{len(figures)}", chart, text), _tests(atlas, column, names))
     return join(tag("h3", "In whom"), choice("groups", "Divide by", figures)) if figures else None
 
 
@@ -156,12 +156,12 @@ def _matrices(atlas: Artefact, names: list[str]) -> Html | None:
     }
     charts = relation_charts(atlas.content, names)
     figures = {
-        title: plot(key, charts[key], said, widest=820)
-        for key, (title, said) in kinds.items()
+        title: plot(key, charts[key], text, widest=820)
+        for key, (title, text) in kinds.items()
         if key in charts and _any_known(atlas.content[key])  # without coordinates nothing is known to touch
     }
-    said = listing(map(str, atlas.content.get("neighbours_in_words") or ()))  # older atlases have none
-    return join(tag("h3", "Beside what"), said, choice("beside", "Show", figures)) if figures else None
+    text = listing(map(str, atlas.content.get("neighbours_in_words") or ()))  # older atlases have none
+    return join(tag("h3", "Beside what"), text, choice("beside", "Show", figures)) if figures else None
 
 
 def _any_known(values: list[list[float | None]]) -> bool:
@@ -195,15 +195,15 @@ def agreement(material: Material) -> Html | None:
     )
 
 
-def _confusion(material: Material, found: Artefact) -> Html | None:
-    counts, classes = found.content.get("confusion"), [str(row["class"]) for row in found.rows("classes")]
-    prototypes = [material.prototype(row["prototype"], row.get("name")) for row in found.rows("prototypes")]
+def _confusion(material: Material, artefact: Artefact) -> Html | None:
+    counts, classes = artefact.content.get("confusion"), [str(row["class"]) for row in artefact.rows("classes")]
+    prototypes = [material.prototype(row["prototype"], row.get("name")) for row in artefact.rows("prototypes")]
     if not counts or np.shape(counts) != (len(prototypes), len(classes)):
         return None
-    said = (
+    text = (
         "Share of each class (columns) in the patches of each prototype (rows). A good prototype has one filled cell."
     )
-    return plot("tissue-classes", class_chart(found.content, prototypes), said, widest=420 + 90 * len(classes))
+    return plot("tissue-classes", class_chart(artefact.content, prototypes), text, widest=420 + 90 * len(classes))
 
 
 def _records(rows: list[dict[str, Any]]) -> Html:

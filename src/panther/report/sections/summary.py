@@ -1,4 +1,4 @@
-"""First tab: what was asked, on whom, what came out, whether to believe it, and what other commands would add."""
+"""First tab: question, cohort, result, checks, and what other commands would add."""
 
 import pandas as pd
 
@@ -45,18 +45,18 @@ def summary(material: Material, absent: list[str]) -> Html:
 def _question(run: Run) -> str:
     groups = cohort_of(run)
     patients = run.cohort.loc[groups["study"], "patient"].nunique()
-    said = (
+    text = (
         f"{outcome_of(run).question} of {plural(patients, 'patient')}? "
         f"{plural(len(run.rows), 'way')} of answering (a method and a head) were compared, "
         "each trained and tested on "
         f"{plural(len(run.folds), 'division')} of the patients"
     )
     external = [f"{name} ({plural(len(ids), 'sample')})" for name, ids in groups.items() if name != "study"]
-    return said + (f", and tested on {', '.join(external)}." if external else ".")
+    return text + (f", and tested on {', '.join(external)}." if external else ".")
 
 
 def _answer(run: Run) -> list[str]:
-    said = []
+    sentences = []
     for part in run.parts:
         best = run.best(part)
         if best.empty:
@@ -67,10 +67,10 @@ def _answer(run: Run) -> list[str]:
         among = "" if pd.isna(of) else f" of {of:.0f} rows"
         interval = f" ({selection})" if selection else _interval(best.iloc[0]) if len(best) == 1 else ""
         value = f"{number(best['mean'].iloc[0])}{interval}"
-        said.append(f"{where} the best mean {metric_name(run.metric)}{among} was {value}, {by}.")
+        sentences.append(f"{where} the best mean {metric_name(run.metric)}{among} was {value}, {by}.")
         notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
-        said += [f"{note[:1].upper()}{note[1:]}." for note in notes if note]
-    return said + [sentence for _, best in run.best().iterrows() if (sentence := _reference(run, best))]
+        sentences += [f"{note[:1].upper()}{note[1:]}." for note in notes if note]
+    return sentences + [sentence for _, best in run.best().iterrows() if (sentence := _reference(run, best))]
 
 
 def _interval(row: pd.Series) -> str:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from panther.charts.sureness import Promises, reliability_curves
+from panther.charts.results import Promises, reliability_curves
 from panther.report.data import Run, where_tested
 from panther.report.html import (
     DASH,

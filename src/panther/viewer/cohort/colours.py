@@ -1,28 +1,91 @@
 """What points are coloured by: columns of the table, shares of prototypes, predictions of studies and of models."""
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from panther.errors import InputError
 from panther.explain.atlas.shares import DIGITS
+from panther.machine import cores
 from panther.report.data import Run, load_run
 from panther.storage.fingerprints import version_of
 from panther.study.record import RECORD
-from panther.viewer.cohort.background import Background
-from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
-from panther.viewer.cohort.units import Column, Kind, Units, Value, columns_of, joined
+from panther.viewer.cohort.units import (
+    CohortShares,
+    Column,
+    Kind,
+    Progress,
+    Units,
+    Value,
+    columns_of,
+    joined,
+    unit_shares,
+)
 from panther.viewer.cohort.worker import RISK, VALUE, AboutModel, about_model, slide_predictions
 from panther.viewer.kept import Kept
 from panther.viewer.workbench import UnknownError, Workbench
 
+T = TypeVar("T")
 PROBABILITY = "probability_"
 PREDICTED = "predicted class"
-MODELS = 4  # whose predictions are kept
+MODELS = 4  # with predictions in memory
 AT_ONCE = 16  # slides of a task: the model is loaded for each task
+
+
+class Background(Generic[T]):
+    """Values by name, a few names at a time, in threads of their own that leave half of the machine to the pages."""
+
+    def __init__(
+        self,
+        compute: Callable[[list[str]], tuple[Mapping[str, T], Mapping[str, str]]],
+        names: Sequence[str],
+        at_once: int = 4,
+    ) -> None:
+        self._compute, self._at_once = compute, at_once
+        self.total = len(names)
+        self.values: dict[str, T] = {}
+        self.failures: dict[str, str] = {}
+        self._left = list(reversed(names))
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(max(1, cores() // 2))]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def done(self) -> int:
+        """Slides that are finished, well or not."""
+        return len(self.values) + len(self.failures)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all are."""
+        return self.done >= self.total
+
+    def wait(self) -> None:
+        """Until all are finished."""
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while names := self._take():
+            try:
+                values, failures = self._compute(names)
+            except (InputError, OSError, RuntimeError) as error:
+                values, failures = {}, {name: str(error) for name in names}
+            with self._lock:
+                self.values.update(values)
+                self.failures.update(failures)
+                # a slide without value or failure would be waited for without end
+                lost = [name for name in names if name not in self.values and name not in self.failures]
+                self.failures.update({name: f"{name}: nothing came back." for name in lost})
+
+    def _take(self) -> list[str]:
+        with self._lock:
+            return [self._left.pop() for _ in range(min(self._at_once, len(self._left)))]
 
 
 @dataclass(frozen=True)
@@ -235,7 +298,7 @@ def _by_sample(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
 
 
 def _seen(name: str, about: AboutModel, units: Units) -> list[str]:
-    """A prediction of somebody whom the model was trained on says little."""
+    """Note on units of the training set: their predictions are no test."""
     who = zip(units.names, units.patients, units.slides, strict=True)
     seen = sum(bool({unit, patient, *slides} & about.trained_on) for unit, patient, slides in who)
     of_all = f"{seen} of these {len(units.names)} {units.level}"
@@ -275,6 +338,6 @@ def _output_words(output: str) -> str:
 def _predicted_class(table: Any) -> Any:
     columns = [name for name in table.columns if name.startswith(PROBABILITY)]
     mean = table.groupby("sample")[columns].mean()
-    # a class that some sample was never asked about has no probability
+    # a class outside the fold of some sample has no probability
     best = np.nanargmax(np.where(mean.isna(), -1.0, mean.to_numpy()), axis=1)
     return mean.index.to_series().map(dict(zip(mean.index, [columns[k].removeprefix(PROBABILITY) for k in best], strict=True)))  # fmt: skip

@@ -31,7 +31,7 @@ class Comparison:
 
 
 def slides_of(units: Units, names: Sequence[str]) -> set[str]:
-    """Slides of units; names that nobody has are refused."""
+    """Slides of units; unknown names are refused."""
     own = dict(zip(units.names, units.slides, strict=True))
     unknown = next((name for name in names if name not in own), None)
     if unknown is not None:

@@ -8,8 +8,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain.projection import FEWEST_UMAP, Plane, umap_installed
 from panther.storage.fingerprints import version_of
-from panther.viewer.cohort.shares import CohortShares, Progress, unit_shares
-from panther.viewer.cohort.units import Units
+from panther.viewer.cohort.units import CohortShares, Progress, Units, unit_shares
 from panther.viewer.cohort.worker import EmbeddingsFile, plane, plane_of_file
 from panther.viewer.kept import Kept
 from panther.viewer.workbench import Workbench
@@ -113,19 +112,19 @@ class CohortPositions:
             notes.append(f"E.g. {next(iter(failures.values()))}")
         return Placed(names, position, axes, tuple(notes))
 
-    def _strangers(self, found: EmbeddingsFile, units: Units) -> str:
+    def _strangers(self, embeddings_file: EmbeddingsFile, units: Units) -> str:
         path = self._bench.contents.embeddings
         assert path is not None
-        example = f", e.g. {found.samples[0]}" if found.samples else ""
+        example = f", e.g. {embeddings_file.samples[0]}" if embeddings_file.samples else ""
         return (
-            f"{path.name}: none of its {len(found.samples)} samples{example} is one of the {units.level} here; "
+            f"{path.name}: none of its {len(embeddings_file.samples)} samples{example} is one of the {units.level} here; "
             "name others with `panther view FOLDER --embeddings FILE`."
         )
 
 
-def _with_vectors(units: Units, found: EmbeddingsFile) -> list[tuple[str, list[str]]]:
+def _with_vectors(units: Units, embeddings_file: EmbeddingsFile) -> list[tuple[str, list[str]]]:
     """Units and the samples of the file that make them up: their slides, or the patient itself."""
-    samples = set(found.samples)
+    samples = set(embeddings_file.samples)
     chosen = []
     for name, slides in zip(units.names, units.slides, strict=True):
         own = [slide for slide in slides if slide in samples]

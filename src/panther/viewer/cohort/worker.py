@@ -29,8 +29,8 @@ class Share(NamedTuple):
 class EmbeddingsFile(NamedTuple):
     """What a file of embeddings holds, without its vectors."""
 
-    samples: list[str]  # whose vectors are numbers
-    damaged: list[str]  # whose are not
+    samples: list[str]  # with finite vectors
+    damaged: list[str]  # with NaN or infinity
     prototypes_hash: str | None
     shares: dict[str, Share]  # empty where the file has no pi
 

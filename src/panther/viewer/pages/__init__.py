@@ -6,11 +6,10 @@ from flask import Blueprint
 
 from panther.viewer.pages.cohort import cohort_routes
 from panther.viewer.pages.contents import contents_routes
-from panther.viewer.pages.exports import export_routes
 from panther.viewer.pages.names import name_routes
 from panther.viewer.pages.patch import patch_routes
 from panther.viewer.pages.prototypes import prototype_routes
-from panther.viewer.pages.slide import slide_routes
+from panther.viewer.pages.slide import export_routes, slide_routes
 from panther.viewer.pages.study import study_routes
 from panther.viewer.workbench import Workbench
 

@@ -11,8 +11,7 @@ from panther.errors import InputError
 from panther.viewer.cohort.colours import CohortColours, Colour, Coloured
 from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.positions import CohortPositions, Placed
-from panther.viewer.cohort.shares import CohortShares
-from panther.viewer.cohort.units import LEVELS, Units, levels, units_of
+from panther.viewer.cohort.units import LEVELS, CohortShares, Units, levels, units_of
 from panther.viewer.kept import Kept
 from panther.viewer.workbench import Workbench
 
@@ -77,15 +76,15 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         groups = {"A": slides_of(units, a), "B": slides_of(units, b)}
         everybody = units_of(bench.contents, "slides")
         patients = dict(zip(everybody.names, everybody.patients, strict=True))
-        found = compare(groups, known, patients, colours.titles(chosen))
+        comparison = compare(groups, known, patients, colours.titles(chosen))
         return {
             "progress": None,
-            "rows": plain(found.rows),
-            "figure": convert(found.chart),
-            "counts": found.counts,
-            "test": found.test,
-            "sentence": found.sentence,
-            "notes": list(found.notes),
+            "rows": plain(comparison.rows),
+            "figure": convert(comparison.chart),
+            "counts": comparison.counts,
+            "test": comparison.test,
+            "sentence": comparison.sentence,
+            "notes": list(comparison.notes),
         }
 
     return routes

@@ -1,4 +1,4 @@
-"""What there is: the first thing that a page asks for."""
+"""Contents of the opened folder: the first request of a page."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ def contents_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/api/contents")
     def contents() -> dict[str, Any]:
-        found = bench.contents
+        contents = bench.contents
         return {
-            "title": found.title,
+            "title": contents.title,
             "slides": [
                 {
                     "name": one.name,
@@ -23,14 +23,14 @@ def contents_routes(bench: Workbench) -> Blueprint:
                     "image": one.image is not None,
                     "features": one.features is not None,
                 }
-                for one in found.slides.values()
+                for one in contents.slides.values()
             ],
-            "prototypes": [{"name": name, "count": len(bench.prototypes(name))} for name in found.prototypes],
-            "models": list(found.models),
-            "studies": list(found.studies),
-            "embeddings": found.embeddings is not None,
-            "columns": [] if found.table is None else [str(name) for name in found.table.rows.columns],
-            "notes": list(found.notes),
+            "prototypes": [{"name": name, "count": len(bench.prototypes(name))} for name in contents.prototypes],
+            "models": list(contents.models),
+            "studies": list(contents.studies),
+            "embeddings": contents.embeddings is not None,
+            "columns": [] if contents.table is None else [str(name) for name in contents.table.rows.columns],
+            "notes": list(contents.notes),
         }
 
     return routes

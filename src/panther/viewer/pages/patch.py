@@ -10,13 +10,13 @@ import numpy as np
 from flask import Blueprint, Response, abort, current_app, request
 
 from panther.errors import InputError
-from panther.explain.typical import Distances, distances, share_farther
+from panther.explain.assign import Distances, distances, share_farther
 from panther.types import Openable, Prototypes
 from panther.viewer.patches import PatchMap
 from panther.viewer.similar import BusyError, Found, Query, Turns, ask, places, search
 from panther.viewer.workbench import Kept, UnknownError, Workbench
 
-SLIDES = 32  # whose distances are kept: three numbers a patch
+SLIDES = 32  # with distances in memory: three numbers a patch
 MOST = 200  # similar patches
 OFTEN = 0.2  # seconds between two words about the progress
 WHERE = ("slide", "cohort")
@@ -31,9 +31,9 @@ def patch_routes(bench: Workbench) -> Blueprint:
     @routes.get("/api/slides/<name>/patches/<int:patch>")
     def one(name: str, patch: int) -> dict[str, Any]:
         chosen = request.args.get("set") or None
-        found = bench.patches(name, chosen)
-        _check(found, patch)
-        return {"patch": patch, **_place(found, patch), **_prototype(bench, measured, found, patch, chosen)}
+        patch_map = bench.patches(name, chosen)
+        _check(patch_map, patch)
+        return {"patch": patch, **_place(patch_map, patch), **_prototype(bench, measured, patch_map, patch, chosen)}
 
     @routes.get("/api/slides/<name>/patches/<int:patch>/similar")
     def similar(name: str, patch: int) -> Any:
@@ -51,7 +51,7 @@ def patch_routes(bench: Workbench) -> Blueprint:
                 return _answer(bench, query, _last(states, _gone()), begun)
             dumps = current_app.json.dumps  # the lines are written when the request is over
             response = Response(_lines(bench, query, states, begun, dumps), mimetype="application/x-ndjson")
-            response.call_on_close(stack.pop_all().close)  # also where nobody ever read a line
+            response.call_on_close(stack.pop_all().close)  # also where the response was never read
             return response
 
     return routes
@@ -62,42 +62,48 @@ def measure(ref: Openable, prototypes: Prototypes, labels: np.ndarray) -> Distan
     return distances(prototypes.prepared(ref.open()), prototypes, labels)
 
 
-def _check(found: PatchMap, patch: int) -> None:
-    known = found.assignment if found.assignment is not None else None if found.grid is None else found.grid.corners
+def _check(patch_map: PatchMap, patch: int) -> None:
+    known = (
+        patch_map.assignment
+        if patch_map.assignment is not None
+        else None
+        if patch_map.grid is None
+        else patch_map.grid.corners
+    )
     if known is None:
-        raise InputError(" ".join(found.notes) or f"{found.slide}: its patches are not known.")
+        raise InputError(" ".join(patch_map.notes) or f"{patch_map.slide}: its patches are not known.")
     if patch >= len(known):
-        raise UnknownError(f"{found.slide}: there is no patch {patch}; the slide has {len(known)}.")
+        raise UnknownError(f"{patch_map.slide}: there is no patch {patch}; the slide has {len(known)}.")
 
 
-def _place(found: PatchMap, patch: int) -> dict[str, Any]:
-    if found.grid is None:
+def _place(patch_map: PatchMap, patch: int) -> dict[str, Any]:
+    if patch_map.grid is None:
         return {"x": None, "y": None, "side": None}
-    x, y = found.corners[patch].tolist()
-    return {"x": x, "y": y, "side": found.side}
+    x, y = patch_map.corners[patch].tolist()
+    return {"x": x, "y": y, "side": patch_map.side}
 
 
 def _prototype(
-    bench: Workbench, measured: Kept[Distances], found: PatchMap, patch: int, chosen: str | None
+    bench: Workbench, measured: Kept[Distances], patch_map: PatchMap, patch: int, chosen: str | None
 ) -> dict[str, Any]:
     """Posterior and distances, as far as there are prototypes that suit the features."""
-    ref = bench.slide(found.slide).features
-    if found.assignment is None or ref is None:
-        return {"posterior": [], "prototype": None, "notes": list(found.notes)}
-    labels, prototypes = found.labels, bench.prototypes(chosen)
-    key, version = (found.slide, bench.set_name(chosen)), bench.version(found.slide, chosen)
+    ref = bench.slide(patch_map.slide).features
+    if patch_map.assignment is None or ref is None:
+        return {"posterior": [], "prototype": None, "notes": list(patch_map.notes)}
+    labels, prototypes = patch_map.labels, bench.prototypes(chosen)
+    key, version = (patch_map.slide, bench.set_name(chosen)), bench.version(patch_map.slide, chosen)
     apart = measured.get(key, lambda: bench.compute(measure, ref, prototypes, labels), version)
     if len(apart.own) != len(labels):
         measured.drop(key)
-        raise InputError(f"{found.slide}: its features were changed meanwhile; load the page again.")
+        raise InputError(f"{patch_map.slide}: its features were changed meanwhile; load the page again.")
     return {
-        "posterior": [round(float(share), 6) for share in found.assignment[patch]],
+        "posterior": [round(float(share), 6) for share in patch_map.assignment[patch]],
         "prototype": int(labels[patch]),
         "distance": _number(apart.own[patch]),
         "typical": share_farther(apart.own, labels, patch),
         "members": int((labels == labels[patch]).sum()),
         "nearest": {"prototype": int(apart.nearest[patch]), "distance": _number(apart.to_nearest[patch])},
-        "notes": list(found.notes),
+        "notes": list(patch_map.notes),
     }
 
 
@@ -142,10 +148,10 @@ def _lines(
 ) -> Iterator[str]:
     """How far the search is, now and then, as lines of JSON; the last one is the answer. Writing to a browser that has gone stops it."""
     try:
-        said, found = 0.0, Found()
+        text, found = 0.0, Found()
         for found in states:
-            if time.perf_counter() - said > OFTEN:
-                said = time.perf_counter()
+            if time.perf_counter() - text > OFTEN:
+                text = time.perf_counter()
                 yield dumps({"done": found.done, "of": found.of}) + "\n"
         yield dumps(_answer(bench, query, found, begun)) + "\n"
     except (InputError, OSError) as error:  # the status was sent long ago

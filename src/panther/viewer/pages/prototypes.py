@@ -14,8 +14,8 @@ from panther.cohort.load import Cohort, load_cohort
 from panther.errors import InputError
 from panther.explain import kaplan_meier
 from panther.explain.atlas import shares
-from panther.explain.atlas.request import factor_of
-from panther.explain.attribution.pairs import owners
+from panther.explain.atlas.make import factor_of
+from panther.explain.attribution.mathematics import owners
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
 from panther.viewer.workbench import UnknownError, Workbench
@@ -30,25 +30,25 @@ def prototype_routes(bench: Workbench) -> Blueprint:
     @routes.get("/api/prototypes")
     def overview() -> dict[str, Any]:
         chosen = request.args.get("set")
-        found = gallery_of(bench, chosen).findings()
-        rows = [_overview(found, c) for c in range(len(bench.prototypes(chosen)))]
-        return {**_progress(found), "prototypes": rows, "columns": _columns(bench), "notes": list(found.notes)}
+        gallery = gallery_of(bench, chosen).findings()
+        rows = [_overview(gallery, c) for c in range(len(bench.prototypes(chosen)))]
+        return {**_progress(gallery), "prototypes": rows, "columns": _columns(bench), "notes": list(gallery.notes)}
 
     @routes.get("/api/prototypes/<int:prototype>")
     def one(prototype: int) -> dict[str, Any]:
         chosen = request.args.get("set")
         if prototype >= len(bench.prototypes(chosen)):
             raise UnknownError(f"There is no prototype C{prototype} in this set.")
-        found = gallery_of(bench, chosen).findings()
+        gallery = gallery_of(bench, chosen).findings()
         titles = [title for title, _ in bench.look(chosen)]
         return {
-            **_progress(found),
-            **_overview(found, prototype),
-            "exemplars": _exemplars(found, prototype),
+            **_progress(gallery),
+            **_overview(gallery, prototype),
+            "exemplars": _exemplars(gallery, prototype),
             "here": _here(bench, request.args.get("slide"), chosen, prototype),
-            "groups": _said(lambda: _groups(bench, found, prototype, titles, request.args.get("column"))),
-            "survival": _said(lambda: _survival(bench, found, prototype)),
-            "beside": _beside(found, prototype),
+            "groups": _said(lambda: _groups(bench, gallery, prototype, titles, request.args.get("column"))),
+            "survival": _said(lambda: _survival(bench, gallery, prototype)),
+            "beside": _beside(gallery, prototype),
             "predicts": _predicts(bench, chosen, prototype),
         }
 
@@ -56,34 +56,34 @@ def prototype_routes(bench: Workbench) -> Blueprint:
     def look() -> dict[str, Any]:
         body = request.get_json(silent=True)
         chosen = body.get("set") if isinstance(body, dict) else None
-        found = gallery_of(bench, chosen if isinstance(chosen, str) else None)
-        found.start(although=True)
-        return _progress(found.findings())
+        gallery = gallery_of(bench, chosen if isinstance(chosen, str) else None)
+        gallery.start(although=True)
+        return _progress(gallery.findings())
 
     return routes
 
 
-def _progress(found: Findings) -> dict[str, Any]:
-    about = {"done": found.done, "total": found.total, "running": found.running, "whole": found.whole}
-    about["can_look"] = found.can_look
-    return {**about, "failures": dict(list(found.failures.items())[:20]), "failed": len(found.failures)}
+def _progress(findings: Findings) -> dict[str, Any]:
+    about = {"done": findings.done, "total": findings.total, "running": findings.running, "whole": findings.whole}
+    about["can_look"] = findings.can_look
+    return {**about, "failures": dict(list(findings.failures.items())[:20]), "failed": len(findings.failures)}
 
 
-def _overview(found: Findings, prototype: int) -> dict[str, Any]:
+def _overview(findings: Findings, prototype: int) -> dict[str, Any]:
     """Share of one prototype and its most typical patch."""
-    row = found.content["prototypes"][prototype] if found.content else {}
+    row = findings.content["prototypes"][prototype] if findings.content else {}
     wanted = ("share", "low", "high", "patches", "slides")
-    first = next(iter(_of_kind(found, prototype, "nearest")), None)
+    first = next(iter(_of_kind(findings, prototype, "nearest")), None)
     return {"prototype": prototype, **{name: row.get(name) for name in wanted}, "exemplar": first}
 
 
-def _exemplars(found: Findings, prototype: int) -> dict[str, list[dict[str, Any]]]:
+def _exemplars(findings: Findings, prototype: int) -> dict[str, list[dict[str, Any]]]:
     kinds = ("nearest", "borderline", "farthest", "random")
-    return {kind: rows for kind in kinds if (rows := list(_of_kind(found, prototype, kind)))}
+    return {kind: rows for kind in kinds if (rows := list(_of_kind(findings, prototype, kind)))}
 
 
-def _of_kind(found: Findings, prototype: int, kind: str) -> Iterable[dict[str, Any]]:
-    for row in found.content.get("exemplars", ()):
+def _of_kind(findings: Findings, prototype: int, kind: str) -> Iterable[dict[str, Any]]:
+    for row in findings.content.get("exemplars", ()):
         if row["prototype"] == prototype and row["kind"] == kind:
             about = {"slide": row["slide"], "patch": row["row"], "patient": row["patient"]}
             yield {**about, "distance": row["distance"], "place": row.get("place")}
@@ -93,12 +93,12 @@ def _here(bench: Workbench, slide: str | None, chosen: str | None, prototype: in
     """How much of it the slide at hand has."""
     if slide is None:
         return None
-    found = bench.patches(slide, chosen)
-    if found.assignment is None or found.weights is None:
-        return {"slide": slide, "notes": list(found.notes)}
-    members = int((found.assignment.argmax(1) == prototype).sum())
-    about = {"share": float(found.weights[prototype]), "members": members, "patches": len(found.assignment)}
-    return {"slide": slide, **about, "placed": found.grid is not None, "notes": list(found.notes)}
+    patch_map = bench.patches(slide, chosen)
+    if patch_map.assignment is None or patch_map.weights is None:
+        return {"slide": slide, "notes": list(patch_map.notes)}
+    members = int((patch_map.assignment.argmax(1) == prototype).sum())
+    about = {"share": float(patch_map.weights[prototype]), "members": members, "patches": len(patch_map.assignment)}
+    return {"slide": slide, **about, "placed": patch_map.grid is not None, "notes": list(patch_map.notes)}
 
 
 def _said(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -120,7 +120,9 @@ def _columns(bench: Workbench) -> list[str]:
     return sorted(offered, key=lambda name: (different[name] > MOST_LEVELS, min(different[name], MOST_LEVELS)))
 
 
-def _groups(bench: Workbench, found: Findings, prototype: int, titles: list[str], column: str | None) -> dict[str, Any]:
+def _groups(
+    bench: Workbench, findings: Findings, prototype: int, titles: list[str], column: str | None
+) -> dict[str, Any]:
     """Share by group, with intervals and a test over patients."""
     table = bench.contents.table
     if table is None:
@@ -133,14 +135,14 @@ def _groups(bench: Workbench, found: Findings, prototype: int, titles: list[str]
         raise InputError("The clinical table has no column that tells patients apart.")
     if column not in offered:
         raise InputError(f"The clinical table has no column {column!r} with different values.")
-    if found.proportions is None:
+    if findings.proportions is None:
         raise InputError("No slide has been looked at yet.")
-    pi = found.proportions
-    patients, means = _by_patient(found)
+    pi = findings.proportions
+    patients, means = _by_patient(findings)
     known = [slide for slide in pi.samples if slide in table.rows.index]
     if not known:
         raise InputError(f"{table.source}: none of the slides with features is in the table.")
-    whose = dict(zip(pi.samples, found.patients, strict=True))
+    whose = dict(zip(pi.samples, findings.patients, strict=True))
     factor = factor_of(table.rows.loc[known], column, table.source, whose, categories=False)
     tests, notes = shares.share_tests(factor, patients, means)
     test = next((one for one in tests if one.prototype == prototype), None)
@@ -163,21 +165,21 @@ def _groups(bench: Workbench, found: Findings, prototype: int, titles: list[str]
     }
 
 
-def _by_patient(found: Findings) -> tuple[list[str], np.ndarray]:
-    assert found.proportions is not None
-    patches = found.proportions.patches
-    weights = np.ones(len(found.patients)) if patches is None else patches
-    return shares.patient_means(found.proportions.pi, list(found.patients), weights)
+def _by_patient(findings: Findings) -> tuple[list[str], np.ndarray]:
+    assert findings.proportions is not None
+    patches = findings.proportions.patches
+    weights = np.ones(len(findings.patients)) if patches is None else patches
+    return shares.patient_means(findings.proportions.pi, list(findings.patients), weights)
 
 
-def _survival(bench: Workbench, found: Findings, prototype: int) -> dict[str, Any]:
+def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str, Any]:
     """Kaplan-Meier curves of patients with little, some and much of it."""
     table = bench.contents.table
     if table is None:
         raise InputError(
             "There is no clinical table; give one (`panther view FOLDER --table cohort.csv`) to see survival."
         )
-    if found.proportions is None:
+    if findings.proportions is None:
         raise InputError("No slide has been looked at yet.")
     refused = []
     for endpoint in endpoints_of(table.rows):
@@ -186,7 +188,7 @@ def _survival(bench: Workbench, found: Findings, prototype: int) -> dict[str, An
         except InputError as error:
             refused.append(str(error))
             continue
-        patients = kaplan_meier.by_patient(found.proportions, cohort)
+        patients = kaplan_meier.by_patient(findings.proportions, cohort)
         rows, notes = kaplan_meier.compare(patients)
         one = next((row for row in rows if row.prototype == prototype), None)
         if one is None:
@@ -208,11 +210,11 @@ def _told(cohort: Cohort, patients: kaplan_meier.Patients) -> list[str]:
     return [*cohort.report.sentences()[1:], *patients.notes]
 
 
-def _beside(found: Findings, prototype: int) -> list[dict[str, Any]]:
+def _beside(findings: Findings, prototype: int) -> list[dict[str, Any]]:
     """Other prototypes: how much oftener they touch this one than by chance, and how they go together over slides."""
-    if not found.content:
+    if not findings.content:
         return []
-    touching, together = (found.content[name][prototype] for name in ("neighbours", "cooccurrence"))
+    touching, together = (findings.content[name][prototype] for name in ("neighbours", "cooccurrence"))
     return [
         {"prototype": c, "log2": touching[c], "together": together[c] if c != prototype else None}
         for c in range(len(touching))

@@ -1,4 +1,4 @@
-"""Routes of the slide page: what there is to see of a slide, its tiles, and its patches for the pointer."""
+"""Routes of the slide page: canvas, patches, tiles, layers, and exports of a view."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,15 @@ from panther.errors import InputError
 from panther.explain.atlas.exemplars import Place
 from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
-from panther.viewer.tiles.asked import Asked, number, read_asked, whole_number
-from panther.viewer.tiles.layers import Layer
+from panther.viewer.tiles.export import export_regions, export_view
+from panther.viewer.tiles.layers import Layer, LayerOptions, number, read_options, whole_number
 from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
 
 LARGEST_SQUARE, FARTHEST = 1e5, 1e8  # level-0 pixels: no patch is wider, no slide longer
 AGE = 3600  # seconds for which a browser keeps a tile without asking
+TYPES = {"png": "image/png", "svg": "image/svg+xml", "geojson": "application/geo+json"}
 
 
 def slide_routes(bench: Workbench) -> Blueprint:
@@ -28,26 +29,26 @@ def slide_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/api/slides/<name>")
     def about(name: str) -> dict[str, Any]:
-        asked = asked_of(bench)
-        found = bench.patches(name, asked.set)
-        layers, notes = tiles.layers(found, asked)
+        options = options_of(bench)
+        patch_map = bench.patches(name, options.set)
+        layers, notes = tiles.layers(patch_map, options)
         return {
-            **about_canvas(name, found.canvas),
-            "pitch": None if found.grid is None else found.grid.pitch,
-            "patches": 0 if found.grid is None else len(found.grid.cells),
+            **about_canvas(name, patch_map.canvas),
+            "pitch": None if patch_map.grid is None else patch_map.grid.pitch,
+            "patches": 0 if patch_map.grid is None else len(patch_map.grid.cells),
             "layers": [layer.to_dict() for layer in layers],
-            "weights": None if found.weights is None else [float(weight) for weight in found.weights],
-            "notes": [*found.notes, *notes, *_bare(bench, found, layers)],
+            "weights": None if patch_map.weights is None else [float(weight) for weight in patch_map.weights],
+            "notes": [*patch_map.notes, *notes, *_bare(bench, patch_map, layers)],
         }
 
     @routes.get("/api/slides/<name>/neighbours")
     def neighbours(name: str) -> dict[str, Any]:
-        chosen = asked_of(bench).set
-        found = bench.patches(name, chosen).touching
+        chosen = options_of(bench).set
+        patch_map = bench.patches(name, chosen).touching
         return (
             {"sentences": [], "rows": []}
-            if found is None
-            else beside(found, [title for title, _ in bench.look(chosen)])
+            if patch_map is None
+            else beside(patch_map, [title for title, _ in bench.look(chosen)])
         )
 
     @routes.get("/api/slides/<name>/canvas")
@@ -57,7 +58,7 @@ def slide_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/api/slides/<name>/patches")
     def patches(name: str) -> Response:
-        return Response(packed(bench.patches(name, asked_of(bench).set)), mimetype="application/octet-stream")
+        return Response(packed(bench.patches(name, options_of(bench).set)), mimetype="application/octet-stream")
 
     @routes.get("/tiles/<name>/<int:zoom>/<int:x>/<int:y>.jpg")
     def base(name: str, zoom: int, x: int, y: int) -> Response:
@@ -79,19 +80,24 @@ def slide_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/layers/<name>/<layer>/<int:zoom>/<int:x>/<int:y>.png")
     def overlay(name: str, layer: str, zoom: int, x: int, y: int) -> Response:
-        content = tiles.overlay(name, layer, asked_of(bench), (zoom, x, y))
+        content = tiles.overlay(name, layer, options_of(bench), (zoom, x, y))
         return kept_by_browser(Response(content, mimetype="image/png"))
 
     return routes
 
 
-def _bare(bench: Workbench, found: PatchMap, layers: Sequence[Layer]) -> list[str]:
+def _bare(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
     """What is missing where a slide has patches, but neither an image nor anything to colour them by."""
     coloured = any(layer.kind != "lines" for layer in layers)
-    if found.grid is None or coloured or bench.slide(found.slide).image is not None or bench.contents.prototypes:
+    if (
+        patch_map.grid is None
+        or coloured
+        or bench.slide(patch_map.slide).image is not None
+        or bench.contents.prototypes
+    ):
         return []  # or the notes of the patches say why
     return [
-        f"{found.slide}: there is no image of this slide and there are no prototypes, so only the borders of its patches can be "
+        f"{patch_map.slide}: there is no image of this slide and there are no prototypes, so only the borders of its patches can be "
         "seen; give the folder of the images (`panther view FOLDER --slides IMAGES`), or fit prototypes (`panther prototypes`) "
         "and open them (`panther view FOLDER --prototypes FILE`)."
     ]
@@ -120,10 +126,12 @@ def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
     }
 
 
-def beside(found: Touching, titles: Sequence[str]) -> dict[str, Any]:
+def beside(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:
     """What lies beside what on a slide: in sentences, and for each prototype (rows) what each other one is to it."""
-    times, border, by_chance = 2.0 ** found.log_ratio(), found.border(), found.border_by_chance()
-    inside, close = (matrix / np.maximum(found.members, 1)[:, None] for matrix in (found.inside, found.beside))
+    times, border, by_chance = 2.0 ** neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance()
+    inside, close = (
+        matrix / np.maximum(neighbours.members, 1)[:, None] for matrix in (neighbours.inside, neighbours.beside)
+    )
     numbers = {"times": times, "border": border, "by_chance": by_chance, "inside": inside, "beside": close}
     count = len(times)
     rows = [
@@ -134,18 +142,18 @@ def beside(found: Touching, titles: Sequence[str]) -> dict[str, Any]:
         ]
         for a in range(count)
     ]
-    return {"sentences": neighbour_sentences(found, titles), "rows": rows}
+    return {"sentences": neighbour_sentences(neighbours, titles), "rows": rows}
 
 
 def _known(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def asked_of(bench: Workbench) -> Asked:
-    """What the present request asks for."""
+def options_of(bench: Workbench) -> LayerOptions:
+    """Layer options of the present request."""
     chosen = request.args.get("set") or None
     count = len(bench.prototypes(chosen)) if bench.contents.prototypes or chosen else 0
-    return read_asked(request.args, count)
+    return read_options(request.args, count)
 
 
 def kept_by_browser(response: Response) -> Response:
@@ -156,16 +164,42 @@ def kept_by_browser(response: Response) -> Response:
     return response.make_conditional(request)  # type: ignore[return-value]
 
 
-def packed(found: PatchMap) -> bytes:
+def packed(patch_map: PatchMap) -> bytes:
     """Patches in little-endian numbers: N, C, pitch, 0; x (N), y (N), label (N, padded to 4 bytes), largest posterior (N)."""
-    if found.grid is None:
+    if patch_map.grid is None:
         return struct.pack("<IIfI", 0, 0, 0.0, 0)
-    corners = found.corners.astype("<f4")
+    corners = patch_map.corners.astype("<f4")
     count = len(corners)
     labels, top = np.zeros(count + count % 2, "<u2"), np.zeros(count, "<f4")
     classes = 0
-    if found.assignment is not None:
-        classes = found.assignment.shape[1]
-        labels[:count], top = found.labels, found.assignment.max(1).astype("<f4")
-    head = struct.pack("<IIfI", count, classes, found.grid.pitch, 0)
+    if patch_map.assignment is not None:
+        classes = patch_map.assignment.shape[1]
+        labels[:count], top = patch_map.labels, patch_map.assignment.max(1).astype("<f4")
+    head = struct.pack("<IIfI", count, classes, patch_map.grid.pitch, 0)
     return b"".join((head, corners[:, 0].tobytes(), corners[:, 1].tobytes(), labels.tobytes(), top.tobytes()))
+
+
+def export_routes(bench: Workbench) -> Blueprint:
+    """Routes."""
+    routes = Blueprint("exports", __name__)
+    tiles = Tiles(bench)
+
+    @routes.get("/export/<name>.<any(png, svg):kind>")
+    def view(name: str, kind: str) -> Response:
+        options = options_of(bench)
+        content = export_view(tiles, bench.patches(name, options.set), request.args, options, kind)
+        return _download(content, name, kind)
+
+    @routes.get("/export/<name>.geojson")
+    def areas(name: str) -> Response:
+        options = options_of(bench)
+        return _download(export_regions(bench, bench.patches(name, options.set), options), name, "geojson")
+
+    return routes
+
+
+def _download(content: bytes | str, name: str, kind: str) -> Response:
+    """An answer that browsers save under the slide's name."""
+    response = Response(content, mimetype=TYPES[kind])
+    response.headers.set("Content-Disposition", "attachment", filename=f"{name}.{kind}")
+    return response

@@ -1,9 +1,10 @@
-"""A study: how well each method did, what it predicted of every patient, and whom it was most wrong about."""
+"""Routes of the study page: methods compared, patients and risks."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 from flask import Blueprint, request
 
 from panther.charts.survival import risk_against_time
@@ -15,13 +16,152 @@ from panther.report.data import Run, load_run, metric_name, where_tested
 from panther.report.html import plural
 from panther.report.sections.results import MEANING, forest_chart
 from panther.storage.fingerprints import version_of
-from panther.study.patients import Ranked, mean_over_methods
+from panther.study.patients import (
+    Classified,
+    Labelled,
+    Measured,
+    Ranked,
+    classified,
+    labelled,
+    mean_over_methods,
+    measured,
+    ranked,
+)
 from panther.viewer.kept import Kept
-from panther.viewer.pages.study_patients import PAGES, People
 from panther.viewer.workbench import UnknownError, Workbench
 
+BY_CLASS = "A method is the more wrong about a patient the less probability it gave to the true class (mean over seeds and folds)."
+BY_RANK = (
+    "A method is the more wrong about a patient the more of its pairs it orders wrongly: pairs with patients of the same test fold of "
+    "whom it is known who had the event first (those that the c-index counts), ordered wrongly where the one with the earlier event "
+    "has the lower risk. Whoever is in no such pair is not judged."
+)
+
+BY_ERROR = "A method is the more wrong about a patient the farther its prediction (mean over seeds and folds) lies from what was observed."
+BY_LABELS = (
+    "A method is the more wrong about a patient the less probability it gave to what is true, the mean over the labels that are known of "
+    "the patient; it says of a label that it is there where its probability is above a half."
+)
+People = Classified | Ranked | Measured | Labelled
 RUNS = 4  # kept in memory
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
+
+
+def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
+    predicted, given = people.predicted, people.of_truth
+    assert run.classes is not None
+    right = (predicted == people.truth) & (predicted >= 0)
+    return [
+        {
+            "truth": run.classes[people.truth[s]] if people.truth[s] >= 0 else None,
+            "predicted": [run.classes[k] if k >= 0 else None for k in predicted[:, s]],
+            "probability": given[:, s],
+            "all": mean,
+            "right": int(right[:, s].sum()),
+            "asked": int((predicted[:, s] >= 0).sum()),
+            "disagree": len(set(predicted[predicted[:, s] >= 0, s].tolist())) > 1,
+        }
+        for s, mean in enumerate(mean_over_methods(given))
+    ]
+
+
+def _values(run: Run, people: Measured) -> list[dict[str, Any]]:
+    middle = float(np.median(people.truth))
+    sides, known = people.predicted > middle, ~np.isnan(people.predicted)
+    return [
+        {
+            "truth": people.truth[s],
+            "predicted": people.predicted[:, s],
+            "error": people.error[:, s],
+            "all": mean,
+            "all_predicted": predicted,
+            "spread": float(people.truth.std()),
+            "disagree": len(set(sides[known[:, s], s].tolist())) > 1,
+        }
+        for s, (mean, predicted) in enumerate(
+            zip(mean_over_methods(people.error), mean_over_methods(people.predicted), strict=True)
+        )
+    ]
+
+
+def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
+    """Labels as text, those that are known; a method is right where it says of each what is true."""
+    rows = []
+    for s, (truth, mean) in enumerate(zip(people.truth, mean_over_methods(people.of_truth), strict=True)):
+        known = ~np.isnan(truth)
+        named = [name for name, there in zip(people.names, known, strict=True) if there]
+        own = people.probability[:, s][:, known]  # (M, known)
+        met = ~np.isnan(own).any(1)
+        said = [_listed(named, p > 0.5) if there else None for p, there in zip(own, met, strict=True)]
+        rows.append(
+            {
+                "truth": _listed(named, truth[known] == 1),
+                "predicted": said,
+                "probability": people.of_truth[:, s],
+                "all": mean,
+                "right": int((((own > 0.5) == (truth[known] == 1)).all(1) & met).sum()),
+                "asked": int(met.sum()),
+                "disagree": len({text for text in said if text is not None}) > 1,
+            }
+        )
+    return rows
+
+
+def _listed(names: list[str], chosen: np.ndarray) -> str:
+    return ", ".join(name for name, there in zip(names, chosen, strict=True) if there) or "none"
+
+
+def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
+    halves = people.rank > 0.5  # on which side of the middle of those tested together
+    known = ~np.isnan(people.rank)
+    return [
+        {
+            "time": people.time[s],
+            "event": bool(people.event[s]),
+            "risk": people.rank[:, s],
+            "wrong": people.wrong[:, s],
+            "all": mean,
+            "all_risk": risk,
+            "disagree": len(set(halves[known[:, s], s].tolist())) > 1,
+        }
+        for s, (mean, risk) in enumerate(
+            zip(mean_over_methods(people.wrong), mean_over_methods(people.rank), strict=True)
+        )
+    ]
+
+
+class PatientList(NamedTuple):
+    """How patients of a kind of study are shown."""
+
+    kind: str  # which columns the page has
+    how: str  # what is meant by wrong
+    people: Callable[[Run, Any], People]
+    rows: Callable[[Run, Any], list[dict[str, Any]]]
+    about: Callable[[Run], str]  # what is predicted
+
+
+LISTS: dict[str, PatientList] = {
+    "classification": PatientList(
+        "classes",
+        BY_CLASS,
+        lambda run, table: classified(table, run.rows, run.classes or []),
+        _classes,
+        lambda run: ", ".join(run.classes or []),
+    ),
+    "survival": PatientList(
+        "survival", BY_RANK, lambda run, table: ranked(table, run.rows), _ranks, lambda run: run.endpoint
+    ),
+    "regression": PatientList(
+        "values", BY_ERROR, lambda run, table: measured(table, run.rows), _values, lambda run: str(run.study.task.value)
+    ),
+    "labels": PatientList(
+        "classes",
+        BY_LABELS,
+        lambda run, table: labelled(table, run.rows, run.study.task.labels or ()),
+        _labels,
+        lambda run: ", ".join(run.study.task.labels or ()),
+    ),
+}
 
 
 def study_routes(bench: Workbench) -> Blueprint:
@@ -73,7 +213,7 @@ def study_routes(bench: Workbench) -> Blueprint:
         run, part, key = asked()
         found = of_patients(run, part, key)
         slides = _slides_by_patient(bench)
-        page = PAGES[run.kind]
+        page = LISTS[run.kind]
         rows = page.rows(run, found)
         for row, sample, patient in zip(rows, found.samples, found.patients, strict=True):
             row |= {"sample": sample, "patient": patient}
@@ -124,11 +264,11 @@ def _people(run: Run, part: str) -> People:
     table = run.predictions[run.predictions["part"] == part]
     if table.empty:
         raise InputError(f"{run.folder.name}: no predictions of {where_tested(part)} are in its tables.")
-    return PAGES[run.kind].people(run, table)
+    return LISTS[run.kind].people(run, table)
 
 
 def _about(run: Run) -> str:
-    what = PAGES[run.kind].about(run)
+    what = LISTS[run.kind].about(run)
     tested = "; ".join(f"{where_tested(part)} {_whom(run, part)}" for part in run.parts)
     return f"{what} · tested: {tested} · {plural(len(run.folds), 'fold')} · {plural(len(run.rows), 'method')}"
 

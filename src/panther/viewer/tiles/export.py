@@ -1,25 +1,100 @@
 """The current view and the regions of a slide, to be taken away."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from panther.charts.style import picture_bytes, plain_text, short
 from panther.errors import InputError
-from panther.explain.draw import ColourBar
+from panther.explain.draw import ROW, ColourBar, Sheet, colour_bar, scale_bar
 from panther.explain.geometry import View
 from panther.explain.regions import feature, regions
 from panther.storage.geojson import geojson_text
 from panther.viewer.patches import PatchMap
-from panther.viewer.tiles import base, lines
-from panther.viewer.tiles.asked import Asked, number, whole_number
-from panther.viewer.tiles.layers import Layer
+from panther.viewer.tiles import render
+from panther.viewer.tiles.layers import Layer, LayerOptions, number, whole_number
 from panther.viewer.tiles.maker import GRID, OUTLINE, Tiles
-from panther.viewer.tiles.picture import Legend, ViewPicture, composed, view_picture
 from panther.viewer.tiles.pyramid import Window
 from panther.viewer.workbench import UnknownError, Workbench
 
+BAR = 100  # units of a colour bar with its numbers
 LEAST, USUAL, LARGEST = 64, 1600, 4096  # pixels of a side
+
+
+@dataclass(frozen=True)
+class Legend:
+    """Classes of a layer: colour, number and name of each."""
+
+    title: str
+    head: str  # what the numbers are
+    lines: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewPicture:
+    """What is drawn; it pickles."""
+
+    title: str
+    view: View
+    legends: tuple[Legend, ...] = ()
+    bars: tuple[ColourBar, ...] = ()
+
+
+def view_picture(picture: ViewPicture, kind: str) -> bytes:
+    """PNG or SVG; run in a worker process, because matplotlib's settings belong to the process."""
+    return picture_bytes(draw_view(picture), kind)
+
+
+@plain_text
+def draw_view(picture: ViewPicture) -> Any:
+    """The view with all that explains it; returns a matplotlib figure."""
+    unit = max(1.0, max(picture.view.size) / 1000)
+    lines = [line for legend in picture.legends for line in _lines(legend)]
+    per_column = max(16, int(picture.view.size[1] / (ROW * unit)) - 1)
+    letters = max((len(short(line[2])) for line in lines), default=0)
+    column = (74 + 6.6 * letters) * unit if lines else 0.0
+    columns = -(-len(lines) // per_column)
+    most = min(len(lines), per_column)
+    room = column * columns + BAR * unit * len(picture.bars)
+    least = max((most + 1.5) * ROW * unit, 200 * unit if picture.bars else 0.0)
+    sheet = Sheet([(picture.title, picture.view.background)], room, unit, least=least)
+    for place, line in enumerate(lines):
+        across, down = divmod(place, per_column)
+        _write(sheet, sheet.right + across * column, sheet.head + (down + 0.5) * ROW * unit, line)
+    for place, bar in enumerate(picture.bars):
+        colour_bar(sheet, bar._replace(room=BAR * (len(picture.bars) - place) - 6))
+    ax = sheet.axes[0]
+    if picture.view.mpp is not None:
+        scale_bar(ax, picture.view, unit)
+    ax.set_xlim(0, sheet.width)
+    ax.set_ylim(sheet.height, 0)
+    return sheet.figure
+
+
+def _lines(legend: Legend) -> list[tuple[str, str, str]]:
+    """A heading, then one line for each class."""
+    return [("", legend.head, legend.title), *legend.lines] if legend.lines else []
+
+
+def _write(sheet: Sheet, left: float, top: float, line: tuple[str, str, str]) -> None:
+    colour, number, name = line
+    at = (16, 52) if number else (16, 16)
+    if colour:
+        sheet.legend_line(left, top, colour, (number, short(name)), at)
+        return
+    sheet.write(left + at[0] * sheet.unit, top, number, size=8, color="#555555")
+    sheet.write(left + at[1] * sheet.unit, top, short(name), size=8, weight="bold")
+
+
+def composed(background: np.ndarray, layers: list[tuple[np.ndarray, float]]) -> np.ndarray:
+    """Layers (h, w, 4), each with its opacity, over a picture (h, w, 3)."""
+    out = background.astype(np.float32)
+    for colours, opacity in layers:
+        part = colours[..., 3:].astype(np.float32) * (opacity / 255)
+        out += part * (colours[..., :3] - out)
+    return np.round(out).astype(np.uint8)
 
 
 class Chosen(NamedTuple):
@@ -43,13 +118,13 @@ def read_chosen(query: Mapping[str, str]) -> list[Chosen]:
     return sorted(found, key=lambda one: one.layer in (GRID.id, OUTLINE.id))
 
 
-def read_window(query: Mapping[str, str], found: PatchMap) -> Window:
-    """Part of the canvas that a query asks for, as a picture so many `pixels` wide; all of it by default."""
-    if min(found.canvas.width, found.canvas.height) <= 0:
-        raise UnknownError(" ".join(found.notes) or f"{found.slide}: there is nothing to draw.")
+def read_window(query: Mapping[str, str], patch_map: PatchMap) -> Window:
+    """Part of the canvas that a query names, as a picture so many `pixels` wide; all of it by default."""
+    if min(patch_map.canvas.width, patch_map.canvas.height) <= 0:
+        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: there is nothing to draw.")
     left, top = number(query, "x") or 0.0, number(query, "y") or 0.0
-    width = number(query, "width") or found.canvas.width - left
-    height = number(query, "height") or found.canvas.height - top
+    width = number(query, "width") or patch_map.canvas.width - left
+    height = number(query, "height") or patch_map.canvas.height - top
     if (
         width <= 0
         or height <= 0
@@ -57,83 +132,93 @@ def read_window(query: Mapping[str, str], found: PatchMap) -> Window:
         or max(width / height, height / width) > 100
     ):
         raise InputError(
-            f"{found.slide}: x, y, width and height do not say a part of the slide; leave them out for all of it."
+            f"{patch_map.slide}: x, y, width and height do not say a part of the slide; leave them out for all of it."
         )
     pixels = whole_number(query, "pixels", LEAST, LARGEST) or USUAL
     scale = max(width / pixels, height / LARGEST)
     return Window(left, top, max(1, round(width / scale)), max(1, round(height / scale)), scale)
 
 
-def export_view(tiles: Tiles, found: PatchMap, query: Mapping[str, str], asked: Asked, kind: str) -> bytes:
+def export_view(tiles: Tiles, patch_map: PatchMap, query: Mapping[str, str], options: LayerOptions, kind: str) -> bytes:
     """PNG or SVG of a view with its layers, scale bar, legend and colour bars."""
-    window, chosen = read_window(query, found), read_chosen(query)
-    background = np.full((window.height, window.width, 3), base.WHITE, np.uint8)
-    if found.canvas.image:
-        with tiles.bench.image(found.slide) as slide:
-            background = base.pixels(slide, window)
+    window, chosen = read_window(query, patch_map), read_chosen(query)
+    background = np.full((window.height, window.width, 3), render.WHITE, np.uint8)
+    if patch_map.canvas.image:
+        with tiles.bench.image(patch_map.slide) as slide:
+            background = render.pixels(slide, window)
     pictures, legends, bars, titles = [], [], [], []
-    index = None if found.grid is None else found.cells.under(window)
+    index = None if patch_map.grid is None else patch_map.cells.under(window)
     for one in chosen:
-        layer, colours, seen = _drawn(tiles, found, one.layer, asked, window, index)
+        layer, colours, seen = _drawn(tiles, patch_map, one.layer, options, window, index)
         pictures.append((colours, one.opacity))
         titles.append(layer.title)
         if layer.classes:
-            legends.append(_legend(layer, found, seen))
+            legends.append(_legend(layer, patch_map, seen))
         if layer.kind == "values":
-            bars.append(_bar(layer, asked))
+            bars.append(_bar(layer, options))
     view = View(
         composed(background, pictures),
         (1 / window.scale, 1 / window.scale),
         (window.left, window.top),
-        found.canvas.mpp,
+        patch_map.canvas.mpp,
     )
-    title = f"{found.slide}: {', '.join(titles)}" if titles else found.slide
+    title = f"{patch_map.slide}: {', '.join(titles)}" if titles else patch_map.slide
     return tiles.bench.compute(view_picture, ViewPicture(title, view, tuple(legends), tuple(bars)), kind)
 
 
-def export_regions(bench: Workbench, found: PatchMap, asked: Asked) -> str:
+def export_regions(bench: Workbench, patch_map: PatchMap, options: LayerOptions) -> str:
     """Regions of the prototypes, or of those that are isolated, as GeoJSON that QuPath opens."""
-    if found.grid is None or found.assignment is None:
-        raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no prototypes, and so no regions.")
-    if found.canvas.unit != "px":
+    if patch_map.grid is None or patch_map.assignment is None:
+        raise UnknownError(
+            " ".join(patch_map.notes) or f"{patch_map.slide}: there are no prototypes, and so no regions."
+        )
+    if patch_map.canvas.unit != "px":
         raise InputError(
-            f"{found.slide}: its coordinates are micrometres and QuPath counts pixels; "
+            f"{patch_map.slide}: its coordinates are micrometres and QuPath counts pixels; "
             "open it with the slide's image (`panther view FOLDER --slides IMAGES`)."
         )
-    look = bench.look(asked.set)
+    look = bench.look(options.set)
     names = {c: title.partition(" ")[2] for c, (title, _) in enumerate(look) if " " in title}
     colours = [colour for _, colour in look]
-    shown = [one for one in regions(found.grid, found.labels) if asked.shown is None or one.prototype in asked.shown]
-    return geojson_text([feature(one, names, found.canvas.mpp, colours) for one in shown])
+    shown = [
+        one
+        for one in regions(patch_map.grid, patch_map.labels)
+        if options.shown is None or one.prototype in options.shown
+    ]
+    return geojson_text([feature(one, names, patch_map.canvas.mpp, colours) for one in shown])
 
 
 def _drawn(
-    tiles: Tiles, found: PatchMap, layer: str, asked: Asked, window: Window, index: np.ndarray | None
+    tiles: Tiles, patch_map: PatchMap, layer: str, options: LayerOptions, window: Window, index: np.ndarray | None
 ) -> tuple[Layer, np.ndarray, np.ndarray]:
     """A layer, its colours (h, w, 4), and which of its classes are seen."""
     nothing = np.zeros(0, int)
     if layer == OUTLINE.id:
-        alpha = lines.outline_alpha(tiles.outline(found), window)
+        alpha = render.outline_alpha(tiles.outline(patch_map), window)
         return (
             OUTLINE,
-            np.dstack([np.broadcast_to(np.array(lines.OUTLINE, np.uint8), (*alpha.shape, 3)), alpha]),
+            np.dstack([np.broadcast_to(np.array(render.OUTLINE_COLOUR, np.uint8), (*alpha.shape, 3)), alpha]),
             nothing,
         )
     if index is None:
-        raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no patches.")
+        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: there are no patches.")
     if layer == GRID.id:
-        assert found.grid is not None
-        return GRID, lines.LINE[lines.borders(found.cells, window, found.grid.pitch).astype(np.uint8)], nothing
-    painted = tiles.painted(found, layer, asked)
+        assert patch_map.grid is not None
+        return (
+            GRID,
+            render.LINE[render.borders(patch_map.cells, window, patch_map.grid.pitch).astype(np.uint8)],
+            nothing,
+        )
+    painted = tiles.painted(patch_map, layer, options)
     codes = painted.colours.codes[index]
     seen = nothing if painted.labels is None else np.unique(painted.labels[np.unique(index[codes > 0])])
     return painted.layer, painted.colours.table[codes], seen
 
 
-def _legend(layer: Layer, found: PatchMap, seen: Sequence[int] | np.ndarray) -> Legend:
+def _legend(layer: Layer, patch_map: PatchMap, seen: Sequence[int] | np.ndarray) -> Legend:
     """Classes that are in the view; of prototypes with their share of the slide."""
-    own = layer.id == "prototypes" and found.weights is not None
-    shares = found.weights if own else None
+    own = layer.id == "prototypes" and patch_map.weights is not None
+    shares = patch_map.weights if own else None
     lines = tuple(
         (layer.classes[k][1], "" if shares is None else f"{shares[k]:.3f}", layer.classes[k][0])
         for k in np.asarray(seen).tolist()
@@ -141,9 +226,9 @@ def _legend(layer: Layer, found: PatchMap, seen: Sequence[int] | np.ndarray) -> 
     return Legend(layer.title, "π" if own else "", lines)
 
 
-def _bar(layer: Layer, asked: Asked) -> ColourBar:
+def _bar(layer: Layer, options: LayerOptions) -> ColourBar:
     assert layer.low is not None
     assert layer.high is not None
-    low, high = asked.keeps(layer.low, layer.high)
+    low, high = options.keeps(layer.low, layer.high)
     some = "" if (low, high) == (layer.low, layer.high) else f", shown from {low:.3g} to {high:.3g}"
     return ColourBar(f"{layer.unit or layer.title}{some}", layer.scale, (layer.low, layer.high))

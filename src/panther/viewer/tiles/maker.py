@@ -13,11 +13,10 @@ from panther.storage.fingerprints import version_of
 from panther.viewer.contents import SlideEntry
 from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap
-from panther.viewer.tiles import base, lines
-from panther.viewer.tiles.asked import Asked
-from panther.viewer.tiles.layers import Layer, Layers, Painted, prototype_look
-from panther.viewer.tiles.png import encode
+from panther.viewer.tiles import render
+from panther.viewer.tiles.layers import Layer, LayerOptions, Layers, Painted, prototype_look
 from panther.viewer.tiles.pyramid import Pyramid, Window
+from panther.viewer.tiles.render import encode
 from panther.viewer.workbench import UnknownError, Workbench, prove_image
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
@@ -50,12 +49,12 @@ class Tiles:
         with self.bench.image(name) as slide:
             size = slide.dimensions
             window = _there(Pyramid(*size).window(zoom, x, y))
-            far = base.needs_overview(slide.level_downsamples, slide.best_level(window.scale), window, size)
+            far = render.needs_overview(slide.level_downsamples, slide.best_level(window.scale), window, size)
             if not far:
-                picture = base.pixels(slide, window)
+                picture = render.pixels(slide, window)
         if far:  # others need not wait for it: it is made by another process
-            picture = base.from_overview(self._overview(name), size, window)
-        return base.jpeg(picture)
+            picture = render.from_overview(self._overview(name), size, window)
+        return render.jpeg(picture)
 
     def _overview(self, name: str) -> np.ndarray:
         entry = self.bench.slide(name)
@@ -69,15 +68,15 @@ class Tiles:
         return self._tiles.get((name, "patch", number, size), lambda: self._patch(name, number, size), version)
 
     def _patch(self, name: str, number: int, size: int | None) -> bytes:
-        found = self.bench.patches(name)
-        if found.grid is None or number >= len(found.grid.cells):
+        patch_map = self.bench.patches(name)
+        if patch_map.grid is None or number >= len(patch_map.grid.cells):
             raise UnknownError(f"{name}: there is no patch {number}.")
-        pixels = min(size or max(1, round(found.side)), LARGEST_PATCH)
+        pixels = min(size or max(1, round(patch_map.side)), LARGEST_PATCH)
         # a cell is the middle of its patch where patches overlap
-        left, top = (found.corners[number] - max(0.0, (found.side - found.grid.pitch) / 2)).tolist()
+        left, top = (patch_map.corners[number] - max(0.0, (patch_map.side - patch_map.grid.pitch) / 2)).tolist()
         with self.bench.image(name) as slide:
-            picture = base.pixels(slide, Window(left, top, pixels, pixels, found.side / pixels))
-        return base.jpeg(picture)
+            picture = render.pixels(slide, Window(left, top, pixels, pixels, patch_map.side / pixels))
+        return render.jpeg(picture)
 
     def square(self, name: str, place: Place, size: int) -> bytes:
         """JPEG of a patch whose place is known: its slide's features need not be read."""
@@ -92,69 +91,69 @@ class Tiles:
             if side < 1:
                 raise UnknownError(f"{name}: a square of {side:g} pixels holds nothing.")
             pixels = max(1, min(size, round(side)))
-            picture = base.pixels(slide, Window(left, top, pixels, pixels, side / pixels))
-        return base.jpeg(picture)
+            picture = render.pixels(slide, Window(left, top, pixels, pixels, side / pixels))
+        return render.jpeg(picture)
 
-    def overlay(self, name: str, layer: str, asked: Asked, tile: tuple[int, int, int]) -> bytes:
+    def overlay(self, name: str, layer: str, options: LayerOptions, tile: tuple[int, int, int]) -> bytes:
         """PNG of what lies over the slide."""
-        found = self.bench.patches(name, asked.set)
-        window = _there(Pyramid(found.canvas.width, found.canvas.height).window(*tile))
-        look = self._look(found, asked)
+        patch_map = self.bench.patches(name, options.set)
+        window = _there(Pyramid(patch_map.canvas.width, patch_map.canvas.height).window(*tile))
+        look = self._look(patch_map, options)
         return self._tiles.get(
-            (found.identity, layer, asked, look, tile), lambda: self._overlay(found, layer, asked, window)
+            (patch_map.identity, layer, options, look, tile), lambda: self._overlay(patch_map, layer, options, window)
         )
 
-    def _overlay(self, found: PatchMap, layer: str, asked: Asked, window: Window) -> bytes:
+    def _overlay(self, patch_map: PatchMap, layer: str, options: LayerOptions, window: Window) -> bytes:
         if layer == OUTLINE.id:
-            return lines.outline_tile(self.outline(found), window)
+            return render.outline_tile(self.outline(patch_map), window)
         if layer == GRID.id:
-            if found.grid is None:
-                raise UnknownError(" ".join(found.notes) or f"{found.slide}: there are no patches.")
-            return lines.border_tile(found.cells, window, found.grid.pitch)
-        colours = self.painted(found, layer, asked).colours
-        return encode(colours.codes[found.cells.under(window)], colours.table)
+            if patch_map.grid is None:
+                raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: there are no patches.")
+            return render.border_tile(patch_map.cells, window, patch_map.grid.pitch)
+        colours = self.painted(patch_map, layer, options).colours
+        return encode(colours.codes[patch_map.cells.under(window)], colours.table)
 
-    def painted(self, found: PatchMap, layer: str, asked: Asked) -> Painted:
+    def painted(self, patch_map: PatchMap, layer: str, options: LayerOptions) -> Painted:
         """Colours of a layer's patches."""
-        key = found.identity, layer, asked, self._look(found, asked)
-        return self._painted.get(key, lambda: self._layers.paint(found, layer, asked))
+        key = patch_map.identity, layer, options, self._look(patch_map, options)
+        return self._painted.get(key, lambda: self._layers.paint(patch_map, layer, options))
 
-    def outline(self, found: PatchMap) -> np.ndarray:
+    def outline(self, patch_map: PatchMap) -> np.ndarray:
         """Sides of the tissue's outline on the canvas, (n, 2, 2); none where there is no outline."""
-        entry = self.bench.slide(found.slide)
-        if entry.contours is None or found.canvas.unit != "px":
+        entry = self.bench.slide(patch_map.slide)
+        if entry.contours is None or patch_map.canvas.unit != "px":
             return np.zeros((0, 2, 2))
-        read = partial(_sides, entry, found.canvas.origin)
-        return self._outlines.get(found.slide, lambda: self.bench.compute(read), version_of([entry.contours]))
+        read = partial(_sides, entry, patch_map.canvas.origin)
+        return self._outlines.get(patch_map.slide, lambda: self.bench.compute(read), version_of([entry.contours]))
 
-    def layers(self, found: PatchMap, asked: Asked) -> tuple[list[Layer], list[str]]:
+    def layers(self, patch_map: PatchMap, options: LayerOptions) -> tuple[list[Layer], list[str]]:
         """Layers of a slide, and why others cannot be shown."""
-        layers, notes = self._layers.available(found, asked)
-        if found.grid is not None:
+        layers, notes = self._layers.available(patch_map, options)
+        if patch_map.grid is not None:
             layers.append(GRID)
         try:
-            if len(self.outline(found)):
+            if len(self.outline(patch_map)):
                 layers.append(OUTLINE)
         except InputError as error:
             notes.append(str(error))
         return layers, notes
 
-    def _look(self, found: PatchMap, asked: Asked) -> tuple[tuple[str, str], ...]:
+    def _look(self, patch_map: PatchMap, options: LayerOptions) -> tuple[tuple[str, str], ...]:
         """Names and colours, which people change while they look."""
-        return () if found.assignment is None else tuple(prototype_look(self.bench, asked.set))
+        return () if patch_map.assignment is None else tuple(prototype_look(self.bench, options.set))
 
 
 def read_overview(entry: SlideEntry, settings: MapSettings) -> np.ndarray:
     """A whole slide made small, (h, w, 3); run in a worker process."""
     assert entry.image is not None
     with open_slide(entry.image, prove_image(entry, settings)) as slide:
-        return slide.thumbnail(base.OVERVIEW)
+        return slide.thumbnail(render.OVERVIEW)
 
 
 def _sides(entry: SlideEntry, origin: tuple[float, float]) -> np.ndarray:
     assert entry.contours is not None
     tissue = read_contours(entry.contours).tissue
-    return lines.segments((*tissue.regions, *tissue.ignored), origin)
+    return render.segments((*tissue.regions, *tissue.ignored), origin)
 
 
 def _there(window: Window | None) -> Window:

@@ -1,11 +1,17 @@
-"""How a canvas is cut into tiles: 256 pixels a side, each zoom twice as fine as the one before, the last at full resolution."""
+"""Geometry of tiles: a canvas cut into a pyramid, and the patch under each pixel."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from panther.explain.geometry import Grid, View, raster
+
 TILE = 256
+MOST_LAYERS = 256  # grids that are looked up one by one; coordinates that were rounded at random make thousands
+ROOM = 64  # cells of the tables per patch: a few patches far apart must not fill the memory
 
 
 @dataclass(frozen=True)
@@ -67,3 +73,93 @@ class Pyramid:
             return None
         scale = self.scale(zoom)
         return Window(x * TILE * scale, y * TILE * scale, TILE, TILE, scale)
+
+
+class _Table(NamedTuple):
+    """One grid."""
+
+    origin: tuple[float, float]  # of its first cell, on the canvas
+    patch: np.ndarray  # (rows, columns) int32, -1 where there is none
+
+
+class Cells:
+    """Patches of one slide by their place. Where two cover a pixel's centre the later one is meant."""
+
+    def __init__(self, grid: Grid, origin: tuple[float, float] = (0.0, 0.0)) -> None:
+        self._grid = grid._replace(origins=grid.origins - np.asarray(origin))  # on the canvas
+        self._tables = None if _scattered(grid) else list(_tables(self._grid))
+        self._boxes = np.array([_box(table, grid.pitch) for table in self._tables or ()]).reshape(-1, 4)
+        if self._tables is None:
+            corners = self._grid.corners
+            self._order = np.argsort(corners[:, 1], kind="stable")  # from top to bottom
+            self._corners = corners[self._order]
+
+    def under(self, window: Window) -> np.ndarray:
+        """Patch under the centre of every pixel, (h, w) int32; -1 where there is none."""
+        if self._tables is None:
+            return self._painted(window)
+        out = np.full((window.height, window.width), -1, np.int32)
+        x, y = window.columns(), window.rows()
+        left, top, right, bottom = self._boxes.T
+        near = (left <= x[-1]) & (right >= x[0]) & (top <= y[-1]) & (bottom >= y[0])
+        for number in np.flatnonzero(near).tolist():
+            table = self._tables[number]
+            columns, across = _cells_of(x, table.origin[0], self._grid.pitch, table.patch.shape[1])
+            rows, down = _cells_of(y, table.origin[1], self._grid.pitch, table.patch.shape[0])
+            part = out[down, across]
+            np.maximum(part, table.patch[rows[:, None], columns], out=part)
+        return out
+
+    def _painted(self, window: Window) -> np.ndarray:
+        """Draw the same cell by cell, of those patches that touch the window."""
+        right, bottom = window.left + window.width * window.scale, window.top + window.height * window.scale
+        pitch = self._grid.pitch
+        first, last = np.searchsorted(self._corners[:, 1], (window.top - pitch, bottom))
+        x = self._corners[first:last, 0]
+        near = np.sort(self._order[first:last][(x > window.left - pitch) & (x < right)])
+        part = self._grid._replace(cells=self._grid.cells[near], layer=self._grid.layer[near])
+        shape = np.broadcast_to(np.uint8(0), (window.height, window.width, 3))  # only its shape is used
+        found = raster(part, View(shape, (1 / window.scale, 1 / window.scale), (window.left, window.top)))
+        return np.append(near, -1).astype(np.int32)[found]
+
+
+def _box(table: _Table, pitch: float) -> tuple[float, float, float, float]:
+    left, top = table.origin
+    return left, top, left + table.patch.shape[1] * pitch, top + table.patch.shape[0] * pitch
+
+
+def _cells_of(centres: np.ndarray, start: float, pitch: float, count: int) -> tuple[np.ndarray, slice]:
+    """Cells that hold the centres, which ascend, and which of the centres lie in one of ``count`` cells at all."""
+    found = _cell(centres, start, pitch)
+    inside = slice(*np.searchsorted(found, (0, count)).tolist())
+    return found[inside], inside
+
+
+def _cell(centres: np.ndarray, start: float, pitch: float) -> np.ndarray:
+    """Number of the cell that holds each centre; cell k is [start + k pitch, start + (k + 1) pitch) in these very numbers."""
+    found = np.floor((centres - start) / pitch).astype(np.int64)
+    found -= centres < start + found * pitch
+    found += centres >= start + (found + 1) * pitch
+    return found
+
+
+def _scattered(grid: Grid) -> bool:
+    """Whether tables would be too many or too empty."""
+    if len(grid.origins) > MOST_LAYERS:
+        return True
+    extents = (grid.cells[grid.layer == layer] for layer in range(len(grid.origins)))
+    room = sum(float(np.prod(np.ptp(cells, axis=0) + 1.0)) for cells in extents)
+    return room > ROOM * len(grid.cells) + (1 << 20)
+
+
+def _tables(grid: Grid) -> Iterator[_Table]:
+    order = np.argsort(grid.layer, kind="stable")
+    ends = np.cumsum(np.bincount(grid.layer, minlength=len(grid.origins)))
+    for origin, members in zip(grid.origins, np.split(order, ends[:-1]), strict=True):
+        cells = grid.cells[members]
+        low = cells.min(0)
+        columns, rows = (cells - low).T
+        patch = np.full((rows.max() + 1, columns.max() + 1), -1, np.int32)
+        patch[rows, columns] = members  # of two in one cell the later one stays
+        x, y = (origin + low * grid.pitch).tolist()
+        yield _Table((x, y), patch)
