@@ -257,15 +257,15 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
     discretion = Discretion(() if roots is None else (*roots.places, *roots.as_given))
     discretion.applied_to(app)
     guard.protect(app)
-    app.register_blueprint(_frame(guard))
+    app.register_blueprint(_frame(bench, guard))
     for page in PAGES:
         app.register_blueprint(page(bench))
     app.register_error_handler(Exception, partial(_sentence, discretion))
     return app
 
 
-def _frame(guard: Guard) -> Blueprint:
-    """The page that holds all others, its scripts and styles."""
+def _frame(bench: Workbench, guard: Guard) -> Blueprint:
+    """Routes of the page that holds all others: its files, the contents of the opened folder, the link."""
     routes = Blueprint("frame", __name__)
 
     @routes.get("/")
@@ -279,6 +279,28 @@ def _frame(guard: Guard) -> Blueprint:
     @routes.get("/plotly.js")
     def plotly() -> Response:
         return asset(PLOTLY)
+
+    @routes.get("/api/contents")
+    def contents() -> dict[str, Any]:
+        contents = bench.contents
+        return {
+            "title": contents.title,
+            "slides": [
+                {
+                    "name": one.name,
+                    "patient": one.patient,
+                    "image": one.image is not None,
+                    "features": one.features is not None,
+                }
+                for one in contents.slides.values()
+            ],
+            "prototypes": [{"name": name, "count": len(bench.prototypes(name))} for name in contents.prototypes],
+            "models": list(contents.models),
+            "studies": list(contents.studies),
+            "embeddings": contents.embeddings is not None,
+            "columns": [] if contents.table is None else [str(name) for name in contents.table.rows.columns],
+            "notes": list(contents.notes),
+        }
 
     @routes.get("/api/link")
     def link() -> Any:

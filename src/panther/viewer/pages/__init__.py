@@ -5,7 +5,6 @@ from collections.abc import Callable
 from flask import Blueprint
 
 from panther.viewer.pages.cohort import cohort_routes
-from panther.viewer.pages.contents import contents_routes
 from panther.viewer.pages.names import name_routes
 from panther.viewer.pages.patch import patch_routes
 from panther.viewer.pages.prototypes import prototype_routes
@@ -14,7 +13,6 @@ from panther.viewer.pages.study import study_routes
 from panther.viewer.workbench import Workbench
 
 PAGES: tuple[Callable[[Workbench], Blueprint], ...] = (
-    contents_routes,
     slide_routes,
     patch_routes,
     name_routes,
