@@ -170,7 +170,7 @@ def test_a_table_chooses_slides_and_says_what_is_missing_and_left_out(folder):
 def test_a_hidden_file_that_a_table_names_is_not_called_missing(folder):
     write(folder, "npy", *features(5), name=".05")
     problems = select_slides(folder, table(folder / "t.csv", "slide_id,case_id\n03,p\n.05,q\n")).problems
-    assert "hidden" in problems[".05"]
+    assert "no feature file" not in problems[".05"]
 
 
 def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
