@@ -164,7 +164,7 @@ def _memory_groups(groups: Path, tree: Path) -> Iterator[tuple[Path, Path, int]]
                 yield tree, group, 2
 
 
-PRELOAD = ("panther.engine", "h5py")  # imported by the fork server
+PRELOAD = ("torch", "panther.engine", "h5py")  # imported by the fork server
 
 
 def process_context(*preload: str) -> Any:
