@@ -1,4 +1,4 @@
-"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line at once and one per minute.
+"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line after half a minute, then one per minute.
 
 The lines come from a thread of their own, so that phases which report nothing (a long step of K-means, hashing) are not silent either.
 """
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-FIRST = 1.5  # seconds until the first line: whoever looks at a log wants to see that something happens
+FIRST = 30.0  # seconds until the first line
 EVERY = "PANTHER_LOG_EVERY"  # environment: seconds between two lines; 0 is none
 
 
