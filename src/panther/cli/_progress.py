@@ -1,4 +1,4 @@
-"""How far the work is: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line after half a minute, then one per minute.
+"""Progress: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line after half a minute, then one per minute.
 
 The lines come from a thread of their own, so that phases which report nothing (a long step of K-means, hashing) are not silent either.
 """

@@ -6,12 +6,9 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from tokenize import TokenError
@@ -112,20 +109,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 def content_of(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def forget_listing(folder: Path) -> None:
-    """Have a network file system ask what a folder holds when it is listed next, not tell what it remembers: it asks once one has made a file."""
-    with suppress(OSError):  # not there, or not for us to write to
-        handle, name = tempfile.mkstemp(".part", dir=folder)
-        os.close(handle)
-        os.unlink(name)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with what it holds, as far as we may; also what other machines have just put there."""
-    forget_listing(folder)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def copy_file(source: Path, target: Path, stopped: Callable[[], bool]) -> None:
