@@ -64,6 +64,8 @@ def test_an_error_passes_through_and_the_process_is_kept():
 def test_ctrl_c_ends_a_read_that_hangs_and_leaves_no_process_behind(tmp_path):
     script = tmp_path / "script.py"  # without a guard, which worker processes would need
     script.write_text(
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where this session ignores it\n"
         "from storage import test_isolated as t\n"
         "print(t.call_isolated(t.process_and_folder, None)[0], flush=True)\n"
         "t.call_isolated(t.hang, 'x')\n"

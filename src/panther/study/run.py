@@ -1,5 +1,6 @@
 """Run a study: from a study file (or its values) to results."""
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -69,14 +70,14 @@ def run_study(
     ('a', 'b')
     """
     folder = Path(tempfile.mkdtemp(prefix="panther-study-")) if output is None else Path(output)
-    is_new = output is None or not folder.exists()
+    is_new = output is None or not os.path.exists(folder)  # False for a name that cannot be, which is refused below
     try:
         checked = _as_study(study, folder)
         tables = [checked.table, *(cohort.table for cohort in checked.external.values())]
         check_output_folder(folder, WRITTEN, Path(study) if isinstance(study, (str, Path)) else None, tables)
         results = _run(checked, folder, workers, work)
     except BaseException:
-        if output is None or (is_new and not (folder / "cache").exists()):  # refused before the first job
+        if output is None or (is_new and not os.path.exists(folder / "cache")):  # refused before the first job
             shutil.rmtree(folder, ignore_errors=True)
         raise
     if output is None:
