@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -189,17 +190,23 @@ def _prepare_worker(limit: float) -> None:
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
 
 
-@lru_cache(maxsize=4)
+_functions: dict[bytes, Callable[[Any], Any]] = {}  # of this Dask worker, by their pickles; several commands may use it
+_loading = threading.Lock()
+
+
 def _load(payload: bytes) -> Callable[[Any], Any]:
-    return pickle.loads(payload)
+    """The function of a command, unpickled once: it may keep a network between tasks."""
+    with _loading:
+        if payload not in _functions:
+            _functions[payload] = pickle.loads(payload)
+        return _functions[payload]
 
 
 def _release(payload: bytes) -> None:
     """End what a function keeps between tasks, such as decoding processes."""
-    function = _load(payload)
+    function: Any = _functions.pop(payload, None)
     if hasattr(function, "close"):
         function.close()
-    _load.cache_clear()
 
 
 @contextmanager

@@ -459,7 +459,7 @@ class ProcessPool:
         """Call any function in a worker."""
         with self._lock:
             if not self._pool.active:  # all idle workers were killed
-                self._pool = self._start()
+                self._replace()
             future = self._pool.schedule(function, args=arguments)
             self._pools[future] = self._pool
         return future
@@ -475,7 +475,8 @@ class ProcessPool:
         except BrokenExecutor as error:
             with self._lock:
                 if self._pools.get(future) is self._pool:
-                    self._pool, self._broken = self._start(), self._broken + 1
+                    self._broken += 1
+                    self._replace()
                 if self._broken >= ATTEMPTS:
                     raise
             raise WorkerLostError("all worker processes were killed; memory may be too short") from error
@@ -486,6 +487,11 @@ class ProcessPool:
         """End the workers; tasks that run are stopped."""
         self._pool.stop()
         self._pool.join()
+
+    def _replace(self) -> None:
+        """Start a new pool in the place of a broken one, of which workers may be left."""
+        self.close()
+        self._pool = self._start()
 
 
 def _run_shipped(path: str, batch: Sequence[Any], threads: int) -> Done:

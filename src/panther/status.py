@@ -1,6 +1,5 @@
 """How far a job or a study is: what is in its folder against what was planned."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,13 +75,12 @@ def _of_study(folder: Path) -> list[Status]:
     record = _json(folder / RECORD)
     plan = _json(folder / PLAN)
     failures: dict[str, str] = dict(record.get("failures", {}))
-    counts = Counter(name.partition(": ")[0] for name in failures)
     return [
         Status(
             stage,
             len(files),
             sum((folder / file).is_file() for file in files),
-            {name: why for name, why in failures.items() if counts[stage] and name.startswith(f"{stage}: ")},
+            {name: why for name, why in failures.items() if name.startswith(f"{stage}: ")},
         )
         for stage, files in plan.items()
         if files
