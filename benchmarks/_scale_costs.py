@@ -11,10 +11,10 @@ import torch
 
 import _harness as harness
 from _tiled_slides import tissue_tiles, write_slide
-from panther.aggregators import embed_cohort
 from panther.prototypes import fit_prototypes
 from panther.slides import Job, PatchStep, TissueStep, list_slides, run_job
 from panther.storage.bags import list_bags
+from panther.verbs.embed import embed_cohort
 
 SLIDES, PATCHES, DIM, C = 1_000_000, 15_000, 1024, 16
 # one H200 and 16 cores, `benchmarks/scale.py --only slides --device cuda --encoder uni` (docs/benchmarks.md)

@@ -18,10 +18,10 @@ import torch
 
 import _harness as harness
 from _simulated import Costs, Load, one_per_task, simulate
-from panther.aggregators import embed_cohort
 from panther.engine import Pool, Work, map_slides, open_executor
 from panther.storage.bags import list_bags
 from panther.types import Prototypes
+from panther.verbs.embed import embed_cohort
 
 PATCHES, DIM, COMPONENTS = 16, 32, 4
 NAP = 0.05  # seconds that a worker waits for an item

@@ -31,7 +31,6 @@ from panther.version import __version__
 
 if TYPE_CHECKING:
     from panther.aggregators import build
-    from panther.aggregators.cohort import embed_cohort
     from panther.aggregators.embed import embed
     from panther.cohort.load import Cohort, load_cohort
     from panther.cohort.site_kfold import SiteKFold
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.study.run import run_study
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
+    from panther.verbs.embed import embed_cohort
     from panther.viewer.show import view
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
@@ -85,7 +85,7 @@ _HOMES = {
     "choose_c": "panther.prototypes.choose",
     "concordance": "panther.explain.concordance.make",
     "embed": "panther.aggregators.embed",
-    "embed_cohort": "panther.aggregators.cohort",
+    "embed_cohort": "panther.verbs.embed",
     "extract": "panther.encoders.extract",
     "fit_prototypes": "panther.prototypes.fit",
     "kaplan_meier": "panther.explain.kaplan_meier",

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from panther.errors import InputError, NotABagError
+from panther.errors import InputError, NotABagError, note
 from panther.machine import (
     allow_threads,
     cores,
@@ -39,6 +39,7 @@ from panther.machine import (
     process_context,
     read_limit,
 )
+from panther.registry import PLUGINS, load_plugins
 
 logger = logging.getLogger(__name__)
 
@@ -433,7 +434,10 @@ class ProcessPool:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             os._exit(UNGUARDED)  # a script that starts its work when a worker imports it: the parent reports it
         self.workers = workers
-        options: dict[str, Any] = {"initializer": _begin_worker, "initargs": (read_limit(), initializer, initargs)}
+        options: dict[str, Any] = {
+            "initializer": _begin_worker,
+            "initargs": (read_limit(), tuple(PLUGINS), initializer, initargs),
+        }
         self._start = partial(pebble.ProcessPool, workers, **options, context=process_context(*preload))
         self._pool = self._start()
         self._lock = threading.Lock()
@@ -503,12 +507,15 @@ def _load_shipped(path: str) -> Callable[[Any], Any]:
     return pickle.loads(Path(path).read_bytes())
 
 
-def _begin_worker(limit: float, initializer: Callable[..., None] | None, initargs: tuple) -> None:
+def _begin_worker(
+    limit: float, plugins: Sequence[Path], initializer: Callable[..., None] | None, initargs: tuple
+) -> None:
     """First call in a worker process: it leaves Ctrl-C to its parent and ends with it."""
     keep_freed_memory()
     enable_read_limit(limit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    load_plugins(plugins)
     if initializer is not None:
         initializer(*initargs)
 
@@ -520,9 +527,18 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+AUTO = "auto"
+SMALL_JOB = 500e6  # bytes of features that one process reads faster than several start
+GPU_PROCESSES, GPU_MEMORY = (
+    15,
+    1e9,
+)  # largest number of processes that feed a GPU by default, and bytes of its memory for each
+MANY_CORES = 8
+
+
 def parse_workers(workers: int | str) -> int | str:
-    """Where work runs: a number of processes (0: one per core), or the place of a cluster, ``tcp://HOST:PORT`` or ``slurm:OPTIONS.yaml``."""
-    if isinstance(workers, str) and re.fullmatch(r"\w+://.+|slurm:.+", workers):
+    """Number of processes (0: one per core), "auto", or the place of a cluster, ``tcp://HOST:PORT`` or ``slurm:OPTIONS.yaml``."""
+    if isinstance(workers, str) and (workers == AUTO or re.fullmatch(r"\w+://.+|slurm:.+", workers)):
         return workers
     try:
         count = int(workers)
@@ -530,19 +546,16 @@ def parse_workers(workers: int | str) -> int | str:
         count = -1
     if count < 0:
         raise InputError(
-            f"workers: found {workers!r}, expected a number of processes (0: one per core), tcp://HOST:PORT or slurm:OPTIONS.yaml"
+            f"workers: found {workers!r}, expected auto, a number of processes (0: one per core), tcp://HOST:PORT or slurm:OPTIONS.yaml"
         )
     return count
 
 
 @contextmanager
 def open_executor(workers: int | str = 0) -> Iterator[Any]:
-    """Pool of so many processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`).
-
-    One worker is a process of its own, too: a file that crashes the library that reads it must not end the command.
-    """
+    """Pool of so many processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`)."""
     workers = parse_workers(workers)
-    if isinstance(workers, str):
+    if isinstance(workers, str) and workers != AUTO:
         from panther.cluster import open_cluster
 
         with open_cluster(workers) as pool:
@@ -550,20 +563,97 @@ def open_executor(workers: int | str = 0) -> Iterator[Any]:
         return
     if getattr(sys.modules.get("__main__"), "__file__", None) == "<stdin>":  # as multiprocessing sees it
         raise InputError("workers: a script on standard input cannot start worker processes; save it as a file")
-    processes = ProcessPool(workers or cores())
+    processes = ProcessPool(cores() if workers in (0, AUTO) else int(workers))
     try:
         yield processes
     finally:
         processes.close()
 
 
+@dataclass
+class Session:
+    """What this process is; set by the command line."""
+
+    track: Track = untracked
+    is_command: bool = False
+
+
+SESSION = Session()
+
+
 @contextmanager
-def open_work(workers: int | str = 0, *, device: str = "cpu", track: Track = untracked) -> Iterator[Work]:
-    """The same as :func:`open_executor`, with a device and a progress bar."""
-    with open_executor(workers) as executor:
-        if hasattr(executor, "for_work"):
-            executor = executor.for_work(gpu=device != "cpu")
+def open_work(
+    workers: int | str = AUTO, bags: Iterable[Any] | None = None, *, device: str = AUTO, track: Track | None = None
+) -> Iterator[Work]:
+    """Pool and device of a verb: 1 worker is this process, "auto" as many processes as suit these bags (None: one per core)."""
+    workers, track = parse_workers(workers), track or SESSION.track
+    if isinstance(workers, str) and workers != AUTO:
+        with open_executor(workers) as pool:
+            device = cluster_device(pool, device)
+            yield Work(pool.for_work(gpu=device != "cpu"), device, track)
+        return
+    device = find_device(device)
+    processes = (
+        suitable_processes(bags, device) if isinstance(workers, str) else {0: cores(), 1: 0}.get(workers, workers)
+    )
+    if processes == 0:
+        yield Work(None, device, track)
+        return
+    with open_executor(processes) as executor:
         yield Work(executor, device, track)
+
+
+def suitable_processes(bags: Iterable[Any] | None, device: str = "cpu") -> int:
+    """Number of worker processes for these bags; 0 is this process.
+
+    A GPU is fed by as many processes as there are cores; of many cores one is for this process, which collects the results.
+    Every worker imports the script that started it, which only a guarded script survives: there, the default is this process.
+    """
+    if not SESSION.is_command and hasattr(sys.modules.get("__main__"), "__file__"):
+        return 0
+    if bags is not None and sum(p.stat().st_size for bag in bags for p in bag.files if p.exists()) < SMALL_JOB:
+        return 1  # which survives, unlike this one, a file that crashes its reader
+    if device == "cpu":
+        return cores()
+    import torch
+
+    most = min(GPU_PROCESSES, cores() - (cores() >= MANY_CORES))
+    if torch.device(device).type == "cuda":  # others do not report free memory
+        most = min(most, int(torch.cuda.mem_get_info(device)[0] / GPU_MEMORY))
+    return max(1, most)
+
+
+def cluster_device(pool: Any, device: str) -> str:
+    """Device of the workers of a cluster: their GPUs where they announce any, else their CPUs."""
+    if device == AUTO and pool.has_gpus:
+        note("computing on the workers that announce a GPU; device=cpu uses the others")
+    if device.partition(":")[0] == "cuda" and not pool.has_gpus:
+        raise InputError(
+            f"device: found {device}, but no worker of {pool.address} announces a GPU (dask worker ... --resources GPU=1)"
+        )
+    return ("cuda" if pool.has_gpus else "cpu") if device == AUTO else device
+
+
+def find_device(device: str) -> str:
+    """Device to compute on, tried before the work; `auto` is a GPU that works, else the CPU."""
+    if device == "cpu":
+        return device
+    import torch
+
+    if device == AUTO and not torch.cuda.is_available():
+        return "cpu"
+    used = "cuda" if device == AUTO else device
+    try:
+        torch.zeros(1, device=used).item()  # `meta` is a device that holds no numbers
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        if device == AUTO:  # a card that is there but full, or broken
+            note(f"computing on the CPU, the GPU cannot be used ({reason})")
+            return "cpu"
+        raise InputError(f"device: {device} cannot be used here ({reason})") from error
+    if device == AUTO:
+        note(f"computing on the GPU ({torch.cuda.get_device_name()}); device=cpu leaves it alone")
+    return used
 
 
 def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R]:

@@ -17,8 +17,16 @@ class InputError(ValueError):
     """
 
 
+class Note(UserWarning):
+    """Something about the input or the result that a user should know; the command line prints it as a note."""
+
+
 class LeftOutWarning(UserWarning):
-    """Some were left out, and the result is of the others. Who calls from Python reads it; commands list them and keep it to themselves."""
+    """Some items failed, and the result is of the others; the command line lists them and ends with exit code 1."""
+
+    def __init__(self, what: str, failures: Mapping[str, str]) -> None:
+        super().__init__(f"{what}: {len(failures)}, e.g. {next(iter(failures.values()))}")
+        self.failures = dict(failures)  # item -> reason
 
 
 class NotABagError(InputError):
@@ -35,11 +43,15 @@ def too_large(source: str) -> InputError:
     return InputError(f"{source}: features are too large to square in float32; rescale them.")
 
 
+def note(text: str) -> None:
+    """Warn of something that is worth knowing."""
+    warnings.warn(text, Note, stacklevel=3)
+
+
 def warn_left_out(what: str, failures: Mapping[str, str]) -> None:
-    """Tell the caller of the function that calls this how many were left out, with the reason of the first."""
+    """Warn the caller of the function that calls this of the items that failed."""
     if failures:
-        first = next(iter(failures.values()))
-        warnings.warn(f"{what}: {len(failures)}, e.g. {first}", LeftOutWarning, stacklevel=3)
+        warnings.warn(LeftOutWarning(what, failures), stacklevel=3)
 
 
 def value_of(outcome: T | InputError) -> T:
@@ -76,3 +88,14 @@ def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | N
     meant = (aliases or {}).get(asked) or (plain[close[0]] if close else None)
     names = listed(known, limit) or "none"
     return f"did you mean {meant!r}? Known are {names}" if meant in known else f"known are {names}"
+
+
+def describe(error: Exception) -> str:
+    """Any error as one line."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory; use fewer `workers`, a smaller `sample`, or a machine with more"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'system'}: {error.strerror or error}"
+    return f"unexpected {type(error).__name__}: {error}. Run again with -v to see where, and please report it."

@@ -1,7 +1,10 @@
 """A registry: a name, an entry and its metadata side by side. Duplicates and unknown metadata raise."""
 
+import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from panther.errors import InputError, suggestion
@@ -73,3 +76,23 @@ class Registry(Generic[T, M]):
     def names(self) -> list[str]:
         """Return the registered names."""
         return list(self._entries)
+
+
+PLUGINS: list[Path] = []  # files that were loaded; workers load them too
+
+
+def load_plugins(files: Iterable[Path]) -> None:
+    """Import Python files that register methods, encoders, heads, losses or readers of the user."""
+    for file in map(Path.absolute, map(Path, files)):
+        name = f"panther_plugin_{file.stem}"
+        if file in PLUGINS:
+            continue
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None or not file.is_file():
+            raise InputError(f"{file}: expected a Python file with plug-ins")
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            raise InputError(f"{file}: {type(error).__name__}: {error}") from error
+        PLUGINS.append(file)

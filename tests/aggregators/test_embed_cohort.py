@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from panther.aggregators import build, embed_cohort
+from panther.aggregators import build
 from panther.errors import InputError, LeftOutWarning
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
+from panther.verbs.embed import embed_cohort
 
 PROTOTYPES = Prototypes(torch.eye(3))
 

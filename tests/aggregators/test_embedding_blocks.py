@@ -10,7 +10,7 @@ import torch
 
 from mixture_bags import mixture_bag
 from panther import Panther
-from panther.aggregators import build, embed_cohort, panther
+from panther.aggregators import build, panther
 from panther.aggregators.embed import embed
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.engine import HERE
@@ -22,6 +22,7 @@ from panther.storage import fingerprints
 from panther.storage.bags import as_bags, concatenate, list_bags
 from panther.storage.readers._base import Held
 from panther.types import Bag, PatchSpec, Prototypes
+from panther.verbs.embed import embed_cohort
 
 D, C, STEP = 6, 4, 512
 PROTOTYPES = Prototypes(mixture_bag(1, D, C)[1], within_variance=torch.ones(D))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from panther.aggregators import aggregators, build, embed_bags, embed_cohort, panther, pooling, sharing
+from panther.aggregators import aggregators, build, embed_bags, panther, pooling, sharing
 from panther.aggregators.grid import Embedder, embed_grid
 from panther.aggregators.sharing import placed
 from panther.engine import HERE, open_work
@@ -21,6 +21,7 @@ from panther.storage import fingerprints
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.types import PatchSpec, Projection, Prototypes
+from panther.verbs.embed import embed_cohort
 from reading import CountedRef, Counts
 
 DIM = 6

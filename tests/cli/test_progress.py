@@ -11,8 +11,8 @@ import pytest
 import torch
 from running import Runner, make_cohort
 
-from panther.cli import _progress as progress
-from panther.cli._progress import EVERY, CommandProgress, Phase, bar, duration, log_progress, progress_of_others, track
+from panther import progress
+from panther.progress import EVERY, CommandProgress, Phase, bar, duration, log_progress, progress_of_others, track
 
 
 @pytest.mark.parametrize(

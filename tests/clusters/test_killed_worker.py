@@ -19,10 +19,10 @@ def write_bags(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, cluster):
-    from panther.aggregators import embed_cohort
     from panther.prototypes import KMeansSettings, fit_bags
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import save_prototypes
+    from panther.verbs.embed import embed_cohort
 
     write_bags(tmp_path / "bags")
     refs = list_bags(tmp_path / "bags").refs

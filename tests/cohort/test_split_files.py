@@ -5,10 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from panther.cli import splits as command
+import commands
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.split_files import assign, read_splits
 from panther.cohort.split_output import write_splits
@@ -152,17 +150,8 @@ def test_the_real_kirc_folds_are_disjoint_in_patients_and_sites(shared_data):
     assert set(map(tuple, report.shared_sites.values())) == {()}
 
 
-app = typer.Typer()
-app.callback()(lambda: None)
-app.command("splits")(command.splits)
-
-
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["splits", *map(str, arguments)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return commands.run("splits", *arguments).stdout
 
 
 def test_the_command_makes_splits_and_checks_them(table, tmp_path):

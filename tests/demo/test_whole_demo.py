@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from sklearn.metrics import adjusted_mutual_info_score
 
-from panther.cli import app
+from panther.cli import main
 from panther.explain import read_names
 from panther.explain.palette import table
 from panther.storage.prototypes import load_prototypes
@@ -32,7 +32,7 @@ LEFT_OUT = ("study-survival", "run-survival", "train-survival", "attribute-survi
 def launch(step) -> int:
     """The real commands, in this process: starting Python thirty times would take longer than the work."""
     try:
-        app(list(step.arguments), prog_name="panther")
+        main(step.arguments)
     except SystemExit as end:
         return int(end.code or 0)
     return 0

@@ -15,7 +15,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from cli.running import Runner, strict_json
-from panther.aggregators import embed_cohort
 from panther.charts.prototypes import swarm_offsets
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
@@ -31,6 +30,7 @@ from panther.models.presets import TrainSettings
 from panther.models.train import train_model
 from panther.prototypes import KMeansSettings
 from panther.storage.bags import list_bags
+from panther.verbs.embed import embed_cohort
 from slides.phantoms import write_pyramid
 from study.generated import generate
 

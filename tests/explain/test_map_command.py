@@ -8,12 +8,10 @@ import h5py
 import numpy as np
 import pytest
 import torch
-import typer
 from known_regions import SIDE, write_bag, write_slide
 from PIL import Image
-from typer.testing import CliRunner
 
-from panther.cli import map as command
+from commands import run
 from panther.errors import InputError
 from panther.explain import palette
 from panther.explain.atlas import make_atlas, to_dict
@@ -26,12 +24,8 @@ from panther.types import Prototypes
 
 
 def invoke(*arguments: object, code: int = 0) -> Any:
-    """Run the command alone; a refused request raises, as in the real one, where main() turns it into exit code 2."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(command.map_slides)
-    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result
+    """Run `panther map`."""
+    return run("map", *arguments, code=code)
 
 
 @pytest.fixture

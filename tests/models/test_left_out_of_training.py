@@ -3,10 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import panther
-from panther.cli import app
+from commands import invoke
 from panther.errors import LeftOutWarning
 
 NAMES = [f"s{i}" for i in range(12)]
@@ -46,7 +45,7 @@ def test_a_command_says_it_once(tmp_path, monkeypatch, words):
         np.save(tmp_path / "F" / f"{name}.npy", bag)
     TABLE.to_csv("t.csv", index=False)
     output = ["-o", "m.safetensors" if words[0] == "train" else "e.npz"]
-    ended = CliRunner().invoke(app, [*words, "--method", "mean", *output, "-j", "1"])
+    ended = invoke(*words, "--method", "mean", *output, "-j", "1")
     assert ended.exit_code == 1, ended.output
     assert ended.output.count("s3.npy") == ended.output.count("zero patches") == 1
     assert "Warning" not in ended.output

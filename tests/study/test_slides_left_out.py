@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from panther.cli import app
+from commands import invoke
 from panther.errors import LeftOutWarning
 from panther.storage.bags import list_bags
 from panther.study.run import run_study
@@ -105,7 +104,7 @@ def test_the_command_prints_it_once_and_ends_with_1(folder):
     study = {**STUDY, "table": "table.csv", "features": {"e": "F"}, "methods": ["mean"]}
     (folder / "study.yaml").write_text(json.dumps(study))
     for _ in range(2):
-        ended = CliRunner().invoke(app, ["run", str(folder / "study.yaml"), "-o", str(folder / "out"), "-j", "1"])
+        ended = invoke("run", folder / "study.yaml", "-o", folder / "out", "-j", "1")
         assert ended.exit_code == 1
         assert ended.output.count("Failed: s3.npy: row 0 of the features holds NaN") == 1
         assert ended.output.count("s3.npy") == 1

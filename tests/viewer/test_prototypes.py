@@ -10,10 +10,9 @@ import h5py
 import numpy as np
 import pytest
 from flask.testing import FlaskClient
-from typer.testing import CliRunner
 
 import panther
-from panther.cli import app
+from commands import invoke
 from panther.viewer.contents import find_contents
 from panther.viewer.gallery import Gallery
 from panther.viewer.server import Guard, make_app
@@ -169,7 +168,7 @@ def test_a_name_given_in_the_page_is_on_the_map_of_the_command(
     here, out = cohort_folder, tmp_path / "out"
     files = [here / "features" / "S0.h5", "-p", here / "prototypes.safetensors", "--slides", here / "slides" / "S0.tif"]
     arguments = ["map", *files, "--names", here / "names.yaml", "--formats", "geojson,svg", "-o", out]
-    result = CliRunner().invoke(app, [*map(str, arguments)])
+    result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     regions = json.loads((out / "S0.geojson").read_text())["features"]
     classes = {tuple(one["properties"]["classification"]["color"]): one["properties"]["classification"]["name"] for one in regions}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from panther.aggregators import counts, deepsets, h2t, ot, panther, pooling  # noqa: F401 (register)
 from panther.aggregators._base import aggregators, build, mixture_columns
-from panther.aggregators.cohort import EmbeddingTable, embed_bags, embed_cohort
+from panther.aggregators.cohort import EmbeddingTable, embed_bags
 from panther.mixture import PRESETS, EMSettings
 
 __all__ = [
@@ -13,6 +13,5 @@ __all__ = [
     "aggregators",
     "build",
     "embed_bags",
-    "embed_cohort",
     "mixture_columns",
 ]

@@ -1,155 +1,200 @@
-"""The command `panther`. Commands are a few lines over the library; heavy imports happen inside them."""
+"""The command `panther`, generated from the functions of `panther.verbs`; the only place that prints."""
 
+import inspect
 import io
+import json
 import logging
 import os
+import pkgutil
 import signal
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from typer.main import get_command
+from cyclopts import App, CycloptsError, Group, Parameter
 
-from panther.cli import (
-    atlas,
-    attribute,
-    bags,
-    concordance,
-    demo,
-    doctor,
-    embed,
-    encoders,
-    model,
-    prototypes,
-    report,
-    retrieval,
-    similar,
-    slides,
-    splits,
-    status,
-    study,
-    trust,
-    view,
-)
-from panther.cli import map as maps
-from panther.cli._options import add_panels
-from panther.cli._progress import log_progress
-from panther.cli.completion import add_completion
-from panther.errors import InputError, LeftOutWarning
+import panther.verbs
+from panther.errors import LeftOutWarning, Note
+from panther.progress import log_progress, track
+from panther.verbs import VERBS, Verb
+from panther.verbs.parameters import RUNNING, option, parse_settings
 from panther.version import __version__
 
-INTERRUPTED, TERMINATED = 130, 143  # what the shell calls Ctrl-C, and an end at the wall-time
-
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024).",
-    epilog="Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused.",
-)
-# what one wants to do -> commands
-PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"demo": demo.demo, "doctor": doctor.doctor},
-    "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
-    "Prototypes and embeddings": {
-        "prototypes": prototypes.prototypes,
-        "choose-c": trust.choose,
-        "compare-prototypes": trust.compare_prototypes,
-        "embed": embed.embed,
-        "shift": trust.shift,
-    },
-    "Look": {
-        "view": view.view,
-        "map": maps.map_slides,
-        "similar": similar.similar,
-        "atlas": atlas.atlas,
-        "tissue-classifier": concordance.train_classifier,
-        "concordance": concordance.compare,
-        "attribute": attribute.attribute,
-        "kaplan-meier": attribute.kaplan_meier,
-    },
-    "Predict and compare": {
-        "splits": splits.splits,
-        "run": study.run,
-        "retrieval": retrieval.retrieval,
-        "report": report.report,
-        "train": model.train,
-        "predict": model.predict,
-    },
-    "Data": {"inspect": bags.inspect, "convert": bags.convert, "status": status.status},
-}
+ABOUT = "From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024)."
+EPILOGUE = "Exit codes: 0 all done, 1 some items failed (they are listed), 2 the request was refused."
+PANELS = ("Start", "Slides", "Prototypes and embeddings", "Look", "Predict and compare", "Data")
+INTERRUPTED, TERMINATED = 130, 143  # exit codes of a shell for Ctrl-C and SIGTERM
+LISTED = 20  # failures that are printed
 # command -> what its fork server imports beside torch, so that the first worker answers at once
-PRELOADS = {
-    "run": ("panther.study.run", "h5py"),
-    "view": ("panther.engine", "h5py", "panther.viewer.workbench"),
-}
-for panel, commands in PANELS.items():
-    for name, function in commands.items():
-        app.command(name, rich_help_panel=panel)(function)
-app.add_typer(study.files, name="study", rich_help_panel="Predict and compare")
-add_panels(app)
-add_completion(app)
+PRELOADS = {"run": ("panther.study.run", "h5py"), "view": ("panther.engine", "h5py", "panther.viewer.workbench")}
+
+HIDDEN = Parameter(show_default=False)  # None, False and "" need no mention
+Settings = Annotated[
+    list[str] | None,
+    option(
+        "Any setting of the method, e.g. steps=3, tau=1, epsilon=0.05; repeatable.", short="-s", metavar="NAME=VALUE"
+    ),
+]
+Json = Annotated[bool, option("Print the result as JSON on standard output.", panel=RUNNING)]
+Plugins = Annotated[
+    list[Path] | None, option("Python file that registers methods, encoders or readers; repeatable.", panel=RUNNING)
+]
+Verbose = Annotated[bool, option("Show where an error came from.", panel=RUNNING, short="-v")]
 
 
-def _show_version(value: bool) -> None:
-    if value:
-        typer.echo(f"panther-wsi {__version__}")
-        raise typer.Exit
+def build_app() -> App:
+    """All verbs as commands of one application."""
+    for module in pkgutil.iter_modules(panther.verbs.__path__, "panther.verbs."):
+        import_module(module.name)
+    how: dict[str, Any] = {
+        "default_parameter": Parameter(negative=()),
+        "help_format": "plaintext",
+        "help_flags": ["--help", "-h"],
+        "version_flags": ["--version"],
+    }
+    groups = {panel: Group(panel, sort_key=index) for index, panel in enumerate(PANELS)}
+    app = App("panther", help=ABOUT, help_epilogue=EPILOGUE, version=f"panther-wsi {__version__}", **how)
+    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(PANELS))
+    parents = {"": app}
+    for verb in sorted(VERBS.values(), key=lambda verb: verb.command):
+        parent, _, name = verb.command.rpartition(" ")
+        if parent not in parents:
+            parents[parent] = App(
+                parent, help="Study files: templates of the paper's experiments, and the schema.", **how
+            )
+            app.command(parents[parent], group=groups[verb.panel])
+        parents[parent].command(command_of(verb), name=name, group=groups[verb.panel])
+    app.register_install_completion_command(add_to_startup=False)
+    app["--install-completion"].group = app["--help"].group
+    return app
 
 
-@app.callback()
-def panther(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Show where an error came from; may stand anywhere.")
-    ] = False,
-) -> None:
-    """From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024)."""
-    context.with_resource(warnings.catch_warnings())
-    warnings.simplefilter("ignore", LeftOutWarning)  # every command lists who failed, itself
+def command_of(verb: Verb) -> Callable[..., int]:
+    """Function of a command: the verb's parameters, of which only required ones are positional, and those of every command."""
+
+    def command(
+        *values: Any, json: bool = False, plugins: Sequence[Path] | None = None, verbose: bool = False, **arguments: Any
+    ) -> int:
+        if plugins:
+            from panther.registry import load_plugins
+
+            load_plugins(plugins)
+        arguments |= zip(positional, values, strict=False)
+        arguments |= parse_settings(arguments.pop("set", None) or ())
+        return call(verb, arguments, as_json=json)
+
+    parameters, positional, keyword = [], [], inspect.Parameter.KEYWORD_ONLY
+    for parameter in inspect.signature(verb.function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            parameter = inspect.Parameter("set", keyword, default=None, annotation=Settings)
+        elif parameter.default is not parameter.empty:
+            parameter = parameter.replace(kind=keyword)
+        else:
+            positional.append(parameter.name)
+            parameter = parameter.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
+        parameters.append(parameter)
+    for name, kind, default in (("json", Json, False), ("plugins", Plugins, None), ("verbose", Verbose, False)):
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
+    parameters = [p if p.default else p.replace(annotation=Annotated[p.annotation, HIDDEN]) for p in parameters]
+    command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__, command.__name__ = verb.function.__doc__, verb.function.__name__
+    return command
 
 
-def main() -> None:
-    """Run the command; an error is one sentence on stderr and exit code 2, with a traceback only when -v is given."""
+def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
+    """Run a verb and print its result, its notes and what failed; returns the exit code."""
+    notes: list[str] = []
+    failures: dict[str, str] = {}
+    show = warnings.showwarning
+
+    def collect(message: Warning | str, category: type[Warning], *more: Any, **named: Any) -> None:
+        if isinstance(message, LeftOutWarning):
+            failures.update(message.failures)
+        elif issubclass(category, Note):
+            notes.append(str(message))
+        else:
+            show(message, category, *more, **named)
+
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        for category in (Note, LeftOutWarning):
+            warnings.simplefilter("always", category)
+        warnings.showwarning = collect
+        value = verb.function(**arguments)
+    seconds = time.perf_counter() - start
+    output = arguments.get("output")
+    notes = list(dict.fromkeys(notes))
+    if as_json:
+        result = {
+            **(value.to_json() if value is not None else {}),
+            "notes": notes,
+            "failures": failures,
+            "seconds": seconds,
+        }
+        print(json.dumps({**({"output": str(output)} if output else {}), **result}, indent=2, default=str))
+        return bool(failures)
+    for line in value.summary() if value is not None else ():
+        print(line)
+    if output:
+        print(f"{output} written in {seconds:.1f} s")
+    for text in notes:
+        print(f"Note: {text}", file=sys.stderr)
+    for reason in list(failures.values())[:LISTED]:
+        print(f"Failed: {reason}", file=sys.stderr)
+    if len(failures) > LISTED:
+        print(f"... and {len(failures) - LISTED} more; --json lists all.", file=sys.stderr)
+    return bool(failures)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; an error is one line on standard error and exit code 2."""
     if not os.environ.get("OMP_NUM_THREADS", "1").isdecimal():
         os.environ.setdefault("NUMEXPR_NUM_THREADS", "1")  # OpenMP takes "4,2"; numexpr, which pandas imports, does not
-    arguments = [a for a in sys.argv[1:] if a not in ("-v", "--verbose")]
-    verbose = len(arguments) < len(sys.argv) - 1
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character that the locale lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    verbose = "-v" in arguments or "--verbose" in arguments
     if verbose:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a letter that the locale does not have is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
-    commands: Any = get_command(app)
-    name = next(iter(arguments), "")
-    if _uses_workers(commands.commands.get(name), arguments):
+    app = build_app()
+    if arguments and arguments[0] not in app and not arguments[0].startswith("-"):
+        from panther.cli import old  # until all commands are verbs
+
+        old.main(arguments)
+        return
+    _start_helpers(arguments)
+    with handle_sigterm():
+        sys.exit(_run(app, arguments, verbose))
+
+
+def _start_helpers(arguments: Sequence[str]) -> None:
+    """Start what takes a while in other processes, while this one imports torch."""
+    if not arguments or "--help" in arguments or "-h" in arguments:
+        return
+    verb = VERBS.get(arguments[0])
+    if verb is not None and "workers" in inspect.signature(verb.function).parameters:
         from panther.machine import keep_freed_memory, start_early
 
-        start_early(*PRELOADS.get(name, ()))
+        start_early(*PRELOADS.get(arguments[0], ()))
         keep_freed_memory()
     elif any(".h5ad" in argument for argument in arguments):
         from panther.storage.isolated import start_helper
 
-        start_helper("anndata")  # while this process imports torch
-    with _ending_when_told():
-        _run(commands, arguments, verbose)
-
-
-def _uses_workers(command: Any, arguments: list[str]) -> bool:
-    """Whether this call is about to need worker processes."""
-    return command is not None and "--help" not in arguments and any(p.name == "workers" for p in command.params)
+        start_helper("anndata")
 
 
 @contextmanager
-def _ending_when_told() -> Iterator[None]:
-    """End in order when a scheduler says so: claims are given back, and other machines need not wait until they expire."""
+def handle_sigterm() -> Iterator[None]:
+    """End in order on SIGTERM: contexts are left, workers end, nothing is half-written."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -160,31 +205,41 @@ def _ending_when_told() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _run(commands: Any, arguments: list[str], verbose: bool) -> None:
+def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
+    from panther.errors import describe
+
     try:
-        with log_progress(" ".join(["panther", *arguments[:1]])):
-            commands(arguments, prog_name="panther")
+        with log_progress(" ".join(["panther", *arguments[:1]])), session():
+            code = app(
+                list(arguments) or ["--help"], exit_on_error=False, print_error=False, result_action="return_value"
+            )
+            return code if isinstance(code, int) else 0
     except SystemExit as end:
-        if end.code in (INTERRUPTED, TERMINATED):
-            typer.echo("panther: stopped. Type the same command again to go on.", err=True)
-        raise
-    except InputError as error:
-        _refuse(str(error), verbose)
-    except OSError as error:
-        _refuse(f"{error.filename or 'The system'}: {error.strerror or error}.", verbose)
-    except MemoryError:
-        _refuse("Out of memory; use fewer `workers`, a smaller `sample`, or a machine with more.", verbose)
-    except Exception as error:  # a bug of ours, or a library's; still no traceback unless asked for
-        _refuse(
-            f"Unexpected {type(error).__name__}: {error}. Run again with -v to see where, and please report it.",
-            verbose,
-        )
+        if end.code != TERMINATED:
+            raise
+        code = TERMINATED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        if verbose:
+            import traceback
+
+            traceback.print_exc()
+        text = str(error).replace("\n", " ") if isinstance(error, CycloptsError) else describe(error)
+        print(f"panther: {text}", file=sys.stderr)
+        return 2
+    print("panther: stopped. Type the same command again to go on.", file=sys.stderr)
+    return code
 
 
-def _refuse(sentence: str, verbose: bool) -> None:
-    if verbose:
-        import traceback
+@contextmanager
+def session() -> Iterator[None]:
+    """Progress bars, and worker processes where they pay."""
+    from panther.engine import SESSION
 
-        traceback.print_exc()
-    typer.echo(f"panther: {sentence}", err=True)
-    sys.exit(2)
+    before = vars(SESSION).copy()
+    SESSION.track, SESSION.is_command = track, True
+    try:
+        yield
+    finally:
+        vars(SESSION).update(before)

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from panther.cli._progress import track as track
+from panther.progress import track as track
 
 SMALL_JOB = 500e6  # bytes of features
 MOST_ON_GPU, EACH_ON_GPU = 15, 1e9  # processes, unless somebody asks for more, and bytes of its memory for each

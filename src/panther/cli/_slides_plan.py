@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from panther.cli import _common as common
-from panther.cli._progress import duration
+from panther.progress import duration
 
 MOST = 10  # slides whose notes are printed
 

@@ -7,7 +7,7 @@ import typer
 
 from panther.cli import _common as common
 from panther.cli import _options as opt
-from panther.cli._progress import progress_of_others
+from panther.progress import progress_of_others
 
 
 def demo(

@@ -12,8 +12,8 @@ import typer
 from panther.cli import _common as common
 from panther.cli import _options as opt
 from panther.cli._parsers import parse_settings
-from panther.cli._progress import PatchProgress
 from panther.cli._slides_plan import notes_on_slides, show_plan
+from panther.progress import PatchProgress
 
 SlidesArgument = Annotated[
     list[Path],

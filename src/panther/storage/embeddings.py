@@ -60,6 +60,43 @@ class EmbeddingTable:
             "failures": dict(self.failures),
         }
 
+    def summary(self) -> list[str]:
+        """Lines for people."""
+        return [f"{len(self.samples)} embeddings of {self.vectors.shape[1]:,} numbers ({self.settings.get('method')})"]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "samples": len(self.samples),
+            "dim": int(self.vectors.shape[1]),
+            "settings": dict(self.settings),
+            "observations": {"sample": self.samples, **self.observations},
+        }
+
+    def notes(self) -> list[str]:
+        """Samples whose embeddings should be read with care."""
+        effective = self.observations.get("effective_prototypes", [])
+        collapsed = [s for s, value in zip(self.samples, effective, strict=False) if value < 1.05]
+        counts = {
+            name: sum(map(bool, self.observations.get(name, []))) for name in ("absent_prototypes", "inferred_step")
+        }
+        notes = []
+        if collapsed and self.weights is not None and self.weights.shape[1] > 1:
+            notes.append(
+                f"{len(collapsed)} of {len(effective)} samples collapse into one prototype, e.g. {collapsed[0]}: another site or scanner than the "
+                "prototypes'? Try a higher temperature (--set temperature=10) or preset=calibrated"
+            )
+        if absent := counts["absent_prototypes"]:
+            notes.append(
+                f"{absent} of {len(self.samples)} samples have less than one patch of some prototype, see absent_prototypes: its mean and variance "
+                "are the prototype's"
+            )
+        if inferred := counts["inferred_step"]:
+            notes.append(
+                f"{inferred} of {len(self.samples)} files lack the distance of patches; the commonest of their coordinates is used"
+            )
+        return notes
+
     def to_anndata(self) -> "anndata.AnnData":
         """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`.
 

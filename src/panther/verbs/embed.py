@@ -1,0 +1,136 @@
+"""`panther embed`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from panther.errors import InputError, note, warn_left_out
+from panther.verbs import parameters as p
+from panther.verbs import verb
+
+if TYPE_CHECKING:
+    from panther.storage.embeddings import EmbeddingTable
+
+
+@verb("embed", "Prototypes and embeddings")
+def embed_cohort(
+    features: p.Features,
+    prototypes: p.PrototypesLike = None,
+    method: p.Method = "panther",
+    *,
+    preset: p.Preset = None,
+    readout: Annotated[str | None, p.option("panther: all (default), wa, top or bottom.", panel=p.METHOD)] = None,
+    blocks: Annotated[p.Names, p.option(panel=p.METHOD)] = None,
+    table: p.TableLike = None,
+    split: p.Split = None,
+    slide_column: p.SlideColumn = None,
+    patient_column: p.PatientColumn = None,
+    site_column: p.SiteColumn = None,
+    level: p.Level = "slide",
+    encoder_name: p.EncoderName = None,
+    allow_mixed_resolution: p.MixedResolution = False,
+    output: p.RequiredFile = None,
+    dtype: Annotated[Literal["float32", "float16"], p.option("Type of the stored numbers.")] = "float32",
+    workers: p.Workers = "auto",
+    device: p.Device = "auto",
+    **settings: Any,
+) -> "EmbeddingTable":
+    """Embed every bag of a folder: one vector per slide, or per patient.
+
+    Parameters
+    ----------
+    features : path, list, mapping or Listing
+        Folder of feature files, or bags in memory.
+    prototypes : Prototypes or path, optional
+        Fitted prototypes, or their file; methods without prototypes need none.
+    method : str, default="panther"
+        `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
+    preset, readout : str, optional
+        Of the method `panther`: `paper`, `published-code` or `calibrated`; `all`, `wa`, `top` or `bottom`.
+    blocks
+        panther: what follows the mixture: space (requires coordinates), tail, or both: space,tail.
+    table : path or DataFrame, optional
+        Clinical table: its slides are embedded, its columns become columns of `obs`.
+    split, level : str, optional
+        Part of the table, e.g. "train"; one row per "slide" or per "patient".
+    slide_column, patient_column, site_column : str, optional
+        Columns of the table, where they have other names than usual.
+    encoder_name : str, optional
+        Encoder of the features, where the files name another or none.
+    allow_mixed_resolution : bool
+        Whether patches of different resolutions are accepted.
+    output
+        File to write: .h5ad (AnnData), .npz, or .mixtures.npz (prob, mean and cov of every slide).
+    dtype : str, default="float32"
+        Type of the stored numbers.
+    workers : int or str, default="auto"
+        Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
+    device : str, default="auto"
+        `cpu`, `cuda`, `cuda:1`, ...
+    **settings
+        Settings of the method, e.g. ``steps=3``.
+
+    Returns
+    -------
+    EmbeddingTable
+        One row per bag, with `to_anndata()` and `to_frame()`. Bags that fail are left out, with a warning.
+
+    Examples
+    --------
+    >>> import numpy as np, torch, panther
+    >>> rng = np.random.default_rng(0)
+    >>> bags = {name: rng.normal(size=(50, 3)) for name in "abc"}
+    >>> table = panther.embed_cohort(bags, panther.Prototypes(torch.eye(3)), steps=2)
+    >>> table.to_frame().shape
+    (3, 21)
+    """
+    from panther.aggregators.cohort import embed_bags
+    from panther.engine import open_work
+    from panther.prototypes.centre import with_sites_of
+    from panther.storage.bags import Reading
+    from panther.storage.clinical import Columns, select_slides
+    from panther.storage.embeddings import check_columns, write_embeddings
+    from panther.storage.inputs import check_output
+    from panther.storage.prototypes import as_prototypes
+
+    reading, columns = Reading(encoder_name, allow_mixed_resolution), Columns(slide_column, patient_column, site_column)
+    chosen = select_slides(features, table, split, level=level, reading=reading, columns=columns)
+    if chosen.clinical is not None:
+        check_columns(chosen.clinical)
+    named = {"preset": preset, "readout": readout, "blocks": blocks}
+    settings |= {name: value for name, value in named.items() if value is not None}
+    fitted = None if prototypes is None else as_prototypes(prototypes)
+    if "tail" in (blocks or ()) and fitted is not None and fitted.surprise is None:
+        raise InputError(
+            "blocks: tail requires prototypes fitted by `panther prototypes`; these do not say which patches are rare"
+        )
+    if output is not None:
+        check_output(output, chosen.refs, prototypes, table)
+        _check_format(output, method, fitted, settings)
+    notes = list(chosen.notes)
+    with open_work(workers, chosen.refs, device=device) as work:
+        if fitted is not None:
+            fitted, more = with_sites_of(fitted, chosen.refs, chosen.table, work)
+            notes += more
+        embeddings = embed_bags(chosen.refs, fitted, method, settings, work=work)
+    failures = {**chosen.problems, **embeddings.failures}
+    embeddings = replace(embeddings, clinical=chosen.clinical, failures=failures)
+    if output is not None and (error := write_embeddings(embeddings, output, dtype)):
+        notes.append(f"float16 changed no number by more than {error:.2g} of the largest in its column")
+    for text in [*notes, *embeddings.notes()]:
+        note(text)
+    warn_left_out("Left out of the embeddings", failures)
+    return embeddings
+
+
+def _check_format(output: Path, method: str, prototypes: Any, settings: dict[str, Any]) -> None:
+    """Refuse, before the work, a format that cannot hold these embeddings."""
+    from panther.aggregators import build
+    from panther.storage.embedding_files.mixtures import count_components
+    from panther.storage.embeddings import MIXTURES, check_embedding_path
+
+    check_embedding_path(output)
+    if output.name.endswith(MIXTURES):
+        if prototypes is None:
+            raise InputError(f"{output}: mixtures require prototypes")
+        count_components(build(method, prototypes, settings).columns())
