@@ -46,7 +46,7 @@ import json, sys
 from dataclasses import dataclass, replace
 from typing import Any
 from panther.storage.readers import _base
-from panther.study.run import run_study
+from panther.verbs.study import run_study
 
 counts = {"opened": 0, "bytes": 0}
 

@@ -42,7 +42,7 @@ WORK = {
     "embed_cohort": lambda bags, fitted, model: panther.embed_cohort(bags, fitted.prototypes_).vectors,
     "load_cohort": lambda bags, fitted, model: panther.load_cohort(TABLE, label="grade", bags=bags).y == "a",
     "train": lambda bags, fitted, model: [panther.train(bags, TABLE, label="grade", n_prototypes=3).prototypes.centroids],
-    "predict": lambda bags, fitted, model: panther.predict(model, bags).select_dtypes("number"),
+    "predict": lambda bags, fitted, model: panther.predict(model, bags).table.select_dtypes("number"),
     "make_atlas": lambda bags, fitted, model: len(panther.make_atlas(bags, fitted.prototypes_).slides),
     "attribute": lambda bags, fitted, model: len(panther.attribute(model, bags).samples),
 }  # fmt: skip
@@ -69,7 +69,7 @@ REFUSED = {
     "make_splits": lambda one, p, m: panther.make_splits(one),
     "load_cohort": lambda one, p, m: panther.load_cohort(one, label="grade"),
     "train": lambda one, p, m: panther.train(BAGS, one, label="grade"),
-    "predict": lambda one, p, m: panther.predict(m, BAGS, one),
+    "predict": lambda one, p, m: panther.predict(m, BAGS, one).table,
     "fit_prototypes": lambda one, p, m: panther.fit_prototypes(BAGS, 3, table=one),
     "make_map": lambda one, p, m: panther.make_map(one, p),
     "make_atlas": lambda one, p, m: panther.make_atlas(BAGS, p, slides=one),

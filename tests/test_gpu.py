@@ -76,13 +76,12 @@ def test_gradients_flow_through_torch():
 
 @pytest.mark.parametrize("method", ["panther", "protocounts", "h2t", "ot", "deepsets"])
 def test_a_cohort_is_embedded_as_on_the_cpu(method):
-    from panther.engine import Work
 
     rng = np.random.default_rng(0)
     bags = {f"s{i}": rng.normal(i % 2, 1, (50 + 300 * i, 12)).astype("float32") for i in range(5)}
     prototypes = panther.fit_prototypes(bags, n_prototypes=4)
     here = panther.embed_cohort(bags, prototypes, method)
-    there = panther.embed_cohort(bags, prototypes, method, work=Work(device="cuda"))
+    there = panther.embed_cohort(bags, prototypes, method, device="cuda")
     assert here.samples == there.samples
     np.testing.assert_allclose(there.vectors, here.vectors, rtol=1e-3, atol=1e-4)
 
@@ -154,7 +153,7 @@ def test_threads_may_share_a_gpu():
     """Dask's workers have several threads: nothing is recorded there, and the numbers are those of one thread."""
     bags = {str(seed): mixture_bag(700 + seed, 33, 5, seed=seed)[0] for seed in range(24)}
     prototypes = panther.Prototypes(mixture_bag(1, 33, 5)[1])
-    one = panther.embed_cohort(bags, prototypes, steps=3, work=Work(device="cuda"))
+    one = panther.embed_cohort(bags, prototypes, steps=3, device="cuda")
     for _ in range(10):  # what went wrong here once went wrong now and then
         with ThreadPoolExecutor(6) as threads:
             many = panther.embed_cohort(bags, prototypes, steps=3, work=Work(threads, "cuda"))
@@ -165,7 +164,7 @@ def test_numbers_of_prototypes_are_compared_on_a_gpu_too():
     rng = np.random.default_rng(0)
     tissues = rng.normal(size=(4, 1, 16)) * 3
     bags = [(tissues + rng.normal(size=(4, 40, 16))).reshape(-1, 16).astype("float32") for _ in range(6)]
-    assert panther.choose_c(bags, 2, 8, work=Work(device="cuda")).recommended == 4
+    assert panther.choose_c(bags, 2, 8, device="cuda").recommended == 4
 
 
 def test_a_study_trains_its_networks_on_a_gpu_and_says_so(tmp_path):
@@ -180,7 +179,7 @@ def test_a_study_trains_its_networks_on_a_gpu_and_says_so(tmp_path):
         "methods": ["mean", "abmil"],
     }
     study |= {"heads": ["probe"], "mil_training": {"epochs": 3}, "splits": {"k": 2}, "bootstrap": 10}
-    results = panther.run_study(study, tmp_path, work=Work(device="cuda"))
+    results = panther.run_study(study, tmp_path, device="cuda")
     assert results.model(fold=0, method="abmil").about["training"]["device"] == "cuda"
     assert "device" not in results.model(fold=0, method="mean").about["training"]
 
@@ -255,7 +254,7 @@ def test_the_next_bag_begins_before_the_last_one_is_waited_for():
     bags["s3"] = (bags["s3"] * np.float32(1e-3) + np.float32(7)).astype("float32")  # far out for its spread: float64
     bags["s5"][17, 3] = np.nan
     bags["s7"] = np.zeros((0, 70), "float32")
-    alone = panther.embed_cohort(bags, prototypes, work=Work(device="cuda"))
+    alone = panther.embed_cohort(bags, prototypes, device="cuda")
     with open_executor(1) as pool:
         together = panther.embed_cohort(bags, prototypes, work=Work(pool, "cuda"))
     with ThreadPoolExecutor(2) as pool:  # threads replay no graphs
@@ -290,6 +289,6 @@ def test_bags_that_are_on_the_gpu_already_are_embedded_too():
     bags = {f"s{i}": torch.tensor(rng.normal(i, 1, (300, 12)), dtype=torch.float32) for i in range(3)}
     prototypes = panther.fit_prototypes(bags, n_prototypes=4)
     here = panther.embed_cohort(bags, prototypes)
-    there = panther.embed_cohort({name: x.cuda() for name, x in bags.items()}, prototypes, work=Work(device="cuda"))
+    there = panther.embed_cohort({name: x.cuda() for name, x in bags.items()}, prototypes, device="cuda")
     assert not there.failures
     np.testing.assert_allclose(there.vectors, here.vectors, rtol=1e-3, atol=1e-4)

@@ -49,9 +49,9 @@ def test_choosing_their_number():
 
 
 def test_training(tmp_path):
-    numbers = {"n_prototypes": N(2), "seed": N(3), "calibrate": N(2), "options": {"steps": N(2)}}
+    numbers = {"n_prototypes": N(2), "seed": N(3), "calibrate": N(2), "steps": N(2)}
     model = panther.train(BAGS, TABLE, label="subtype", output=tmp_path / "model.safetensors", **numbers)
-    assert panther.predict(tmp_path / "model.safetensors", BAGS).equals(panther.predict(model, BAGS))
+    assert panther.predict(tmp_path / "model.safetensors", BAGS).table.equals(panther.predict(model, BAGS).table)
 
 
 def test_studies_and_splits():

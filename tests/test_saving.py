@@ -16,7 +16,7 @@ def test_a_model_predicts_the_same_from_its_file(tmp_path):
     model = panther.train(BAGS, TABLE, label="kind", n_prototypes=2)
     panther.save_model(model, str(tmp_path / "model.safetensors"))
     again = panther.load_model(str(tmp_path / "model.safetensors"))
-    assert panther.predict(again, BAGS).equals(panther.predict(model, BAGS))
+    assert panther.predict(again, BAGS).table.equals(panther.predict(model, BAGS).table)
     assert (
         repr(again)
         == repr(model)

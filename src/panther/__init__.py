@@ -45,11 +45,8 @@ if TYPE_CHECKING:
     from panther.explain.kaplan_meier import kaplan_meier
     from panther.explain.maps import make_map
     from panther.models.model_file import load_model, save_model
-    from panther.models.predict import predict
-    from panther.models.train import train
     from panther.prototypes.choose import choose_c
     from panther.prototypes.fit import fit_prototypes
-    from panther.report.make import make_report
     from panther.search.retrieval import retrieval
     from panther.search.similar import similar
     from panther.slides.open import open_slide
@@ -58,9 +55,11 @@ if TYPE_CHECKING:
     from panther.storage.prototypes import load_prototypes, save_prototypes
     from panther.storage.readers import open_bag
     from panther.storage.writers import save_bag
-    from panther.study.run import run_study
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.embed import embed_cohort
+    from panther.verbs.model import predict, train
+    from panther.verbs.report import make_report
+    from panther.verbs.study import run_study
     from panther.viewer.show import view
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
@@ -95,18 +94,18 @@ _HOMES = {
     "load_prototypes": "panther.storage.prototypes",
     "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
-    "make_report": "panther.report.make",
+    "make_report": "panther.verbs.report",
     "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.open",
-    "predict": "panther.models.predict",
+    "predict": "panther.verbs.model",
     "retrieval": "panther.search.retrieval",
-    "run_study": "panther.study.run",
+    "run_study": "panther.verbs.study",
     "save_bag": "panther.storage.writers",
     "save_model": "panther.models.model_file",
     "save_prototypes": "panther.storage.prototypes",
     "similar": "panther.search.similar",
-    "train": "panther.models.train",
+    "train": "panther.verbs.model",
     "view": "panther.viewer.show",
 }
 __all__ = [

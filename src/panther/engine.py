@@ -594,7 +594,9 @@ def open_work(
         return
     device = find_device(device)
     processes = (
-        suitable_processes(bags, device) if isinstance(workers, str) else {0: cores(), 1: 0}.get(workers, workers)
+        suitable_processes(bags, device)
+        if isinstance(workers, str)
+        else {0: cores(), 1: int(SESSION.is_command)}.get(workers, workers)
     )
     if processes == 0:
         yield Work(None, device, track)
@@ -609,9 +611,10 @@ def suitable_processes(bags: Iterable[Any] | None, device: str = "cpu") -> int:
     A GPU is fed by as many processes as there are cores; of many cores one is for this process, which collects the results.
     Every worker imports the script that started it, which only a guarded script survives: there, the default is this process.
     """
-    if not SESSION.is_command and hasattr(sys.modules.get("__main__"), "__file__"):
+    is_small = bags is not None and sum(p.stat().st_size for b in bags for p in b.files if p.exists()) < SMALL_JOB
+    if not SESSION.is_command and (is_small or not hasattr(sys, "ps1")):  # a notebook is no script
         return 0
-    if bags is not None and sum(p.stat().st_size for bag in bags for p in bag.files if p.exists()) < SMALL_JOB:
+    if is_small:
         return 1  # which survives, unlike this one, a file that crashes its reader
     if device == "cpu":
         return cores()

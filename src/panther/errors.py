@@ -45,13 +45,13 @@ def too_large(source: str) -> InputError:
 
 def note(text: str) -> None:
     """Warn of something that is worth knowing."""
-    warnings.warn(text, Note, stacklevel=3)
+    warnings.warn(text, Note, stacklevel=4)
 
 
 def warn_left_out(what: str, failures: Mapping[str, str]) -> None:
     """Warn the caller of the function that calls this of the items that failed."""
     if failures:
-        warnings.warn(LeftOutWarning(what, failures), stacklevel=3)
+        warnings.warn(LeftOutWarning(what, failures), stacklevel=4)
 
 
 def value_of(outcome: T | InputError) -> T:

@@ -46,7 +46,8 @@ PRELOAD = (
     "sklearn.linear_model",
     "panther.encoders.step",
     "timm",
-    "panther.study.run",
+    "panther.study.training",
+    "panther.study.evaluate",
     "torch._dynamo",  # which torch imports, for two seconds of every worker, when an optimiser is first made
     "panther.explain.atlas.make",
     "panther.explain.attribution.make",

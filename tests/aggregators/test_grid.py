@@ -67,7 +67,7 @@ def assert_same(table, alone):
 def test_a_walk_for_all_gives_the_bytes_of_a_walk_for_each(folder, spare, monkeypatch):
     monkeypatch.setattr(sharing, "is_spare", lambda size: spare)
     for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):
-        assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, embedder.options))
+        assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, **embedder.options))
 
 
 def test_readouts_of_one_mixture_share_its_fit_and_have_the_bytes_of_their_own(folder, monkeypatch):
@@ -78,7 +78,7 @@ def test_readouts_of_one_mixture_share_its_fit_and_have_the_bytes_of_their_own(f
         for more in ({}, {"preset": "calibrated", "steps": 2})
         for readout in readouts
     ]
-    alone = [embed_cohort(folder, one.prototypes, one.method, one.options) for one in embedders]
+    alone = [embed_cohort(folder, one.prototypes, one.method, **one.options) for one in embedders]
     fits = []
 
     def counted(*arguments, **options):
@@ -97,7 +97,7 @@ def test_mixtures_that_begin_alike_share_their_first_step_and_have_the_bytes_of_
     on = replace(prototypes(0), surprise=torch.tensor([[10.0, 12.0]] * 3))
     bags = {ref.sample: with_places(ref.open()) for ref in list_bags(folder).refs}
     embedders = [Embedder(on, "panther", options) for options in (*alike, *others)]
-    alone = [embed_cohort(bags, on, "panther", one.options) for one in embedders]
+    alone = [embed_cohort(bags, on, "panther", **one.options) for one in embedders]
     walks = []
 
     def counted(*arguments, **options):

@@ -161,7 +161,7 @@ def test_prototypes_are_learnt_from_the_training_slides_alone(panther, cohort):
         embed("--table", "missing.csv"),
         embed("--device", "moon"),
         embed("--dtype", "float8"),
-        embed("--format", "csv"),
+        embed("-o", "m.csv"),
         embed("-j", -1),
         ("embed", "missing", "-p", "p.npy", "-o", "s.h5ad"),
         ("prototypes", "feats", "-o", "q.safetensors", "-C", 0),
@@ -195,15 +195,10 @@ def test_train_refuses_prototypes_that_contradict_the_other_options(panther, coh
     (cohort / "t.csv").write_text("case_id,slide_id,label\n" + "".join(f"{i},00{i},{'ab'[i % 2]}\n" for i in range(6)))
     usual = ("train", "feats", "--table", "t.csv", "--label", "label", "-p", "p.npy", "-o", "m.safetensors")
     _, err = panther(*usual, "-C", 8, code=2)
-    assert "holds 3 prototypes, but `n_prototypes=` asks for 8" in err
+    assert err.startswith("panther: p.npy: found 3 prototypes")
     _, err = panther(*usual, "--method", "abmil", code=2)
-    assert "no use for prototypes" in err
+    assert "abmil" in err
     panther(*usual, "-C", 3)
-
-
-def test_a_format_that_is_a_path_is_refused(panther, cohort):
-    _, err = panther(*embed("--format", "../x"), code=2)
-    assert "../x" in err
 
 
 def test_threads_of_nested_regions_are_no_error(cohort):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from running import Runner, embed, make_cohort
 
-from panther.cli import _common as common
-from panther.errors import InputError
+from panther import engine
+from panther.errors import InputError, Note
 
 NAME = "A test card"
 
@@ -26,61 +26,70 @@ def works(monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *shape, device=None: zeros(*shape))
 
 
-def test_without_a_gpu_the_cpu_is_used_silently(monkeypatch, capsys):
+def test_without_a_gpu_the_cpu_is_used_silently(monkeypatch, recwarn):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert common.checked_device("auto") == "cpu"
-    assert capsys.readouterr() == ("", "")
+    assert engine.find_device("auto") == "cpu"
+    assert not recwarn
 
 
-def test_a_gpu_that_is_there_is_used_and_said_in_one_line(card, works, capsys):
-    assert common.checked_device("auto") == "cuda"
-    assert capsys.readouterr().err == f"Computing on the GPU ({NAME}); --device cpu leaves it alone.\n"
-    assert common.checked_device("cpu") == "cpu"
-    assert common.checked_device("cuda:1") == "cuda:1"
-    assert capsys.readouterr().err == ""
+def test_a_gpu_that_works_is_used_with_a_note(card, works, recwarn):
+    with pytest.warns(Note, match=NAME):
+        assert engine.find_device("auto") == "cuda"
+    assert engine.find_device("cpu") == "cpu"
+    assert engine.find_device("cuda:1") == "cuda:1"
+    assert not recwarn
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU that works is there")
-def test_a_gpu_that_cannot_be_used_is_left_alone_unless_it_was_asked_for(card, capsys):
-    assert common.checked_device("auto") == "cpu"
-    assert "Computing on the CPU, because the GPU cannot be used" in capsys.readouterr().err
-    with pytest.raises(InputError, match="'cuda' cannot be used here"):
-        common.checked_device("cuda")
+def test_a_gpu_that_cannot_be_used_is_refused_only_where_it_was_named(card):
+    with pytest.warns(Note, match="on the CPU"):
+        assert engine.find_device("auto") == "cpu"
+    with pytest.raises(InputError, match=r"^device: cuda "):
+        engine.find_device("cuda")
 
 
+@pytest.mark.filterwarnings("ignore::panther.errors.Note")
 @pytest.mark.parametrize(
-    ("gpus", "asked", "used"), [(True, "auto", "cuda"), (False, "auto", "cpu"), (True, "cpu", "cpu")]
+    ("gpus", "device", "used"), [(True, "auto", "cuda"), (False, "auto", "cpu"), (True, "cpu", "cpu")]
 )
-def test_what_the_workers_of_a_cluster_announce_counts_and_not_a_gpu_here(card, works, gpus, asked, used):
-    assert common.cluster_device(SimpleNamespace(has_gpus=gpus, address="A"), asked) == used
+def test_the_workers_of_a_cluster_count_and_not_a_gpu_here(card, works, gpus, device, used):
+    assert engine.cluster_device(SimpleNamespace(has_gpus=gpus, address="A"), device) == used
 
 
 def test_a_gpu_that_no_worker_announces_is_refused():
     with pytest.raises(InputError, match=r"device.*cuda"):
-        common.cluster_device(SimpleNamespace(has_gpus=False, address="A"), "cuda")
+        engine.cluster_device(SimpleNamespace(has_gpus=False, address="A"), "cuda")
 
 
-def test_small_jobs_stay_in_one_process_on_any_device():
-    assert {common.suitable_workers(0, [], device) for device in ("cpu", "cuda")} == {1}
-    assert common.suitable_workers(3, [], "cuda") == 3
+@pytest.fixture
+def command(monkeypatch):
+    """The command line, which may start processes."""
+    monkeypatch.setattr(engine.SESSION, "is_command", True)
+
+
+def test_small_jobs_take_one_process_on_any_device(command):
+    assert {engine.suitable_processes([], device) for device in ("cpu", "cuda")} == {1}
+
+
+def test_a_script_starts_no_processes_by_itself():
+    assert engine.suitable_processes(None) == 0
 
 
 @pytest.mark.parametrize(
     ("cores", "free", "workers"),
     [(1, 140, 1), (4, 140, 4), (8, 140, 7), (16, 140, 15), (64, 140, 15), (16, 6, 6), (16, 0.3, 1)],
 )
-def test_a_large_job_on_a_gpu_leaves_a_core_to_the_process_that_collects(cores, free, workers, monkeypatch):
-    monkeypatch.setattr("panther.machine.cores", lambda: cores)
+def test_a_large_job_on_a_gpu_leaves_a_core_to_the_process_that_collects(cores, free, workers, monkeypatch, command):
+    monkeypatch.setattr(engine, "cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free * 1e9), 0))
-    monkeypatch.setattr(common, "SMALL_JOB", 0)
-    assert common.suitable_workers(0, [], "cuda") == workers
-    assert common.suitable_workers(0, [], "mps") >= workers  # which does not say what is free
-    assert common.suitable_workers(0, [], "cpu") == 0  # one per core
+    assert engine.suitable_processes(None, "cuda") == workers
+    assert engine.suitable_processes(None, "mps") >= workers  # which does not report its free memory
+    assert engine.suitable_processes(None, "cpu") == cores
 
 
 def test_a_refused_device_names_the_parameter(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     make_cohort(tmp_path)
     _, err = Runner(monkeypatch, capsys)(*embed("--device", "moon"), code=2)
-    assert "'moon' cannot be used here" in err
-    assert "device=cpu" in err
+    assert err.startswith("panther: device: moon")
+    assert err.count("\n") == 1

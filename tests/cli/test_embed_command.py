@@ -1,6 +1,5 @@
 """`panther embed`: the same bytes whoever computes them, killed or not; bad slides listed, patients joined."""
 
-import os
 import subprocess
 import sys
 
@@ -110,13 +109,6 @@ def test_numbers_too_large_for_float16_are_refused_and_no_file_appears(panther, 
     assert "too large for float16" in panther(*embed("--dtype", "float16"), code=2)[1]
     assert not (cohort / "s.h5ad").exists()
     panther(*embed())
-
-
-def test_the_format_option_adds_its_ending_and_keeps_dots_in_the_name(panther, cohort):
-    for name, written in {"s": "s.npz", "s.h5ad": "s.npz", "cohort_0.5": "cohort_0.5.npz"}.items():
-        assert strict_json(panther(*embed("-o", name, "--format", "npz", "--json"))[0])["output"] == written
-        assert np.load(written)["X"].shape == (6, 3 * 13)
-        os.remove(written)
 
 
 def test_real_bags_are_inspected_and_embedded(panther, shared_data, tmp_path):

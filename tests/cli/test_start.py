@@ -59,7 +59,7 @@ def test_workers_come_from_the_server_that_was_started_early():
 
 def test_a_study_begins_without_the_large_rooms_of_scipy():
     large = ("scipy.stats", "scipy.optimize", "sklearn", "matplotlib")
-    program = f"import sys, panther.study.run; print([name for name in {large} if name in sys.modules])"
+    program = f"import sys, panther.study.training; print([name for name in {large} if name in sys.modules])"
     assert python(program).strip() == "[]"
 
 

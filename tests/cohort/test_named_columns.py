@@ -24,7 +24,7 @@ USES = {
     "train": lambda m, c: panther.train(BAGS, TABLE, label="kind", n_prototypes=2, columns=c).task.names,
     "fit_prototypes": lambda m, c: panther.fit_prototypes(BAGS, 2, table=TABLE, columns=c).slides,
     "choose_c": lambda m, c: panther.choose_c(BAGS, 2, 3, table=TABLE, columns=c).recommended,
-    "predict": lambda m, c: list(panther.predict(m["model"], BAGS, table=TABLE, columns=c)["sample"]),
+    "predict": lambda m, c: list(panther.predict(m["model"], BAGS, table=TABLE, columns=c).table["sample"]),
     "make_atlas": lambda m, c: panther.make_atlas(BAGS, m["prototypes"], table=TABLE, columns=c).patients,
     "attribute": lambda m, c: panther.attribute(m["model"], BAGS, table=TABLE, columns=c).samples,
     "similar": lambda m, c: [hit.patient for hit in panther.similar(m["table"], "s0", table=TABLE, columns=c).hits],

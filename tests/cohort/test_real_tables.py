@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from panther.cohort.split_files import read_splits
-from panther.study.run import run_study
+from panther.verbs.study import run_study
 
 FOLDS = "tables/survival/TCGA_KIRC_overall_survival"
 

@@ -29,7 +29,7 @@ def test_it_predicts_a_new_site_from_a_table_alone(tmp_path):
         train, known, label="kind", prototypes=prototypes, calibrate=0, output=tmp_path / "m.safetensors"
     )
     for one in (model, tmp_path / "m.safetensors"):
-        found = panther.predict(one, new, table[table.site_id == "C"][["slide_id", "case_id", "site_id"]])
+        found = panther.predict(one, new, table[table.site_id == "C"][["slide_id", "case_id", "site_id"]]).table
         assert (found["predicted"].to_numpy() == np.array(["x", "y"] * 5)).mean() >= 0.9
     with pytest.raises(InputError, match="no table names a site of C0"):
         panther.predict(tmp_path / "m.safetensors", new)

@@ -24,11 +24,11 @@ def test_nan_no_patches_and_no_features_are_told_and_the_training_goes_on(method
     count = 2 if method == "panther" else None
     with pytest.warns(LeftOutWarning, match="Left out of the training: 3, e.g. s5: the table names it") as told:
         model = panther.train(given, TABLE, label="subtype", method=method, n_prototypes=count, epochs=1)
-    assert [one.filename for one in told] == [__file__]
+    assert [one.filename for one in told if one.category is LeftOutWarning] == [__file__]
     assert set(model.failures) == {"s3", "s4", "s5"}
     assert set(model.about["samples"]) == set(NAMES) - set(model.failures)
     with pytest.warns(LeftOutWarning, match="Left out of the predictions: 2, e.g. "):
-        assert len(panther.predict(model, given)) == 9
+        assert len(panther.predict(model, given).table) == 9
 
 
 def test_nobody_to_train_a_network_on_is_refused():

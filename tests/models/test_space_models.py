@@ -56,12 +56,12 @@ def trained(**settings: object) -> Model:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return trained(options={"blocks": ["space"]})
+    return trained(blocks=["space"])
 
 
 def right(model: Model) -> float:
     bags, table = cohort(20, 1)
-    found = panther.predict(model, bags).set_index("sample")["predicted"]
+    found = panther.predict(model, bags).table.set_index("sample")["predicted"]
     return float((found[table["slide_id"]].to_numpy() == table["arrangement"].to_numpy()).mean())
 
 
@@ -76,17 +76,17 @@ def test_the_file_of_a_model_predicts_the_same(model: Model, tmp_path: Path) -> 
     save_model(model, tmp_path / "m.safetensors")
     loaded = load_model(tmp_path / "m.safetensors")
     bags, _ = cohort(6, 2)
-    pd.testing.assert_frame_equal(panther.predict(loaded, bags), panther.predict(model, bags))
+    pd.testing.assert_frame_equal(panther.predict(loaded, bags).table, panther.predict(model, bags).table)
 
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])
 def test_trained_heads_read_the_blocks_too(head: str) -> None:
-    assert trained(head=head, epochs=2, options={"blocks": "space"}).scaler is not None
+    assert trained(head=head, epochs=2, blocks="space").scaler is not None
 
 
 def test_a_structured_head_is_refused_in_a_sentence() -> None:
     with pytest.raises(InputError, match=r"one token per prototype.*without blocks"):
-        trained(head="structured", epochs=1, options={"blocks": ["space"]})
+        trained(head="structured", epochs=1, blocks=["space"])
 
 
 def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
@@ -106,7 +106,7 @@ def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
 
 def test_sampled_shares_of_a_network_add_up_too() -> None:
     bags, _ = cohort(2, 4)
-    mlp = trained(head="mlp", epochs=2, options={"blocks": ["space"]})
+    mlp = trained(head="mlp", epochs=2, blocks=["space"])
     found = attribute(mlp, bags, AttributionSettings(pairs=2), maps=False)
     assert found.kind == "shapley"
     assert found.gap < 1e-9

@@ -10,7 +10,7 @@ import yaml
 from panther.explain import atlas
 from panther.explain.atlas.files import write_atlas
 from panther.storage.prototypes import load_prototypes
-from panther.study.run import run_study
+from panther.verbs.study import run_study
 
 EVIL = "<script>alert('x')</script>"
 BASE = {

@@ -8,7 +8,7 @@ import pytest
 
 from panther.errors import InputError
 from panther.report.data import load_run
-from panther.report.make import make_report
+from panther.verbs.report import make_report
 
 TABLES = ("calibration", "reliability", "prediction_sets")
 

@@ -142,7 +142,7 @@ def test_retrieval_is_printed_and_written(panther, tmp_path):
 
 
 def test_mixtures_are_written_as_plain_arrays(panther, tmp_path):
-    panther("embed", "features", "-p", "p.safetensors", "-o", tmp_path / "m", "--format", "mixtures", "-j", 1)
+    panther("embed", "features", "-p", "p.safetensors", "-o", tmp_path / "m.mixtures.npz", "-j", 1)
     with np.load(tmp_path / "m.mixtures.npz", allow_pickle=False) as arrays:
         prob, mean, cov, samples = (arrays[name] for name in ("prob", "mean", "cov", "samples"))
     slide = package.embed("features/S03.h5", PROTOTYPES).tokens.numpy()

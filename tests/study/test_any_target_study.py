@@ -9,7 +9,7 @@ import pytest
 import panther
 from cli.running import Runner
 from panther.models.model_file import load_model
-from panther.report.make import make_report
+from panther.verbs.report import make_report
 from panther.viewer.contents import Given, find_contents
 from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
@@ -143,7 +143,7 @@ def test_a_model_of_each_kind_comes_back_from_its_file_and_is_scored(studies, tm
         )
         again = load_model(tmp_path / "m.safetensors")
         assert again.task == model.task
-        first, second = (panther.predict(m, folder / "features", folder / "table.csv") for m in (model, again))
+        first, second = (panther.predict(m, folder / "features", folder / "table.csv").table for m in (model, again))
         pd.testing.assert_frame_equal(first, second)
         assert metric in again.task.judged
 

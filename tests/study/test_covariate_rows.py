@@ -189,10 +189,10 @@ def test_a_trained_model_reads_covariates_of_new_patients(
     bags, table, model = trained
     assert model.method.title == BOTH
     older = table.assign(age=table["age"].fillna(60) + 20)
-    high = [panther.predict(model, bags, one)["probability_high"].to_numpy() for one in (table, older)]
+    high = [panther.predict(model, bags, one).table["probability_high"].to_numpy() for one in (table, older)]
     assert (high[1] > high[0]).mean() > 0.9  # age raises the risk
     save_model(model, tmp_path / "model.safetensors")
-    again = panther.predict(tmp_path / "model.safetensors", bags, table)["probability_high"]
+    again = panther.predict(tmp_path / "model.safetensors", bags, table).table["probability_high"]
     np.testing.assert_allclose(again, high[0], rtol=1e-6)
 
 
@@ -209,7 +209,7 @@ def test_models_of_a_study_predict_what_they_predicted_there(results: Results) -
     said = results.predictions.query("fold == 0")
     for method in (COVARIATES, BOTH):
         own = said[said["method"] == method].set_index("sample")["risk"]
-        found = panther.predict(results.model(fold=0, method=method), bags, table).set_index("sample")["risk"]
+        found = panther.predict(results.model(fold=0, method=method), bags, table).table.set_index("sample")["risk"]
         np.testing.assert_allclose(found[own.index], own, rtol=1e-4, atol=1e-5)
 
 

@@ -9,7 +9,7 @@ from panther.study.evaluations import subgroups
 from panther.study.file import Study, load_study
 from panther.study.population import gather
 from panther.study.rows.losses import untrained_losses
-from panther.study.run import run_study
+from panther.verbs.study import run_study
 from study.generated import generate
 
 OTHER_NAMES = {"slide_id": "file", "case_id": "who", "tissue_source_site": "lab"}

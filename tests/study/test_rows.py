@@ -73,7 +73,7 @@ def test_a_study_of_given_vectors_alone_and_its_models_predict_new_files(tmp_pat
     tested = results.predictions.set_index(["method", "fold", "sample"])["probability_b"].sort_index()
     for method, places in (("titan", ["titan"]), ("titan + prism", ["titan", "prism"])):
         model = results.model(fold=0, method=method)
-        new = panther.predict(model, None, TABLE, embeddings={name: given[name] for name in places})
+        new = panther.predict(model, None, TABLE, embeddings={name: given[name] for name in places}).table
         new = new.set_index("sample")["probability_b"]
         own = tested.loc[method, 0]
         np.testing.assert_allclose(new.loc[own.index], own, rtol=1e-4)
@@ -88,7 +88,7 @@ def test_models_without_prototypes_are_stored_and_predict(method, tmp_path):
     path = tmp_path / "model.safetensors"
     model = panther.train(BAGS, TABLE, label="subtype", method=method, output=path)
     assert model.prototypes is None
-    pd.testing.assert_frame_equal(panther.predict(path, BAGS, TABLE), panther.predict(model, BAGS, TABLE))
+    pd.testing.assert_frame_equal(panther.predict(path, BAGS, TABLE).table, panther.predict(model, BAGS, TABLE).table)
 
 
 def test_given_vectors_may_belong_to_encoders(tmp_path):

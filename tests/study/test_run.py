@@ -16,9 +16,9 @@ from panther.errors import InputError
 from panther.models.predict import predict_bags
 from panther.study.cache import load_predictions
 from panther.study.file import load_study
-from panther.study.run import run_study
 from panther.study.tables import latex, markdown
 from panther.study.training import train_all
+from panther.verbs.study import run_study
 from study.generated import generate
 
 QUICK = {

@@ -10,7 +10,7 @@ import torch
 from commands import invoke
 from panther.errors import LeftOutWarning
 from panther.storage.bags import list_bags
-from panther.study.run import run_study
+from panther.verbs.study import run_study
 
 NAMES = [f"s{i}" for i in range(24)]
 TABLE = pd.DataFrame({"slide_id": NAMES, "case_id": NAMES, "subtype": list("abc") * 8})

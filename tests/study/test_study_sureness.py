@@ -15,9 +15,9 @@ from panther.models.named import Named
 from panther.models.tasks import Classification, SquaredError
 from panther.study.evaluations import Evaluation
 from panther.study.file import Cell
-from panther.study.run import run_study
 from panther.study.sureness.judge import _held_out, _promise, judge_sureness
 from panther.study.training import Trained
+from panther.verbs.study import run_study
 
 CELL = Cell(
     encoder="uni",

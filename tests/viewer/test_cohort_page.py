@@ -163,7 +163,7 @@ def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
     colours = [c["id"] for c in client.get("/api/cohort").get_json()["colours"] if "model" in c["group"]]
     assert colours == ["model:subtype:b"]
     _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour="model:subtype:b")
-    expected = panther.predict(path, features).set_index("sample")["probability_b"]
+    expected = panther.predict(path, features).table.set_index("sample")["probability_b"]
     assert found["values"] == pytest.approx(dict(expected), abs=1e-5)
     assert found["notes"] == ["subtype was trained on 6 of these 6 slides: what it predicts of them is no test."]
 

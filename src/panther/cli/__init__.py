@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
@@ -23,7 +23,7 @@ import panther.verbs
 from panther.errors import LeftOutWarning, Note
 from panther.progress import log_progress, track
 from panther.verbs import VERBS, Verb
-from panther.verbs.parameters import RUNNING, option, parse_settings
+from panther.verbs.parameters import POSITIONAL, RUNNING, option, parse_settings
 from panther.version import __version__
 
 ABOUT = "From whole-slide images to prototypes, compact slide embeddings and predictions (PANTHER, CVPR 2024)."
@@ -32,7 +32,10 @@ PANELS = ("Start", "Slides", "Prototypes and embeddings", "Look", "Predict and c
 INTERRUPTED, TERMINATED = 130, 143  # exit codes of a shell for Ctrl-C and SIGTERM
 LISTED = 20  # failures that are printed
 # command -> what its fork server imports beside torch, so that the first worker answers at once
-PRELOADS = {"run": ("panther.study.run", "h5py"), "view": ("panther.engine", "h5py", "panther.viewer.workbench")}
+PRELOADS = {
+    "run": ("panther.study.training", "panther.study.evaluate", "h5py"),
+    "view": ("panther.engine", "h5py", "panther.viewer.workbench"),
+}
 
 HIDDEN = Parameter(show_default=False)  # None, False and "" need no mention
 Settings = Annotated[
@@ -53,7 +56,7 @@ def build_app() -> App:
     for module in pkgutil.iter_modules(panther.verbs.__path__, "panther.verbs."):
         import_module(module.name)
     how: dict[str, Any] = {
-        "default_parameter": Parameter(negative=()),
+        "default_parameter": Parameter(negative=(), allow_repeating=True),
         "help_format": "plaintext",
         "help_flags": ["--help", "-h"],
         "version_flags": ["--version"],
@@ -66,9 +69,12 @@ def build_app() -> App:
         parent, _, name = verb.command.rpartition(" ")
         if parent not in parents:
             parents[parent] = App(
-                parent, help="Study files: templates of the paper's experiments, and the schema.", **how
+                parent,
+                help="Study files: templates of the paper's experiments, and the schema.",
+                group=groups[verb.panel],
+                **how,
             )
-            app.command(parents[parent], group=groups[verb.panel])
+            app.command(parents[parent])
         parents[parent].command(command_of(verb), name=name, group=groups[verb.panel])
     app.register_install_completion_command(add_to_startup=False)
     app["--install-completion"].group = app["--help"].group
@@ -93,7 +99,7 @@ def command_of(verb: Verb) -> Callable[..., int]:
     for parameter in inspect.signature(verb.function).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             parameter = inspect.Parameter("set", keyword, default=None, annotation=Settings)
-        elif parameter.default is not parameter.empty:
+        elif not is_positional(parameter):
             parameter = parameter.replace(kind=keyword)
         else:
             positional.append(parameter.name)
@@ -106,6 +112,14 @@ def command_of(verb: Verb) -> Callable[..., int]:
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__, command.__name__ = verb.function.__doc__, verb.function.__name__
     return command
+
+
+def is_positional(parameter: inspect.Parameter) -> bool:
+    """Whether the command takes this parameter without its name."""
+    details = get_args(parameter.annotation)[1:]
+    if parameter.default is not parameter.empty:
+        return POSITIONAL in details
+    return not any(isinstance(one, Parameter) and one.required for one in details)
 
 
 def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
@@ -140,7 +154,7 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         }
         print(json.dumps({**({"output": str(output)} if output else {}), **result}, indent=2, default=str))
         return bool(failures)
-    for line in value.summary() if value is not None else ():
+    for line in value.to_lines() if value is not None else ():
         print(line)
     if output:
         print(f"{output} written in {seconds:.1f} s")
@@ -160,8 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the locale lacks is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    verbose = "-v" in arguments or "--verbose" in arguments
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = [argument for argument in typed if argument not in ("-v", "--verbose")]  # may stand anywhere
+    verbose = len(arguments) < len(typed)
     if verbose:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)

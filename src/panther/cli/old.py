@@ -22,15 +22,12 @@ from panther.cli import (
     demo,
     doctor,
     encoders,
-    model,
     prototypes,
-    report,
     retrieval,
     similar,
     slides,
     splits,
     status,
-    study,
     trust,
     view,
 )
@@ -71,11 +68,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Predict and compare": {
         "splits": splits.splits,
-        "run": study.run,
         "retrieval": retrieval.retrieval,
-        "report": report.report,
-        "train": model.train,
-        "predict": model.predict,
     },
     "Data": {"inspect": bags.inspect, "convert": bags.convert, "status": status.status},
 }
@@ -87,7 +80,6 @@ PRELOADS = {
 for panel, commands in PANELS.items():
     for name, function in commands.items():
         app.command(name, rich_help_panel=panel)(function)
-app.add_typer(study.files, name="study", rich_help_panel="Predict and compare")
 add_panels(app)
 add_completion(app)
 

@@ -47,6 +47,27 @@ class Model:
         trained = f"trained on {len(self.about.get('samples', ()))} samples"
         return f"<Model {made}, {self.head.title}: {self.task.kind}{outputs}; {trained}>"
 
+    def to_lines(self) -> list[str]:
+        """What it was trained on, for people."""
+        count = len(self.about.get("samples", ()))
+        name = self.method.title if self.head.name == "own" else f"{self.method.title} + {self.head.title}"
+        promise = self.sure.promise
+        return [
+            *(self.report.sentences() if self.report else ()),
+            *([promise.sentence()] if promise else ()),
+            f"{name} trained on {count} samples",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "samples": len(self.about.get("samples", ())),
+            "method": self.method.name,
+            "head": self.head.name,
+            "report": self.report.to_dict() if self.report else None,
+            "calibration": self.sure.settings()["promise"],
+        }
+
     def representation(self) -> tuple[Block, ...]:
         """What the numbers are that the head reads; nothing where a network reads bags."""
         if self.scaler is None or self.blocks:

@@ -12,18 +12,17 @@ import torch
 from panther.cohort.load import Cohort, rows_per_sample
 from panther.cohort.spec import Level, TaskSpec
 from panther.engine import HERE, Work
-from panther.errors import InputError, suggestion, warn_left_out
+from panther.errors import InputError, suggestion
 from panther.mil import BagSource, LoadSettings
 from panther.models.model import Model, check_bag
-from panther.models.model_file import load_model
 from panther.models.presets import TrainSettings
 from panther.models.represent import NewSamples, given_names, reads_patches, represent, with_new_sites
 from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
 from panther.models.sureness.learn import mean_features
 from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
 from panther.models.trainer import predict_logits
-from panther.storage.bags import BagsLike, Listing
-from panther.storage.clinical import USUAL, ColumnsLike, Selection, select_slides
+from panther.storage.bags import Listing
+from panther.storage.clinical import USUAL, ColumnsLike, Selection
 from panther.storage.slide_vectors import vector_bags
 from panther.types import Openable
 
@@ -38,65 +37,19 @@ class Predictions:
     notes: list[str]
     failures: dict[str, str]
 
+    def rows(self) -> pd.DataFrame:
+        """The table as it is written: empty where a value is missing."""
+        return self.table.astype(object).where(self.table.notna(), "")
 
-def predict(
-    model: Model | Path | str,
-    features: BagsLike | None = None,
-    table: Path | str | pd.DataFrame | None = None,
-    *,
-    embeddings: Mapping[str, Path | str] | None = None,
-    split: str | None = None,
-    columns: ColumnsLike = USUAL,
-    level: Level | None = None,
-    work: Work = HERE,
-) -> pd.DataFrame:
-    """Predict slides or patients.
+    def to_lines(self) -> list[str]:
+        """Lines for people."""
+        lines = [f"{len(self.table)} predictions, one per {self.level}"]
+        return lines if self.scores is None else lines + self.scores.sentences()
 
-    Parameters
-    ----------
-    model : Model or path
-        From :func:`panther.train`, or its file.
-    features : path, list, mapping or Listing
-        Folder of feature files, or bags in memory; of the encoder and resolution that the model was trained on. Of a model of given vectors
-        alone, their file or folder.
-    table : path or DataFrame, optional
-        Clinical table: only its slides are predicted, it says whose they are, and its outcome is put beside the predictions.
-    embeddings : mapping, optional
-        Files or folders of given vectors that the model reads, by name.
-    split : str, optional
-        Part of the table, e.g. `test`.
-    columns : Columns or dict
-        Names of the table's slide and patient columns, where they are not the usual ones.
-    level : str, optional
-        `slide` or `patient`; as the model was trained by default.
-    work : Work
-        How work is run.
-
-    Returns
-    -------
-    DataFrame
-        One row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`, or the `predicted` value, or
-        `probability_<label>` of each label; as far as the model knows how sure it may be `calibrated_<class>`, `prediction_set`,
-        `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known. Classes are texts, as in the clinical
-        table's file, also where a DataFrame had numbers or yes and no: "1", "True"; ``found["predicted"].astype(int)`` has numbers again.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd, panther
-    >>> rng = np.random.default_rng(0)
-    >>> bags = {f"S{i}": rng.normal(i % 2, 1, (30, 4)) for i in range(12)}
-    >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
-    >>> model = panther.train(bags, table, label="subtype", n_prototypes=2, epochs=1)
-    >>> panther.predict(model, {"new": rng.normal(1, 1, (20, 4))})["predicted"].tolist()
-    ['b']
-    """
-    loaded = model if isinstance(model, Model) else load_model(Path(model))
-    given = open_given(loaded, features, embeddings or {}, table, split, columns)
-    bags = features if reads_patches(loaded) else next(iter(given.values()), features)
-    chosen = select_slides(bags, table, split, columns=columns)  # type: ignore[arg-type]
-    found = predict_slides(loaded, chosen, level, given=given, work=work)
-    warn_left_out("Left out of the predictions", found.failures)
-    return found.table
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        scores = None if self.scores is None else self.scores.to_dict()
+        return {"unit": self.level, "predictions": self.rows().to_dict("records"), "scores": scores}
 
 
 def open_given(

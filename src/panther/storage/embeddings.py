@@ -60,7 +60,7 @@ class EmbeddingTable:
             "failures": dict(self.failures),
         }
 
-    def summary(self) -> list[str]:
+    def to_lines(self) -> list[str]:
         """Lines for people."""
         return [f"{len(self.samples)} embeddings of {self.vectors.shape[1]:,} numbers ({self.settings.get('method')})"]
 

@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pandas as pd
 from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
 
 from panther.aggregators import aggregators
@@ -25,7 +27,10 @@ from panther.models.presets import USUAL_LOSS, USUAL_NETWORK_LOSS, usual_preset
 from panther.models.probes import PROBES
 from panther.plain_yaml import read_yaml
 from panther.search.scores import AT
+from panther.storage.bags import Listing, as_bags
 from panther.storage.clinical import USUAL, Columns
+from panther.storage.tables import write_table
+from panther.storage.writers import store_bag
 from panther.study.parts import (
     Cell,
     ColumnSplits,
@@ -306,3 +311,39 @@ def _resolved(study: Study, folder: Path) -> Study:
             "external": external,
         }
     )
+
+
+def as_study(study: Study | Mapping[str, Any] | Path | str, folder: Path) -> Study:
+    """The study, checked; tables and bags in memory are stored in its folder, so that it can be run again."""
+    if isinstance(study, Study):
+        return study
+    if isinstance(study, (str, Path)):
+        return load_study(Path(study))
+    content = dict(study)
+    external = {
+        name: _on_disk(cohort, folder / "inputs" / name) for name, cohort in content.get("external", {}).items()
+    }
+    return parse_study({**_on_disk(content, folder / "inputs"), **({"external": external} if external else {})})
+
+
+def _on_disk(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A study's (or an external cohort's) values with paths in the place of tables and bags in memory."""
+    content = dict(content)
+    if isinstance(content.get("table"), pd.DataFrame):
+        write_table(folder / "table.csv", content["table"])
+        content["table"] = folder / "table.csv"
+    features = content.get("features")
+    by_encoder = isinstance(features, Mapping) and all(isinstance(value, (str, Path)) for value in features.values())
+    if features is not None and not by_encoder:
+        if not isinstance(features, (str, Path)):
+            features = _stored(as_bags(features), folder / "features")
+        content["features"] = {"features": features}
+    return content
+
+
+def _stored(listing: Listing, folder: Path) -> Path:
+    """Bags as files; those of an earlier call that are not among them are removed, so that nobody is taken for one of these."""
+    written = {store_bag(replace(ref.open(), slide_id=ref.sample), folder) for ref in listing.refs}
+    for path in {*folder.glob("[!.]*.h5"), *folder.glob("[!.]*.safetensors")} - written:
+        path.unlink()
+    return folder

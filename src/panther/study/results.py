@@ -12,11 +12,14 @@ from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
 from panther.models.model import Model
 from panther.models.model_file import load_model
+from panther.study.record import WRITTEN as RECORDS
 from panther.study.record import write_record
 from panther.study.spatial.words import shuffle_sentences
 from panther.study.tables import RETRIEVAL, SHUFFLE, SURENESS, below_chance, markdown, one_class, write_tables
+from panther.study.tables import WRITTEN as TABLES
 from panther.study.training import StudyRun, Trained
 
+WRITTEN = (*TABLES, *RECORDS)  # what a study writes into its folder, beside the cache and the models
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
 
 
@@ -75,6 +78,16 @@ class Results:
             that differ between the models of a fold are needed.
         """
         return load_model(self._chosen(fold, cell).model)
+
+    def to_lines(self) -> list[str]:
+        """The summary for people."""
+        return [*self.run.population.notes, "", self.table()]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        summary = self.summary.astype(object).where(self.summary.notna(), None)
+        files = [str(path) for pattern in WRITTEN for path in sorted(self.run.folder.glob(pattern))]
+        return {"summary": summary.to_dict("records"), "files": files}
 
     def table(self) -> str:
         """The summary as Markdown: methods down, tests across; what shuffling tissue cost, where the study has it."""

@@ -2,7 +2,7 @@
 
 A verb declares its parameters once: Annotated types (`panther.verbs.parameters`) and a numpydoc section. `panther.cli` generates the command
 from them, `verb` checks the arguments of a call from Python. A verb writes files where an output is named and returns a value with
-``summary()``, lines for people, and ``to_json()``; notes and failed items are warnings (`panther.errors`). It does not print.
+``to_lines()``, lines for people, and ``to_json()``; notes and failed items are warnings (`panther.errors`). It does not print.
 """
 
 import functools
@@ -10,7 +10,6 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 from panther.errors import InputError
@@ -28,6 +27,22 @@ class Verb:
     function: Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class Text:
+    """Result of a verb that has no type of its own."""
+
+    lines: list[str]
+    values: dict[str, Any]
+
+    def to_lines(self) -> list[str]:
+        """Lines for people."""
+        return self.lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return self.values
+
+
 VERBS: dict[str, Verb] = {}
 
 
@@ -35,15 +50,15 @@ def verb(command: str, panel: str) -> Callable[[Callable[P, R]], Callable[P, R]]
     """Register a function as a command; its arguments are checked against its annotations."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
-        variadic = [p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+        variadic = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD]
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            arguments = signature.bind(*args, **kwargs).arguments
+            arguments = inspect.signature(function).bind(*args, **kwargs).arguments
             for name in variadic:
                 arguments |= arguments.pop(name, {})
-            return _checked(function)(**{name: _python_number(value) for name, value in arguments.items()})
+            arguments = {name: _python_number(value) for name, value in arguments.items()}
+            return function(**_checked(function, arguments))  # type: ignore[call-arg]
 
         VERBS[command] = Verb(command, panel, call)
         return call
@@ -56,26 +71,33 @@ def _python_number(value: Any) -> Any:
     return value.item() if numpy and isinstance(value, numpy.generic) else value
 
 
+def _checked(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the annotations have them; an error is one line, `parameter: found X, expected Y`."""
+    from pydantic import ValidationError
+
+    try:
+        return _validator(function)(**arguments)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        name = errors[0]["loc"][0]
+        expected = dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in errors if e["loc"][0] == name)
+        raise InputError(f"{name}: found {arguments[str(name)]!r}, expected {' or '.join(expected)}") from None
+
+
 @functools.cache
-def _checked(function: Callable[..., R]) -> Callable[..., R]:
-    """The function behind pydantic, whose errors become one line: `parameter: found X, expected Y`."""
-    from pydantic import ConfigDict, ValidationError, validate_call
+def _validator(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Function of the same signature that checks its arguments by pydantic and returns them."""
+    from pydantic import ConfigDict, validate_call
 
-    target = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    target.__kwdefaults__ = function.__kwdefaults__
-    target.__annotations__ = {k: kind for k, kind in function.__annotations__.items() if k != "return"}
-    validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(target)
+    signature = inspect.signature(function)
 
-    @functools.wraps(function)
-    def call(**arguments: Any) -> R:
-        try:
-            return validated(**arguments)
-        except ValidationError as error:
-            if error.title != function.__name__:
-                raise
-            errors = error.errors(include_url=False)
-            name = errors[0]["loc"][0]
-            expected = dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in errors if e["loc"][0] == name)
-            raise InputError(f"{name}: found {arguments[str(name)]!r}, expected {' or '.join(expected)}") from None
+    def collect(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        arguments = signature.bind(*args, **kwargs).arguments
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(parameter.name, {})
+        return arguments
 
-    return call
+    collect.__signature__ = signature  # type: ignore[attr-defined]
+    collect.__annotations__ = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+    return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(collect)

@@ -40,13 +40,21 @@ def _numbers(kind: type, example: str) -> Callable[[str], Any]:
     return convert
 
 
+def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE as a dictionary of texts."""
+    parsed = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not name or not value:
+            raise InputError(f"found {pair!r}, expected NAME=VALUE")
+        parsed[name] = value
+    return parsed
+
+
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE as a dictionary: `steps=3` is a number, `normalise=false` a truth value, other words are text."""
     settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name or not value:
-            raise InputError(f"found {pair!r}, expected NAME=VALUE, e.g. steps=3")
+    for name, value in parse_pairs(pairs).items():
         try:
             settings[name] = json.loads(value)
         except ValueError:
@@ -59,7 +67,8 @@ def names_of(*sources: str) -> Callable[[Any], list[str]]:
 
     def complete(_: Any) -> list[str]:
         known = [getattr(import_module(module), name) for module, _, name in (s.partition(":") for s in sources)]
-        return [name for one in known for name in (one.names() if hasattr(one, "names") else one)]
+        known = [getattr(one, "names", one) for one in known]
+        return [name for one in known for name in (one() if callable(one) else one)]
 
     return complete
 
@@ -79,9 +88,12 @@ def option(
     return Parameter(**{name: value for name, value in how.items() if value is not None})
 
 
-def _path(text: str) -> Path:
+def as_path(text: str) -> Path:
+    """A path, where Python also takes values in memory."""
     return Path(text)
 
+
+POSITIONAL = "positional"  # marks a parameter that the command takes without its name, though it may be left out
 
 # generic forms of values
 Names = Annotated[list[str] | None, option(text=_split, metavar="A,B,C")]  # one after the other
@@ -107,18 +119,22 @@ Shares = Annotated[
 
 # input and output; in Python also values in memory
 Features = Annotated[
-    Any, option("Feature file, or folder of them (searched in depth).", text=_path, metavar="FEATURES")
+    Any, option("Feature file, or folder of them (searched in depth).", text=as_path, metavar="FEATURES")
 ]
-PrototypesLike = Annotated[Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=_path, metavar="FILE")]
-ModelLike = Annotated[Any, option("Model file of `panther train`.", text=_path, metavar="MODEL")]
+PrototypesLike = Annotated[Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=as_path, metavar="FILE")]
+ModelLike = Annotated[Any, option("Model file of `panther train`.", text=as_path, metavar="MODEL")]
 TableLike = Annotated[
     Any,
     option(
         "Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables (one fold).",
         panel=SLIDES,
-        text=_path,
+        text=as_path,
         metavar="FILE",
     ),
+]
+RequiredTable = Annotated[
+    Any,
+    option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=as_path, required=True, metavar="FILE"),
 ]
 OutputFile = Annotated[Path | None, option("File to write.", short="-o", metavar="FILE")]
 OutputFolder = Annotated[Path | None, option("Folder to write to.", short="-o", metavar="FOLDER")]
@@ -139,7 +155,7 @@ EncoderName = Annotated[
 ]
 MixedResolution = Annotated[bool, option("Accept patches of different resolutions.", panel=SLIDES)]
 SlideImages = Annotated[
-    Any, option("Slide images: a file, or a folder matched by name.", panel=SLIDES, text=_path, metavar="PATH")
+    Any, option("Slide images: a file, or a folder matched by name.", panel=SLIDES, text=as_path, metavar="PATH")
 ]
 SlideMpp = Annotated[
     float | None,
@@ -187,7 +203,7 @@ Preset = Annotated[
 # pictures
 PrototypeNames = Annotated[
     Any,
-    option("Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).", panel=PICTURES, text=_path, metavar="FILE"),
+    option("Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).", panel=PICTURES, text=as_path, metavar="FILE"),
 ]
 MaxSide = Annotated[int, Field(ge=64, le=16384), option("Longest side of a picture, pixels.", panel=PICTURES)]
 Background = Annotated[
