@@ -52,33 +52,7 @@ def _drawn(found: re.Match[str]) -> str:
 
 
 def commands() -> str:
-    """Every command with its arguments and options, as Markdown, in the panels of `panther --help`."""
-    from typer.main import get_command
+    """Every command with its arguments and options, as Markdown."""
+    from panther.cli import build_app
 
-    from panther.cli import PANELS, app
-
-    known = get_command(app).commands
-    return "\n\n".join(
-        "\n\n".join([f"## {panel}", *(_command(f"panther {name}", one) for name, one in _of(panel, known))])
-        for panel in PANELS
-    )
-
-
-def _of(panel: str, known: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [(name, command) for name, command in known.items() if command.rich_help_panel == panel]
-
-
-def _command(name: str, entry: Any) -> str:
-    if hasattr(entry, "commands"):
-        return "\n\n".join(_command(f"{name} {inner}", command) for inner, command in sorted(entry.commands.items()))
-    rows = [_row(p) for p in entry.params if p.name != "help"]
-    table = ["| | | default |", "|---|---|---|", *rows] if rows else []
-    return "\n".join([f"### {name}", "", " ".join((entry.help or "").split()), "", *table])
-
-
-def _row(parameter: Any) -> str:
-    shown = parameter.name.upper() if parameter.param_type_name == "argument" else ", ".join(parameter.opts)
-    plain = isinstance(parameter.default, str | int | float) and not isinstance(parameter.default, bool)
-    default = f"`{parameter.default}`" if plain and parameter.default != "" else ""
-    told = " ".join((getattr(parameter, "help", "") or "").split()).replace("|", "\\|")
-    return f"| `{shown}` | {told} | {default} |"
+    return build_app().generate_docs(heading_level=2).partition("\n\n**")[2].partition("\n\n## ")[2]

@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
     app = build_app()
-    if arguments and arguments[0] not in app and not arguments[0].startswith("-"):
+    if arguments and arguments[0] not in (*app, "__complete") and not arguments[0].startswith("-"):
         from panther.cli import old  # until all commands are verbs
 
         old.main(arguments)
@@ -196,7 +196,9 @@ def _start_helpers(arguments: Sequence[str]) -> None:
     if not arguments or "--help" in arguments or "-h" in arguments:
         return
     verb = VERBS.get(arguments[0])
-    if verb is not None and "workers" in inspect.signature(verb.function).parameters:
+    if verb is None:
+        return
+    if "workers" in inspect.signature(verb.function).parameters:
         from panther.machine import keep_freed_memory, start_early
 
         start_early(*PRELOADS.get(arguments[0], ()))
