@@ -576,6 +576,7 @@ class Session:
 
     track: Track = untracked
     is_command: bool = False
+    overwrite: bool = True  # whether files that panther did not write are replaced
 
 
 SESSION = Session()

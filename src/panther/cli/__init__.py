@@ -45,6 +45,7 @@ Settings = Annotated[
     ),
 ]
 Json = Annotated[bool, option("Print the result as JSON on standard output.", panel=RUNNING)]
+Overwrite = Annotated[bool, option("Replace an output that panther did not write.", panel=RUNNING)]
 Plugins = Annotated[
     list[Path] | None, option("Python file that registers methods, encoders or readers; repeatable.", panel=RUNNING)
 ]
@@ -91,6 +92,9 @@ def command_of(verb: Verb) -> Callable[..., int]:
             from panther.registry import load_plugins
 
             load_plugins(plugins)
+        from panther.engine import SESSION
+
+        SESSION.overwrite = arguments.pop("overwrite", False)
         arguments |= zip(positional, values, strict=False)
         arguments |= parse_settings(arguments.pop("set", None) or ())
         return call(verb, arguments, as_json=json)
@@ -105,7 +109,10 @@ def command_of(verb: Verb) -> Callable[..., int]:
             positional.append(parameter.name)
             parameter = parameter.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
         parameters.append(parameter)
-    for name, kind, default in (("json", Json, False), ("plugins", Plugins, None), ("verbose", Verbose, False)):
+    common = [("json", Json, False), ("plugins", Plugins, None), ("verbose", Verbose, False)]
+    if "output" in inspect.signature(verb.function).parameters:
+        common.append(("overwrite", Overwrite, False))
+    for name, kind, default in common:
         parameters.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
     parameters = [p if p.default else p.replace(annotation=Annotated[p.annotation, HIDDEN]) for p in parameters]
     command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
@@ -132,6 +139,8 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         if isinstance(message, LeftOutWarning):
             failures.update(message.failures)
         elif issubclass(category, Note):
+            if str(message) not in notes and not as_json:
+                print(f"Note: {message}", file=sys.stderr, flush=True)
             notes.append(str(message))
         else:
             show(message, category, *more, **named)
@@ -158,8 +167,6 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         print(line)
     if output:
         print(f"{output} written in {seconds:.1f} s")
-    for text in notes:
-        print(f"Note: {text}", file=sys.stderr)
     for reason in list(failures.values())[:LISTED]:
         print(f"Failed: {reason}", file=sys.stderr)
     if len(failures) > LISTED:

@@ -4,19 +4,56 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
+from panther.engine import SESSION
 from panther.errors import InputError, NotABagError
 from panther.storage.atomic import check_replaceable, check_writable, check_writable_folder
 from panther.storage.readers import open_bag
+from panther.storage.tensors import kind_of_file
 from panther.types import Openable
 
+RESULT_COLUMNS = ("sample", "n_prototypes", "representation")  # first columns of the tables that commands write
 Given = Any  # a path, a bag or a list of them; values in memory (a table, prototypes) cannot be written over
 
 
 def check_output(output: Path, *inputs: Given) -> None:
-    """Fail where ``output`` cannot be written, or is one of the files that are read, by whatever link or name."""
+    """Fail where ``output`` cannot be written, or is one of the files that are read, by whatever link or name.
+
+    The command line also keeps a file that panther did not write, unless it is told to overwrite.
+    """
     check_writable(output)
     _refuse_inputs([output], inputs)
+    if not SESSION.overwrite and output.is_file() and not is_result(output):
+        raise InputError(f"{output}: exists and was not written by panther; expected another name, or --overwrite")
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file may be a result of panther, as far as its format tells; an empty file may be."""
+    suffix = path.suffix.lower()
+    try:
+        if not path.stat().st_size or suffix in (".png", ".svg", ".pdf"):
+            return True
+        if suffix == ".safetensors":
+            return kind_of_file(path) is not None
+        if suffix == ".h5ad":
+            import h5py
+
+            with h5py.File(path, "r") as file:
+                return "uns/panther" in file
+        if suffix == ".npz":
+            return bool({"panther", "mean"} & {name.removesuffix(".npy") for name in ZipFile(path).namelist()})
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_schema(path).names[0] in RESULT_COLUMNS
+        with path.open(encoding="utf-8") as file:
+            head = file.read(4096)
+    except Exception:  # a file of another format, or damaged: not a result, whatever the library calls it
+        return False
+    if suffix in (".csv", ".tsv"):
+        return head.partition("\n")[0].replace("\t", ",").partition(",")[0].strip('"') in RESULT_COLUMNS
+    return suffix == ".json" or (suffix in (".html", ".htm") and "panther-wsi" in head)
 
 
 def check_output_folder(folder: Path, written: Iterable[str], *inputs: Given) -> None:

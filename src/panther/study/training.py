@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from panther.engine import HERE, Work, stream
-from panther.errors import InputError, listed
+from panther.errors import InputError, listed, note
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
 from panther.storage.files import read_json, write_json
@@ -89,6 +89,10 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     plan_file = {stage: [path.relative_to(folder).as_posix() for path in todo] for stage, todo in stages.items()}
     if not (folder / PLAN).is_file() or read_json(folder / PLAN) != plan_file:
         write_json(folder / PLAN, plan_file)
+    missing = {stage: sum(not job.done for job in todo.values()) for stage, todo in stages.items()}
+    if any(missing.values()):
+        counts = ", ".join(f"{missing[stage]:,} of {len(todo):,} {stage}" for stage, todo in stages.items() if todo)
+        note(f"{len(population.splits)} folds; to be computed: {counts}")
     for stage, todo in stages.items():
         broken |= run_stage(stage, list(todo.values()), broken, failures, work)
     usable = [t for t in trained if t.predictions not in broken]

@@ -228,4 +228,3 @@ Workers = Annotated[
 ]
 Part = Annotated[str, option("Part k/n of the slides (1/8 to 8/8), for the tasks of a job array.", panel=RUNNING)]
 Device = Annotated[str, option("auto (a GPU if there is one), cpu, cuda, cuda:1 ...", panel=RUNNING)]
-Overwrite = Annotated[bool, option("Replace a file that panther did not write.", panel=RUNNING)]
