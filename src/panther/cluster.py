@@ -27,6 +27,7 @@ from panther.engine import Done, WorkerLostError, attempt_and_pack
 from panther.errors import InputError, suggestion
 from panther.machine import enable_read_limit, limit_cores, read_limit
 from panther.plain_yaml import read_yaml
+from panther.registry import PLUGINS, load_plugins
 from panther.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class DaskPool:
         if self.client.status != "running":
             raise self._lost()
         where = self._team.placement((1 if self.whole else SHARE) if self.gpu else 0)
-        about = (os.getcwd(), __version__, read_limit())
+        about = (os.getcwd(), __version__, read_limit(), tuple(PLUGINS))
         return self.client.submit(_run_batch, handle, pickle.dumps(list(batch)), *about, pure=False, **where)
 
     def result(self, future: Any) -> Done:
@@ -154,7 +155,7 @@ def _identity(payload: bytes) -> bytes:
     return payload
 
 
-def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: float) -> Done:
+def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: float, plugins: Sequence[Path]) -> Done:
     """One task, in a Dask worker."""
     if version != __version__:
         raise InputError(
@@ -169,6 +170,7 @@ def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: 
             f"{folder}: a worker on {socket.gethostname()} does not see this folder ({error.strerror})"
         ) from error
     try:
+        load_plugins(plugins)
         return attempt_and_pack(_load(function), pickle.loads(batch), 1)
     finally:
         os.chdir(before)

@@ -26,6 +26,7 @@ from panther.models.named import Named
 from panther.models.presets import USUAL_LOSS, USUAL_NETWORK_LOSS, usual_preset
 from panther.models.probes import PROBES
 from panther.plain_yaml import read_yaml
+from panther.registry import load_plugins
 from panther.search.scores import AT
 from panther.storage.bags import Listing, as_bags
 from panther.storage.clinical import USUAL, Columns
@@ -62,6 +63,7 @@ class Study(BaseModel):
     features: dict[str, Path] = {}  # encoder: folder
     embeddings: dict[str, GivenEntry] = {}  # name: vectors of slides that a slide encoder made elsewhere
     task: TaskSpec
+    plugins: list[Path] = []  # Python files that register methods, encoders, heads or losses
     splits: Splits = SplitSpec()  # to make, from a column {column: fold}, or a folder of split tables
     external: dict[str, External] = {}
     methods: list[MethodEntry] = [Named(name="panther")]
@@ -266,11 +268,13 @@ def _check_same(where: str, given: Mapping[str, Any], wanted: Mapping[str, Any],
 
 def load_study(path: Path) -> Study:
     """Read and check a study file; relative paths in it count from its folder."""
-    return _resolved(parse_study(read_yaml(path), str(path)), path.parent)
+    return _resolved(parse_study(read_yaml(path), str(path), path.parent), path.parent)
 
 
-def parse_study(content: Mapping[str, Any], source: str = "The study") -> Study:
-    """Check the keys and values of a study."""
+def parse_study(content: Mapping[str, Any], source: str = "The study", folder: Path = Path()) -> Study:
+    """Check the keys and values of a study; its plug-ins, of this folder, are loaded first."""
+    plugins = content.get("plugins")
+    load_plugins([folder / str(file) for file in plugins] if isinstance(plugins, list) else ())
     try:
         return Study.model_validate(plain(dict(content)))
     except ValidationError as error:
@@ -306,6 +310,7 @@ def _resolved(study: Study, folder: Path) -> Study:
     return study.model_copy(
         update={
             "table": None if study.table is None else at(study.table),
+            "plugins": [at(file) for file in study.plugins],
             **inputs(study),
             "splits": at(study.splits) if isinstance(study.splits, Path) else study.splits,
             "external": external,

@@ -19,6 +19,7 @@ from panther.models.model_file import save_model
 from panther.models.named import Named
 from panther.prototypes import KMeansSettings
 from panther.prototypes.centre import Sites
+from panther.registry import PLUGINS
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes
@@ -29,8 +30,8 @@ from panther.version import __version__
 
 
 def cache_key(*parts: Any) -> str:
-    """Hash of plain values and of the version: another one may compute something else."""
-    return hash_of([__version__, *parts])
+    """Hash of plain values, of the version and of the user's plug-ins: others may compute something else."""
+    return hash_of([__version__, *parts, *(file.read_text() for file in PLUGINS)])
 
 
 class StudyJob:
