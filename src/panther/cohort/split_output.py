@@ -13,11 +13,10 @@ from panther.cohort.load import Cohort
 from panther.cohort.spec import SplitSpec
 from panther.cohort.split import Split, sizes
 from panther.errors import InputError
-from panther.storage.atomic import check_writable_folder
 from panther.storage.files import write_text
-from panther.storage.inputs import check_output
 from panther.storage.table_files.parts import FOLDER
 from panther.storage.tables import write_table
+from panther.store import check_output, check_writable_folder
 from panther.version import __version__
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Target
-from panther.content import hash_contents, hash_of
 from panther.engine import Track, untracked
 from panther.errors import InputError
 from panther.mil import BagSource, LoadSettings, build_model, networks
@@ -29,6 +28,7 @@ from panther.models.sureness.learn import learn_sureness, mean_features
 from panther.models.tasks import Prediction, Task, fit_task
 from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings
+from panther.store import hash_contents, hash_of
 from panther.types import Openable, PatchSpec, Prototypes
 from panther.version import __version__
 

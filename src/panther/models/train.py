@@ -27,7 +27,7 @@ from panther.models.probes import PROBES
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import BagInfo, example, scan_bags
-from panther.storage.fingerprints import sound_content
+from panther.storage.fingerprints import finite_content
 from panther.storage.prototypes import as_prototypes
 from panther.types import Openable, Prototypes
 
@@ -126,7 +126,7 @@ def _content(ref: Openable) -> str:
     """Hash of features that a network can read: some, and all of them numbers."""
     if not len(ref.open()):
         raise InputError(f"{ref.sample}: zero patches; it is left out.")
-    return sound_content(ref)
+    return finite_content(ref)
 
 
 def _space(infos: Mapping[str, BagInfo]) -> FeatureSpace:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from panther.content import hash_of
 from panther.engine import Track, untracked
 from panther.errors import InputError
 from panther.models import adamw
@@ -25,6 +24,7 @@ from panther.models.presets import TrainSettings
 from panther.models.sources import ArraySource, BatchSource, mixed_seed
 from panther.models.tasks import Task
 from panther.storage.tensors import TensorFileError, read_checkpoint, write_checkpoint
+from panther.store import hash_of
 
 __all__ = ["ArraySource", "BatchSource", "Fitted", "describe", "fit", "predict_logits"]
 

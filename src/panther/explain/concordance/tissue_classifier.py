@@ -22,8 +22,8 @@ from panther.models.probe_search import inner_folds
 from panther.models.probes import fit_logistic
 from panther.models.scaling import Scaler, moments
 from panther.statistics import first_bad_row
-from panther.storage.inputs import check_output
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.store import check_output
 from panther.types import Bag, Prototypes, Rows
 from panther.version import __version__
 
