@@ -1,8 +1,8 @@
-"""The rooms of the house: files are opened in `storage/` only.
+"""The rooms of the house: files are opened in `store.py` and `storage/` only.
 
 Feature files, tables, models, JSON, YAML and text are read and written there, whole or not at all, with one set of sentences for what
 may be wrong with them. Pixels are the exception: slides are opened by `slides/readers/`, and a picture (PNG, JPEG, SVG, TIFF) is saved by
-what draws it, into the file that `storage.atomic.atomic_write` hands out; `Image.open`, `Image.save` and `savefig` are therefore not
+what draws it, into the file that `store.atomic_write` hands out; `Image.open`, `Image.save` and `savefig` are therefore not
 looked for.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "panther"
-ROOMS = ("storage", "slides/readers")  # where files may be opened
+ROOMS = ("store.py", "storage", "slides/readers")  # where files may be opened
 EXCEPTIONS = {
     "slides/listing.py": "the first bytes of DICOM files say which of them are one slide",
     "report/make.py": "style sheets and scripts that come with packages",

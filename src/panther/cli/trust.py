@@ -39,7 +39,7 @@ def choose(
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_training_slides
-    from panther.storage.inputs import check_output
+    from panther.store import check_output
 
     chosen = select_training_slides(
         features,

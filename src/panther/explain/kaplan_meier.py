@@ -22,8 +22,8 @@ from panther.explain.proportions import SAME, Proportions, as_proportions, poole
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_json
-from panther.storage.inputs import check_output_folder
 from panther.storage.tables import write_spreadsheet
+from panther.store import check_output_folder
 
 if TYPE_CHECKING:
     import anndata

@@ -20,7 +20,6 @@ from panther.cohort.covariates import COVARIATES, CovariateSpec, check_covariate
 from panther.cohort.load import Cohort
 from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Target
-from panther.content import hash_contents, hash_of
 from panther.engine import HERE, Track, Work, collect, untracked
 from panther.errors import InputError
 from panther.feature_space import FeatureSpace
@@ -38,8 +37,9 @@ from panther.models.trainer import ArraySource, BatchSource, fit, predict_logits
 from panther.patch_spec import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import BagInfo, example, scan_bags
-from panther.storage.fingerprints import sound_content
+from panther.storage.fingerprints import finite_content
 from panther.storage.prototypes import as_prototypes
+from panther.store import hash_contents, hash_of
 from panther.types import Openable, PatchSpec, Prototypes
 from panther.version import __version__
 
@@ -414,7 +414,7 @@ def _content(ref: Openable) -> str:
     """Hash of features that a network can read: some, and all of them numbers."""
     if not len(ref.open()):
         raise InputError(f"{ref.sample}: zero patches; it is left out.")
-    return sound_content(ref)
+    return finite_content(ref)
 
 
 def _space(infos: Mapping[str, BagInfo]) -> FeatureSpace:

@@ -29,13 +29,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from panther.content import hash_of
 from panther.engine import Track, untracked
 from panther.errors import InputError
 from panther.models.scaling import AnyScaler, scaler_parts
 from panther.models.settings import TrainSettings
 from panther.models.tasks import Task
 from panther.storage.tensors import TensorFileError, read_checkpoint, write_checkpoint
+from panther.store import hash_of
 
 HELD_BYTES = 256 << 20  # of embeddings, up to which they are held in memory
 BLOCK = 256  # rows that are read at a time

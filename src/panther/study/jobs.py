@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from panther.content import hash_of
 from panther.errors import InputError
 from panther.feature_space import FeatureSpace
 from panther.models.blocks import Block
@@ -23,6 +22,7 @@ from panther.registry import PLUGINS
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes
+from panther.store import hash_of
 from panther.study.cache import load_embeddings, sound_checkpoint
 from panther.study.rows.given import GivenRows
 from panther.types import Openable, PatchSpec, Prototypes

@@ -164,7 +164,7 @@ def train(
     from panther.prototypes.centre import with_sites_of
     from panther.storage.bags import Reading, as_bags
     from panther.storage.clinical import Columns, read_clinical, refuse_whole_split, without_features
-    from panther.storage.inputs import check_output
+    from panther.store import check_output
 
     follow_up = {"survival": survival, "time": time, "event": event, "censorship": censorship}
     several = tuple(labels) if labels else None
@@ -295,8 +295,8 @@ def predict(
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
     from panther.storage.files import write_json
-    from panther.storage.inputs import check_output
     from panther.storage.tables import write_spreadsheet
+    from panther.store import check_output
 
     trained = as_model(model)
     if isinstance(model, Path):

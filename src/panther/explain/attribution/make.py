@@ -18,9 +18,9 @@ from panther.models.model import Model, as_model
 from panther.storage.bags import BagRef, BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_slides
 from panther.storage.files import write_json
-from panther.storage.inputs import check_output_folder
 from panther.storage.names import as_text
 from panther.storage.tables import write_spreadsheet
+from panther.store import check_output_folder
 from panther.types import Openable, Prototypes
 from panther.version import __version__
 

@@ -21,8 +21,8 @@ from panther.explain.concordance.tiles import LabelledTiles, encode_images, find
 from panther.models.probes import fit_logistic, inner_folds
 from panther.models.scaling import Scaler, moments
 from panther.statistics import first_bad_row
-from panther.storage.inputs import check_output
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.store import check_output
 from panther.types import Bag, Prototypes, Rows
 from panther.version import __version__
 
