@@ -172,7 +172,7 @@ LeaveSiteOut = Annotated[bool, option("Compare with slides of other sites only."
 Label = Annotated[str | None, option("Column of the label.", panel=OUTCOME)]
 Survival = Annotated[
     str | None,
-    option("Endpoint: os, dss, dfi or pfi.", panel=OUTCOME, completer=names_of("panther.cohort.endpoints:ENDPOINTS")),
+    option("Endpoint: os, dss, dfi or pfi.", panel=OUTCOME, completer=names_of("panther.cohort.outcomes:ENDPOINTS")),
 ]
 Time = Annotated[str | None, option("Column of the time, where it has another name.", panel=OUTCOME)]
 Event = Annotated[str | None, option("Column that is 1 where the event happened.", panel=OUTCOME)]
