@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from panther.explain.attribution.make import attribute
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
-    from panther.explain.maps import make_map
     from panther.models.model_file import load_model, save_model
     from panther.prototypes.choose import choose_c
     from panther.prototypes.fit import fit_prototypes
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.embed import embed_cohort
+    from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
     from panther.verbs.report import make_report
     from panther.verbs.study import run_study
@@ -93,7 +93,7 @@ _HOMES = {
     "load_model": "panther.models.model_file",
     "load_prototypes": "panther.storage.prototypes",
     "make_atlas": "panther.explain.atlas.make",
-    "make_map": "panther.explain.maps",
+    "make_map": "panther.verbs.map",
     "make_report": "panther.verbs.report",
     "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",

@@ -269,7 +269,7 @@ def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:
         ("wrong: none of the 9 slides has an image of its name there, e.g. s;", "--slides", "wrong"),
         ("there is no prototype 'C9'", "--names", write("n.yaml", "C9: tumour\n")),
         ("has no setting 'preset'", "--method", "ot", "--preset", "paper"),
-        ("does not assign patches", "--method", "deepsets"),
+        ("assigns no patches", "--method", "deepsets"),
         ("no such table", "--table", "none.csv"),
     ):
         _, err = run(*USUAL, *more, code=2)

@@ -13,8 +13,7 @@ from panther.errors import InputError
 from panther.explain.atlas.atlas import PatchesToRead, atlas_of
 from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
 from panther.explain.atlas.worker import AtlasJob, AtlasSettings
-from panther.explain.jobs import slide_jobs
-from panther.explain.scene import MapSettings
+from panther.explain.scene import MapSettings, slide_jobs
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes

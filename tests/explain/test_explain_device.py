@@ -12,8 +12,8 @@ from known_regions import write_slide
 import panther
 from cli.running import Runner
 from panther.engine import HERE, Work
-from panther.explain.assign import assign
 from panther.explain.attention import attention
+from panther.explain.scene import assign
 from panther.mil import build_model
 from panther.models.model import Model
 from panther.models.named import Named
@@ -53,7 +53,9 @@ def labels_of(slide: Path) -> pd.DataFrame:
 
 
 def drawn(slide: Path, output: Path, work: Work) -> None:
-    panther.make_map(slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], work=work)
+    panther.make_map(
+        slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], device=work.device
+    )
 
 
 def shown(slide: Path, output: Path, work: Work) -> None:

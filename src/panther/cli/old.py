@@ -31,7 +31,6 @@ from panther.cli import (
     trust,
     view,
 )
-from panther.cli import map as maps
 from panther.cli._options import add_panels
 from panther.cli.completion import add_completion
 from panther.errors import InputError, LeftOutWarning
@@ -58,7 +57,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Look": {
         "view": view.view,
-        "map": maps.map_slides,
         "similar": similar.similar,
         "atlas": atlas.atlas,
         "tissue-classifier": concordance.train_classifier,

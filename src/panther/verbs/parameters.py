@@ -21,7 +21,8 @@ def _converter(convert: Callable[[str], Any]) -> Callable[[Any, Sequence[Any]], 
     return lambda _, tokens: convert(tokens[0].value)
 
 
-def _split(text: str) -> list[str]:
+def as_list(text: str) -> list[str]:
+    """`a,b` as a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -96,7 +97,7 @@ def as_path(text: str) -> Path:
 POSITIONAL = "positional"  # marks a parameter that the command takes without its name, though it may be left out
 
 # generic forms of values
-Names = Annotated[list[str] | None, option(text=_split, metavar="A,B,C")]  # one after the other
+Names = Annotated[list[str] | None, option(text=as_list, metavar="A,B,C")]  # one after the other
 Switch = Annotated[bool, option()]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[
@@ -178,7 +179,7 @@ Value = Annotated[str | None, option("Column of numbers to predict.", panel=OUTC
 Labels = Annotated[
     list[str] | None,
     option(
-        "Columns of several labels, A,B,C: 0, 1 or empty where unknown.", panel=OUTCOME, text=_split, metavar="A,B,C"
+        "Columns of several labels, A,B,C: 0, 1 or empty where unknown.", panel=OUTCOME, text=as_list, metavar="A,B,C"
     ),
 ]
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from panther.aggregators import build
 from panther.engine import HERE, Work, stream
-from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.explain.atlas.exemplars import CHOOSE, Exemplar, Place, by_slide, read_patches
 from panther.explain.atlas.shares import (
@@ -23,8 +22,8 @@ from panther.explain.atlas.shares import (
     share_tests,
 )
 from panther.explain.atlas.worker import EVEN, AtlasJob, AtlasSettings, SlideFacts, describe_slide
-from panther.explain.jobs import none_of
 from panther.explain.names import colours, label
+from panther.explain.scene import refuse_nothing
 from panther.explain.touching import Touching, neighbour_sentences, no_touching
 from panther.types import Prototypes
 
@@ -99,8 +98,7 @@ def atlas_of(
     describe = partial(describe_slide, prototypes=prototypes, settings=settings)
     for _, slide in stream(describe, jobs, "looking at patches", work, failures):
         pool.add(slide)
-    if not pool.slides:
-        raise InputError(none_of(failures, "could be read"))
+    refuse_nothing(pool.slides, failures, "could be read")
     atlas = summed_up(pool, prototypes, settings, factors, failures)
     return _with_pictures(atlas, {job.sample: job.image for job in jobs if job.image}, work)
 

@@ -17,8 +17,7 @@ from panther.errors import InputError
 from panther.explain.atlas.atlas import Atlas
 from panther.explain.atlas.charts import group_charts, relation_charts
 from panther.explain.atlas.sheets import draw_exemplars, draw_overview
-from panther.explain.names import Naming, read_names
-from panther.explain.names_file import entry
+from panther.explain.names import Naming, as_names, entry
 from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.storage.atomic import atomic_write
 from panther.storage.files import write_json, write_text
@@ -101,7 +100,7 @@ def names_template(atlas: Atlas) -> str:
 def _fits(names: Path, count: int) -> bool:
     """Whether a file of names can be read with these prototypes; one of another atlas would be refused by every command."""
     try:
-        read_names(names, count)
+        as_names(names, count)
     except InputError:
         return False
     return True

@@ -12,8 +12,8 @@ from panther.explain.atlas.atlas import Atlas, atlas_of
 from panther.explain.atlas.files import WRITTEN, write_atlas
 from panther.explain.atlas.shares import Factor, factor
 from panther.explain.atlas.worker import AtlasJob, AtlasSettings
-from panther.explain.jobs import Images, find_images
 from panther.explain.names import Names
+from panther.explain.scene import Images, find_images
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import TCGA, USUAL, ColumnsLike, select_slides
 from panther.storage.inputs import check_output_folder

@@ -10,10 +10,9 @@ import torch
 
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain.assign import assign, prototype_distances
 from panther.explain.atlas.exemplars import KINDS, Exemplar, Kind, Place, candidates, random_ranks
 from panther.explain.geometry import Grid, grid
-from panther.explain.scene import MapSettings
+from panther.explain.scene import MapSettings, assign, prototype_distances
 from panther.explain.touching import Touching, touching
 from panther.types import Bag, Openable, Prototypes
 
