@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from panther.encoders.extract import extract
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
-    from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from panther.storage.readers import open_bag
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
+    from panther.verbs.atlas import make_atlas
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
@@ -92,7 +92,7 @@ _HOMES = {
     "load_cohort": "panther.cohort.load",
     "load_model": "panther.models.model_file",
     "load_prototypes": "panther.storage.prototypes",
-    "make_atlas": "panther.explain.atlas.make",
+    "make_atlas": "panther.verbs.atlas",
     "make_map": "panther.verbs.map",
     "make_report": "panther.verbs.report",
     "make_splits": "panther.cohort.splits",

@@ -14,7 +14,7 @@ from PIL import Image
 from cli.running import Runner, strict_json
 from panther.cohort.load import load_cohort
 from panther.explain.kaplan_meier import by_patient
-from panther.explain.proportions import as_proportions
+from panther.explain.shares import as_proportions
 from panther.statistics.neighbours import PRIOR
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes

@@ -40,7 +40,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(device)
         return assign(bag, module, device)
 
-    for user in ("maps", "atlas.worker", "concordance.compare"):
+    for user in ("maps", "atlas", "concordance.compare"):
         monkeypatch.setattr(f"panther.explain.{user}.assign", watched)
     return seen
 
@@ -59,7 +59,7 @@ def drawn(slide: Path, output: Path, work: Work) -> None:
 
 
 def shown(slide: Path, output: Path, work: Work) -> None:
-    panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, work=work)
+    panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, device=work.device)
 
 
 def compared(slide: Path, output: Path, work: Work) -> None:

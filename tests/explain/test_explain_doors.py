@@ -18,7 +18,7 @@ from panther.errors import InputError
 DOORS = {
     "concordance": "panther.explain.concordance.make",
     "kaplan_meier": "panther.explain.kaplan_meier",
-    "make_atlas": "panther.explain.atlas.make",
+    "make_atlas": "panther.verbs.atlas",
     "make_map": "panther.verbs.map",
 }
 

@@ -14,12 +14,13 @@ from PIL import Image
 from commands import run
 from panther.errors import InputError
 from panther.explain import palette
-from panther.explain.atlas import make_atlas, to_dict
+from panther.explain.atlas_files import to_dict
 from panther.explain.names import as_namings
 from panther.slides import Polygon, Tissue
 from panther.slides.contours import write_contours
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
+from panther.verbs.atlas import make_atlas
 from panther.verbs.map import make_map
 
 

@@ -15,7 +15,6 @@ import typer
 from typer.main import get_command
 
 from panther.cli import (
-    atlas,
     attribute,
     bags,
     concordance,
@@ -58,7 +57,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {
         "view": view.view,
         "similar": similar.similar,
-        "atlas": atlas.atlas,
         "tissue-classifier": concordance.train_classifier,
         "concordance": concordance.compare,
         "attribute": attribute.attribute,
