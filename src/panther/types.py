@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from panther.alignment import Alignment
 from panther.arrays import as_centroids, as_matrix, as_places, as_tensor
-from panther.content import hash_of, hash_rows
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.patch_spec import PatchSpec as PatchSpec
@@ -23,6 +22,7 @@ from panther.rows import Concatenated as Concatenated
 from panther.rows import Projection as Projection
 from panther.rows import Ragged as Ragged
 from panther.rows import Rows as Rows
+from panther.store import hash_of, hash_rows
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def test_when_no_slide_can_be_drawn_the_reason_told_is_why(folder: Path, run: Ru
     Path("images/s.tif").write_bytes(b"no image")  # fails when it is drawn
     how = ("--classifier", "classifier.safetensors", "--slides", "images")
     _, err = run("concordance", "f", "-p", "p.safetensors", "-o", "a", *how, code=2)
-    assert "None of the 2 slides can be used." in err
+    assert "none of the 2 slides can be used." in err
     assert "s.tif" in err
     assert "zero patches" not in err
 

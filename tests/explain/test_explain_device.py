@@ -16,7 +16,7 @@ from panther.explain.attention import attention
 from panther.explain.scene import assign
 from panther.mil import build_model
 from panther.models.model import Model
-from panther.models.named import Named
+from panther.models.settings import Named
 from panther.models.tasks import Classification
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
@@ -110,8 +110,7 @@ def test_a_gpu_that_is_not_there_is_one_sentence_and_nothing_is_written(
     features, prototypes, output = slide / "s.h5", slide / "p.safetensors", tmp_path / "out"
     given = (prototypes, features) if command == "attribute" else (features, "-p", prototypes)
     _, err = Runner(monkeypatch, capsys)(command, *given, "-o", output, "-j", 1, "--device", "cuda", code=2)
-    assert "'cuda' cannot be used here" in err
-    assert "`device=cpu`" in err
+    assert "cuda cannot be used here" in err
     assert not output.exists()
 
 

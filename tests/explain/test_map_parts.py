@@ -58,7 +58,7 @@ def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method: str) -> 
 
 def test_a_method_without_prototypes_has_no_map() -> None:
     bag, prototypes = bag_and_prototypes()
-    with pytest.raises(InputError, match="does not assign"):
+    with pytest.raises(InputError, match="assigns no patches"):
         assign(bag, build("deepsets", prototypes))
 
 

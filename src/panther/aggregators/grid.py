@@ -16,7 +16,6 @@ import torch
 
 from panther.aggregators._base import build
 from panther.aggregators.sharing import HELD_BYTES, SharedBag, SharedMethods, can_hold, in_memory
-from panther.content import HashedRows, hash_of
 from panther.engine import Launched, Work, reason_of, stream
 from panther.errors import InputError
 from panther.feature_space import Basis
@@ -25,6 +24,7 @@ from panther.statistics.kernels import kernel_name
 from panther.storage.bags import Listing
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.row_matrix import RowMatrix
+from panther.store import HashedRows, hash_of
 from panther.types import Aggregator, Bag, Openable, SlideEmbedding
 
 _Row = tuple[np.ndarray, dict[str, Any]]  # vectors of all embedders one after the other, and what is kept beside them

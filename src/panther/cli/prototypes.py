@@ -42,8 +42,8 @@ def prototypes(
     from panther.prototypes.centre import sites_by
     from panther.prototypes.choose import compare_numbers
     from panther.storage.clinical import select_training_slides
-    from panther.storage.inputs import check_output
     from panther.storage.prototypes import save_prototypes
+    from panther.store import check_output
 
     auto = n_prototypes == "auto"
     count = 16 if auto else parse_count(n_prototypes)

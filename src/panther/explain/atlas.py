@@ -134,7 +134,8 @@ def _exemplars(
         for c, row in candidates(labels, order, len(prototypes), settings.exemplars):
             place = None
             if corners is not None and np.isfinite(corners[row]).all():
-                place = Place(*corners[row].tolist(), side, spec.coords_unit, spec.mpp_level0)
+                x, y = corners[row].tolist()
+                place = Place(x, y, side, spec.coords_unit, spec.mpp_level0)
             if math.isfinite(order[row]):
                 yield Exemplar(c, kind, job.sample, job.patient, row, float(distance[row]), float(order[row]), place)
 

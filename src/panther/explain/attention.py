@@ -29,8 +29,7 @@ from panther.explain.slide_map import (
     rows_for,
     unit_of,
 )
-from panther.models.model import Model, check_bag
-from panther.models.model_file import as_model
+from panther.models.model import Model, as_model, check_bag
 from panther.statistics import first_bad_row
 from panther.statistics.upload import near
 from panther.types import Bag, Prototypes
@@ -105,11 +104,11 @@ class AttentionMap(SlideMap):
         return notes
 
 
-def shown_by(model: Model | Path | str) -> tuple[Prototypes | None, str | None, dict[str, Any], Model | None]:
+def shown_by(model: Model | Path | str) -> tuple[Prototypes | None, str, dict[str, Any], Model | None]:
     """What a model's map shows: its prototypes with method and options, or the network itself."""
     trained = as_model(model)
     if trained.scaler is None:
-        return None, None, {}, trained
+        return None, trained.method.name, {}, trained
     if trained.prototypes is None:
         raise InputError(
             f"model: stands on {trained.method.title!r}, which assigns patches to no prototypes, expected panther, ot, h2t, protocounts or a network"

@@ -15,8 +15,8 @@ from panther.explain.geometry import View, raster, regions, write_regions
 from panther.explain.scene import MapSettings, SlideJob, assign, place
 from panther.explain.slide_map import SlideMap, overlay_pixels
 from panther.explain.touching import COLUMNS, neighbour_rows
-from panther.storage.atomic import atomic_write
 from panther.storage.tables import write_spreadsheet
+from panther.store import atomic_write
 from panther.types import Bag, Prototypes
 
 CELL = 16  # pixels per patch at the finest level: edges within a sixteenth of a patch

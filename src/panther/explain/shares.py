@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from panther.errors import InputError, listed, said_of
-from panther.evaluation.correction import holm
-from panther.evaluation.intervals import Interval, Resampled, differences, intervals, resample
+from panther.evaluation.intervals import Interval, Resampled, differences, holm, intervals, resample
 from panther.storage.embedding_files.in_memory import is_in_memory, of_memory
 from panther.storage.embedding_files.reading import read_weights
 from panther.storage.embeddings import EmbeddingTable

@@ -151,11 +151,11 @@ def value_pixels(slide_map: SlideMap, values: np.ndarray, limit: float) -> np.nd
     return _painted(slide_map, heat_colours(part, DIVERGING), HEAT_RELIEF)
 
 
-def heat_colours(values: np.ndarray, scale: str = HEAT) -> np.ndarray:
+def heat_colours(values: np.ndarray, scale: str = "") -> np.ndarray:
     """Colours (N, 3) uint8 of values from 0 to 1."""
     from matplotlib import colormaps
 
-    return np.asarray(colormaps[scale](np.asarray(values, float), bytes=True)[:, :3])
+    return np.asarray(colormaps[scale or HEAT](np.asarray(values, float), bytes=True)[:, :3])
 
 
 def overlay_pixels(slide_map: SlideMap) -> np.ndarray:

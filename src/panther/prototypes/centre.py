@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from panther.alignment import Alignment, Move
-from panther.content import HashedRows
 from panther.engine import HERE, Work
 from panther.errors import InputError
 from panther.prototypes.patches import Scan, in_order, walk
 from panther.prototypes.settings import KMeansSettings
 from panther.storage.clinical import ClinicalTable
+from panther.store import HashedRows
 from panther.types import Bag, Openable, Prototypes
 
 BLOCK = 4096  # patches read at once

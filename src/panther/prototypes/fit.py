@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from panther.content import hash_contents
 from panther.engine import HERE, Work
 from panther.errors import InputError, value_of, warn_left_out
 from panther.machine import cores, give_freed_memory_back
@@ -22,6 +21,7 @@ from panther.prototypes.progress import FitProgress, project
 from panther.prototypes.settings import KMeansSettings, kmeans_settings
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
+from panther.store import hash_contents
 from panther.types import Openable, Projection, Prototypes
 
 if TYPE_CHECKING:

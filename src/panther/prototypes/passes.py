@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from panther.content import HashedRows
 from panther.engine import Work
 from panther.errors import not_finite, too_large
 from panther.prototypes.patches import in_order, walk
 from panther.statistics import Logits, Statistics, accumulate, block_rows, can_be_squared, first_bad_row, nearest
+from panther.store import HashedRows
 from panther.types import Bag, Openable, Projection
 
 T = TypeVar("T")

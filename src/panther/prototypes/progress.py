@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 from torch import Tensor
 
-from panther.content import hash_contents
 from panther.errors import InputError
 from panther.mixture import STARTING_VARIANCES, starting_variance, surprise_of
 from panther.patch_spec import in_common
@@ -18,6 +17,7 @@ from panther.prototypes.patches import BagInfo, example
 from panther.prototypes.settings import KMeansSettings
 from panther.statistics import Statistics, squared_distances
 from panther.statistics.tail import surprise_edges
+from panther.store import hash_contents
 from panther.types import Openable, Projection, Prototypes
 from panther.version import __version__
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from panther.errors import InputError
-from panther.users import refusal
+from panther.store import refusal
 
 
 class RowMatrix:

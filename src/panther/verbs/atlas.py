@@ -116,8 +116,8 @@ def make_atlas(
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
-    from panther.storage.inputs import check_output_folder
     from panther.storage.prototypes import as_prototypes
+    from panther.store import check_output_folder
 
     compared = [*(groups or ()), *([] if site_column is None else [site_column])]
     if compared and table is None:

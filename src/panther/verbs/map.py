@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import BeforeValidator
+
 from panther.errors import InputError, note, warn_left_out
 from panther.verbs import parameters as p
 from panther.verbs import verb
@@ -35,7 +37,7 @@ def make_map(
         Any,
         p.option("Features of the slide: a file or folder.", panel=p.SLIDES, text=p.as_path, metavar="PATH"),
     ] = None,
-    method: Annotated[str | None, p.option("panther (default), ot, h2t or protocounts.", panel=p.METHOD)] = None,
+    method: p.Method = "panther",
     preset: p.Preset = None,
     prototype: Annotated[
         int | str | None,
@@ -62,10 +64,11 @@ def make_map(
     allow_mixed_resolution: p.MixedResolution = False,
     formats: Annotated[
         list[Literal["png", "svg", "tiff", "geojson", "csv"]] | None,
+        BeforeValidator(p.split_names),
         p.option(
             "Any of png,svg,tiff,geojson,csv; png,geojson,csv where there are prototypes.",
             panel=p.PICTURES,
-            text=p.as_list,
+            text=p.split_names,
             metavar="A,B,C",
         ),
     ] = None,
@@ -147,8 +150,8 @@ def make_map(
     from panther.limits import part_of
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading, as_bags
-    from panther.storage.inputs import check_output_folder
     from panther.storage.prototypes import as_prototypes
+    from panther.store import check_output_folder
     from panther.types import Bag
 
     if isinstance(source, (str, Path)) and is_slide(Path(source)):
@@ -164,7 +167,7 @@ def make_map(
     if model is not None:
         from panther.explain.attention import shown_by
 
-        if method is not None or options:
+        if method != "panther" or options:
             raise InputError("method: belongs to prototypes, the model has its own")
         prototypes, method, options, network = shown_by(model)
     unfitting = {"attention": attention} if network is None else {"prototype": prototype, "names": names}
@@ -175,7 +178,7 @@ def make_map(
                 f"{name}: found {value}, but {'prototypes are' if network is None else 'attention is'} mapped"
             )
     table = {} if slide_mpp_table is None else read_mpp_table(slide_mpp_table)
-    how = MapSettings(method or "panther", options, max_side, slide_mpp, table, Paint(background, opacity))
+    how = MapSettings(method, options, max_side, slide_mpp, table, Paint(background, opacity))
     chosen = None
     if network is None:
         fitted = as_prototypes(prototypes)

@@ -26,8 +26,8 @@ from panther.explain.names import (
     plain_field,
     titles,
 )
-from panther.storage.atomic import check_writable
 from panther.storage.files import write_text
+from panther.store import check_writable
 
 LONGEST = {"name": 200, "note": 2000, "group": 100}  # letters
 STEPS = 200  # that can be taken back

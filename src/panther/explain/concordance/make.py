@@ -23,8 +23,8 @@ from panther.explain.concordance.write import WRITTEN, saturation_note, write_co
 from panther.explain.names import Names
 from panther.explain.scene import Images, MapSettings, refuse_nothing, slide_jobs
 from panther.storage.bags import BagsLike, as_bags
-from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes
+from panther.store import check_output_folder
 from panther.types import Prototypes
 
 if TYPE_CHECKING:
