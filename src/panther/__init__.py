@@ -33,18 +33,17 @@ if TYPE_CHECKING:
     from panther.aggregators import build
     from panther.aggregators.embed import embed
     from panther.cohort.load import Cohort, load_cohort
-    from panther.cohort.site_kfold import SiteKFold
-    from panther.cohort.split import Split
-    from panther.cohort.splits import make_splits
+    from panther.cohort.splits import Split, make_splits
     from panther.encoders.extract import extract
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
+    from panther.estimators.site_kfold import SiteKFold
     from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
     from panther.explain.maps import make_map
-    from panther.models.model_file import load_model, save_model
+    from panther.models.model import load_model, save_model
     from panther.prototypes.choose import choose_c
     from panther.prototypes.fit import fit_prototypes
     from panther.search.retrieval import retrieval
@@ -77,9 +76,9 @@ _HOMES = {
     "Panther": "panther.estimators",
     "PatchSpec": "panther.types",
     "Prototypes": "panther.types",
-    "SiteKFold": "panther.cohort.site_kfold",
+    "SiteKFold": "panther.estimators.site_kfold",
     "SlideEmbedding": "panther.types",
-    "Split": "panther.cohort.split",
+    "Split": "panther.cohort.splits",
     "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
     "choose_c": "panther.prototypes.choose",
@@ -93,7 +92,7 @@ _HOMES = {
     "kaplan_meier": "panther.explain.kaplan_meier",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
-    "load_model": "panther.models.model_file",
+    "load_model": "panther.models.model",
     "load_prototypes": "panther.storage.prototypes",
     "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
@@ -105,7 +104,7 @@ _HOMES = {
     "retrieval": "panther.search.retrieval",
     "run_study": "panther.verbs.study",
     "save_bag": "panther.storage.writers",
-    "save_model": "panther.models.model_file",
+    "save_model": "panther.models.model",
     "save_prototypes": "panther.storage.prototypes",
     "similar": "panther.search.similar",
     "train": "panther.verbs.model",

@@ -16,7 +16,7 @@ from panther.aggregators.grid import Embedder, embed_grid
 from panther.engine import HERE
 from panther.errors import InputError
 from panther.models.blocks import Block
-from panther.models.named import Named
+from panther.models.settings import Named
 from panther.statistics.neighbours import neighbourhood
 from panther.storage.bags import as_bags, concatenate, list_bags
 from panther.storage.readers._base import Held

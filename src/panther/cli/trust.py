@@ -168,9 +168,7 @@ def shift(
 ) -> None:
     """Tell how well the site, and with --label the label, can be read off embeddings, and which slides collapse."""
     from panther.errors import said_of
-    from panther.evaluation.readable import read_site_and_label
-    from panther.evaluation.shift import site_shift
-    from panther.evaluation.shift_changes import changes, patients_of
+    from panther.evaluation.shift import changes, patients_of, read_site_and_label, site_shift
     from panther.storage.embedding_files.reading import read_weights
 
     samples, weights, columns = read_weights(embeddings, site, patient)

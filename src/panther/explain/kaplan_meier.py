@@ -15,7 +15,7 @@ from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.targets import Survival
 from panther.errors import InputError
 from panther.evaluation import survival_metrics
-from panther.evaluation.correction import holm
+from panther.evaluation.intervals import holm
 from panther.evaluation.survival_metrics import KaplanMeier, log_rank, risk_groups, round_times
 from panther.explain.names import Names, as_names, label
 from panther.explain.proportions import SAME, Proportions, as_proportions, pooled

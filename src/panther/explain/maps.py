@@ -22,8 +22,7 @@ from panther.explain.regions import regions, write_regions
 from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, overlay_pixels
 from panther.explain.touching import COLUMNS, neighbour_rows
-from panther.models.model import Model
-from panther.models.model_file import as_model
+from panther.models.model import Model, as_model
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.prototypes import as_prototypes
 from panther.storage.tables import write_spreadsheet

@@ -14,8 +14,8 @@ from panther.errors import InputError
 from panther.feature_space import FeatureSpace
 from panther.models.blocks import Block
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
-from panther.models.model_file import save_model
-from panther.models.named import Named
+from panther.models.model import save_model
+from panther.models.settings import Named
 from panther.prototypes import KMeansSettings
 from panther.prototypes.centre import Sites
 from panther.registry import PLUGINS

@@ -14,8 +14,7 @@ from panther.explain.jobs import Images, SlideJob, slide_jobs
 from panther.explain.maps import map_slide
 from panther.explain.names import Names, colours
 from panther.explain.scene import MapSettings
-from panther.models.model import Model
-from panther.models.model_file import as_model
+from panther.models.model import Model, as_model
 from panther.storage.bags import BagRef, BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_slides
 from panther.storage.files import write_json
