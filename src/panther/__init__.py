@@ -5,7 +5,7 @@ a path or a DataFrame; prototypes and models as a path or a value. What is wrong
 
 Slides and features
     `open_slide` opens a whole-slide image, `extract` finds its tissue and encodes its patches; `open_bag` and `list_bags` read the features of one
-    slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them.
+    slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them; `inspect` describes files, `convert` changes their layout.
 
 Prototypes and embeddings
     `fit_prototypes` finds `Prototypes` in training bags, `choose_c` says how many; `save_prototypes` and `load_prototypes` keep them.
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.atlas import make_atlas
+    from panther.verbs.data import convert, inspect
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
@@ -82,10 +83,12 @@ _HOMES = {
     "build": "panther.aggregators",
     "choose_c": "panther.prototypes.choose",
     "concordance": "panther.explain.concordance.make",
+    "convert": "panther.verbs.data",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.verbs.embed",
     "extract": "panther.encoders.extract",
     "fit_prototypes": "panther.prototypes.fit",
+    "inspect": "panther.verbs.data",
     "kaplan_meier": "panther.explain.kaplan_meier",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
@@ -128,10 +131,12 @@ __all__ = [
     "build",
     "choose_c",
     "concordance",
+    "convert",
     "embed",
     "embed_cohort",
     "extract",
     "fit_prototypes",
+    "inspect",
     "kaplan_meier",
     "list_bags",
     "load_cohort",

@@ -16,17 +16,14 @@ from typer.main import get_command
 
 from panther.cli import (
     attribute,
-    bags,
     concordance,
     demo,
-    doctor,
     encoders,
     prototypes,
     retrieval,
     similar,
     slides,
     splits,
-    status,
     trust,
     view,
 )
@@ -46,7 +43,7 @@ app = typer.Typer(
 )
 # what one wants to do -> commands
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"demo": demo.demo, "doctor": doctor.doctor},
+    "Start": {"demo": demo.demo},
     "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
     "Prototypes and embeddings": {
         "prototypes": prototypes.prototypes,
@@ -66,7 +63,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "splits": splits.splits,
         "retrieval": retrieval.retrieval,
     },
-    "Data": {"inspect": bags.inspect, "convert": bags.convert, "status": status.status},
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {
