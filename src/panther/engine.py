@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from panther.errors import InputError, NotABagError, note
+from panther.errors import DiskFullError, InputError, NotABagError, note
 from panther.machine import (
     allow_threads,
     cores,
@@ -108,6 +108,7 @@ class Result(NamedTuple):
     reason: str | None = None
     skipped: bool = False
     traceback: str = ""
+    fatal: bool = False  # for all items, e.g. a full disk
 
 
 class Done(NamedTuple):
@@ -201,6 +202,8 @@ def map_slides(
 
 
 def _item_result(index: int, result: Result) -> ItemResult[Any]:
+    if result.fatal:
+        raise DiskFullError(result.reason)
     if result.skipped:
         logger.info("Passed over: %s", result.reason)
     elif result.traceback:
@@ -309,7 +312,8 @@ def _is_ready(result: Result) -> bool:
 
 
 def _failed(error: Exception, item: Any) -> Result:
-    return Result(None, reason_of(error, item), isinstance(error, NotABagError), traceback.format_exc())
+    skipped, fatal = isinstance(error, NotABagError), isinstance(error, DiskFullError)
+    return Result(None, reason_of(error, item), skipped, traceback.format_exc(), fatal)
 
 
 def reason_of(error: Exception, item: Any) -> str:

@@ -15,23 +15,18 @@ import typer
 from typer.main import get_command
 
 from panther.cli import (
-    atlas,
     attribute,
-    bags,
     concordance,
     demo,
-    doctor,
     encoders,
     prototypes,
     retrieval,
     similar,
     slides,
     splits,
-    status,
     trust,
     view,
 )
-from panther.cli import map as maps
 from panther.cli._options import add_panels
 from panther.cli.completion import add_completion
 from panther.errors import InputError, LeftOutWarning
@@ -48,7 +43,7 @@ app = typer.Typer(
 )
 # what one wants to do -> commands
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"demo": demo.demo, "doctor": doctor.doctor},
+    "Start": {"demo": demo.demo},
     "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
     "Prototypes and embeddings": {
         "prototypes": prototypes.prototypes,
@@ -58,9 +53,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Look": {
         "view": view.view,
-        "map": maps.map_slides,
         "similar": similar.similar,
-        "atlas": atlas.atlas,
         "tissue-classifier": concordance.train_classifier,
         "concordance": concordance.compare,
         "attribute": attribute.attribute,
@@ -70,7 +63,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "splits": splits.splits,
         "retrieval": retrieval.retrieval,
     },
-    "Data": {"inspect": bags.inspect, "convert": bags.convert, "status": status.status},
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {
