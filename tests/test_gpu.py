@@ -231,7 +231,7 @@ def test_k_means_ends_where_it_ends_on_the_cpu():
 @pytest.mark.parametrize("blocks_first", [False, True])
 def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first):
     """Some read it out on the host, where it comes in one copy; blocks read patches beside it, on the GPU."""
-    from panther.aggregators.grid import Embedder, embed_grid
+    from panther.aggregators.embed import Embedder, embed_grid
     from panther.engine import Work
     from panther.storage.bags import as_bags
 
@@ -240,7 +240,7 @@ def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first)
     prototypes = panther.fit_prototypes(bags, n_prototypes=4)
     options = [{}, {"readout": "wa"}, {"blocks": ["tail"]}]
     embedders = [Embedder(prototypes, "panther", each) for each in (options[::-1] if blocks_first else options)]
-    here, there = (list(embed_grid(as_bags(bags), embedders, Work(device=place))) for place in ("cpu", "cuda"))
+    here, there = (list(embed_grid(as_bags(bags).refs, embedders, Work(device=place))) for place in ("cpu", "cuda"))
     for a, b in zip(here, there, strict=True):
         assert not b.failures
         np.testing.assert_allclose(b.vectors, a.vectors, rtol=1e-3, atol=1e-4)
@@ -268,19 +268,19 @@ def test_the_next_bag_begins_before_the_last_one_is_waited_for():
 
 
 def test_no_more_than_two_groups_of_bags_are_on_the_gpu(monkeypatch):
-    from panther.aggregators.grid import Embedder, _EmbedBag
+    from panther.aggregators.embed import EmbedBag, Embedder
     from panther.engine import attempt_all
     from panther.mixture import together
 
     monkeypatch.setattr(together, "FULL_BYTES", 4 << 20)
     rng = np.random.default_rng(0)
     bags = {f"s{i:02}": rng.normal(i % 3, 1, (5000, 70)).astype("float32") for i in range(60)}  # 1.4 MB each, 84 MB
-    embed = _EmbedBag([Embedder(panther.fit_prototypes(bags, n_prototypes=5))], "cuda")
+    embed = EmbedBag([Embedder(panther.fit_prototypes(bags, n_prototypes=5))], "cuda")
     jobs = [(ref, None) for ref in as_bags(bags).refs]
     attempt_all(embed, jobs[:6])  # what is recorded and compiled stays
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    assert all(result.reason is None for result in attempt_all(embed, jobs).results)
+    assert all(result.reason is None for result in attempt_all(embed, jobs))
     assert torch.cuda.max_memory_allocated() - before < 40e6
 
 

@@ -111,13 +111,13 @@ class DaskPool:
         with suppress(Exception):  # of a scheduler that is gone
             self.client.run(_release, payload, on_error="ignore")
 
-    def submit(self, handle: Any, batch: Sequence[Any], threads: int) -> "Future[Done]":
+    def submit(self, handle: Any, batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
         """Run the shipped function on a batch in some worker."""
         if self.client.status != "running":
             raise self._lost()
         where = self._team.placement((1 if self.whole else SHARE) if self.gpu else 0)
         about = (os.getcwd(), __version__, read_limit(), tuple(PLUGINS))
-        return self.client.submit(_run_batch, handle, pickle.dumps(list(batch)), *about, pure=False, **where)
+        return self.client.submit(_run_batch, handle, pickle.dumps(list(batch)), first, *about, pure=False, **where)
 
     def result(self, future: Any) -> Done:
         """Result of a task."""
@@ -155,7 +155,9 @@ def _identity(payload: bytes) -> bytes:
     return payload
 
 
-def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: float, plugins: Sequence[Path]) -> Done:
+def _run_batch(
+    function: bytes, batch: bytes, first: int, folder: str, version: str, limit: float, plugins: Sequence[Path]
+) -> Done:
     """One task, in a Dask worker."""
     if version != __version__:
         raise InputError(
@@ -171,7 +173,7 @@ def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: 
         ) from error
     try:
         load_plugins(plugins)
-        return attempt_and_pack(_load(function), pickle.loads(batch), 1)
+        return attempt_and_pack(_load(function), pickle.loads(batch), 1, first)
     finally:
         os.chdir(before)
 

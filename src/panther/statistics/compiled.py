@@ -163,11 +163,8 @@ class _Walk:
         whole, dim = int(x.shape[0]), int(x.shape[1])
         step = max(UNIT, block_rows(dim, x.dtype.itemsize, "cpu") // UNIT * UNIT)
         threads = min(kernel_threads(), -(-whole // step))
-        slices: Iterator[tuple[_Slice, Tensor]]
-        if isinstance(x, Tensor) and _plain(x):
-            slices = repeat(self._slice(x, 0, (out, scores)), threads)
-        else:
-            slices = (self._slice(x[i : i + step], i, (out, scores)) for i in range(0, whole, step))
+        whole_bag = self._slice(x, 0, (out, scores)) if isinstance(x, Tensor) and _plain(x) else None
+        starts: Iterator[int] = repeat(0, threads) if whole_bag else iter(range(0, whole, step))
         reading = threading.Lock()
         failures: list[BaseException] = []
         parameters, sums, dtype = ctypes.byref(self._parameters), ctypes.byref(self._sums), self._dtype
@@ -178,10 +175,11 @@ class _Walk:
                 scratch = torch.empty(size, dtype=torch.uint8)
                 while not failures:
                     with reading:
-                        item = next(slices, None)
-                    if item is None:
-                        return
-                    walk(parameters, ctypes.byref(item[0]), scratch.data_ptr(), sums)
+                        start = next(starts, None)
+                        if start is None:
+                            return
+                        part = whole_bag or self._slice(x[start : start + step], start, (out, scores))
+                    walk(parameters, ctypes.byref(part[0]), scratch.data_ptr(), sums)
             except BaseException as error:
                 failures.append(error)
                 self._sums.stopped = 1  # nobody waits for the turn of a thread that has failed

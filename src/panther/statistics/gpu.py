@@ -40,10 +40,9 @@ def can_compute(device: torch.device) -> bool:
 
 
 def suits(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
-    """Whether these kernels can do it: float32 arithmetic on a GPU that is not too old, few enough prototypes."""
+    """Whether these kernels can do it: float32 arithmetic, a GPU that is not too old, few enough prototypes."""
     return (
-        origin.is_cuda
-        and origin.dtype == torch.float32
+        origin.dtype == torch.float32
         and dtype in (torch.float32, torch.float16, torch.bfloat16)
         and assign.linear.shape[-1] <= MOST_PROTOTYPES
         and can_compute(origin.device)

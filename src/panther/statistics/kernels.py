@@ -108,7 +108,7 @@ def parts_of(assign: Logits) -> tuple[Tensor, ...]:
 
 def on_triton(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
     """Whether the kernel of a GPU computes this: features of a type, where the origin is."""
-    return wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
+    return origin.is_cuda and wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
 
 
 def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
