@@ -157,6 +157,7 @@ def embed_grid(
     widths = [embedder.module.out_dim for embedder in embedders]
     about: dict[str, dict[str, Any]] = {}  # what is kept beside the row of each bag
     lost: dict[str, str] = {}  # bags that no embedder could embed
+    matrix = np.empty((0, 0), np.float32)
     folder = folder or Path(tempfile.gettempdir())
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -170,7 +171,8 @@ def embed_grid(
             about[names[index]] = row
         with writing_to(folder):
             file.truncate(len(names) * sum(widths) * 4)  # the last rows may have failed
-            matrix = np.memmap(file, np.float32, "c", shape=(len(names), sum(widths))) if about else np.empty((0, 0))
+            if about:
+                matrix = np.memmap(file, np.float32, "c", shape=(len(names), sum(widths)))
     for number, (embedder, end) in enumerate(zip(embedders, accumulate(widths), strict=True)):
         failed = {name: row["each"][number].get(FAILED) for name, row in about.items()}
         failures = {name: why for name in names if (why := lost.get(name) or failed.get(name))}

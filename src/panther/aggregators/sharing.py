@@ -85,7 +85,7 @@ class SharedBag:
         bag = self._prepared(basis)
         x, places = bag.features, places_of(bag, module)
         if isinstance(module, PantherAggregator):
-            embedding = module.read(self.fit((id(basis), module.settings), module, x), x, **places)
+            embedding = module.read(self.fit((id(basis), module.settings), module, x), x, places=places.get("places"))
         elif isinstance(module, OT):
             embedding = module.read(x, self._distances(basis, module, x))
         elif isinstance(module, ProtoCounts):

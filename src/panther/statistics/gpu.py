@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from panther.statistics.assign import NEGLIGIBLE, Logits
+from panther.statistics.assign import NEGLIGIBLE, Accumulated, Logits, Statistics
 from panther.statistics.blocks import blocks
-from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
 
 CHUNK = 1024  # rows whose sums are added in float32; their sums are added in float64
