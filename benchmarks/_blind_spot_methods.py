@@ -18,10 +18,9 @@ from panther.aggregators import build
 from panther.cohort.targets import Classes
 from panther.mil import build_model
 from panther.models.blocks import Block
-from panther.models.blocks.joint_scaling import fit_scaler
-from panther.models.named import Named
-from panther.models.presets import TrainSettings
 from panther.models.probes import fit_suitable
+from panther.models.scaling import fit_scaler
+from panther.models.settings import Named, TrainSettings
 from panther.models.tasks import fit_task
 from panther.models.trainer import fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_bags

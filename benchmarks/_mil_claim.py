@@ -25,12 +25,11 @@ from panther.aggregators import build as build_aggregator
 from panther.cohort.targets import Classes
 from panther.mil import build_model
 from panther.models.heads import build_head
-from panther.models.presets import TrainSettings
 from panther.models.probes import fit_suitable
 from panther.models.scaling import build_scaler
-from panther.models.sources import ArraySource, mixed_seed
+from panther.models.settings import TrainSettings
 from panther.models.tasks import Task, fit_task
-from panther.models.trainer import fit, predict_logits
+from panther.models.trainer import ArraySource, fit, mixed_seed, predict_logits
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag, Prototypes
 

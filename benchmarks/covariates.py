@@ -17,8 +17,7 @@ import _harness as harness
 from panther.cohort.covariates import COVARIATES, SPLINE_FROM, CovariateSpec, fit_covariates
 from panther.evaluation.intervals import Difference, Resampled, differences, resample
 from panther.evaluation.metrics import classification_metrics
-from panther.models.probe_search import Probe
-from panther.models.probes import fit_logistic
+from panther.models.probes import Probe, fit_logistic
 
 PATIENTS, NUMBERS, FOLDS, RESAMPLES = 150, 60, 5, 500
 EFFECTS = {"nothing": 0.0, "something": 0.5}  # of the slide, beside covariates of 1 and 0.5

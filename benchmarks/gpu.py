@@ -22,10 +22,10 @@ import torch
 from _harness import interleaved, machine, table
 from _passes import COMPONENTS, DIM, KINDS, error, exact, ours, plain, plain_slide_on, slide
 from embed import DISTINCT, linked, write_layouts
-from panther.content import HashedRows
 from panther.engine import Work, map_slides, open_executor
 from panther.statistics.upload import upload
 from panther.storage.bags import BagRef
+from panther.store import HashedRows
 from panther.types import Mixture, Prototypes, Ragged
 from panther.verbs.embed import embed_cohort
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import _harness as harness
 from panther.cohort.targets import Survival
 from panther.models.heads import Structured, build_head
-from panther.models.presets import preset
 from panther.models.probes import fit_cox, fit_logistic
+from panther.models.settings import preset
 from panther.models.tasks import fit_task
 from panther.models.trainer import ArraySource, fit
 

@@ -20,10 +20,9 @@ import _harness as harness
 from _mil_worlds import Part
 from panther.cohort.targets import Classes
 from panther.mil import build_model, networks
-from panther.models.presets import TrainSettings
-from panther.models.sources import mixed_seed
+from panther.models.settings import TrainSettings
 from panther.models.tasks import fit_task
-from panther.models.trainer import fit, predict_logits
+from panther.models.trainer import fit, mixed_seed, predict_logits
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag
 

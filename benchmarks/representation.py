@@ -26,12 +26,11 @@ from panther.cohort.targets import Classes
 from panther.evaluation.metrics import binary_auroc
 from panther.evaluation.survival_metrics import concordance
 from panther.models.heads import build_head, token_shape
-from panther.models.presets import PRESETS
 from panther.models.probes import fit_suitable
 from panther.models.scaling import build_scaler
-from panther.models.sources import ArraySource
+from panther.models.settings import PRESETS
 from panther.models.tasks import fit_task
-from panther.models.trainer import fit, predict_logits
+from panther.models.trainer import ArraySource, fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag
 

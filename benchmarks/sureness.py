@@ -12,8 +12,14 @@ import time
 import numpy as np
 
 import _harness as harness
-from panther.evaluation.calibration import fit_temperature, tempered
-from panther.evaluation.conformal import class_thresholds, hold_the_truth, prediction_sets, set_threshold
+from panther.evaluation.calibration import (
+    class_thresholds,
+    fit_temperature,
+    hold_the_truth,
+    prediction_sets,
+    set_threshold,
+    tempered,
+)
 from panther.evaluation.outlying import fit_cloud
 from panther.models.probes import fit_logistic
 from panther.study.sureness.rows import Pooled, tables_of

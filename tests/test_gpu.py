@@ -115,8 +115,8 @@ def test_blocks_are_read_on_a_gpu_as_on_the_cpu(blocks, preset):
 
 
 def test_rows_of_a_file_come_to_the_gpu_as_they_are_and_are_hashed_on_the_way(tmp_path):
-    from panther.content import HashedRows
     from panther.statistics.upload import upload
+    from panther.store import HashedRows
 
     rows = np.random.default_rng(0).normal(size=(5001, 517)).astype("float32")  # several blocks, none of them full
     np.save(tmp_path / "s.npy", rows)

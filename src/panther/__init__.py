@@ -8,7 +8,8 @@ Slides and features
     slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them.
 
 Prototypes and embeddings
-    `fit_prototypes` finds `Prototypes` in training bags, `choose_c` says how many; `save_prototypes` and `load_prototypes` keep them.
+    `fit_prototypes` finds `Prototypes` in training bags, `choose_c` recommends their number, `compare_prototypes` matches two sets;
+    `save_prototypes` and `load_prototypes` keep them. `shift` measures how well sites can be read off embeddings.
     `embed` turns one bag into a `SlideEmbedding` (of its `Mixture`), `embed_cohort` many into a table, `build` gives the method as a torch module
     that can be trained, `Panther` is all of it as a scikit-learn transformer.
 
@@ -33,20 +34,17 @@ if TYPE_CHECKING:
     from panther.aggregators import build
     from panther.aggregators.embed import embed
     from panther.cohort.load import Cohort, load_cohort
-    from panther.cohort.site_kfold import SiteKFold
-    from panther.cohort.split import Split
-    from panther.cohort.splits import make_splits
+    from panther.cohort.splits import Split, make_splits
     from panther.encoders.extract import extract
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
+    from panther.estimators.site_kfold import SiteKFold
     from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
     from panther.explain.maps import make_map
-    from panther.models.model_file import load_model, save_model
-    from panther.prototypes.choose import choose_c
-    from panther.prototypes.fit import fit_prototypes
+    from panther.models.model import load_model, save_model
     from panther.search.retrieval import retrieval
     from panther.search.similar import similar
     from panther.slides.open import open_slide
@@ -58,6 +56,7 @@ if TYPE_CHECKING:
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.embed import embed_cohort
     from panther.verbs.model import predict, train
+    from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.report import make_report
     from panther.verbs.study import run_study
     from panther.viewer.show import view
@@ -76,21 +75,22 @@ _HOMES = {
     "Panther": "panther.estimators",
     "PatchSpec": "panther.types",
     "Prototypes": "panther.types",
-    "SiteKFold": "panther.cohort.site_kfold",
+    "SiteKFold": "panther.estimators.site_kfold",
     "SlideEmbedding": "panther.types",
-    "Split": "panther.cohort.split",
+    "Split": "panther.cohort.splits",
     "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
-    "choose_c": "panther.prototypes.choose",
+    "choose_c": "panther.verbs.prototypes",
+    "compare_prototypes": "panther.verbs.prototypes",
     "concordance": "panther.explain.concordance.make",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.verbs.embed",
     "extract": "panther.encoders.extract",
-    "fit_prototypes": "panther.prototypes.fit",
+    "fit_prototypes": "panther.verbs.prototypes",
     "kaplan_meier": "panther.explain.kaplan_meier",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
-    "load_model": "panther.models.model_file",
+    "load_model": "panther.models.model",
     "load_prototypes": "panther.storage.prototypes",
     "make_atlas": "panther.explain.atlas.make",
     "make_map": "panther.explain.maps",
@@ -102,8 +102,9 @@ _HOMES = {
     "retrieval": "panther.search.retrieval",
     "run_study": "panther.verbs.study",
     "save_bag": "panther.storage.writers",
-    "save_model": "panther.models.model_file",
+    "save_model": "panther.models.model",
     "save_prototypes": "panther.storage.prototypes",
+    "shift": "panther.verbs.prototypes",
     "similar": "panther.search.similar",
     "train": "panther.verbs.model",
     "view": "panther.viewer.show",
@@ -128,6 +129,7 @@ __all__ = [
     "attribute",
     "build",
     "choose_c",
+    "compare_prototypes",
     "concordance",
     "embed",
     "embed_cohort",
@@ -150,6 +152,7 @@ __all__ = [
     "save_bag",
     "save_model",
     "save_prototypes",
+    "shift",
     "similar",
     "train",
     "view",

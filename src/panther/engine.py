@@ -556,7 +556,6 @@ class Session:
 
     track: Track = untracked
     is_command: bool = False
-    overwrite: bool = True  # whether files that panther did not write are replaced
 
 
 SESSION = Session()

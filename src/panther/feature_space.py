@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from panther.content import hash_of
 from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError
+from panther.store import hash_of
 from panther.types import Bag, PatchSpec, Prototypes, check_resolution
 
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from panther.alignment import Alignment
 from panther.arrays import as_centroids, as_matrix, as_places, as_tensor
-from panther.content import hash_of, hash_rows
 from panther.encoder_names import same_encoder
 from panther.errors import InputError
 from panther.patch_spec import PatchSpec as PatchSpec
@@ -23,6 +22,7 @@ from panther.rows import Concatenated as Concatenated
 from panther.rows import Projection as Projection
 from panther.rows import Ragged as Ragged
 from panther.rows import Rows as Rows
+from panther.store import hash_of, hash_rows
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,40 @@ class Prototypes:
                 "If they are one under two names, say so with `encoder_name=NAME`."
             )
         check_resolution(bag, self.spec, "the prototypes were fitted on")
+
+    def to_lines(self) -> list[str]:
+        """Lines for people; of fitted prototypes."""
+        d = self.diagnostics
+        rows = [
+            f"  C{c:<3} {share:7.2%} of the patches"
+            + (f", nearest C{neighbour} at {distance:.4g}" if len(self) > 1 else "")
+            for c, (share, neighbour, distance) in enumerate(
+                zip(d["occupancy_share"], d["nearest"], d["distance_to_nearest"], strict=True)
+            )
+        ]
+        if self.alignment is not None:
+            moved, sites = d["alignment"], d["alignment"].get("sites", {})
+            each = ": " + ", ".join(f"{name} ({about['slides']})" for name, about in sites.items()) if sites else ""
+            rows.append(
+                f"every {self.alignment.kind} is moved to the mean of the {moved['slides']} training slides first{each}"
+            )
+        return [
+            f"{len(self)} prototypes of {self.dim} dimensions from {self.settings['patches']:,} patches of {len(self.slides)} slides",
+            *rows,
+            f"inertia {d['inertia']:.6g}; restarts differ by {d['restart_spread']:.2%}; effective number {d['effective_number']:.1f} of {len(self)}; "
+            f"within-cluster radius {d['within_radius']:.4g}; {len(d['dominated_slides'])} slides dominated by one prototype",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "prototypes": len(self),
+            "dim": self.dim,
+            "encoder": self.encoder,
+            "slides": len(self.slides),
+            "settings": dict(self.settings),
+            "diagnostics": dict(self.diagnostics),
+        }
 
     def prepared(self, bag: Bag) -> Bag:
         """Bag checked, aligned and seen through the projection."""

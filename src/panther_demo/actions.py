@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from panther.engine import Track, open_work
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 from panther.types import Prototypes
 from panther.version import __version__
 from panther_demo.cohort import CohortSettings, write_cohort

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 from panther_demo.area import Area
 from panther_demo.layout import SCALE
 from panther_demo.noise import smooth_noise

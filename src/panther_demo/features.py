@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-from panther.storage.atomic import atomic_write, h5_writer
+from panther.store import atomic_write, h5_writer
 
 TISSUES = ("tumour, glandular", "tumour, solid", "stroma", "lymphocytes", "adipose", "necrosis")
 PATCH, LEVEL0 = 256, 512  # pixels at 0.5 um/px, and at level 0 (0.25 um/px)

@@ -9,7 +9,7 @@ from pathlib import Path
 from panther.engine import Track, untracked
 from panther.errors import InputError
 from panther.machine import start_early
-from panther.storage.atomic import check_writable_folder
+from panther.store import check_writable_folder
 from panther_demo.actions import draw_cohort, name_prototypes, study_file
 from panther_demo.cohort import CohortSettings, make_patients
 from panther_demo.steps import PRELOAD, DemoStep, Runner, Say, command

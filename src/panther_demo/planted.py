@@ -14,8 +14,8 @@ import numpy as np
 
 from panther.engine import HERE, Work, map_all, open_work
 from panther.errors import InputError
-from panther.storage.atomic import check_writable_folder
 from panther.storage.tables import write_csv
+from panther.store import check_writable_folder
 from panther_demo.arrangements import Arrangement, of_shares, with_guests, with_needle
 from panther_demo.cohort import MIX
 from panther_demo.layout import SCALE, Layout

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 from panther.version import __version__
 from panther_demo.area import area_of
 from panther_demo.layout import GLASS, SCALE, Layout, make_layout

@@ -13,7 +13,7 @@ from typing import Any
 
 from panther.errors import InputError
 from panther.machine import process_context
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 from panther.version import __version__
 
 Say = Callable[[str], None]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 
 UNSUPERVISED: list[Any] = [
     {"name": "panther", "label": "PANTHER All"},

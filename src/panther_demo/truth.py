@@ -9,9 +9,9 @@ from PIL import Image
 
 from panther.errors import InputError
 from panther.explain.assign import assign
-from panther.storage.atomic import atomic_write
 from panther.storage.readers import open_bag
 from panther.storage.tables import write_csv
+from panther.store import atomic_write
 from panther.types import Aggregator, Prototypes
 from panther_demo.layout import GLASS, SCALE
 from panther_demo.tissues import tissues

@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from mixture_bags import mixture_bag
-from panther import Panther
+from panther import Panther, store
 from panther.aggregators import build, panther
 from panther.aggregators.embed import Embedder, embed, embed_grid
 from panther.engine import HERE
 from panther.errors import InputError
 from panther.models.blocks import Block
-from panther.models.named import Named
+from panther.models.settings import Named
 from panther.statistics.neighbours import neighbourhood
-from panther.storage import fingerprints
 from panther.storage.bags import as_bags, concatenate, list_bags
 from panther.storage.readers._base import Held
 from panther.types import Bag, PatchSpec, Prototypes
@@ -164,7 +163,7 @@ def test_the_estimator_reads_blocks_of_bags_with_coordinates() -> None:
 
 
 def test_patches_that_were_moved_are_embedded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(store, "UNSETTLED_SECONDS", 0.0)
     bag, feats = a_bag(), tmp_path / "feats"
     feats.mkdir()
 

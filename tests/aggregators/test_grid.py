@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from panther import store
 from panther.aggregators import aggregators, build, embed_bags, panther, pooling, sharing
 from panther.aggregators.embed import Embedder, embed_grid
 from panther.aggregators.sharing import placed
@@ -17,7 +18,6 @@ from panther.errors import InputError
 from panther.mixture import fit as fitting
 from panther.mixture import fit_mixture, start_of
 from panther.statistics import kernels
-from panther.storage import fingerprints
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.types import PatchSpec, Projection, Prototypes
@@ -43,7 +43,7 @@ EMBEDDERS = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(store, "UNSETTLED_SECONDS", 0.0)
     (tmp_path / "feats").mkdir()
     for number in range(4):
         np.save(tmp_path / f"feats/s{number}.npy", RNG.normal(size=(40 + number, DIM)).astype("f2"))

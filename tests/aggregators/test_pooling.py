@@ -9,7 +9,7 @@ import panther
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.feature_space import FeatureSpace
-from panther.models.blocks.reduction import principal_components
+from panther.models.blocks import principal_components
 
 X = np.random.default_rng(0).normal(size=(40, 5))
 ORACLES = {

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from panther.cli import build_app
-from panther.cohort.endpoints import ENDPOINTS
+from panther.cohort.outcomes import ENDPOINTS
 from panther.encoders import encoders
 from panther.mil import networks
 from panther.mixture import PRESETS

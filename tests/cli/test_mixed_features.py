@@ -15,7 +15,7 @@ from running import Runner
 
 from panther import load_prototypes, open_bag, save_prototypes
 from panther.cli import main
-from panther.models.model_file import load_model
+from panther.models.model import load_model
 from panther.storage.embeddings import EmbeddingTable
 from panther.types import PatchSpec
 

@@ -10,8 +10,8 @@ from running import Runner, strict_json
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from hostile.judging import run_here
-from panther.evaluation.metric_names import PRINTED, TITLES
-from panther.models.model_file import load_model, save_model
+from panther.evaluation.metrics import PRINTED, TITLES
+from panther.models.model import load_model, save_model
 from study.generated import generate
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from panther.cohort.load import load_cohort
 from panther.cohort.spec import SplitSpec
-from panther.cohort.split import Split, check
-from panther.cohort.splits import balanced_splits, make_splits
+from panther.cohort.splits import Split, balanced_splits, check, make_splits
 from panther.cohort.targets import Labels, Values
 from panther.errors import InputError
 

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from panther.cohort.column_splits import column_splits
 from panther.cohort.load import load_cohort
+from panther.cohort.splits import column_splits
 from panther.errors import InputError
 from panther.study.file import Study
 from panther.study.population import gather

@@ -6,13 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from panther.cohort.balance import balance_of
 from panther.cohort.load import load_cohort
 from panther.cohort.site_folds import Effort, imbalance, site_preserving
 from panther.cohort.spec import SplitSpec
-from panther.cohort.split import shared_sites
 from panther.cohort.split_files import assign, read_splits
-from panther.cohort.splits import balanced_splits
+from panther.cohort.splits import balance_of, balanced_splits, shared_sites
 from panther.errors import InputError
 
 NONE_NEEDED = np.zeros(3, dtype=bool)

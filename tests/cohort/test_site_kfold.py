@@ -6,9 +6,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 
 from panther.cohort.load import load_cohort
-from panther.cohort.site_kfold import SiteKFold
 from panther.cohort.splits import make_splits
 from panther.errors import InputError
+from panther.estimators.site_kfold import SiteKFold
 
 
 def data(n=90, seed=0):

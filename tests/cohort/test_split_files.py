@@ -8,8 +8,7 @@ import pytest
 
 import commands
 from panther.cohort.load import Cohort, load_cohort
-from panther.cohort.split_files import assign, read_splits
-from panther.cohort.split_output import write_splits
+from panther.cohort.split_files import assign, read_splits, write_splits
 from panther.cohort.splits import make_splits
 from panther.errors import InputError
 from panther.storage.clinical import Columns

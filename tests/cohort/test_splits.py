@@ -8,8 +8,7 @@ import pytest
 
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.spec import SplitSpec
-from panther.cohort.split import Split, check, shared_sites
-from panther.cohort.splits import SCHEMES, balanced_splits, deal, make_splits
+from panther.cohort.splits import SCHEMES, Split, balanced_splits, check, deal, make_splits, shared_sites
 from panther.errors import InputError
 
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from panther.cohort.load import load_cohort
+from panther.cohort.outcomes import about_times, unit_of
 from panther.cohort.targets import Survival
-from panther.cohort.time_units import about_times, unit_of
 from panther.study.file import load_study
 from panther.study.population import gather
 from study.generated import generate

@@ -36,9 +36,8 @@ NOT_RUN = {
     r"^pip install": "needs a network",
     r"^dask (scheduler|worker)|tcp://HOST": "needs more than one machine",
     r"^panther slides .*--encoder uni": "needs weights behind a permission",
-    r"^panther [a-z-]+ \.\.\. ": "three dots stand for what the reader has typed above",
     r"^panther view ": "waits for a browser; tests/viewer does it",
-    r"^panther prototypes -C auto$": "names an option; how-to/choose-c.md runs it",
+    r"median\.py$|\.register\(": "a plug-in; tests/test_plugins.py runs it",
 }
 # Blocks that are no programs.
 NOT_CODE = {

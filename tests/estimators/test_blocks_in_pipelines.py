@@ -8,12 +8,12 @@ from sklearn.pipeline import make_pipeline
 from panther import EmbeddingClassifier, EmbeddingScaler, InputError, Panther
 from panther.aggregators.blocks import BLOCKS
 from panther.cohort.targets import Classes
-from panther.estimators.recognised import panther_parts
+from panther.estimators.probes import panther_parts
 from panther.mixture import EMSettings
 from panther.models.blocks import Block
-from panther.models.blocks.joint_scaling import fit_scaler
-from panther.models.named import Named
 from panther.models.probes import fit_suitable
+from panther.models.scaling import fit_scaler
+from panther.models.settings import Named
 from panther.storage.readers._base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from panther import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, InputError, Panther
-from panther.estimators.recognised import panther_parts
+from panther.estimators.probes import panther_parts
 from panther.evaluation.survival_metrics import concordance
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from panther.evaluation.conformal import (
+from panther.evaluation.calibration import (
     class_thresholds,
     hold_the_truth,
     prediction_sets,

@@ -182,7 +182,7 @@ def test_of_no_resamples_there_is_no_correction():
     assert over_folds(rows[0], 4, 2).drawn["mean"].size == 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/studies.md", "docs/how-to/report.md"])
+@pytest.mark.parametrize("page", ["docs/tutorials/demo.md", "docs/how-to/studies.md", "docs/how-to/report.md"])
 def test_pages_have_the_caption_of_the_tables(page):
     text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
     assert module.CAPTION in " ".join(text.split())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panther.evaluation.perfect_scores import exact_lower, exact_lower_balanced, is_perfect
+from panther.evaluation.intervals import exact_lower, exact_lower_balanced, is_perfect
 
 
 @pytest.mark.parametrize("patients", [1, 5, 30, 58, 400])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from panther.errors import InputError
-from panther.evaluation.readable import cramers_v, per_patient, read_site_and_label
-from panther.evaluation.shift_changes import changes
+from panther.evaluation.shift import changes, cramers_v, per_patient, read_site_and_label
 
 RNG = np.random.default_rng(0)
 

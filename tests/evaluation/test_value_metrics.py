@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from panther.evaluation.groups import group_names, worst_groups
-from panther.evaluation.value_metrics import counted_ranks, value_metrics
+from panther.evaluation.metrics import counted_ranks, value_metrics
+from panther.evaluation.verdicts import group_names, worst_groups
 
 RNG = np.random.default_rng(0)
 

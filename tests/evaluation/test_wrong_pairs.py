@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from panther.evaluation.survival_metrics import concordance
-from panther.evaluation.wrong_pairs import wrong_pairs
+from panther.evaluation.survival_metrics import concordance, wrong_pairs
 
 
 @pytest.fixture

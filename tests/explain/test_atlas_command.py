@@ -283,7 +283,7 @@ def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_work(run: Runner) -> None:
     _, err = run(*USUAL, "-o", "c.csv/a", code=2)
-    assert "nothing can be written there" in err
+    assert "cannot be written to" in err
 
 
 def test_real_bags_of_two_formats_share_an_atlas(run: Runner, shared_data: Path) -> None:

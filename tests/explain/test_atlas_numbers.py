@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from panther.errors import InputError
-from panther.evaluation.correction import holm
+from panther.evaluation.intervals import holm
 from panther.explain.atlas.shares import (
     Factor,
     co_occurrence,

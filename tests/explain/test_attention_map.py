@@ -19,10 +19,9 @@ from panther.errors import InputError
 from panther.explain.attention import SCALES, attention, map_attention
 from panther.mil import build_model, networks
 from panther.models.heads import build_head
-from panther.models.model import Model
-from panther.models.model_file import save_model
-from panther.models.named import Named
+from panther.models.model import Model, save_model
 from panther.models.scaling import Scaler
+from panther.models.settings import Named
 from panther.models.tasks import Classification, DiscreteSurvival
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag

@@ -21,13 +21,10 @@ from panther.errors import InputError
 from panther.explain.attribution import AttributionSettings, attribute
 from panther.explain.attribution.draw import patch_values
 from panther.explain.attribution.model import against_the_others
-from panther.models.fitting import TrainingRecipe
-from panther.models.model import Model
-from panther.models.model_file import load_model, save_model
-from panther.models.named import Named
+from panther.models.fitting import TrainingRecipe, train_model
+from panther.models.model import Model, load_model, save_model
 from panther.models.predict import predict_bags
-from panther.models.presets import TrainSettings
-from panther.models.train import train_model
+from panther.models.settings import Named, TrainSettings
 from panther.prototypes import KMeansSettings
 from panther.storage.bags import list_bags
 from panther.verbs.embed import embed_cohort

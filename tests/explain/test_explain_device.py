@@ -16,7 +16,7 @@ from panther.explain.assign import assign
 from panther.explain.attention import attention
 from panther.mil import build_model
 from panther.models.model import Model
-from panther.models.named import Named
+from panther.models.settings import Named
 from panther.models.tasks import Classification
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag

@@ -35,7 +35,7 @@ def refused(lab: Path, *arguments: object) -> str:
     before = content(lab)
     done = run_here(arguments, lab)
     assert done.code == 2, done.text
-    assert "is an input of this very command" in done.err, done.text
+    assert "would be overwritten, but is an input" in done.err, done.text
     assert_honest(done)
     assert content(lab) == before
     return done.err

@@ -12,7 +12,7 @@ from hostile.lab import ON_FEATURES, STUDY
 from panther.errors import InputError
 from panther.evaluation.shift import site_shift
 from panther.mixture import EMSettings
-from panther.models.presets import TrainSettings
+from panther.models.settings import TrainSettings
 from panther.prototypes import KMeansSettings
 from panther.storage.readers import _base, open_bag
 

@@ -8,7 +8,7 @@ import yaml
 
 from hostile.judging import run_here
 from hostile.lab import SLIDES, STUDY
-from panther.storage import fingerprints
+from panther import store
 from panther.storage.prototypes import load_prototypes
 
 ROWS, DIM = 6000, 8
@@ -17,7 +17,7 @@ ROWS, DIM = 6000, 8
 @pytest.fixture(params=[10.0, 0.0], ids=["just written", "settled"])
 def settled(request, monkeypatch):
     """Files that are read again because they are young, and files that are known by their times."""
-    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", request.param)
+    monkeypatch.setattr(store, "UNSETTLED_SECONDS", request.param)
 
 
 def make_bags(folder, count=4):
@@ -55,7 +55,7 @@ def test_a_study_of_changed_features_is_the_study_of_a_fresh_folder(lab, settled
         assert done.code == 0, done.text
     assert (lab / "old" / "predictions.csv").read_bytes() == (lab / "fresh" / "predictions.csv").read_bytes()
     assert len(set((lab / "old" / "cache").iterdir()) - files) == len(
-        files - {lab / "old/cache/fingerprints.jsonl", lab / "old/cache/plan.json"}
+        files - {lab / "old/cache/fingerprints.json", lab / "old/cache/plan.json"}
     )
 
 

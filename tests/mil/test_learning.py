@@ -103,7 +103,7 @@ def test_dsmil_learns_survival_whatever_the_scale_of_the_features(scale):
 @pytest.mark.parametrize("name", ["abmil", "dsmil"])
 def test_the_trainer_trains_them_and_a_killed_training_ends_in_the_same_bytes(name, tmp_path):
     from panther.cohort.targets import Classes
-    from panther.models.presets import TrainSettings
+    from panther.models.settings import TrainSettings
     from panther.models.tasks import tasks
     from panther.models.trainer import fit, predict_logits
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from mil.training import needle_bags, small_model
 from panther.mil import networks
-from panther.models import adamw
+from panther.models import trainer
 from panther.models.heads import build_head, heads
 
 RATES = (1e-2, 3e-3, 1e-3)
@@ -28,7 +28,7 @@ def trained(model: nn.Module, batches, steps: int, ours: bool) -> list[torch.Ten
     parameters = list(model.parameters())
     kinds = [([p for p in parameters if p.ndim > 1], 0.1), ([p for p in parameters if p.ndim < 2], 0.0)]
     kinds = [(params, decay) for params, decay in kinds if params]
-    groups = [adamw.group(*kind) for kind in kinds]
+    groups = [trainer.parameter_group(*kind) for kind in kinds]
     theirs = torch.optim.AdamW([{"params": p, "weight_decay": d} for p, d in kinds], fused=True)
     for number in range(steps):
         torch.manual_seed(number)  # dropout
@@ -36,7 +36,7 @@ def trained(model: nn.Module, batches, steps: int, ours: bool) -> list[torch.Ten
         outputs = model(batches[number % len(batches)])
         getattr(outputs, "logits", outputs).float().square().mean().backward()
         if ours:
-            adamw.step(groups, rate)
+            trainer.follow_gradients(groups, rate)
             assert all(p.grad is None for p in parameters)
             continue
         for group in theirs.param_groups:
@@ -67,9 +67,9 @@ def test_every_head_steps_as_with_torchs_class_bit_for_bit(name):
 
 def test_a_parameter_without_a_gradient_neither_moves_nor_decays():
     used, unused = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
-    (own,) = groups = [adamw.group([used, unused], 0.5)]
+    (own,) = groups = [trainer.parameter_group([used, unused], 0.5)]
     used.sum().backward()
-    adamw.step(groups, 0.1)
+    trainer.follow_gradients(groups, 0.1)
     assert torch.equal(unused, torch.ones(3))
     assert not torch.equal(used, torch.ones(3))
     assert [float(steps) for steps in own.steps] == [1, 0]
@@ -80,12 +80,12 @@ def test_steps_go_on_from_what_was_kept():
 
     def walk(rows, start, kept=None):
         parameter = nn.Parameter(start.clone())
-        groups = [adamw.group([parameter], 0.01)]
+        groups = [trainer.parameter_group([parameter], 0.01)]
         if kept is not None:
-            adamw.restore(groups, kept)
+            trainer._restore(groups, kept)
         for row in rows:
             parameter.grad = row.clone()
-            adamw.step(groups, 0.1)
+            trainer.follow_gradients(groups, 0.1)
         return parameter.detach(), [group.state() for group in groups]
 
     whole, _ = walk(gradients, torch.ones(4))
@@ -98,7 +98,7 @@ def test_training_a_head_does_not_import_torchs_compiler():
         "import sys, numpy as np, torch\n"
         "from panther.cohort.targets import Classes\n"
         "from panther.models.heads import build_head\n"
-        "from panther.models.presets import TrainSettings\n"
+        "from panther.models.settings import TrainSettings\n"
         "from panther.models.tasks import fit_task\n"
         "from panther.models.trainer import ArraySource, fit\n"
         "target = Classes(('a', 'b'), np.arange(12) % 2)\n"

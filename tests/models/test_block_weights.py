@@ -6,9 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
-from panther.models.blocks.weightings import NOT_NEEDED, block_weightings
-from panther.models.probe_search import WeighedBlocks, rotate
-from panther.models.probes import fit_cox, fit_logistic
+from panther.models.probes import NOT_NEEDED, WeighedBlocks, block_weightings, fit_cox, fit_logistic, rotate
 
 WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients
 

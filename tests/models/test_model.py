@@ -10,12 +10,10 @@ import pytest
 from panther.cohort.load import load_cohort
 from panther.cohort.targets import Classes
 from panther.errors import InputError
-from panther.models.fitting import TrainingRecipe
-from panther.models.model_file import load_model, save_model
-from panther.models.named import Named
+from panther.models.fitting import TrainingRecipe, train_model
+from panther.models.model import load_model, save_model
 from panther.models.predict import predict_bags
-from panther.models.presets import TrainSettings
-from panther.models.train import train_model
+from panther.models.settings import Named, TrainSettings
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.bags import BagRef, list_bags
 from panther.storage.prototypes import load_prototypes, save_prototypes

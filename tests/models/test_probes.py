@@ -12,9 +12,8 @@ from panther.errors import InputError
 from panther.evaluation.metrics import auroc
 from panther.evaluation.survival_metrics import concordance
 from panther.models.losses import cox
-from panther.models.probe_search import inner_folds, rotate
 from panther.models.probe_solvers import cox_loss, logistic, ridge_cox
-from panther.models.probes import fit_cox, fit_logistic, fit_suitable
+from panther.models.probes import fit_cox, fit_logistic, fit_suitable, inner_folds, rotate
 from panther.models.tasks import fit_task
 
 

@@ -6,7 +6,7 @@ import torch
 
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.models import sources
+from panther.models import trainer
 from panther.models.scaling import Scaler, build_scaler, moments, scalers
 from panther.types import Prototypes
 
@@ -146,9 +146,9 @@ def test_rows_scaled_once_have_the_bytes_of_rows_scaled_with_every_batch(name, b
     x = torch.rand(300, 3 * (1 + 2 * dim), generator=generator)
     columns = build("panther", Prototypes(torch.randn(3, dim, generator=generator))).columns()
     scaler = build_scaler(name).fit(x, columns)
-    held = sources.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
-    monkeypatch.setattr(sources, "HELD_BYTES", 0)
-    read = sources.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
+    held = trainer.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
+    monkeypatch.setattr(trainer, "HELD_BYTES", 0)
+    read = trainer.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
     object.__setattr__(read, "x", x.clone())
     x.fill_(torch.nan)  # what is held needs it no more
     for epoch in range(2):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from panther.aggregators import build
-from panther.models.scaling import build_scaler
-from panther.models.share_weighted import (
+from panther.models.scaling import (
+    build_scaler,
     mixture_shape,
     share_weighted_columns,
     share_weighted_coordinates,

@@ -12,9 +12,8 @@ from panther.errors import InputError
 from panther.explain.attribution import AttributionSettings, attribute
 from panther.explain.attribution.draw import mean_contributions, pair_title
 from panther.explain.attribution.mathematics import largest_pairs
-from panther.models.blocks.joint_scaling import JointScaler
-from panther.models.model import Model
-from panther.models.model_file import load_model, save_model
+from panther.models.model import Model, load_model, save_model
+from panther.models.scaling import JointScaler
 from panther.storage.readers._base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 

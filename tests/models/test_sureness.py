@@ -10,16 +10,13 @@ import panther
 from panther.cohort.load import load_cohort
 from panther.cohort.targets import Classes
 from panther.errors import InputError
-from panther.evaluation.calibration import fit_temperature, tempered
-from panther.evaluation.conformal import set_threshold
+from panther.evaluation.calibration import fit_temperature, set_threshold, tempered
 from panther.models.blocks import Block
-from panther.models.fitting import Embedded, Parts, TrainingRecipe, fit_model
-from panther.models.model_file import load_model, save_model
-from panther.models.named import Named
+from panther.models.fitting import Embedded, Parts, TrainingRecipe, fit_model, train_model
+from panther.models.model import load_model, save_model
 from panther.models.predict import predict_slides
-from panther.models.presets import TrainSettings
-from panther.models.sureness.tell import _seen
-from panther.models.train import train_model
+from panther.models.settings import Named, TrainSettings
+from panther.models.sureness import _seen
 from panther.prototypes import KMeansSettings
 from panther.storage.clinical import select_slides
 from panther.types import Bag, Prototypes

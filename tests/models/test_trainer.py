@@ -10,10 +10,10 @@ from torch import nn
 
 from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError
-from panther.models import adamw
+from panther.models import trainer
 from panther.models.heads import build_head
-from panther.models.presets import PRESETS, TrainSettings, preset, usual_preset
 from panther.models.scaling import build_scaler
+from panther.models.settings import PRESETS, TrainSettings, preset, usual_preset
 from panther.models.tasks import fit_task
 from panther.models.trainer import ArraySource, fit, improves, predict_logits
 
@@ -319,8 +319,8 @@ def test_a_survival_network_takes_one_step_for_each_patient(monkeypatch):
     task = fit_task(chosen.loss, target, **chosen.loss_options)
     source = ArraySource(rng.normal(size=(patients, 6)).astype("f4"), task.encode(target), settings.batch_size)
     steps = []
-    step = adamw.step
-    monkeypatch.setattr(adamw, "step", lambda *a, **k: steps.append(1) or step(*a, **k))
+    step = trainer.follow_gradients
+    monkeypatch.setattr(trainer, "follow_gradients", lambda *a, **k: steps.append(1) or step(*a, **k))
     fit(build_head("linear", (6,), task.n_outputs, seed=0), source, task, settings)
     assert len(steps) == patients * epochs
 
@@ -337,8 +337,8 @@ def test_a_network_takes_a_thousand_steps_in_cohorts_of_every_size(bags, accumul
 def test_the_trainer_takes_that_many_steps(monkeypatch):
     source = ArraySource(np.random.default_rng(0).normal(size=(10, 6)).astype("f4"), {"label": torch.arange(10) % 2}, 1)
     steps = []
-    step = adamw.step
-    monkeypatch.setattr(adamw, "step", lambda *a, **k: steps.append(1) or step(*a, **k))
+    step = trainer.follow_gradients
+    monkeypatch.setattr(trainer, "follow_gradients", lambda *a, **k: steps.append(1) or step(*a, **k))
     settings = TrainSettings(epochs=2, batch_size=1, accumulate=8, min_steps=35)
     fit(
         build_head("linear", (6,), 2, seed=0),

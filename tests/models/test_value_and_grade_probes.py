@@ -9,9 +9,8 @@ from sklearn.linear_model import Ridge
 from panther.cohort.targets import Labels, Values
 from panther.errors import InputError
 from panther.models.losses import grade_log_probabilities
-from panther.models.probe_search import inner_folds, rotate
-from panther.models.probes import fit_cumulative, fit_labels, fit_logistic, fit_ridge, fit_suitable
-from panther.models.smooth_solvers import cumulative, grade_likelihood, held_out_ridge
+from panther.models.probe_solvers import cumulative, grade_likelihood, held_out_ridge
+from panther.models.probes import fit_cumulative, fit_labels, fit_logistic, fit_ridge, fit_suitable, inner_folds, rotate
 from panther.models.tasks import fit_task
 
 RNG = np.random.default_rng(0)

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from panther.evaluation.guessing import chance, chance_in_resamples
 from panther.evaluation.intervals import resample_counts
 from panther.evaluation.metrics import balanced_accuracy, confusion
+from panther.evaluation.verdicts import chance, chance_in_resamples
 from panther.report.checks import checks
 from panther.report.make import build_page
 from panther.report.material import Request, gather

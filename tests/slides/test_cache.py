@@ -198,7 +198,7 @@ def test_a_place_that_cannot_be_is_refused_before_the_work(tmp_path, monkeypatch
     refs = make(tmp_path / "slow", a=400)
     panther = Runner(monkeypatch, capsys)
     words = ("slides", tmp_path / "slow", "-o", tmp_path / "job", "--encoder", "lite0", "--cache")
-    assert "nothing can be written" in panther(*words, refs[0].path / "x", code=2)[1]
+    assert "cannot be written" in panther(*words, refs[0].path / "x", code=2)[1]
     assert "cache" in panther(*words, tmp_path, "-j", "tcp://127.0.0.1:9", code=2)[1]
     assert not (tmp_path / "job").exists()
 

@@ -14,9 +14,9 @@ from limits import files_no_larger_than
 from safetensors.numpy import save_file
 
 from panther.errors import InputError
-from panther.storage.atomic import atomic_write, check_writable, check_writable_folder
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.storage.writers import writers
+from panther.store import atomic_write, check_writable, check_writable_folder
 from panther.types import Bag, Prototypes
 
 
@@ -47,7 +47,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
 def test_a_killed_writer_leaves_no_file_under_the_name_and_the_next_one_cleans_up(tmp_path):
     path = tmp_path / "a.bin"
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom panther.storage.atomic import atomic_write\n"
+        "import os, sys\nfrom pathlib import Path\nfrom panther.store import atomic_write\n"
         "with atomic_write(Path(sys.argv[1])) as t:\n    t.write_bytes(b'half')\n    os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -9
@@ -118,7 +118,7 @@ def test_saved_prototypes_are_the_same_bytes_and_come_back(tmp_path):
 
 
 def test_a_folder_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="found a folder"):
         check_writable(tmp_path)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -127,7 +127,7 @@ def test_a_folder_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
             check(pipe)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="nothing can be written there"):
+    with pytest.raises(InputError, match="cannot be written to"):
         check_writable_folder(tmp_path / "file" / "inner")
 
 
@@ -137,7 +137,7 @@ def test_checking_leaves_nothing_behind(tmp_path):
 
 
 def test_a_place_that_the_system_protects_is_refused():
-    with pytest.raises(InputError, match="nothing can be written there"):
+    with pytest.raises(InputError, match="cannot be written to"):
         check_writable(Path("/proc/panther/a.h5ad"))
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from panther import Bag, save_bag
-from panther.storage.atomic import h5_writer
+from panther.store import h5_writer
 
 WRITE = """
 import resource, signal, sys

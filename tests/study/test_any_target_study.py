@@ -8,7 +8,7 @@ import pytest
 
 import panther
 from cli.running import Runner
-from panther.models.model_file import load_model
+from panther.models.model import load_model
 from panther.verbs.report import make_report
 from panther.viewer.contents import Given, find_contents
 from panther.viewer.server import Guard, make_app

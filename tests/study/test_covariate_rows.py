@@ -10,7 +10,7 @@ import pytest
 import panther
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
-from panther.models.model_file import save_model
+from panther.models.model import save_model
 from panther.study.results import Results
 
 BOTH = f"mean + {COVARIATES}"

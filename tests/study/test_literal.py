@@ -14,7 +14,7 @@ from panther.aggregators import aggregators, build
 from panther.errors import InputError
 from panther.mil import networks
 from panther.models.heads import build_head, heads
-from panther.models.presets import TrainSettings, preset, usual_preset
+from panther.models.settings import TrainSettings, preset, usual_preset
 from panther.models.tasks import tasks
 from panther.prototypes import KMeansSettings
 from panther.study import literal

@@ -9,7 +9,7 @@ import pytest
 
 from panther.cohort.targets import Classes
 from panther.evaluation.intervals import Resampled, intervals, resample
-from panther.models.named import Named
+from panther.models.settings import Named
 from panther.models.tasks import Classification
 from panther.study.comparisons import Pair, compared
 from panther.study.evaluate import _resampled, _summary

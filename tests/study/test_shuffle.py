@@ -12,7 +12,7 @@ import panther
 from panther.aggregators import aggregators
 from panther.errors import InputError
 from panther.mil import build, networks
-from panther.models.named import Named
+from panther.models.settings import Named
 from panther.storage.bags import concatenate
 from panther.study.cache import load_predictions
 from panther.study.file import parse_study

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import yaml
 
+from panther import store
 from panther.aggregators import embed_bags
-from panther.storage import fingerprints
 from panther.storage.bags import BagRef
 from panther.storage.prototypes import load_prototypes
 from panther.study.cache import load_embeddings
@@ -33,7 +33,7 @@ GRID = {"methods": ["panther", "ot", "h2t", "protocounts"], "n_prototypes": [2, 
 @pytest.fixture
 def counts(tmp_path, monkeypatch):
     """What a study in `tmp_path` reads, in files that are old enough to be known by their times."""
-    monkeypatch.setattr(fingerprints, "UNSETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(store, "UNSETTLED_SECONDS", 0.0)
     generate(tmp_path, patients=12, patches=20)
     counts, opened = Counts(), BagRef.open
     monkeypatch.setattr(BagRef, "open", lambda ref: counted(opened(ref), counts))

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from panther.aggregators import aggregators
 from panther.errors import InputError
-from panther.evaluation.metric_names import PRINTED
+from panther.evaluation.metrics import PRINTED
 from panther.mil import networks
 from panther.models import checks
 from panther.models.heads import heads

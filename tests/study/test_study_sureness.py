@@ -10,8 +10,8 @@ from generated import generate
 from panther.cohort.targets import Classes, Values
 from panther.engine import HERE
 from panther.evaluation.calibration import brier, fit_temperature, tempered
-from panther.evaluation.perfect_scores import exact_lower
-from panther.models.named import Named
+from panther.evaluation.intervals import exact_lower
+from panther.models.settings import Named
 from panther.models.tasks import Classification, SquaredError
 from panther.study.evaluations import Evaluation
 from panther.study.file import Cell

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import panther
-from panther.models.model_file import save_model
+from panther.models.model import save_model
 from panther.storage.clinical import read_clinical
 from panther.viewer.cohort.units import columns_of, joined
 from panther.viewer.contents import find_contents

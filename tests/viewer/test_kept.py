@@ -11,7 +11,7 @@ import pytest
 
 from panther.engine import open_executor
 from panther.errors import InputError
-from panther.storage.fingerprints import version_of
+from panther.store import version_of
 from panther.viewer.contents import Contents, find_contents
 from panther.viewer.kept import Kept
 from panther.viewer.workbench import MAPS, OPEN_SLIDES, Workbench

@@ -18,13 +18,10 @@ from panther.explain.concordance.tissue_classifier import fit_classifier, save_c
 from panther.explain.palette import rgb
 from panther.explain.slide_map import DIVERGING, heat_colours
 from panther.mil import build_model
-from panther.models.fitting import TrainingRecipe
-from panther.models.model import Model
-from panther.models.model_file import load_model, save_model
-from panther.models.named import Named
-from panther.models.presets import TrainSettings
+from panther.models.fitting import TrainingRecipe, train_model
+from panther.models.model import Model, load_model, save_model
+from panther.models.settings import Named, TrainSettings
 from panther.models.tasks import Classification
-from panther.models.train import train_model
 from panther.prototypes import KMeansSettings
 from panther.slides.contours import write_contours
 from panther.slides.polygons import Polygon, Tissue

@@ -2,7 +2,7 @@
 
 from panther.aggregators import aggregators
 from panther.mil import networks
-from panther.models.blocks.reduction import REDUCED
+from panther.models.blocks import REDUCED
 
 TITLES = {entry.name: entry.metadata.title for registry in (aggregators, networks) for entry in registry}
 TITLES |= {name: row.title for name, row in REDUCED.items()}

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from panther.errors import InputError
-from panther.storage.atomic import atomic_write
-from panther.storage.inputs import Given, check_output
+from panther.store import atomic_write, check_output
 
 SUFFIXES = (".png", ".svg", ".pdf")
 METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
@@ -58,7 +57,7 @@ def plain_text(draw: Callable[P, R]) -> Callable[P, R]:
     return drawn
 
 
-def check_picture(path: Path, *inputs: Given) -> None:
+def check_picture(path: Path, *inputs: Any) -> None:
     """Fail before the work where the picture cannot be written, or would replace an input."""
     _check_suffix(path)
     check_output(path, *inputs)

@@ -92,11 +92,10 @@ def command_of(verb: Verb) -> Callable[..., int]:
             from panther.registry import load_plugins
 
             load_plugins(plugins)
-        from panther.engine import SESSION
-
-        SESSION.overwrite = arguments.pop("overwrite", False)
         arguments |= zip(positional, values, strict=False)
         arguments |= parse_settings(arguments.pop("set", None) or ())
+        if not arguments.pop("overwrite", False):
+            _keep_other_files(arguments.get("output"))
         return call(verb, arguments, as_json=json)
 
     parameters, positional, keyword = [], [], inspect.Parameter.KEYWORD_ONLY
@@ -119,6 +118,15 @@ def command_of(verb: Verb) -> Callable[..., int]:
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__, command.__name__ = verb.function.__doc__, verb.function.__name__
     return command
+
+
+def _keep_other_files(output: Path | None) -> None:
+    """Refuse to replace a file that panther did not write."""
+    from panther.errors import InputError
+    from panther.store import is_result
+
+    if output is not None and output.is_file() and not is_result(output):
+        raise InputError(f"{output}: exists and was not written by panther; expected another name, or --overwrite")
 
 
 def is_positional(parameter: inspect.Parameter) -> bool:

@@ -51,7 +51,7 @@ def atlas(
     from panther.explain.scene import MapSettings
     from panther.slides import read_mpp_table
     from panther.storage.bags import list_bags
-    from panther.storage.inputs import check_output_folder
+    from panther.store import check_output_folder
 
     start = time.perf_counter()
     check_output_folder(output, WRITTEN, slide_mpp_table)

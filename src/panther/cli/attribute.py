@@ -46,7 +46,7 @@ def attribute(
     from panther.explain.scene import MapSettings
     from panther.slides import read_mpp_table
     from panther.storage.bags import list_bags
-    from panther.storage.inputs import check_output_folder
+    from panther.store import check_output_folder
 
     check_output_folder(output, WRITTEN, slide_mpp_table)
     resolutions = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}

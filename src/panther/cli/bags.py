@@ -51,9 +51,9 @@ def convert(
     """Write bags in another layout; files appear whole, and a second run only does what is missing."""
     from panther.engine import collect
     from panther.limits import part_of
-    from panther.storage.atomic import check_writable_folder
     from panther.storage.bags import Reading, list_bags
     from panther.storage.convert import Conversion
+    from panther.store import check_writable_folder
 
     conversion = Conversion(output, to, dtype, slide_mpp)
     listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))

@@ -16,7 +16,7 @@ SOURCES = {
     "head": ("panther.models.checks:head_names",),
     "loss": ("panther.models.checks:loss_names",),
     "scheme": ("panther.cohort.splits:SCHEMES",),
-    "survival": ("panther.cohort.endpoints:ENDPOINTS",),
+    "survival": ("panther.cohort.outcomes:ENDPOINTS",),
     "encoder": ("panther.encoders:encoders",),
     "precision": ("panther.encoders.loading:PRECISIONS",),
     "tissue": ("panther.slides:segmenters",),

@@ -22,13 +22,11 @@ from panther.cli import (
     demo,
     doctor,
     encoders,
-    prototypes,
     retrieval,
     similar,
     slides,
     splits,
     status,
-    trust,
     view,
 )
 from panther.cli import map as maps
@@ -50,12 +48,6 @@ app = typer.Typer(
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Start": {"demo": demo.demo, "doctor": doctor.doctor},
     "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
-    "Prototypes and embeddings": {
-        "prototypes": prototypes.prototypes,
-        "choose-c": trust.choose,
-        "compare-prototypes": trust.compare_prototypes,
-        "shift": trust.shift,
-    },
     "Look": {
         "view": view.view,
         "map": maps.map_slides,

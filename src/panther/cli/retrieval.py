@@ -38,8 +38,8 @@ def retrieval(
     Slides of one patient are never compared. --on may name several ways, parted by commas.
     """
     from panther.search.retrieval import retrieval as judge
-    from panther.storage.inputs import check_output
     from panther.storage.tables import write_table
+    from panther.store import check_output
 
     if output is not None:
         _check_ending(output)

@@ -49,7 +49,7 @@ def similar(
 ) -> None:
     """Find the slides of other patients that are most like one slide, and say why."""
     from panther.search.similar import similar as find
-    from panther.storage.inputs import check_output_folder
+    from panther.store import check_output_folder
 
     start = time.perf_counter()
     if output is not None:

@@ -89,7 +89,7 @@ def slides(
     from panther.limits import part_of
     from panther.slides import Job, PatchStep, SlideFiles, TissueStep, run_job
     from panther.slides.plan import Planner
-    from panther.storage.inputs import check_output_folder
+    from panther.store import check_output_folder
 
     find = TissueStep(_tissue_settings(tissue, setting))
     lay = PatchStep(patch_size, _target(mpp, mag), overlap, min_tissue, edge)
@@ -198,7 +198,7 @@ def _without_features(cache: Path | None, stain: str | None) -> list[str]:
 def _check_cache(folder: Path | None, workers: int | str) -> None:
     """Refuse a place for copies before the work."""
     from panther.errors import InputError
-    from panther.storage.atomic import check_writable_folder
+    from panther.store import check_writable_folder
 
     if folder is not None and isinstance(workers, str):
         raise InputError(f"cache: a disk of this machine, which workers of {workers} do not read; leave it out")

@@ -67,12 +67,11 @@ def _make(
     table: Path, task: dict[str, Any], settings: dict[str, Any], output: Path, name: str | None, *, as_json: bool
 ) -> None:
     """Make splits, write them and say what they hold."""
-    from panther.cohort import split_output
+    from panther.cohort import split_files as split_output
     from panther.cohort.load import load_cohort
     from panther.cohort.spec import SplitSpec, checked
-    from panther.cohort.split import fold_notes
     from panther.cohort.split_files import split_source
-    from panther.cohort.splits import balanced_splits
+    from panther.cohort.splits import balanced_splits, fold_notes
 
     name = name or split_output.plain_name(table)
     split_output.check_splits_output(output, name, table)
@@ -93,9 +92,9 @@ def _make(
 def _check(given: Path, table: Path | None, task: dict[str, Any], *, as_json: bool) -> None:
     """Check given splits and tell how alike their test folds are."""
     from panther.cohort import split_files as files
-    from panther.cohort.balance import balance_of_tests
     from panther.cohort.load import load_cohort
-    from panther.cohort.split_output import about_splits
+    from panther.cohort.split_files import about_splits
+    from panther.cohort.splits import balance_of_tests
     from panther.errors import InputError
 
     if table is None and given.suffix in files.TABLE_SUFFIXES and given.suffix != ".tsv":

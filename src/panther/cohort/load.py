@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panther.cohort.endpoints import usual_label
+from panther.cohort.outcomes import usual_label
 from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed

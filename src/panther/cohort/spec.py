@@ -6,15 +6,18 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from panther.cohort.endpoints import (
+from panther.cohort.outcomes import (
     Parsed,
     make_classes,
+    make_many_labels,
     make_survival,
+    make_values,
     parse_labels,
+    parse_many_labels,
     parse_survival,
+    parse_values,
     survival_columns,
 )
-from panther.cohort.measurements import make_many_labels, make_values, parse_many_labels, parse_values
 from panther.cohort.targets import Kind, Target
 from panther.errors import InputError
 from panther.limits import plain

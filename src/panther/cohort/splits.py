@@ -1,19 +1,173 @@
-"""Who trains, who validates, who tests: schemes that divide a cohort by patients."""
+"""One split: who is in which part, and the checks that keep it honest.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+How alike folds are: the groups that every fold should hold in the same proportions.
+
+Who trains, who validates, who tests: schemes that divide a cohort by patients.
+
+Splits that a column of the clinical table says: the fold that each sample is tested in, or its part of one split.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from panther.cohort.balance import FoldBalance, balance_of, folds_of_sites
 from panther.cohort.load import Cohort, load_cohort
-from panther.cohort.site_folds import Effort
+from panther.cohort.outcomes import natural_order
+from panther.cohort.site_folds import Effort, SiteFolds, imbalance, imbalance_by_row, site_preserving
 from panther.cohort.spec import SplitSpec, checked
-from panther.cohort.split import Split, fold_notes
+from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
 from panther.errors import InputError, listed
+from panther.storage.clinical import find_column
+from panther.storage.table_files.parts import PART, refuse_shared_patients
+from panther.storage.tables import is_missing, plain_labels
+
+
+@dataclass(frozen=True)
+class Split:
+    """Names of the samples of each part; `test` holds "test" and external cohorts as "test_<cohort>"."""
+
+    train: tuple[str, ...]
+    val: tuple[str, ...] = ()
+    test: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Parts that hold anybody, by name."""
+        return {name: ids for name, ids in {"train": self.train, "val": self.val, **self.test}.items() if ids}
+
+
+def check(cohort: Cohort, split: Split, name: str) -> list[str]:
+    """Refuse a split from which nothing can be learned or measured; what is only awkward comes back as notes."""
+    _refuse_overlap(cohort, split, name)
+    notes = []
+    for part, ids in split.parts().items():
+        target: Any = cohort.target.take(cohort.positions(ids))
+        lack = LACKS[target.kind](target, "training" if part == "train" else part)
+        if lack is None:
+            continue
+        if part in lack.fatal or (part.startswith("test") and "test" in lack.fatal):
+            raise InputError(f"In {name}, {lack.sentence}; {lack.remedy}.")
+        notes.append(f"In {name}, {lack.sentence}.")
+    if not split.train:
+        raise InputError(f"In {name}, nobody is left to train on.")
+    return notes
+
+
+def fold_notes(cohort: Cohort, splits: Sequence[Split]) -> list[str]:
+    """Notes of :func:`check` on every fold; tables count folds from 0 and reports from 1, so it is said."""
+    last = len(splits) - 1
+    names = [f"fold {number} (of 0 to {last})" for number in range(len(splits))] if last else ["the split"]
+    return [note for split, name in zip(splits, names, strict=True) for note in check(cohort, split, name)]
+
+
+class _Lack(NamedTuple):
+    """What a part does not have."""
+
+    sentence: str
+    fatal: tuple[str, ...]  # parts that are worthless without it
+    remedy: str
+
+
+def _absent_classes(target: Classes, part: str) -> _Lack | None:
+    absent = [name for name, n in target.counts().items() if n == 0]
+    remedy = "merge or leave out the class, or use fewer folds"
+    said = f"{'no training sample is' if part == 'training' else f'{part} has no sample'} of class {listed(absent)}"
+    return _Lack(said, ("train",), remedy) if absent else None
+
+
+def _no_events(target: Survival, part: str) -> _Lack | None:
+    said = f"none of the {len(target)} samples of {'train' if part == 'training' else part} has the event"
+    remedy = "use fewer folds, or an endpoint with more events"
+    return None if target.event.any() else _Lack(said, ("train", "test"), remedy)
+
+
+def _one_value(target: Values, part: str) -> _Lack | None:
+    said = f"all {len(target)} {part} samples have the same value"
+    return None if len(np.unique(target.values)) > 1 else _Lack(said, ("train",), "use fewer folds")
+
+
+def _one_sided(target: Labels, part: str) -> _Lack | None:
+    pairs = zip(target.names, target.positive, target.known, strict=True)
+    sided = [name for name, has, known in pairs if has in (0, known)]
+    said = f"{part} does not have both, samples with and without, of the label {listed(sided)}"
+    return _Lack(said, ("train",), "leave out the label, or use fewer folds") if sided else None
+
+
+LACKS: dict[Kind, Callable[[Any, str], _Lack | None]] = {
+    "classification": _absent_classes,
+    "survival": _no_events,
+    "regression": _one_value,
+    "labels": _one_sided,
+}
+
+
+def shared_sites(cohort: Cohort, split: Split) -> list[str]:
+    """Sites that stand in the training part and in a test part."""
+    site = {sample.id: sample.site for sample in cohort.samples}
+    tested = {site[name] for ids in split.test.values() for name in ids}
+    return sorted(name for name in {site[name] for name in split.train} & tested if name is not None)
+
+
+def sizes(cohort: Cohort, split: Split) -> dict[str, dict[str, Any]]:
+    """Samples, classes or events, and sites of each part."""
+    site = {sample.id: sample.site for sample in cohort.samples}
+    return {
+        part: {
+            "samples": len(ids),
+            "counts": cohort.target.take(cohort.positions(ids)).counts(),
+            "sites": sorted({str(site[name]) for name in ids if site[name] is not None}),
+        }
+        for part, ids in split.parts().items()
+    }
+
+
+def _refuse_overlap(cohort: Cohort, split: Split, name: str) -> None:
+    patient = {sample.id: sample.patient for sample in cohort.samples}
+    refuse_shared_patients(name, {part: [patient[sample] for sample in ids] for part, ids in split.parts().items()})
+
+
+@dataclass(frozen=True)
+class FoldBalance:
+    """How alike test folds are: share of patients that would have to change their fold, 0 is perfect."""
+
+    imbalance: float
+    by_row: Mapping[str, float]
+    bound: float | None = None  # no folds of this scheme can be better; None where it was not computed
+    hit_time_limit: bool = False
+
+
+def balance_of(target: Target, fold: np.ndarray, k: int) -> FoldBalance:
+    """Balance of any folds, (n,) numbers, of samples with this target."""
+    rows = target.indicators()
+    counts = np.column_stack(list(rows.values()))
+    by_row = dict(zip(rows, map(float, imbalance_by_row(counts, fold, k)), strict=True))
+    return FoldBalance(imbalance(counts, fold, k), by_row)
+
+
+def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> FoldBalance | None:
+    """Balance over folds whose tests do not overlap, else None; external cohorts do not count."""
+    tests = [cohort.positions(split.test.get("test", ())) for split in splits]
+    everybody = np.concatenate(tests)
+    if len(splits) < 2 or len(set(everybody)) < len(everybody):
+        return None
+    fold = np.repeat(np.arange(len(tests)), [len(test) for test in tests])
+    return balance_of(cohort.target.take(everybody), fold, len(splits))
+
+
+def folds_of_sites(
+    target: Target, sites: Sequence[Any] | np.ndarray, k: int, *, seed: int = 0, effort: Effort | None = None
+) -> tuple[np.ndarray, SiteFolds]:
+    """Fold (n,) of rows with this target, whole sites in one fold, and how good the folds are."""
+    names, site = np.unique([str(name) for name in sites], return_inverse=True)
+    rows = target.indicators()
+    counts = np.zeros((len(names), len(rows)))
+    np.add.at(counts, site, np.column_stack(list(rows.values())))
+    needed = np.array([row in ("samples", "events") for row in rows])
+    found = site_preserving(counts, needed, k, seed=seed, effort=effort)
+    return found.fold[site], found
 
 
 def make_splits(
@@ -169,3 +323,73 @@ SCHEMES: dict[str, Callable[[Cohort, SplitSpec], tuple[list[Split], FoldBalance 
     "kfold": _kfold,
     "site-kfold": _site_kfold,
 }
+
+
+PART_WORDS = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
+
+
+def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[list[Split], list[str]]:
+    """Splits of a cohort by a column of its table, checked, and notes about them.
+
+    Where the column says train and test (and val, test_<cohort>) it is one split; otherwise its values are folds, each of
+    which is tested once by models of the others. With ``val`` the next fold validates.
+    """
+    says = _per_sample(cohort, column)
+    named = {name: value for name, value in says.items() if value}
+    values = sorted(set(named.values()), key=natural_order)
+    parts = {value: PART_WORDS.get(value.lower(), value.lower()) for value in values}
+    if "train" in parts.values() and all(PART.fullmatch(part) for part in parts.values()):
+        if val:
+            raise InputError(f"The column {column!r} says by itself who validates; leave out `val`.")
+        splits = [_one_split({name: parts[value] for name, value in named.items()})]
+    else:
+        splits = _column_folds(cohort, column, named, values, val)
+    notes = (
+        [f"{len(says) - len(named)} samples have no {column} and are used nowhere."] if len(named) < len(says) else []
+    )
+    for number, split in enumerate(splits):
+        where = f"fold {values[number]} of column {column!r}" if len(splits) > 1 else f"the column {column!r}"
+        notes += check(cohort, split, where)
+    return splits, notes
+
+
+def _per_sample(cohort: Cohort, column: str) -> dict[str, str]:
+    """What the column says about each sample, empty where nothing; refuses a sample whose slides disagree."""
+    find_column(cohort.rows, column, (), "split")
+    cells = plain_labels(cohort.rows[column]).mask(is_missing(cohort.rows[column]), "")
+    says = {}
+    for sample in cohort.samples:
+        different = sorted(set(cells.loc[list(sample.slides)]))
+        if len(different) > 1:
+            raise InputError(
+                f"{cohort.report.source}: the slides of {sample.id} have different {column} ({listed(different)}); "
+                "a patient in two parts would make the test dishonest. Split by patient."
+            )
+        says[sample.id] = different[0]
+    return says
+
+
+def _one_split(part: dict[str, str]) -> Split:
+    mine = pd.Series(part, dtype=str)
+    groups = {name: tuple(sorted(mine.index[mine == name])) for name in mine.unique()}
+    return Split(
+        groups["train"], groups.get("val", ()), {name: ids for name, ids in groups.items() if name.startswith("test")}
+    )
+
+
+def _column_folds(cohort: Cohort, column: str, fold: dict[str, str], values: list[str], val: bool) -> list[Split]:
+    least = 3 if val else 2
+    if len(values) < least or len(values) > len(fold) / 2:
+        raise InputError(
+            f"{cohort.report.source}: {column} says {listed(values, 6)}; expected train and test, or at least {least} folds "
+            "of several samples each."
+        )
+    ids = np.array(list(fold))
+    number = np.array([values.index(fold[name]) for name in ids])
+    splits = []
+    for i in range(len(values)):
+        validates = (number == (i + 1) % len(values)) & val
+        chosen = ((number != i) & ~validates, validates, number == i)
+        train, validation, test = (tuple(map(str, ids[mine])) for mine in chosen)
+        splits.append(Split(train, validation, {"test": test}))
+    return splits

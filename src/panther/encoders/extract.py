@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from panther.content import hash_of
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.encoders.sources import SlidePatches, Source, TileFolder, holds_tiles
 from panther.errors import InputError
-from panther.storage.atomic import atomic_write, check_writable
 from panther.storage.readers import Held
 from panther.storage.trident import Coords, FeatureRows, write_bag
+from panther.store import atomic_write, check_writable, hash_of
 from panther.types import Bag
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from panther.content import hash_of
 from panther.encoders._base import Encoder
 from panther.encoders.extract import Extracted, encode_tiles, folder_state, write_features
 from panther.encoders.loading import find_recipe, load_encoder
@@ -26,6 +25,7 @@ from panther.errors import InputError
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch
 from panther.storage.trident import feature_attribute, tile_names
+from panther.store import hash_of
 
 if TYPE_CHECKING:
     from panther.slides import SlideFiles

@@ -1,19 +1,200 @@
-"""The package's linear probes, for classes, numbers and survival, as scikit-learn estimators of embeddings."""
+"""What embeddings are, found from their numbers: a pipeline hands rows on without a word about how they were made.
 
-from collections.abc import Sequence
+The package's scaling of embeddings as a scikit-learn transformer.
+
+The package's linear probes, for classes, numbers and survival, as scikit-learn estimators of embeddings.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from panther.aggregators.blocks import BLOCKS
 from panther.errors import InputError
-from panther.estimators.scaling import FLOATS, fit_recognised, scaled
 from panther.evaluation.survival_metrics import concordance
 from panther.limits import seed_of
+from panther.models.blocks import Columns
 from panther.models.probes import fit_cox, fit_logistic, fit_ridge
+from panther.models.scaling import AnyScaler, Part, build_scaler, fit_parts, scaler_parts
+from panther.models.settings import Named
+from panther.storage.embeddings import column_name
+
+SUM_TOLERANCE = 1e-3  # shares of a slide add up to 1, in float16 as well
+PANTHER = Named(name="panther")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A mixture of C components in d dimensions, and the optional blocks that follow it."""
+
+    count: int
+    dim: int
+    blocks: tuple[str, ...]
+
+    def parts(self) -> list[Part]:
+        token = [("weight", -1), *((s, j) for s in ("mean", "variance") for j in range(self.dim))]
+        own = Part([(c, statistic, j) for c in range(self.count) for statistic, j in token], PANTHER)
+        beside = [part for name in self.blocks for part in BLOCKS[name].layout(self.count, self.dim)]
+        return [own, *(Part(columns, PANTHER, optional=True) for columns in beside)]
+
+    def fits(self, x: np.ndarray) -> bool:
+        """Whether the shares, which stand at equal distances, add up to 1 in every row."""
+        token = 1 + 2 * self.dim
+        shares = x[:, : self.count * token : token]
+        return bool((shares >= 0).all() and np.abs(shares.sum(1) - 1).max() < SUM_TOLERANCE)
+
+
+def panther_parts(x: np.ndarray, n_prototypes: int | None = None) -> list[Part] | None:
+    """Mixture and blocks that embeddings (n, D) consist of, as `Panther` makes them with the readout `all`.
+
+    Without ``n_prototypes``, C is found from the numbers. None where no C fits, i.e. the rows are something else.
+    """
+    for layout in _layouts(x.shape[1], n_prototypes):
+        if layout.fits(x):
+            return layout.parts()
+    if n_prototypes is not None:
+        raise InputError(
+            f"The rows have {x.shape[1]} numbers, which are no mixtures of n_prototypes={n_prototypes}: expected C (1 + 2 d) numbers, of each "
+            "prototype its share, mean and variance, the shares adding up to 1, and after them those of the blocks "
+            f"{' and '.join(BLOCKS)} where they were asked for. Give the embeddings of Panther with readout='all', or leave n_prototypes out."
+        )
+    return None
+
+
+def _layouts(width: int, n_prototypes: int | None) -> Iterator[_Layout]:
+    """All that have this width; those without blocks first, then many prototypes before few."""
+    for number in range(len(BLOCKS) + 1):
+        for blocks in combinations(BLOCKS, number):
+            for count in [n_prototypes] if n_prototypes is not None else range(width // 3, 0, -1):
+                dim = _dimensions(width, count, blocks)
+                if dim:
+                    yield _Layout(count, dim, blocks)
+
+
+def _dimensions(width: int, count: int, blocks: Sequence[str]) -> int:
+    """Features d with which an embedding has this width, which grows with d by the same number each; 0 where there is none."""
+    none, one = (count * (1 + 2 * d) + sum(BLOCKS[name].width(count, d) for name in blocks) for d in (0, 1))
+    return 0 if (width - none) % (one - none) else max((width - none) // (one - none), 0)
+
+
+FLOATS = (np.float32, np.float64)
+
+
+class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Scale slide embeddings for any model that follows.
+
+    Parameters
+    ----------
+    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
+        "share-weighted" weights the parameters of a mixture by the root of their prototype's share, the default of the package.
+    n_prototypes : int, optional
+        C of the embeddings; found from the numbers where they come from `Panther`.
+
+    Attributes
+    ----------
+    scaler_ : Scaler or JointScaler
+        Fitted scaling; of `Panther(blocks=...)`, of the mixture and of each block.
+    columns_ : list of (prototype, statistic, dimension) or None
+        What each number of an embedding is; None where the rows are no mixtures.
+    n_features_in_ : int
+        Numbers of an embedding.
+    feature_names_in_ : ndarray of str
+        Their names, where `fit` was given a DataFrame.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from panther import EmbeddingScaler, Panther
+    >>> model = make_pipeline(Panther(16), EmbeddingScaler(), LogisticRegression(C=0.1))
+    """
+
+    def __init__(self, scaling: str = "share-weighted", n_prototypes: int | None = None) -> None:
+        self.scaling = scaling
+        self.n_prototypes = n_prototypes
+
+    def fit(self, X: Any, y: Any = None) -> "EmbeddingScaler":
+        """Fit on training rows, and on nothing else.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Embeddings of the training slides.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        EmbeddingScaler
+            The estimator itself.
+        """
+        x = validate_data(self, X, dtype=FLOATS)
+        self.scaler_, self.columns_ = fit_recognised(self.scaling, x, self.n_prototypes)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Scale rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Embeddings, made as the training slides' were.
+
+        Returns
+        -------
+        ndarray of shape (n, D'), float32
+            With "share-weighted" the slide's mean follows the prototypes' numbers, before those of blocks: D' = D + d.
+        """
+        check_is_fitted(self)
+        return scaled(self.scaler_, validate_data(self, X, dtype=FLOATS, reset=False))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the scaled numbers.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the embedding's numbers.
+
+        Returns
+        -------
+        ndarray of str
+            `C3:mu:17` as of `Panther`, or the input's names where the rows are no mixtures.
+        """
+        names = super().get_feature_names_out(input_features)
+        if self.columns_ is None:
+            return names
+        parts = scaler_parts(self.scaler_)
+        ends = accumulate(part.dim_in for part in parts)
+        own = [part.columns(self.columns_[end - part.dim_in : end]) for part, end in zip(parts, ends, strict=True)]
+        return np.array([column_name(*column) for columns in own for column in columns], dtype=object)
+
+    def __sklearn_tags__(self) -> Tags:
+        """float32 whatever comes."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def fit_recognised(scaling: str, x: np.ndarray, n_prototypes: int | None) -> tuple[AnyScaler, Columns | None]:
+    """Scaling of training rows (n, D), a mixture and its blocks each by itself, and what each number is; whole where the rows are no mixtures."""
+    parts = panther_parts(x, n_prototypes)
+    if parts is None:
+        return build_scaler(scaling).fit(x), None
+    return fit_parts(Named(name=scaling), x, parts), [column for part in parts for column in part.columns]
+
+
+def scaled(scaler: AnyScaler, x: np.ndarray) -> np.ndarray:
+    """Scaled rows (n, D'), float32."""
+    return scaler(torch.from_numpy(x.astype(np.float32))).numpy()  # a copy: x may be a memory map that is read only
 
 
 class _EmbeddingProbe(BaseEstimator):

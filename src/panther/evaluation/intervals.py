@@ -1,8 +1,13 @@
-r"""How sure is a number, and is one method better than another? Patients are resampled, never their slides.
+"""How sure is a number, and is one method better than another? Patients are resampled, never their slides.
 
 A resample says how often each row counts. A measure is a function from such counts to named numbers, so all metrics of one set of
 predictions, and all methods on the same patients, share the same resamples. Where a resample does not define a metric (one class only, no
 events) it is left out of that metric and counted.
+
+Many tests at once.
+
+What a perfect score says. Resampling patients who were all right gives 1 again and again: an interval [1, 1] that knows nothing of the
+next patient. How many patients there were does: if the truth were much worse, so many right answers in a row would be very unlikely.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +17,7 @@ import numpy as np
 from scipy.special import bdtr  # what scipy.stats calls; that takes half a second to import
 
 from panther.errors import InputError
-from panther.evaluation.metrics import mean_of_defined
+from panther.evaluation.metrics import LOWER_IS_BETTER, mean_of_defined
 
 Measure = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # counts (resamples, rows) -> named numbers (resamples,)
 BLOCK = 4_000_000  # counts that are in memory together: 32 MB
@@ -149,3 +154,67 @@ def _limits(values: np.ndarray, level: float) -> tuple[float, float, int]:
         return np.nan, np.nan, 0
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high), len(values)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    r"""Holm's corrected p-values :math:`\max_{j \le i} \min(1, (m - j + 1) p_{(j)})`: valid however the tests depend on each other.
+
+    NaN (a test that is not defined) stays NaN and does not count.
+    """
+    p = np.asarray(p_values, float)
+    defined = np.flatnonzero(~np.isnan(p))
+    order = defined[np.argsort(p[defined], kind="stable")]
+    stepped = (len(order) - np.arange(len(order))) * p[order]
+    out = np.full(len(p), np.nan)
+    out[order] = np.minimum(np.maximum.accumulate(stepped), 1.0) if len(order) else stepped
+    return [float(value) for value in out]
+
+
+PERFECT = 1 - 1e-12  # every metric is best at 1, but errors
+
+
+def is_perfect(mean: float, metric: str) -> bool:
+    """Whether nothing was wrong in any fold."""
+    return metric not in LOWER_IS_BETTER and bool(mean >= PERFECT)
+
+
+def exact_lower(patients: int, level: float = 0.95) -> float:
+    r"""Lower end of Clopper and Pearson's two-sided interval when all n were right: :math:`(\alpha / 2)^{1/n}`.
+
+    0.884 for 30 patients, 0.963 for 100.
+    """
+    return float(((1 - level) / 2) ** (1 / patients)) if patients else 0.0
+
+
+def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
+    r"""The same for the mean recall of K classes with :math:`n_k` patients each.
+
+    The smallest :math:`\frac{1}{K} \sum_k p_k` among all recalls that explain such a result, :math:`\prod_k p_k^{n_k} \ge \alpha / 2`. By
+    Lagrange it has :math:`p_k = \min(1, \lambda n_k)`: the smallest classes may be the worst. With one class it is :func:`exact_lower`, with
+    K of one size that of their :math:`n K` patients.
+    """
+    from scipy.optimize import brentq
+
+    counts = np.asarray(patients, np.float64)
+    if len(counts) == 0 or counts.min() < 1:
+        return 0.0
+    log_alpha = np.log((1 - level) / 2)
+
+    def excess(log_scale: float) -> float:
+        return float(counts @ np.minimum(0.0, log_scale + np.log(counts))) - log_alpha
+
+    # at the lower end all classes share one recall or less, at the upper all are 1
+    low = log_alpha / counts.sum() - np.log(counts).max() - 1
+    while excess(low) > 0:
+        low -= 1
+    scale = np.exp(brentq(excess, low, -np.log(counts).min() + 1e-9, xtol=1e-13))
+    return float(np.minimum(1.0, scale * counts).mean())
+
+
+def exact_bounds(labels: np.ndarray, patients: np.ndarray, level: float = 0.95) -> dict[str, float]:
+    """Bounds of the metrics that have one, for predictions that were all right: patients count, not their slides."""
+    classes = [len(set(patients[labels == k])) for k in np.unique(labels)]
+    return {
+        "accuracy": exact_lower(len(set(patients)), level),
+        "balanced_accuracy": exact_lower_balanced(classes, level),
+    }

@@ -1,11 +1,91 @@
-r"""Metrics of classification, in plain numpy.
+"""Names of metrics: those that tables print, with intervals and comparisons, and what people call them elsewhere.
+
+Metrics of classification, in plain numpy.
 
 Labels are integers 0 ... K-1, probabilities (n, K). Every metric takes `counts` (..., n), how often each sample counts, and gives one number
 for each, (...,): a resample of the bootstrap is nothing but other counts, so a thousand of them are one call. Without `counts` each sample
 counts once. What is not defined is NaN.
+
+Metrics of predicted numbers, in plain numpy. As in :mod:`panther.evaluation.metrics`, `counts` (..., n) says how often each sample counts.
 """
 
+import math
+from collections.abc import Mapping, Sequence
+
 import numpy as np
+
+from panther.errors import suggestion
+
+PRINTED: Mapping[str, tuple[str, ...]] = {  # by the kind of target
+    "classification": ("balanced_accuracy", "weighted_f1", "quadratic_kappa", "auroc"),
+    "survival": ("c_index", "c_index_uno"),
+    "regression": ("pearson", "spearman", "r2", "mae"),
+    "labels": ("macro_auroc",),  # and one of each label, see `label_metric`
+}
+SHOWN: Mapping[str, tuple[str, ...]] = {  # where a study does not say which
+    "classification": ("balanced_accuracy", "weighted_f1"),
+    "survival": ("c_index",),
+    "regression": ("pearson", "r2", "mae"),
+    "labels": ("macro_auroc",),
+}
+JUDGES = {"classification": "classes", "survival": "survival", "regression": "values", "labels": "several labels"}
+LOWER_IS_BETTER = ("mae", "rmse", "integrated_brier")
+THRESHOLD = ("balanced_accuracy", "weighted_f1", "quadratic_kappa")  # of predicted classes, not of their probabilities
+LOWEST = {"r2": -math.inf, "quadratic_kappa": -1.0, "pearson": -1.0, "spearman": -1.0}  # others 0
+TITLES = {
+    "c_index": "c-index",
+    "c_index_uno": "Uno's c-index",
+    "balanced_accuracy": "Bal. acc.",
+    "weighted_f1": "F1",
+    "quadratic_kappa": "Quadratic-weighted kappa",
+    "auroc": "AUROC",
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's rho",
+    "r2": "R2",
+    "mae": "MAE",
+    "macro_auroc": "mean AUROC",
+}
+ELSEWHERE = {  # the same thing in other packages' words
+    **dict.fromkeys(("auc", "roc_auc", "roc-auc", "rocauc", "macro_auc"), "auroc"),
+    **dict.fromkeys(("bacc", "bal_acc", "balanced-accuracy", "balanced_acc", "macro_recall"), "balanced_accuracy"),
+    **dict.fromkeys(("f1", "f1_score", "f1-score", "f1_weighted", "weighted-f1"), "weighted_f1"),
+    **dict.fromkeys(("kappa", "qwk", "cohen_kappa", "cohens_kappa", "quadratic_weighted_kappa"), "quadratic_kappa"),
+    **dict.fromkeys(("cindex", "c-index", "ci", "concordance", "concordance_index", "harrell"), "c_index"),
+    **dict.fromkeys(("uno", "uno_c_index", "c_index_ipcw", "ipcw"), "c_index_uno"),
+    **dict.fromkeys(("r", "pearsonr", "pcc", "correlation"), "pearson"),
+    **dict.fromkeys(("rho", "spearmanr", "srcc"), "spearman"),
+    **dict.fromkeys(("r2_score", "rsquared", "r_squared"), "r2"),
+    **dict.fromkeys(("mean_absolute_error", "l1"), "mae"),
+}
+UNPRINTED = ("accuracy", "time_auc", "integrated_brier", "rmse")  # in metrics.csv, without an interval
+OF_LABEL = "auroc_"
+
+
+def label_metric(label: str) -> str:
+    """Metric of one of several labels."""
+    return f"{OF_LABEL}{label}"
+
+
+def metric_range(name: str) -> tuple[float, float]:
+    """Smallest and largest value that a metric can have."""
+    return LOWEST.get(name, 0.0), math.inf if name in LOWER_IS_BETTER else 1.0
+
+
+def metric_title(name: str) -> str:
+    """What tables call a metric."""
+    return TITLES.get(name) or (f"AUROC {name.removeprefix(OF_LABEL)}" if name.startswith(OF_LABEL) else name)
+
+
+def metric_problem(name: str, kind: str, labels: Sequence[str] = ()) -> str | None:
+    """Why tables cannot print this metric, as the end of a sentence; None where they can. ``labels`` are those of the study."""
+    known = [*PRINTED[kind], *(label_metric(label) for label in labels)]
+    if name in known:
+        return None
+    if name in UNPRINTED:
+        return f"{name!r} has no interval and stands in metrics.csv only; tables print {', '.join(known)}"
+    if any(name in others for others in PRINTED.values()):
+        return f"{name!r} does not judge {JUDGES[kind]}; known are {', '.join(known)}"
+    return f"there is no {name!r}; {suggestion(name, known, ELSEWHERE)}"
 
 
 def confusion(
@@ -103,3 +183,72 @@ def mean_of_defined(values: np.ndarray) -> np.ndarray:
 
 def _right(table: np.ndarray) -> np.ndarray:
     return np.diagonal(table, axis1=-2, axis2=-1)
+
+
+def value_metrics(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Pearson's and Spearman's correlation, R2 and the mean absolute error; NaN where one is not defined."""
+    counts = np.ones(len(truth)) if counts is None else counts
+    return {
+        "pearson": pearson(truth, predicted, counts),
+        "spearman": spearman(truth, predicted, counts),
+        "r2": r_squared(truth, predicted, counts),
+        "mae": ratio(counts @ np.abs(truth - predicted), counts.sum(-1)),
+    }
+
+
+def pearson(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    r"""Correlation (...,): :math:`\frac{\sum_i w_i (x_i - \bar x)(y_i - \bar y)}{\sqrt{\sum_i w_i (x_i - \bar x)^2 \sum_i w_i (y_i - \bar y)^2}}`.
+
+    NaN where one of them does not vary among those who count.
+    """
+    return _correlation(first, second, counts)
+
+
+def spearman(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Correlation (...,) of the ranks, equal values sharing the mean of theirs."""
+    return _correlation(counted_ranks(first, counts), counted_ranks(second, counts), counts)
+
+
+def counted_ranks(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Mean rank (..., n) of each sample among all, each of which stands there as often as it counts."""
+    order = np.argsort(values, kind="stable")
+    _, group = np.unique(values, return_inverse=True)
+    ends = np.flatnonzero(np.diff(group[order], append=-1))  # last of each group of equal values
+    upto = np.cumsum(counts[..., order], -1)[..., ends]  # (..., groups)
+    below = np.concatenate([np.zeros((*upto.shape[:-1], 1)), upto[..., :-1]], -1)
+    return ((below + upto + 1) / 2)[..., group]
+
+
+def r_squared(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    r"""Share of the variance that is explained (...,): :math:`1 - \sum_i w_i (y_i - \hat y_i)^2 / \sum_i w_i (y_i - \bar y)^2`.
+
+    0 is what the mean of those tested would give, who are not known beforehand: a useless model is below it.
+    """
+    defined = _varies(truth, counts)
+    spread = np.where(defined, np.vecdot(counts, _deviations(truth, counts) ** 2), np.nan)
+    return (1 - counts @ (truth - predicted) ** 2 / spread)[()]
+
+
+def root_mean_square_error(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """In the units of the values; NaN where there are none."""
+    return np.asarray(np.sqrt(np.mean((truth - predicted) ** 2)) if len(truth) else np.nan)
+
+
+def _correlation(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    x, y = _deviations(first, counts), _deviations(second, counts)
+    product, a, b = (np.vecdot(counts, values) for values in (x * y, x * x, y * y))
+    defined = _varies(first, counts) & _varies(second, counts)
+    spread = np.where(defined, np.sqrt(a) * np.sqrt(b), np.nan)
+    return np.clip(product / spread, -1.0, 1.0)[()]
+
+
+def _deviations(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """From the mean of those who count (..., n)."""
+    total = counts.sum(-1)
+    return values - ratio(np.vecdot(counts, np.broadcast_to(values, counts.shape)), total)[..., None]
+
+
+def _varies(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Whether those who count differ (...,); rounding must not make a spread of equal numbers."""
+    inside = counts > 0
+    return np.where(inside, values, -np.inf).max(-1) > np.where(inside, values, np.inf).min(-1)

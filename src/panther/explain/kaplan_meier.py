@@ -15,15 +15,15 @@ from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.targets import Survival
 from panther.errors import InputError
 from panther.evaluation import survival_metrics
-from panther.evaluation.correction import holm
+from panther.evaluation.intervals import holm
 from panther.evaluation.survival_metrics import KaplanMeier, log_rank, risk_groups, round_times
 from panther.explain.names import Names, as_names, label
 from panther.explain.proportions import SAME, Proportions, as_proportions, pooled
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_json
-from panther.storage.inputs import check_output_folder
 from panther.storage.tables import write_spreadsheet
+from panther.store import check_output_folder
 
 if TYPE_CHECKING:
     import anndata

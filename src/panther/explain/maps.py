@@ -22,13 +22,11 @@ from panther.explain.regions import regions, write_regions
 from panther.explain.scene import MapSettings, place
 from panther.explain.slide_map import SlideMap, overlay_pixels
 from panther.explain.touching import COLUMNS, neighbour_rows
-from panther.models.model import Model
-from panther.models.model_file import as_model
-from panther.storage.atomic import atomic_write
+from panther.models.model import Model, as_model
 from panther.storage.bags import BagsLike, as_bags
-from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes
 from panther.storage.tables import write_spreadsheet
+from panther.store import atomic_write, check_output_folder
 from panther.types import Bag, Prototypes
 
 CELL = 16  # pixels per patch at the finest level: edges within a sixteenth of a patch

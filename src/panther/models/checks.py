@@ -15,11 +15,10 @@ from panther.errors import InputError, suggestion
 from panther.mil import build as build_network
 from panther.mil import networks
 from panther.mixture import STARTING_VARIANCES
-from panther.models.blocks import CONCAT
-from panther.models.blocks.reduction import REDUCED, check_reduced
+from panther.models.blocks import CONCAT, REDUCED, check_reduced
 from panther.models.heads import PROBE, build_head, heads
-from panther.models.presets import TrainSettings, preset
 from panther.models.scaling import build_scaler, scalers
+from panther.models.settings import TrainSettings, preset
 from panther.models.tasks import fit_task, tasks
 from panther.prototypes import KMeansSettings
 from panther.types import Prototypes

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.errors import InputError
-from panther.models.share_weighted import Columns
+from panther.models.blocks import Columns
 from panther.registry import Registry
 
 

@@ -1,21 +1,32 @@
-"""A trained model as a value: prototypes, scaling, head or network, settings, and what it was trained on."""
+"""A trained model as a value: prototypes, scaling, head or network, settings, and what it was trained on.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+A trained model as one portable file.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from panther.cohort.load import CohortReport
 from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, listed
-from panther.feature_space import FeatureSpace
-from panther.models.blocks import Block
-from panther.models.blocks.joint_scaling import AnyScaler
-from panther.models.named import Named
-from panther.models.sureness.value import Sureness
-from panther.models.tasks import Task
-from panther.types import Openable, PatchSpec, Prototypes, check_resolution
+from panther.feature_space import Basis, FeatureSpace
+from panther.mil import build_model, networks, revision
+from panther.models.blocks import Block, Columns, columns_of, needs_prototypes
+from panther.models.heads import PROBE, build_head, token_shape
+from panther.models.scaling import AnyScaler, Scaler, scaler_from_state, scaler_parts
+from panther.models.settings import Named
+from panther.models.sureness import Sureness, load_sureness
+from panther.models.tasks import Task, load_task
+from panther.patch_spec import spec_from
+from panther.storage.metadata import Kinds, check_tensor, parse_about
+from panther.storage.prototypes import alignment_tensors, check_projection, check_surprise, read_alignment
+from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.types import Openable, PatchSpec, Projection, Prototypes, check_resolution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,3 +119,275 @@ def check_bag(model: Model, ref: Openable) -> None:
             "encode the slides with the same encoder."
         )
     check_resolution(bag, model.spec, "the model was trained on")
+
+
+FORMAT = 1  # raised when a reader of the old format would misread the new one
+_KEY = "panther_model"
+AGAIN = "train the model again"
+FIELDS: Kinds = {
+    **dict.fromkeys(("method", "head", "task", "about"), (dict,)),
+    "dim": (int,),
+    "encoder": (str, type(None)),
+    "normalise": (bool,),
+    "patch_spec": (dict, type(None)),
+    "sure": (dict, type(None)),
+    "alignment": (dict, type(None)),
+}
+
+
+def save_model(model: Model, path: Path | str) -> None:
+    """Write a model as one file, for `predict`, maps, attribution and colleagues.
+
+    Parameters
+    ----------
+    model : Model
+        Of `train`, or of a study: ``results.model(fold=0)``.
+    path : path
+        Usually `*.safetensors`; it appears whole or not at all.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, panther
+    >>> bags = {f"S{i}": np.random.default_rng(i).normal(i % 2, 1, (30, 4)) for i in range(12)}
+    >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    >>> panther.save_model(panther.train(bags, table, label="subtype", n_prototypes=2), "model.safetensors")
+    >>> panther.load_model("model.safetensors")
+    <Model panther (2 prototypes), probe: classification of a, b; trained on 12 samples>
+    """
+    tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
+    p = model.prototypes
+    tensors |= _prototype_tensors("prototypes", p)
+    for number, block in enumerate(model.blocks):
+        tensors |= _prototype_tensors(f"blocks.{number}", block.basis)
+    if model.scaler is not None:
+        tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
+    if model.baseline is not None:
+        tensors["baseline.mean"] = model.baseline
+    tensors |= {f"cloud.{name}": tensor for name, tensor in model.sure.tensors().items()}
+    about = {
+        "format": FORMAT,
+        "method": model.method.model_dump(),
+        "head": model.head.model_dump(),
+        "task": model.task.settings(),
+        "dim": model.dim,
+        "encoder": model.encoder,
+        "normalise": p.projection.normalise if p is not None else False,
+        "patch_spec": model.spec.known(),
+        "about": dict(model.about),
+        "sure": model.sure.settings(),
+    }
+    if p is not None and p.alignment is not None:
+        about["alignment"] = p.alignment.settings()
+    if model.blocks:
+        about["blocks"] = [_block_about(block) for block in model.blocks]
+    if model.method.name in networks:
+        about["revision"] = revision(model.method.name)
+    write_tensors(Path(path), tensors, _KEY, about)
+
+
+def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
+    if not isinstance(basis, Prototypes):
+        return {}
+    projection = basis.projection
+    optional = {
+        "within_variance": basis.within_variance,
+        "surprise": basis.surprise,
+        "mean": projection.mean,
+        "basis": projection.basis,
+    }
+    return {
+        f"{prefix}.centroids": basis.centroids,
+        **{f"{prefix}.{name}": tensor for name, tensor in optional.items() if tensor is not None},
+        **alignment_tensors(f"{prefix}.alignment", basis.alignment),
+    }
+
+
+def _block_about(block: Block) -> dict[str, Any]:
+    basis = block.basis
+    alignment = basis.alignment if isinstance(basis, Prototypes) else None
+    return {
+        **({} if alignment is None else {"alignment": alignment.settings()}),
+        "method": block.method.model_dump(),
+        "dim": basis.dim_in,
+        "encoder": basis.encoder,
+        "normalise": basis.projection.normalise if isinstance(basis, Prototypes) else False,
+        "patch_spec": basis.spec.known(),
+    }
+
+
+def as_model(model: Model | Path | str) -> Model:
+    """A model as it is, or of a file."""
+    return model if isinstance(model, Model) else load_model(model)
+
+
+def load_model(path: Path | str) -> Model:
+    """Read a model file.
+
+    Parameters
+    ----------
+    path : path
+        File of `save_model`, `train` or `panther train`.
+
+    Returns
+    -------
+    Model
+        For `predict`, maps and attribution, which take the file as well.
+    """
+    path = Path(path)
+    about, tensors = _read(path)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise InputError(f"{path}: the file is damaged ({name} holds NaN or infinite numbers); {AGAIN}.")
+    try:
+        return _assembled(path, about, tensors)
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: the parts of the file contradict each other ({reason}); {AGAIN}.") from error
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What a model file says about itself; its tensors are not read."""
+    return _read(path, with_tensors=False)[0]
+
+
+def _read(path: Path, *, with_tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        text, tensors = read_tensors(path, _KEY, with_tensors=with_tensors)
+    except TensorFileError as error:
+        raise InputError(f"{path}: cannot be read as a model ({error}); write it with `panther train`.") from error
+    if text is None:
+        raise InputError(f"{path}: a safetensors file, but not of a model; write one with `panther train`.")
+    return parse_about(path, text, FIELDS, FORMAT, AGAIN), tensors
+
+
+def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+    method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
+    _check_revision(path, method.name, about)
+    baseline = tensors.get("baseline.mean")
+    weights = _under("network.", tensors)
+    sure = load_sureness(
+        path, about.get("sure") or {}, _under("cloud.", tensors), len(about["about"].get("samples", ())), AGAIN
+    )
+    if method.name in networks:
+        prototypes = _prototypes(path, "prototypes", tensors, about)
+        _check_dim(path, about, prototypes)
+        network = build_model(method.name, about["dim"], task.n_outputs, prototypes, method.options)
+        _load_weights(path, network, weights)
+        spec = spec_from(about.get("patch_spec"))
+        made = (about["dim"], about["encoder"], prototypes, None, about["about"], baseline, spec, sure)
+        return Model(method, head, task, network.eval(), *made)
+    blocks = _blocks(path, method, about, tensors)
+    state = _under("scaler.", tensors)
+    if not state:
+        raise InputError(f"{path}: the file is damaged (its scaling is missing); {AGAIN}.")
+    for name, tensor in state.items():  # as written: the scaling makes float32 of whatever it gets
+        check_tensor(path, f"the scaling's {name}", tensor, (None,) * tensor.ndim, AGAIN)
+    scaler = scaler_from_state(state)
+    if baseline is None:
+        raise InputError(f"{path}: the file is damaged (its mean embedding is missing); {AGAIN}.")
+    _check_scaling(path, blocks, scaler, baseline)
+    top = _head(head, scaler.columns(columns_of(blocks)), task.n_outputs)
+    _load_weights(path, top, weights)
+    model = embedding_model(method, head, task, top.eval(), blocks, scaler, about["about"], baseline)
+    return replace(model, sure=sure)
+
+
+def _blocks(path: Path, method: Named, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[Block, ...]:
+    """What the numbers are that the head reads."""
+    if "blocks" not in about:
+        return (_block(path, method, "prototypes", about, tensors),)
+    return tuple(
+        _block(path, Named(**own["method"]), f"blocks.{number}", own, tensors)
+        for number, own in enumerate(about["blocks"])
+    )
+
+
+def _block(path: Path, method: Named, prefix: str, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
+    prototypes = _prototypes(path, prefix, tensors, about)
+    if prototypes is None and needs_prototypes(method):
+        raise InputError(f"{path}: the file is damaged (its prototypes are missing); {AGAIN}.")
+    _check_dim(path, about, prototypes)
+    space = FeatureSpace(about["dim"], about["encoder"], spec_from(about.get("patch_spec")))
+    return Block(method, prototypes or space)
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _load_weights(path: Path, network: nn.Module, given: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are not those of the network that the file names."""
+    wanted = network.state_dict()
+    wrong = [n for n in {*wanted, *given} if n not in wanted or n not in given or not _same_kind(wanted[n], given[n])]
+    if wrong:
+        raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
+    network.load_state_dict(given)
+
+
+def _same_kind(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
+
+
+def _check_dim(path: Path, about: Mapping[str, Any], prototypes: Prototypes | None) -> None:
+    if prototypes is not None and prototypes.dim_in != about["dim"]:
+        raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
+
+
+def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor) -> None:
+    """Refuse parts that were not made for each other."""
+    parts = scaler_parts(scaler)
+    owners = [(block, len(columns)) for block in blocks for columns in block.parts()]
+    if len(parts) != len(owners):
+        raise InputError(
+            f"{path}: the file is damaged (it has {len(parts)} scalings for {len(owners)} representations); {AGAIN}."
+        )
+    widths = [width for _, width in owners]
+    for (block, width), part in zip(owners, parts, strict=True):
+        for name, tensor in part.state().items():
+            check_tensor(path, f"the scaling's {name}", tensor, _shape(name, block, part, width), AGAIN)
+    check_tensor(path, "the mean embedding", baseline, (sum(widths),), AGAIN)
+
+
+def _shape(name: str, block: Block, part: Scaler, width: int) -> tuple[int | None, ...]:
+    """Shape of a tensor of a scaling of embeddings of that width."""
+    if name.startswith("usual_") and isinstance(block.basis, Prototypes):
+        return tuple(block.basis.centroids.shape)
+    if part.reduction is not None:
+        reduced = len(part.shift)
+        return {"reduction_mean": (width,), "reduction_basis": (width, reduced)}.get(name, (reduced,))
+    return (width if part.usual is None else width + block.basis.dim,)  # the slide's mean follows
+
+
+def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
+    """Refuse a network that is built differently now: its weights would mean something else, if they fitted at all."""
+    if method in networks and about.get("revision", 1) != revision(method):
+        raise InputError(
+            f"{path}: trained with another form of {method} (panther-wsi {about['about'].get('version', 'of an earlier version')}) than this "
+            "version builds; train it again with `panther train`, or use that version."
+        )
+
+
+def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
+    names = ("centroids", "mean", "basis", "within_variance", "surprise")
+    centroids, mean, basis, variance, surprise = (tensors.get(f"{prefix}.{name}") for name in names)
+    if centroids is None:
+        return None
+    check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
+    check_projection(path, centroids, mean, basis)
+    projection = Projection(about["normalise"], mean, basis)
+    check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
+    check_surprise(path, surprise, AGAIN)
+    spec = spec_from(about.get("patch_spec"))
+    alignment = read_alignment(
+        path, f"{prefix}.alignment", about.get("alignment"), tensors, projection, centroids, AGAIN
+    )
+    more: dict[str, Any] = {"spec": spec, "alignment": alignment, "surprise": surprise}
+    return Prototypes(centroids, variance, None, projection, about["encoder"], **more)
+
+
+def _head(head: Named, columns: Columns, n_outputs: int) -> nn.Module:
+    if head.name == PROBE:
+        return build_head("linear", (len(columns),), n_outputs)
+    return build_head(head.name, token_shape(columns), n_outputs, head.options)

@@ -1,30 +1,288 @@
-"""Predict new slides or patients with a trained model."""
+"""New samples as the rows that a model's head reads: embedded, given, or several side by side.
 
+How good the predictions of a trained model are, where a table knows the outcome.
+
+Predict new slides or patients with a trained model.
+"""
+
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import ValidationError
 
-from panther.cohort.load import Cohort, rows_per_sample
+from panther.aggregators import embed_bags
+from panther.cohort.covariates import COVARIATES, load_covariates
+from panther.cohort.load import Cohort, make_cohort, rows_per_sample
 from panther.cohort.spec import Level, TaskSpec
+from panther.cohort.targets import Classes
 from panther.engine import HERE, Work
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, listed, suggestion
+from panther.evaluation.intervals import Interval, exact_bounds, intervals, is_perfect, resample
+from panther.evaluation.metrics import metric_title
+from panther.evaluation.verdicts import about_one_class, about_perfect
 from panther.mil import BagSource, LoadSettings
+from panther.models.blocks import GIVEN, UNMADE, Block, made_by
 from panther.models.model import Model, check_bag
-from panther.models.presets import TrainSettings
-from panther.models.represent import NewSamples, given_names, reads_patches, represent, with_new_sites
-from panther.models.scoring import Scores, in_units, known_outcomes, score, trained_task
-from panther.models.sureness.learn import mean_features
-from panther.models.sureness.tell import OUTSIDE, sure_columns, with_familiarity
+from panther.models.settings import TrainSettings
+from panther.models.sureness import OUTSIDE, mean_features, sure_columns, with_familiarity
+from panther.models.tasks import KINDS, ClassTask
 from panther.models.trainer import predict_logits
-from panther.storage.bags import Listing
-from panther.storage.clinical import USUAL, ColumnsLike, Selection
+from panther.prototypes.centre import with_sites_of
+from panther.storage.bags import Listing, group_by_patient
+from panther.storage.clinical import TCGA, USUAL, ClinicalTable, ColumnsLike, Selection
+from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import vector_bags
-from panther.types import Openable
+from panther.types import Openable, Prototypes
+
+
+def given_names(model: Model) -> list[str]:
+    """Names of the given vectors that a model reads."""
+    return [_name(block) for block in model.representation() if block.method.name == GIVEN]
+
+
+def reads_patches(model: Model) -> bool:
+    """Whether a model reads features of patches."""
+    return model.scaler is None or any(block.method.name not in UNMADE for block in model.representation())
+
+
+@dataclass(frozen=True, eq=False)
+class NewSamples:
+    """What a model may read of new samples."""
+
+    bags: Sequence[Openable]  # features of patches
+    given: Mapping[str, Sequence[Openable]] = field(
+        default_factory=dict
+    )  # vectors, by name: bags with one row per slide
+    clinic: pd.DataFrame | None = None  # one row per sample, strings: where covariates are read from
+
+
+class _Rows(NamedTuple):
+    names: Sequence[str]
+    vectors: np.ndarray
+    failures: Mapping[str, str]
+
+
+def represent(model: Model, new: NewSamples, work: Work = HERE) -> tuple[list[str], np.ndarray, dict[str, str]]:
+    """Samples, their rows (n, D) and what failed; the mean of given vectors of a patient's slides is the patient's."""
+    tables = [_rows_of(block, new, work) for block in model.representation()]
+    first = tables[0]
+    failures = {name: why for table in tables for name, why in table.failures.items()}
+    if len(tables) == 1:
+        return list(first.names), np.asarray(first.vectors), failures
+    where = [{name: row for row, name in enumerate(table.names)} for table in tables]
+    everyone = dict.fromkeys(name for table in tables for name in table.names)
+    samples = [name for name in everyone if all(name in rows for rows in where)]
+    titles = [block.method.title for block in model.representation()]
+    for name in everyone:
+        lacking = [title for title, rows in zip(titles, where, strict=True) if name not in rows]
+        if lacking and name not in failures:
+            failures[name] = f"{name}: has no {listed(lacking)}, which the model reads; it is left out."
+    if not samples:
+        raise InputError(f"None of the samples has all that the model reads ({listed(titles)}).")
+    pieces = [table.vectors[[rows[name] for name in samples]] for table, rows in zip(tables, where, strict=True)]
+    return samples, np.concatenate(pieces, 1), failures
+
+
+def with_new_sites(
+    model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
+) -> tuple[Model, list[str]]:
+    """The model, knowing the sites of these bags where its prototypes ask for sites and a table names them; and what to say about it."""
+    known: dict[int, tuple[Prototypes, list[str]]] = {}
+
+    def grown(prototypes: Prototypes) -> Prototypes:
+        if id(prototypes) not in known:
+            known[id(prototypes)] = with_sites_of(prototypes, bags, table, work)
+        return known[id(prototypes)][0]
+
+    blocks = tuple(
+        replace(block, basis=grown(block.basis)) if isinstance(block.basis, Prototypes) else block
+        for block in model.blocks
+    )
+    prototypes = None if model.prototypes is None else grown(model.prototypes)
+    notes = dict.fromkeys(note for _, told in known.values() for note in told)
+    return replace(model, blocks=blocks, prototypes=prototypes), list(notes)
+
+
+def _rows_of(block: Block, new: NewSamples, work: Work) -> _Rows:
+    if block.method.name == COVARIATES:
+        return _clinical(block, new)
+    own = new.bags
+    if block.method.name == GIVEN:
+        if _name(block) not in new.given:
+            raise InputError(
+                f"The model reads vectors of {_name(block)!r}; give their file or folder with `embeddings={_name(block)}=PATH`."
+            )
+        own = new.given[_name(block)]
+    made = made_by(block.method)
+    table = embed_bags(own, block.basis, made.name, made.options, work=work)
+    return _Rows(table.samples, table.vectors, table.failures)
+
+
+def _clinical(block: Block, new: NewSamples) -> _Rows:
+    """Covariates of those samples that the table and the features have."""
+    fitted = load_covariates(block.method.options["columns"])
+    if new.clinic is None:
+        raise InputError(
+            f"The model reads covariates ({listed([one.column for one in fitted.columns])}); give the table that has them with `table=`."
+        )
+    bags = [*new.bags, *(bag for own in new.given.values() for bag in own)]
+    wanted = [name for name in dict.fromkeys(bag.sample for bag in bags) if name in new.clinic.index]
+    rows = new.clinic.loc[wanted] if bags else new.clinic
+    return _Rows(list(rows.index), fitted.encode(rows).astype(np.float32), {})
+
+
+def _name(block: Block) -> str:
+    return str(block.method.options["name"])
+
+
+RESAMPLES = 1000
+PREDICTS = {**KINDS, "survival": "risks of survival"}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics of the predictions whose outcome is known."""
+
+    samples: int
+    patients: int
+    counts: Mapping[str, int]  # samples per class, or with and without the event
+    metrics: Mapping[str, Interval]  # over patients; without those that are not defined here
+    columns: str  # of the outcome, and what their values mean
+    notes: tuple[str, ...]
+
+    def sentences(self) -> list[str]:
+        """Scores for reading."""
+        who = ", ".join(f"{name} {n}" for name, n in self.counts.items())
+        known = f"whose outcome is known from {self.columns}"
+        head = f"Scored on {self.samples} samples of {self.patients} patients {known}: {who}."
+        return [
+            head,
+            *(f"  {metric_title(m)} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items()),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Scores for a machine."""
+        metrics = {
+            name: {"value": i.value, "ci_low": _plain(i.low), "ci_high": _plain(i.high), "resamples": i.resamples}
+            for name, i in self.metrics.items()
+        }
+        return {
+            "samples": self.samples,
+            "patients": self.patients,
+            "counts": dict(self.counts),
+            "columns": self.columns,
+            "metrics": metrics,
+            "notes": list(self.notes),
+        }
+
+
+def trained_task(model: Model, source: object = "the model") -> TaskSpec | None:
+    """What a model was trained to predict, as columns of its table; None where its file, ``source``, does not say."""
+    said = model.about.get("task")
+    try:
+        return None if said is None else TaskSpec.model_validate(said)
+    except ValidationError as error:
+        raise InputError(f"{source}: says {said!r} of its task, which is none; train it again.") from error
+
+
+def in_units(
+    refs: Sequence[Openable], level: Level, table: ClinicalTable | None
+) -> tuple[tuple[Openable, ...], Level, list[str]]:
+    """Bags of that level where it can be had, else of slides, and notes; without a table only TCGA's names tell the patient."""
+    if level == "slide":
+        return tuple(refs), level, []
+    slides = [ref.sample for ref in refs]
+    if table is not None:
+        who = table.who
+        patients, notes = dict(zip(who.slide, who.patient, strict=True)), who.notes
+    elif all(re.match(TCGA, slide) for slide in slides):
+        patients, notes = {slide: slide[:12] for slide in slides}, []
+    else:
+        why = "The model was trained on patients; without a table that names them every slide is predicted by itself."
+        return tuple(refs), "slide", [why]
+    known = {slide: patients[without_suffix(slide)] for slide in slides}
+    return group_by_patient(Listing(tuple(refs), {}), known)[0].refs, level, list(notes)
+
+
+def known_outcomes(model: Model, task: TaskSpec, table: ClinicalTable, level: Level, slides: Sequence[str]) -> Cohort:
+    """Samples of a table with their outcome, in the classes that the model knows."""
+    if task.kind != model.task.kind:
+        predicts = PREDICTS[model.task.kind]
+        raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
+    own = {"classes": tuple(model.task.names)} if isinstance(model.task, ClassTask) else {}
+    known = task.model_copy(update={**own, "level": level})
+    return make_cohort(table, known, slides)
+
+
+def score(
+    model: Model,
+    samples: Sequence[str],
+    predictions: Mapping[str, np.ndarray],
+    cohort: Cohort,
+    split: str | None = None,
+) -> Scores | None:
+    """Judge the predictions of samples whose outcome is known, of that part of the table; None where there is none."""
+    known = set(cohort.ids)
+    rows = np.array([i for i, name in enumerate(samples) if name in known], np.int64)
+    if not len(rows):
+        return None
+    positions = cohort.positions([samples[i] for i in rows])
+    target = cohort.target.take(positions)
+    patients = np.array([cohort.samples[i].patient for i in positions])
+    judged = {name: values[rows] for name, values in predictions.items()}
+
+    resampled = resample(lambda counts: model.task.judge(judged, target, None, counts), patients, RESAMPLES)
+    metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
+    seen = _seen(model, [samples[i] for i in rows], split)
+    notes = [*seen, *_one_class(target), *_perfect(metrics, target, patients)]
+    return Scores(len(rows), len(set(patients)), target.counts(), metrics, cohort.report.columns, tuple(notes))
+
+
+def _seen(model: Model, samples: Sequence[str], split: str | None) -> list[str]:
+    seen = set(model.about.get("samples", ())) & set(samples)
+    if not seen:
+        return []
+    asked_for_test = split is not None and split.startswith("test")
+    remedy = (
+        f"train without them, or take them out of {split!r}"
+        if asked_for_test
+        else "score others, e.g. with `split=test`"
+    )
+    return [
+        f"{len(seen)} of the {len(samples)} scored samples were trained on, e.g. {min(seen)}: the scores say little about new "
+        f"patients; {remedy}."
+    ]
+
+
+def _one_class(target: Any) -> list[str]:
+    only = target.only_class() if isinstance(target, Classes) else None
+    return [] if only is None else [f"Of the scored, {about_one_class(len(target), only)}."]
+
+
+def _perfect(metrics: Mapping[str, Interval], target: Any, patients: np.ndarray) -> list[str]:
+    """What a perfect score does not say."""
+    bounds = exact_bounds(target.labels, patients) if isinstance(target, Classes) else {}
+    notes = []
+    for name, interval in metrics.items():
+        if is_perfect(interval.value, name):
+            about = {
+                "metric": name,
+                "mean": interval.value,
+                "patients": len(set(patients)),
+                "exact_low": bounds.get(name, np.nan),
+            }
+            notes.append(f"{metric_title(name)} is 1: {about_perfect(pd.Series(about))}.")
+    return notes
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 @dataclass(frozen=True)

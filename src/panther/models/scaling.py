@@ -1,33 +1,99 @@
-r"""Scaling embeddings before a head sees them. By default share-weighted, one number per kind of statistic.
+r"""A slide's mixture, each prototype weighted by its share: what differs counts by how many patches show it.
+
+A prototype that holds three patches of a slide has a mean and a variance that are noise; in the raw embedding they count as much as those
+of three hundred. Here the parameters of a component are weighted by the square root of its share, so that distances are
+
+.. math:: \sum_c \Big(\sqrt{\pi_c} - \sqrt{\pi'_c}\Big)^2,\quad \sum_c \big\|\sqrt{\pi_c} (\mu_c - m_c) - \sqrt{\pi'_c} (\mu'_c - m_c)\big\|^2
+
+and likewise for the variances; m and V are the training slides' usual parameters. The mean of all patches, :math:`\sum_c \pi_c \mu_c`, is kept
+beside them: where single tissues are too small to be judged, it is the best that is known. See `docs/decisions/0009`.
+
+Scaling embeddings before a head sees them. By default share-weighted, one number per kind of statistic.
 
 The danger in standardising every coordinate: a prototype that is nearly absent from the training slides has a mean and a
 variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The danger in one
 number for all: C proportions are lost among 2 C d other numbers. The danger in taking all prototypes alike: those that hold three patches are
 noise. Measured in `docs/decisions/0005`, `0007` and `0009`.
+
+Scaling of representations that stand side by side: each by itself, then all of the same total variance.
 """
 
+import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from panther.aggregators import mixture_columns
+from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
-from panther.models.blocks.reduction import Reduction
-from panther.models.share_weighted import (
-    Columns,
-    UsualMixture,
-    mixture_shape,
-    share_weighted_columns,
-    share_weighted_coordinates,
-    usual_mixture,
-)
+from panther.models.blocks import Block, Columns, Reduction, fit_reduction
+from panther.models.probes import OPTIONAL
+from panther.models.settings import Named
 from panther.registry import Nothing, Registry
+
+SLIDE_MEAN = "slide mean"
+
+
+class UsualMixture(NamedTuple):
+    """What the training slides have in common, each slide counting by its share of the prototype."""
+
+    means: Tensor  # (C, d)
+    variances: Tensor  # (C, d)
+    parts: Tensor  # (C, d), usual pi_c mu_c: what each prototype adds to a slide's mean
+
+
+def mixture_shape(columns: Columns | None) -> tuple[int, int] | None:
+    """(C, d) where the numbers are all of a mixture, [pi_c, mu_c, Sigma_c] of each prototype; None where they are something else."""
+    if columns is None or len(columns) == 0:
+        return None
+    count = max(1, 1 + columns[-1][0])
+    dim = (len(columns) // count - 1) // 2
+    return (count, dim) if dim > 0 and tuple(columns) == mixture_columns(tuple(range(count)), dim) else None
+
+
+def split(x: Tensor, count: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Shares (B, C, 1), means (B, C, d) and variances (B, C, d) of embeddings (B, C (1 + 2 d))."""
+    return x.reshape(len(x), count, 1 + 2 * dim).split([1, dim, dim], -1)
+
+
+def usual_mixture(blocks: Iterable[Tensor], count: int, dim: int) -> UsualMixture:
+    """Usual parameters of training embeddings, given in blocks of rows (n, C (1 + 2 d)); a prototype that no slide has keeps their plain mean."""
+    weighed = torch.zeros(count, 1 + 2 * dim, dtype=torch.float64)  # sums of pi [1, mu, Sigma]
+    plain, rows = torch.zeros_like(weighed), 0
+    for x in blocks:
+        weights, means, variances = split(x.double(), count, dim)
+        one = torch.cat([torch.ones_like(weights), means, variances], -1)
+        weighed += (weights * one).sum(0)
+        plain += one.sum(0)
+        rows += len(x)
+    mass, sums = torch.where(weighed[:, :1] > 0, weighed, plain).split([1, 2 * dim], -1)
+    means, variances = (sums / mass).split(dim, -1)
+    return UsualMixture(means, variances, weighed[:, 1 : 1 + dim] / rows)
+
+
+def share_weighted_coordinates(x: Tensor, usual: UsualMixture) -> Tensor:
+    r"""Embeddings (B, C (1 + 2 d)) -> (B, C (1 + 2 d) + d): one token per prototype as before, then the slide's mean.
+
+    .. math:: \sqrt{\pi_c},\quad \sqrt{\pi_c} (\mu_c - m_c),\quad \sqrt{\pi_c} (\Sigma_c - V_c);\quad \sum_c \pi_c \mu_c
+    """
+    weights, means, variances = split(x, *usual.means.shape)
+    root = weights.clamp_min(0).sqrt()
+    tokens = torch.cat([root, root * (means - usual.means), root * (variances - usual.variances)], -1)
+    return torch.cat([tokens.flatten(1), (weights * means).sum(1)], 1)
+
+
+@lru_cache(8)
+def share_weighted_columns(count: int, dim: int) -> tuple[tuple[int, str, int], ...]:
+    """Prototype (-1: the whole slide), statistic and dimension of each coordinate."""
+    return (*mixture_columns(tuple(range(count)), dim), *((-1, SLIDE_MEAN, j) for j in range(dim)))
+
 
 ROWS = 64  # read at a time: embeddings may be memory maps
 
@@ -145,7 +211,7 @@ class BalancedScaler:
 @scalers.register("share-weighted")
 @dataclass(frozen=True)
 class ShareWeightedScaler:
-    r"""Share-weighted mixtures (:mod:`panther.models.share_weighted`), four statistics of the same total variance.
+    r"""Share-weighted mixtures (:mod:`panther.models.scaling`), four statistics of the same total variance.
 
     Embeddings that are no whole mixture (other methods; the readouts wa, top, bottom) are scaled as by `balanced`.
     """
@@ -287,3 +353,112 @@ def _blocks(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = No
 def _bad_row(x: Tensor | np.ndarray) -> int:
     finite = torch.cat([torch.isfinite(block).all(1) for block in _blocks(x)])
     return int((~finite).nonzero()[0]) if not bool(finite.all()) else 0
+
+
+UNSCALED = "none"  # the scaling that leaves embeddings as they are
+
+
+class Part(NamedTuple):
+    """Numbers that are scaled by themselves."""
+
+    columns: Columns
+    method: Named
+    optional: bool = False  # whether it is of an optional block, which follows the method's own numbers
+
+
+@dataclass(frozen=True)
+class JointScaler:
+    """Scalings of several representations, from left to right."""
+
+    parts: tuple[Scaler, ...]
+    optional: tuple[bool, ...] = ()  # of each part, whether it is of an optional block; a fitted probe needs it no more
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Scale rows (..., D), each part of them by its own scaling."""
+        if x.shape[-1] != sum(self._widths):
+            raise InputError(
+                f"The embedding has {x.shape[-1]} numbers but the scaling was fitted to {sum(self._widths)}; join the same representations."
+            )
+        pieces = x.split(self._widths, -1)
+        return torch.cat([part(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1)
+
+    def columns(self, columns: Columns) -> Columns:
+        """Part and statistic of each scaled number; none belongs to one prototype, because other parts have none."""
+        own = enumerate(self._scaled_columns(columns))
+        return [(-1, f"{number} {statistic}", j) for number, part in own for j, (_, statistic, _) in enumerate(part)]
+
+    def blocks(self, columns: Columns) -> np.ndarray:
+        """Part (and statistic, where it is weighed) of each scaled number: a probe weighs the parts against each other."""
+        own = enumerate(zip(self.parts, self.optional, self._scaled_columns(columns), strict=True))
+        return np.array(
+            [_block_name(n, s, part.weigh, optional) for n, (part, optional, names) in own for _, s, _ in names]
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Plain tensors to save."""
+        return {f"{number}.{name}": t for number, part in enumerate(self.parts) for name, t in part.state().items()}
+
+    @property
+    def _widths(self) -> list[int]:
+        return [part.dim_in for part in self.parts]
+
+    def _scaled_columns(self, columns: Columns) -> list[Columns]:
+        ends = np.cumsum(self._widths).tolist()
+        return [part.columns(columns[end - part.dim_in : end]) for part, end in zip(self.parts, ends, strict=True)]
+
+
+def _block_name(number: int, statistic: str, weigh: bool, optional: bool) -> str:
+    name = statistic if statistic == COVARIATES else f"{number} {statistic if weigh else ''}"
+    return OPTIONAL + name if optional else name
+
+
+AnyScaler = Scaler | JointScaler
+
+
+def scaler_parts(scaler: AnyScaler) -> tuple[Scaler, ...]:
+    """Scalings of what stands side by side, from left to right; one where there is nothing beside."""
+    return scaler.parts if isinstance(scaler, JointScaler) else (scaler,)
+
+
+def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) -> AnyScaler:
+    """Scaling of training rows (n, D), which are these blocks side by side."""
+    parts = [Part(own, block.method, number > 0) for block in blocks for number, own in enumerate(block.parts())]
+    return fit_parts(scaling, x, parts)
+
+
+def fit_parts(scaling: Named, x: Tensor | np.ndarray, parts: Sequence[Part]) -> AnyScaler:
+    """Scaling of training rows (n, D), which are these parts side by side."""
+    ends = np.cumsum([len(part.columns) for part in parts]).tolist()
+    fitted = [
+        _fit_part(scaling, part.method, x[:, end - len(part.columns) : end], part.columns)
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    if len(fitted) == 1:
+        return fitted[0]
+    optional = tuple(part.optional for part in parts)
+    if scaling.name == UNSCALED:
+        return JointScaler(tuple(fitted), optional)
+    # a scaled part of D numbers has a total variance of D: without this the widest would be all that a head sees
+    widths = [len(part.shift) for part in fitted]
+    mean = sum(widths) / len(widths)
+    scaled = (replace(part, scale=part.scale * math.sqrt(w / mean)) for part, w in zip(fitted, widths, strict=True))
+    return JointScaler(tuple(scaled), optional)
+
+
+def _fit_part(scaling: Named, method: Named, x: Tensor | np.ndarray, columns: Columns) -> Scaler:
+    """Scaling of one block, after its reduction where it has one."""
+    fits, reduction = build_scaler(scaling.name, scaling.options), fit_reduction(method, x)
+    if reduction is None:
+        return fits.fit(x, columns)
+    return replace(fits.fit(reduction(torch.as_tensor(np.asarray(x)).float())), reduction=reduction)
+
+
+def scaler_from_state(state: Mapping[str, Tensor]) -> AnyScaler:
+    """Scaling from saved tensors."""
+    if "shift" in state:
+        return Scaler.from_state(state)
+    parts: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in state.items():
+        number, _, own = name.partition(".")
+        parts.setdefault(int(number), {})[own] = tensor
+    return JointScaler(tuple(Scaler.from_state(parts[number]) for number in sorted(parts)))

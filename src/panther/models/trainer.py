@@ -1,4 +1,14 @@
-r"""A trainer one can read: plain torch, the same bytes for the same seed on a CPU, resumable after any epoch.
+r"""Where a trainer's batches come from: a protocol, and embeddings in memory or on disk.
+
+AdamW (Loshchilov and Hutter 2019) as functions, on torch's own arithmetic without its class.
+
+.. math:: \theta \leftarrow (1 - \eta \lambda)\, \theta - \eta\, \hat m / (\sqrt{\hat v} + \epsilon)
+
+The first `torch.optim.AdamW` of a process imports torch's compiler, more than a second in each worker of a study, and a step of a linear
+head costs several times as much in the class, or in the function `torch.optim.adamw`, as in the arithmetic. So the kernel of both is called
+directly. The bytes are those of `torch.optim.AdamW(fused=True)`: one pass over memory, not ten.
+
+A trainer one can read: plain torch, the same bytes for the same seed on a CPU, resumable after any epoch.
 
 What randomness an epoch needs (order, dropout) is seeded by (seed, epoch), and the learning rate is a function of the
 step, so a checkpoint is parameters, optimiser and history: nothing else has to be remembered.
@@ -7,24 +17,189 @@ step, so a checkpoint is parameters, optimiser and history: nothing else has to 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from panther.content import hash_of
 from panther.engine import Track, untracked
 from panther.errors import InputError
-from panther.models import adamw
-from panther.models.presets import TrainSettings
-from panther.models.sources import ArraySource, BatchSource, mixed_seed
+from panther.models.scaling import AnyScaler, scaler_parts
+from panther.models.settings import TrainSettings
 from panther.models.tasks import Task
 from panther.storage.tensors import TensorFileError, read_checkpoint, write_checkpoint
+from panther.store import hash_of
+
+HELD_BYTES = 256 << 20  # of embeddings, up to which they are held in memory
+BLOCK = 256  # rows that are read at a time
+
+Batch = tuple[dict[str, Any], dict[str, Tensor]]  # (inputs of the model, encoded target)
+
+
+class BatchSource(Protocol):
+    """Where batches come from: embeddings in memory, or bags read one by one.
+
+    The model is called as ``model(**inputs)``; it returns logits (B, n_outputs), or an object with ``.logits``. A model with
+    a loss of its own (DSMIL's instance loss) has a method ``loss(outputs, batch, task) -> Tensor``, which is then used for
+    training instead of ``task.loss(logits, batch)``; validation always uses the task's.
+    """
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+
+    def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
+        """Batches of that epoch; the same for the same numbers, whatever ran before."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Embeddings as an array or memory map, with their encoded target.
+
+    Rows are read and scaled once where they are few enough to hold and where a row is scaled alike whatever lies beside it; else as they come.
+    """
+
+    x: Tensor | np.ndarray  # (n, ...), every row of the cohort
+    target: Mapping[str, Tensor]  # each (n_rows, ...), of the chosen rows
+    batch_size: int
+    rows: np.ndarray | None = None  # which rows of x, e.g. the training part; None takes all
+    scaler: AnyScaler | None = None
+    shuffle: bool = True
+    _held: Tensor | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rows = np.arange(len(self.x)) if self.rows is None else np.asarray(self.rows)
+        object.__setattr__(self, "rows", rows)
+        sizes = {len(values) for values in self.target.values()}
+        if len(rows) == 0 or sizes != {len(rows)}:
+            raise InputError(
+                f"There are {len(rows)} embeddings for {sorted(sizes)} targets; both must be the same samples."
+            )
+        # a product of matrices (a reduction) may round a row as its neighbours have it
+        alike = self.scaler is None or all(part.reduction is None for part in scaler_parts(self.scaler))
+        held: list[Tensor] = []
+        for start in range(0, len(rows), BLOCK):
+            block = self._read(rows[start : start + BLOCK])
+            bad = (~torch.isfinite(block.flatten(1)).all(1)).nonzero()
+            if len(bad):
+                row = int(rows[start + int(bad[0])])
+                raise InputError(
+                    f"Row {row} of the embeddings holds NaN or an infinite number; embed this sample again."
+                )
+            if alike and block[0].nbytes * len(rows) <= HELD_BYTES:
+                held.append(self._scaled(block))
+        object.__setattr__(self, "_held", torch.cat(held) if held else None)
+
+    def in_order(self) -> "ArraySource":
+        """The same rows as they are."""
+        ordered = copy(self)
+        object.__setattr__(ordered, "shuffle", False)
+        return ordered
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._rows) / self.batch_size)
+
+    def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
+        """Batches in a new order every epoch, or as they are."""
+        order = torch.arange(len(self._rows))
+        if self.shuffle:
+            order = torch.randperm(len(order), generator=torch.Generator().manual_seed(mixed_seed(seed, epoch)))
+        for chosen in order.split(self.batch_size):
+            x = self._scaled(self._read(self._rows[chosen.numpy()])) if self._held is None else self._held[chosen]
+            yield {"x": x}, {k: v[chosen] for k, v in self.target.items()}
+
+    @property
+    def _rows(self) -> np.ndarray:
+        assert self.rows is not None
+        return self.rows
+
+    def _read(self, rows: np.ndarray) -> Tensor:
+        if isinstance(self.x, Tensor):
+            return self.x[torch.as_tensor(rows)].float()
+        return torch.as_tensor(np.asarray(self.x[rows], dtype=np.float32))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.scaler is None else self.scaler(x)
+
+
+def mixed_seed(seed: int, epoch: int) -> int:
+    """Seed of one epoch, unrelated to its neighbours'."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+
+class Group(NamedTuple):
+    """Parameters that decay alike, and for each of them the moments of its gradient and the steps that it made."""
+
+    params: list[nn.Parameter]
+    weight_decay: float
+    means: list[Tensor]
+    squares: list[Tensor]
+    steps: list[Tensor]  # each (), float32
+
+    def state(self) -> dict[str, list[Tensor]]:
+        """What a checkpoint keeps, by name."""
+        return {"means": self.means, "squares": self.squares, "steps": self.steps}
+
+
+def parameter_group(params: Sequence[nn.Parameter], weight_decay: float) -> Group:
+    """Parameters that have made no follow_gradients yet."""
+    return Group(
+        list(params),
+        weight_decay,
+        [torch.zeros_like(p, requires_grad=False) for p in params],
+        [torch.zeros_like(p, requires_grad=False) for p in params],
+        [torch.zeros((), device=p.device) for p in params],
+    )
+
+
+@torch.no_grad()
+def follow_gradients(groups: Iterable[Group], rate: float) -> None:
+    """Follow the gradients, which are gone afterwards; a parameter without one stays where it is, and does not decay."""
+    for own in groups:
+        there = [p.grad is not None for p in own.params]
+        params, means, squares, steps = (
+            [value for value, has in zip(values, there, strict=True) if has]
+            for values in (own.params, own.means, own.squares, own.steps)
+        )
+        if not params:
+            continue
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            params,
+            [p.grad for p in params if p.grad is not None],
+            means,
+            squares,
+            [],  # of AMSGrad
+            steps,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=rate,
+            weight_decay=own.weight_decay,
+            eps=EPSILON,
+            maximize=False,
+        )
+        for p in params:
+            p.grad = None
+
+
+@torch.no_grad()
+def _restore(groups: Sequence[Group], states: Sequence[dict[str, list[Tensor]]]) -> None:
+    """Give the moments and steps that a checkpoint kept back to the same parameters."""
+    for own, kept in zip(groups, states, strict=True):
+        for name, values in own.state().items():
+            for value, before in zip(values, kept[name], strict=True):
+                value.copy_(before)
+
 
 __all__ = ["ArraySource", "BatchSource", "Fitted", "describe", "fit", "predict_logits"]
 
@@ -123,12 +298,12 @@ def improves(loss: float, best: float | None) -> bool:
     return not math.isnan(loss) and (best is None or loss < best)
 
 
-def _decayed(model: nn.Module, settings: TrainSettings) -> list[adamw.Group]:
+def _decayed(model: nn.Module, settings: TrainSettings) -> list[Group]:
     """Parameters by their weight decay."""
     everything = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     free = [p for name, p in everything if not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))]
     rest = [p for _, p in everything if not any(p is other for other in free)]
-    return [adamw.group(p, decay) for p, decay in ((rest, settings.weight_decay), (free, 0.0)) if p]
+    return [parameter_group(p, decay) for p, decay in ((rest, settings.weight_decay), (free, 0.0)) if p]
 
 
 def _train_epoch(
@@ -136,7 +311,7 @@ def _train_epoch(
     batches: BatchSource,
     task: Task[Any],
     settings: TrainSettings,
-    groups: Sequence[adamw.Group],
+    groups: Sequence[Group],
     epoch: int,
 ) -> dict[str, float]:
     """One pass; gradients of `accumulate` batches are averaged for each step, also in the last, shorter group."""
@@ -167,7 +342,7 @@ def _train_epoch(
             total, samples = total + value * size, samples + size
             if (number + 1) % settings.accumulate == 0 or number + 1 == n_batches:
                 rate = settings.rate(epoch + (start + number + 1) / 2 / n_batches)  # the middle of this step's batches
-                adamw.step(groups, rate)
+                follow_gradients(groups, rate)
     return {"learning_rate": rate, "train_loss": total / max(samples, 1)}
 
 
@@ -241,20 +416,20 @@ def _bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def _save(path: Path, key: str, model: nn.Module, groups: Sequence[adamw.Group], progress: _Progress) -> None:
+def _save(path: Path, key: str, model: nn.Module, groups: Sequence[Group], progress: _Progress) -> None:
     optimiser = [group.state() for group in groups]
     write_checkpoint(
         path, {"key": key, "model": model.state_dict(), "optimiser": optimiser, "progress": vars(progress)}
     )
 
 
-def _resume(path: Path | None, key: str, model: nn.Module, groups: Sequence[adamw.Group]) -> _Progress | None:
+def _resume(path: Path | None, key: str, model: nn.Module, groups: Sequence[Group]) -> _Progress | None:
     if path is None or not path.exists():
         return None
     try:
         content = read_checkpoint(path)
         if (found := content["key"]) == key:
-            adamw.restore(groups, content["optimiser"])
+            _restore(groups, content["optimiser"])
     except (TensorFileError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path}: is not a checkpoint that can be read; delete it to train from the start.") from error
     if found != key:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from panther.alignment import Alignment, Move
-from panther.content import HashedRows
 from panther.engine import HERE, Work, run
 from panther.errors import InputError
 from panther.prototypes.patches import in_order
 from panther.storage.clinical import ClinicalTable
+from panther.store import HashedRows
 from panther.types import Bag, Openable, Prototypes
 
 BLOCK = 4096  # patches read at once

@@ -9,7 +9,8 @@ is the only one possible. Reproducibility recommends a number, the likelihood of
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -96,6 +97,24 @@ class Choice:
     sentence: str  # the recommendation
     remarks: tuple[str, ...]  # what else a user must know before believing it
     failures: Mapping[str, str]
+
+    def to_lines(self) -> list[str]:
+        """Lines for people."""
+        return [
+            "    C    come back   halves  seeds   explained     more than above   held-out/patch        BIC/patch",
+            *(
+                f"{'->' if c.n_prototypes == self.recommended else '  '}{c.n_prototypes:>3} {c.come_back:>6.1f} +-{c.come_back_spread:<4.1f}"
+                f"{c.stability_halves:>7.2f}{c.stability_seeds:>7.2f} {c.explained:>10.1%}     {c.gain:>+7.1%} +-{c.gain_spread:<6.1%}"
+                f"{c.held_out:>12.2f} +-{c.held_out_error:<7.2f}{c.bic:>10.2f}"
+                for c in self.candidates
+            ),
+            self.sentence,
+            *self.remarks,
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {name: value for name, value in asdict(self).items() if name != "failures"}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from panther.content import hash_contents
 from panther.engine import HERE, Work
 from panther.errors import InputError
 from panther.machine import cores, free_memory, give_freed_memory_back
@@ -35,6 +34,7 @@ from panther.prototypes.patches import (
 )
 from panther.statistics import Statistics, squared_distances
 from panther.statistics.tail import surprise_edges
+from panther.store import hash_contents
 from panther.types import Openable, Projection, Prototypes
 from panther.version import __version__
 

@@ -12,9 +12,9 @@ A GPU reads all patches in less time than it takes to ask which to read: there t
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from panther.engine import Track, untracked
-from panther.errors import InputError, suggestion
+from panther.errors import InputError
 from panther.limits import check_number, check_seed, check_whole, make_plain
 from panther.machine import cores
 from panther.statistics import Statistics, block_rows, nearest, squared_distances
@@ -35,14 +35,6 @@ SLACK = 1e-3  # of the patches' distance to the origin: rounding of distances in
 # gives patches (m, d); asked when they are needed, so that few samples are held at a time
 Sample = Callable[[], Tensor]
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # the built-in, or that of a pool of threads
-
-ELSEWHERE = {  # what `Panther` calls the same, in scikit-learn's words
-    "n_init": "restarts",
-    "max_iter": "passes",
-    "n_sample_patches": "sample",
-    "random_state": "seed",
-    "n_clusters": "n_prototypes",
-}
 
 
 @dataclass(frozen=True)
@@ -86,15 +78,6 @@ class KMeansSettings:
     def projects(self) -> bool:
         """Whether features are changed one by one before they meet prototypes."""
         return self.normalise or self.pca is not None
-
-
-def kmeans_settings(given: Mapping[str, Any], **own: Any) -> KMeansSettings:
-    """Settings from the keywords of a user, beside those that the caller sets; an unknown one is refused with what was probably meant."""
-    known = [field.name for field in fields(KMeansSettings)]
-    for name in given:
-        if name not in known:
-            raise InputError(f"K-means has no setting `{name}=`; {suggestion(name, known, ELSEWHERE)}.")
-    return KMeansSettings(**{**own, **given})
 
 
 class KMeansRun(NamedTuple):

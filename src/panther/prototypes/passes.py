@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.content import HashedRows
 from panther.engine import Work, run
 from panther.errors import not_finite, too_large
 from panther.prototypes.patches import in_order
 from panther.statistics import Logits, Statistics, accumulate, block_rows, can_be_squared, first_bad_row, nearest
+from panther.store import HashedRows
 from panther.types import Bag, Openable, Projection
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third

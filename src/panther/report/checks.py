@@ -6,13 +6,17 @@ from typing import Literal
 
 import pandas as pd
 
-from panther.evaluation.guessing import BALANCED, chance_in_resamples, patients_of_classes
-from panther.evaluation.intervals import about_resamples
-from panther.evaluation.perfect_scores import is_perfect
+from panther.evaluation.intervals import about_resamples, is_perfect
 from panther.evaluation.shift import COLLAPSED
-from panther.evaluation.verdicts import about_perfect, about_selection
+from panther.evaluation.verdicts import (
+    BALANCED,
+    about_perfect,
+    about_selection,
+    chance_in_resamples,
+    patients_of_classes,
+)
 from panther.models.heads import PROBE
-from panther.models.presets import preset, usual_preset
+from panther.models.settings import preset, usual_preset
 from panther.report.data import Run, metric_name
 from panther.report.fold import as_settings
 from panther.report.html import Html, number, plural, tag, words, words_of_list

@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from panther.charts.display_names import endpoint_title, method_title
 from panther.cohort.targets import Kind
 from panther.errors import InputError
-from panther.evaluation.guessing import chance
-from panther.evaluation.metric_names import OF_LABEL
-from panther.evaluation.verdicts import best_rows
+from panther.evaluation.metrics import OF_LABEL
+from panther.evaluation.verdicts import best_rows, chance
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
 from panther.study.cache import load_predictions

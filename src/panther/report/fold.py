@@ -16,7 +16,7 @@ from panther.errors import InputError
 from panther.explain.palette import colour as colour_of
 from panther.explain.projection import FEWEST_UMAP, principal_components, umap, umap_installed
 from panther.mixture import effective_number
-from panther.models.model_file import load_model
+from panther.models.model import load_model
 from panther.prototypes.compare import compare
 from panther.report.data import Run
 from panther.storage.prototypes import load_prototypes

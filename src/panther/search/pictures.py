@@ -18,8 +18,8 @@ from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap, map_pixels
 from panther.search.similar import Hit, SimilarSlides
 from panther.storage.bags import BagsLike, as_bags
-from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes
+from panther.store import check_output_folder
 from panther.types import Openable, Prototypes
 
 WRITTEN = ("*.like.*.png",)  # patterns

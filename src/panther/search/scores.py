@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panther.evaluation.correction import holm
-from panther.evaluation.intervals import Difference, Measure, Resampled, differences, intervals, resample
+from panther.evaluation.intervals import Difference, Measure, Resampled, differences, holm, intervals, resample
 from panther.evaluation.metrics import mean_of_defined, ratio
 from panther.statistics import Apart, Nearest
 

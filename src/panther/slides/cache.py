@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Self
 
 from panther.slides.listing import SlideRef, files_read
-from panther.storage.atomic import check_writable_folder
 from panther.storage.files import copy_file
-from panther.users import runs
+from panther.store import check_writable_folder, is_running
 
 PREFIX = ".panther-slides-"  # hidden: whoever lists slides below passes it over
 AHEAD = 8  # slides, however small: others may have done them before their turn comes
@@ -122,7 +121,7 @@ def sweep_copies(folder: Path) -> None:
     """Remove the copies of processes of this machine that have died."""
     for copies in filter(Path.is_dir, folder.glob(f"{PREFIX}{_host()}-*")):
         pid = copies.name.rpartition("-")[2]
-        if pid.isdigit() and not runs(int(pid)):
+        if pid.isdigit() and not is_running(int(pid)):
             shutil.rmtree(copies, ignore_errors=True)
 
 

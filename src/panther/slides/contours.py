@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panther.content import hash_of
 from panther.errors import InputError
 from panther.slides.polygons import Polygon, Tissue
 from panther.storage.geojson import NOT_GEOJSON, annotation, read_geojson, write_geojson
+from panther.store import hash_of
 
 IGNORED = "Ignore*"  # QuPath's class for what is not to be looked at
 COLOUR = (0, 114, 178)

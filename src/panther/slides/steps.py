@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from PIL import Image, PngImagePlugin
 
-from panther.content import hash_of
 from panther.errors import InputError
 from panther.limits import check_choice
 from panther.slides.contours import Contours, write_contours
@@ -19,8 +18,8 @@ from panther.slides.patches import EDGES, MIN_TISSUE, Laid, lay, patch_spec
 from panther.slides.slide import Slide
 from panther.slides.tissue import segment
 from panther.slides.tissue_settings import TissueSettings
-from panther.storage.atomic import atomic_write
 from panther.storage.trident import Coords, folder_name, write_coords
+from panther.store import atomic_write, hash_of
 
 THUMBNAIL = 1024  # pixels, the longer side
 NOTED = 0.001  # of the tissue: less of it without a patch at the edges is not worth a note

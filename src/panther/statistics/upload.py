@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from panther.content import read_into
 from panther.statistics.gpu import on_device_of
+from panther.store import read_into
 from panther.types import Rows
 
 HELD_BYTES = 8 << 30  # of a bag that is held on the GPU while it is worked on; a larger one is read by blocks

@@ -8,9 +8,9 @@ import torch
 
 from panther.errors import InputError
 from panther.limits import check_choice
-from panther.storage.atomic import atomic_write
 from panther.storage.readers import open_bag
 from panther.storage.writers import BLOCK, DTYPES, sound_blocks, writers
+from panther.store import atomic_write
 from panther.types import Bag, Openable, PatchSpec
 
 

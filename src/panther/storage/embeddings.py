@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panther.content import hash_contents
 from panther.errors import InputError
 from panther.feature_space import Basis
-from panther.storage.atomic import atomic_write, h5_writer
 from panther.storage.names import refuse_collisions
+from panther.store import atomic_write, h5_writer, hash_contents
 from panther.types import Prototypes
 from panther.version import __version__
 

@@ -15,7 +15,7 @@ from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np  # read when an array is: completing a word in the shell writes and reads text alone

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 
 Rings = tuple[np.ndarray, ...]  # (n, 2) corners x, y each, not closed; the outer one first, then holes
 

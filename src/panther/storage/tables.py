@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError, listed
-from panther.storage.atomic import atomic_write
 from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_repeated_columns
 from panther.storage.table_files.cells import EMPTY, with_decimal_points, with_points_where_sure
@@ -16,6 +15,7 @@ from panther.storage.table_files.cells import MISSING as MISSING
 from panther.storage.table_files.cells import is_missing as is_missing
 from panther.storage.table_files.cells import with_points as with_points
 from panther.storage.table_files.separators import find_layout, refuse_long_lines
+from panther.store import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.storage.atomic import atomic_write
+from panther.store import atomic_write
 
 
 class TensorFileError(ValueError):

@@ -10,9 +10,9 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.machine import reading
-from panther.storage.atomic import atomic_write, h5_writer
 from panther.storage.files import DAMAGE
 from panther.storage.isolated import call_isolated
+from panther.store import atomic_write, h5_writer
 from panther.types import PatchSpec
 
 Attributes = Mapping[str, Any]

@@ -13,9 +13,9 @@ from torch import Tensor
 from panther.errors import InputError, not_finite
 from panther.limits import check_choice
 from panther.registry import Registry
-from panther.storage.atomic import atomic_write
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.trident import FeatureRows, write_bag
+from panther.store import atomic_write
 from panther.types import Bag
 
 BLOCK = 4096  # rows

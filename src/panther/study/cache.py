@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from panther.models.model_file import read_about
+from panther.models.model import read_about
 from panther.storage.files import DAMAGE, read_array, read_arrays, read_json
 from panther.storage.prototypes import load_prototypes
 from panther.storage.tensors import TensorFileError, read_checkpoint

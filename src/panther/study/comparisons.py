@@ -9,8 +9,7 @@ import pandas as pd
 
 from panther.cohort.targets import Classes
 from panther.evaluation.intervals import Difference, Resampled, differences, sign_test
-from panther.evaluation.metric_names import THRESHOLD
-from panther.evaluation.metrics import mean_of_defined
+from panther.evaluation.metrics import THRESHOLD, mean_of_defined
 from panther.study.evaluations import WHERE, Evaluation, Group, Members
 from panther.study.parts import NOT_NAMED
 from panther.study.tables import told_apart, varying_factors

@@ -10,9 +10,17 @@ import pandas as pd
 from panther.cohort.covariates import fit_covariates
 from panther.cohort.targets import Classes
 from panther.engine import HERE, Work, map_all
-from panther.evaluation.intervals import Interval, Resampled, best_of, intervals, over_folds, resample
-from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_range
-from panther.evaluation.perfect_scores import exact_bounds, is_perfect
+from panther.evaluation.intervals import (
+    Interval,
+    Resampled,
+    best_of,
+    exact_bounds,
+    intervals,
+    is_perfect,
+    over_folds,
+    resample,
+)
+from panther.evaluation.metrics import LOWER_IS_BETTER, metric_range
 from panther.study.added.gains import gain_pairs, gains
 from panther.study.comparisons import Pair, Resamples, compared, mean_over, pairs_against
 from panther.study.evaluations import WHERE, Evaluation, Group, Members, evaluations, subgroups

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.targets import Target
-from panther.evaluation.groups import group_names
+from panther.evaluation.verdicts import group_names
 from panther.models.tasks import Task, load_task
 from panther.storage.tables import is_missing
 from panther.study.cache import load_predictions

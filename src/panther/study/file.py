@@ -15,16 +15,15 @@ from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.splits import SCHEMES
 from panther.cohort.targets import Kind
 from panther.errors import InputError, suggestion
-from panther.evaluation.metric_names import SHOWN, metric_problem
+from panther.evaluation.metrics import SHOWN, metric_problem
 from panther.limits import plain
 from panther.mil import networks
 from panther.models import checks
 from panther.models.blocks import needs_prototypes
 from panther.models.checks import STRUCTURED
 from panther.models.heads import PROBE
-from panther.models.named import Named
-from panther.models.presets import USUAL_LOSS, USUAL_NETWORK_LOSS, usual_preset
 from panther.models.probes import PROBES
+from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, usual_preset
 from panther.plain_yaml import read_yaml
 from panther.registry import load_plugins
 from panther.search.scores import AT

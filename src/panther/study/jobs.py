@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from panther.content import hash_of
 from panther.errors import InputError
 from panther.feature_space import FeatureSpace
 from panther.models.blocks import Block
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
-from panther.models.model_file import save_model
-from panther.models.named import Named
+from panther.models.model import save_model
+from panther.models.settings import Named
 from panther.prototypes import KMeansSettings
 from panther.prototypes.centre import Sites
 from panther.registry import PLUGINS
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes
+from panther.store import hash_of
 from panther.study.cache import load_embeddings, sound_checkpoint
 from panther.study.rows.given import GivenRows
 from panther.types import Openable, PatchSpec, Prototypes

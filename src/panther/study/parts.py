@@ -13,11 +13,11 @@ from pydantic import (
 )
 
 from panther.cohort.spec import Level, SplitSpec, Strict
-from panther.evaluation.metric_names import OF_LABEL, PRINTED
+from panther.evaluation.metrics import OF_LABEL, PRINTED
 from panther.models import checks
 from panther.models.blocks import CONCAT
-from panther.models.named import Named, as_named
 from panther.models.scaling import scalers
+from panther.models.settings import Named, as_named
 from panther.storage.clinical import Columns
 
 LABEL = {"type": ["string", "null"]}

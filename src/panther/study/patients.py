@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from panther.evaluation.metrics import mean_of_defined
-from panther.evaluation.wrong_pairs import wrong_pairs
+from panther.evaluation.survival_metrics import wrong_pairs
 
 # what is tested together: the same model meets the same patients
 TOGETHER = ["row", "seed", "fold"]

@@ -9,17 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from panther.cohort.covariates import COVARIATES, fit_covariates
-from panther.content import hash_of
 from panther.feature_space import FeatureSpace
 from panther.mil import networks
-from panther.models.blocks import needs_prototypes, reads_coordinates
-from panther.models.blocks.reduction import made_by
+from panther.models.blocks import made_by, needs_prototypes, reads_coordinates
 from panther.models.fitting import Parts, TrainingRecipe
-from panther.models.named import Named
-from panther.models.presets import TrainSettings, preset, usual_preset
+from panther.models.settings import Named, TrainSettings, preset, usual_preset
 from panther.patch_spec import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.prototypes.centre import Sites
+from panther.store import hash_of
 from panther.study.file import Cell, Study
 from panther.study.jobs import (
     BlockSource,

@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from panther.cohort.column_splits import column_splits
-from panther.cohort.covariate_checks import check_columns, check_covariates
+from panther.cohort.covariates import check_columns, check_covariates
 from panther.cohort.load import Cohort, make_cohort
+from panther.cohort.outcomes import about_times
 from panther.cohort.spec import Level, SplitSpec, TaskSpec
-from panther.cohort.split import Split, fold_notes
 from panther.cohort.split_files import SplitFiles, assign, read_splits
-from panther.cohort.splits import balanced_splits
+from panther.cohort.splits import Split, balanced_splits, column_splits, fold_notes
 from panther.cohort.targets import Classes, Survival, Target
-from panther.cohort.time_units import about_times
 from panther.errors import InputError
 from panther.evaluation.intervals import about_resamples
 from panther.evaluation.verdicts import about_one_class

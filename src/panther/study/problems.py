@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from panther.cohort.spec import SplitSpec, TaskSpec
 from panther.errors import suggestion
-from panther.models.named import Named
+from panther.models.settings import Named
 from panther.storage.clinical import Columns
 from panther.study.parts import ColumnSplits, External
 

@@ -10,8 +10,7 @@ import pandas as pd
 
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
-from panther.models.model import Model
-from panther.models.model_file import load_model
+from panther.models.model import Model, load_model
 from panther.study.record import WRITTEN as RECORDS
 from panther.study.record import write_record
 from panther.study.spatial.words import shuffle_sentences

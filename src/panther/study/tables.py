@@ -8,11 +8,9 @@ import pandas as pd
 
 from panther.charts.display_names import method_title
 from panther.errors import listed
-from panther.evaluation.groups import worst_groups
-from panther.evaluation.guessing import chance
 from panther.evaluation.intervals import CAPTION
-from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
-from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, winners
+from panther.evaluation.metrics import LOWER_IS_BETTER, metric_title
+from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, chance, winners, worst_groups
 from panther.storage.files import write_text
 from panther.storage.tables import write_table
 from panther.study.parts import NOT_NAMED

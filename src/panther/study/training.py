@@ -13,7 +13,7 @@ from panther.errors import InputError, listed, note
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
 from panther.storage.files import read_json, write_json
-from panther.storage.fingerprints import FingerprintStore, fingerprint_all
+from panther.storage.fingerprints import fingerprint_all
 from panther.study.cache import discard_damaged, load_failures
 from panther.study.file import Cell, Study
 from panther.study.jobs import EmbeddingJob, StudyJob
@@ -62,8 +62,7 @@ class StudyRun:
 
 def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     """Run every job of a study whose results are not in ``folder`` yet."""
-    store = FingerprintStore(folder / "cache" / "fingerprints.jsonl")
-    population, features, failures = _gathered(study, store, work)
+    population, features, failures = _gathered(study, folder / "cache" / "fingerprints.json", work)
     readable = study.model_copy(
         update={
             "features": {e: f for e, f in study.features.items() if e in features},
@@ -106,14 +105,14 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
 
 
 def _gathered(
-    study: Study, store: FingerprintStore, work: Work
+    study: Study, fingerprints: Path, work: Work
 ) -> tuple[Population, dict[str, dict[str, Features]], dict[str, str]]:
     """Everybody whose features can be read; a feature set without one readable bag is left out, reported, and excludes nobody."""
     failures: dict[str, str] = {}
     while True:
         population = gather(study, without=failures)
         placed = any(reads_coordinates(part) for row in study.rows for part in parts_of(row, study.rows))
-        found = {encoder: _scan(encoder, bags, store, work, placed) for encoder, bags in population.bags.items()}
+        found = {encoder: _scan(encoder, bags, fingerprints, work, placed) for encoder, bags in population.bags.items()}
         lost = {encoder: reasons for encoder, (features, reasons) in found.items() if not features}
         if len(lost) == len(found) > 0 and not population.given:
             raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
@@ -160,7 +159,7 @@ def _first(reasons: Mapping[str, str]) -> str:
 
 
 def _scan(
-    encoder: str, bags: Mapping[str, Openable], store: FingerprintStore, work: Work, placed: bool
+    encoder: str, bags: Mapping[str, Openable], fingerprints: Path, work: Work, placed: bool
 ) -> tuple[dict[str, Features], dict[str, str]]:
     """Size and content of every bag, read only where its files have changed, and a sentence for each that cannot be used."""
     try:
@@ -171,7 +170,7 @@ def _scan(
         return {}, {encoder: f"{encoder}: {ONE_ROW}"}
     empty = {name: f"{name}: zero patches; it is left out." for name, info in infos.items() if info.patches == 0}
     named = {f"{encoder}: {name}": bags[name] for name in infos if name not in empty}
-    contents, unreadable = fingerprint_all(named, store, work)
+    contents, unreadable = fingerprint_all(named, fingerprints, work)
     where = _places(named, work) if placed else {}
     features = {
         ref.sample: Features(info.patches, contents[name], info.spec, info.dim, info.encoder, where.get(name, ""))

@@ -90,8 +90,8 @@ def embed_cohort(
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
     from panther.storage.embeddings import check_columns, write_embeddings
-    from panther.storage.inputs import check_output
     from panther.storage.prototypes import as_prototypes
+    from panther.store import check_output
 
     reading, columns = Reading(encoder_name, allow_mixed_resolution), Columns(slide_column, patient_column, site_column)
     chosen = select_slides(features, table, split, level=level, reading=reading, columns=columns)

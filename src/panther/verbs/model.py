@@ -158,14 +158,13 @@ def train(
     from panther.cohort.load import make_cohort
     from panther.cohort.spec import TaskSpec, checked
     from panther.engine import open_work
-    from panther.models.clinic import Clinic
-    from panther.models.model_file import save_model
-    from panther.models.train import check_prototypes, make_recipe, train_model
+    from panther.models.fitting import Clinic, check_prototypes, make_recipe, train_model
+    from panther.models.model import save_model
     from panther.prototypes import KMeansSettings
     from panther.prototypes.centre import with_sites_of
     from panther.storage.bags import Reading, as_bags
     from panther.storage.clinical import Columns, read_clinical, refuse_whole_split, without_features
-    from panther.storage.inputs import check_output
+    from panther.store import check_output
 
     follow_up = {"survival": survival, "time": time, "event": event, "censorship": censorship}
     several = tuple(labels) if labels else None
@@ -291,15 +290,13 @@ def predict(
     """
     from panther.cohort.spec import TaskSpec, checked
     from panther.engine import open_work
-    from panther.models.model_file import as_model
-    from panther.models.predict import open_given, predict_slides
-    from panther.models.represent import reads_patches
-    from panther.models.scoring import trained_task
+    from panther.models.model import as_model
+    from panther.models.predict import open_given, predict_slides, reads_patches, trained_task
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
     from panther.storage.files import write_json
-    from panther.storage.inputs import check_output
     from panther.storage.tables import write_spreadsheet
+    from panther.store import check_output
 
     trained = as_model(model)
     if isinstance(model, Path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from panther.errors import InputError
 
@@ -21,8 +21,9 @@ def _converter(convert: Callable[[str], Any]) -> Callable[[Any, Sequence[Any]], 
     return lambda _, tokens: convert(tokens[0].value)
 
 
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def split_names(value: Any) -> Any:
+    """`A,B,C` as a list; lists as they are."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _numbers(kind: type, example: str) -> Callable[[str], Any]:
@@ -96,7 +97,9 @@ def as_path(text: str) -> Path:
 POSITIONAL = "positional"  # marks a parameter that the command takes without its name, though it may be left out
 
 # generic forms of values
-Names = Annotated[list[str] | None, option(text=_split, metavar="A,B,C")]  # one after the other
+Names = Annotated[
+    list[str] | None, BeforeValidator(split_names), option(text=split_names, metavar="A,B,C")
+]  # one after the other
 Switch = Annotated[bool, option()]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[
@@ -169,7 +172,7 @@ LeaveSiteOut = Annotated[bool, option("Compare with slides of other sites only."
 Label = Annotated[str | None, option("Column of the label.", panel=OUTCOME)]
 Survival = Annotated[
     str | None,
-    option("Endpoint: os, dss, dfi or pfi.", panel=OUTCOME, completer=names_of("panther.cohort.endpoints:ENDPOINTS")),
+    option("Endpoint: os, dss, dfi or pfi.", panel=OUTCOME, completer=names_of("panther.cohort.outcomes:ENDPOINTS")),
 ]
 Time = Annotated[str | None, option("Column of the time, where it has another name.", panel=OUTCOME)]
 Event = Annotated[str | None, option("Column that is 1 where the event happened.", panel=OUTCOME)]
@@ -177,8 +180,12 @@ Censorship = Annotated[str | None, option("Column that is 1 where the patient is
 Value = Annotated[str | None, option("Column of numbers to predict.", panel=OUTCOME)]
 Labels = Annotated[
     list[str] | None,
+    BeforeValidator(split_names),
     option(
-        "Columns of several labels, A,B,C: 0, 1 or empty where unknown.", panel=OUTCOME, text=_split, metavar="A,B,C"
+        "Columns of several labels, A,B,C: 0, 1 or empty where unknown.",
+        panel=OUTCOME,
+        text=split_names,
+        metavar="A,B,C",
     ),
 ]
 

@@ -71,7 +71,7 @@ def make_report(
     from panther.report.make import Report, build_page, written_folder
     from panther.report.material import Request, gather
     from panther.storage.files import write_text
-    from panther.storage.inputs import check_output
+    from panther.store import check_output
 
     folders = {"atlas": atlas, "maps": maps, "attribution": attribution, "km": km, "agreement": agreement}
     folders = {name: written_folder(name, value) for name, value in folders.items() if value is not None}

@@ -61,7 +61,7 @@ def run_study(
     import weakref
 
     from panther.engine import open_work
-    from panther.storage.inputs import check_output_folder
+    from panther.store import check_output_folder
     from panther.study.evaluate import evaluate
     from panther.study.file import as_study
     from panther.study.results import WRITTEN

@@ -12,7 +12,7 @@ from panther.engine import Work, collect
 from panther.errors import InputError
 from panther.explain.concordance.tissue_classifier import is_classifier
 from panther.explain.jobs import is_slide
-from panther.models.model_file import read_about
+from panther.models.model import read_about
 from panther.storage.bags import BAG_SUFFIXES, BagRef, files_below, list_bags
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.survey import survey

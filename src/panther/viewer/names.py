@@ -17,8 +17,8 @@ from typing import Any
 from panther.errors import InputError
 from panther.explain.names import FIELDS, Naming, checked_colour, colours, file_text, plain_field, titles
 from panther.explain.names_file import changed_text, namings_in
-from panther.storage.atomic import check_writable
 from panther.storage.files import write_text
+from panther.store import check_writable
 
 LONGEST = {"name": 200, "note": 2000, "group": 100}  # letters
 STEPS = 200  # that can be taken back

@@ -12,7 +12,7 @@ from panther.engine import HERE, Work, map_all
 from panther.errors import InputError
 from panther.explain.scene import MapSettings
 from panther.slides import Slide, open_slide
-from panther.storage.fingerprints import Version, version_of
+from panther.store import Version, version_of
 from panther.types import Prototypes
 from panther.viewer.contents import Contents, SlideEntry, load_set
 from panther.viewer.kept import Kept

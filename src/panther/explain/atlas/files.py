@@ -20,10 +20,10 @@ from panther.explain.atlas.sheets import draw_exemplars, draw_overview
 from panther.explain.names import Naming, read_names
 from panther.explain.names_file import entry
 from panther.explain.touching import COLUMNS, neighbour_rows
-from panther.storage.atomic import atomic_write
 from panther.storage.files import write_json, write_text
 from panther.storage.prototypes import save_prototypes
 from panther.storage.tables import write_spreadsheet
+from panther.store import atomic_write
 from panther.version import __version__
 
 FORMAT = 1

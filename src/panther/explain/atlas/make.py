@@ -16,9 +16,9 @@ from panther.explain.jobs import Images, find_images
 from panther.explain.names import Names
 from panther.storage.bags import BagsLike
 from panther.storage.clinical import TCGA, USUAL, ColumnsLike, select_slides
-from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes
 from panther.storage.tables import is_missing, plain_labels, with_points
+from panther.store import check_output_folder
 from panther.types import Prototypes
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.errors import InputError
-from panther.evaluation.correction import holm
-from panther.evaluation.intervals import Interval, Resampled, differences, intervals, resample
+from panther.evaluation.intervals import Interval, Resampled, differences, holm, intervals, resample
 from panther.explain.proportions import pooled
 
 RESAMPLES = 1000

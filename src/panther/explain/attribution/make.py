@@ -14,14 +14,13 @@ from panther.explain.jobs import Images, SlideJob, slide_jobs
 from panther.explain.maps import map_slide
 from panther.explain.names import Names, colours
 from panther.explain.scene import MapSettings
-from panther.models.model import Model
-from panther.models.model_file import as_model
+from panther.models.model import Model, as_model
 from panther.storage.bags import BagRef, BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_slides
 from panther.storage.files import write_json
-from panther.storage.inputs import check_output_folder
 from panther.storage.names import as_text
 from panther.storage.tables import write_spreadsheet
+from panther.store import check_output_folder
 from panther.types import Openable, Prototypes
 from panther.version import __version__
 

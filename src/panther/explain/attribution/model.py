@@ -19,12 +19,17 @@ from panther.explain.attribution.mathematics import ownership
 from panther.explain.names import Naming
 from panther.limits import check_choice
 from panther.models.blocks import Block
-from panther.models.blocks.joint_scaling import AnyScaler, scaler_parts
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
 from panther.models.model import Model
-from panther.models.scaling import Scaler
-from panther.models.share_weighted import share_weighted_columns, share_weighted_coordinates, split
+from panther.models.scaling import (
+    AnyScaler,
+    Scaler,
+    scaler_parts,
+    share_weighted_columns,
+    share_weighted_coordinates,
+    split,
+)
 from panther.types import Openable
 
 Columns = Sequence[tuple[int, str, int]]

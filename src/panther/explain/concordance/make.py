@@ -24,8 +24,8 @@ from panther.explain.jobs import Images, none_of, slide_jobs
 from panther.explain.names import Names
 from panther.explain.scene import MapSettings
 from panther.storage.bags import BagsLike, as_bags
-from panther.storage.inputs import check_output_folder
 from panther.storage.prototypes import as_prototypes
+from panther.store import check_output_folder
 from panther.types import Prototypes
 
 if TYPE_CHECKING:

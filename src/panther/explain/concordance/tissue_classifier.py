@@ -18,12 +18,11 @@ from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, not_finite
 from panther.evaluation.metrics import classification_metrics, confusion
 from panther.explain.concordance.tiles import LabelledTiles, encode_images, find_images, holds_features, read_features
-from panther.models.probe_search import inner_folds
-from panther.models.probes import fit_logistic
+from panther.models.probes import fit_logistic, inner_folds
 from panther.models.scaling import Scaler, moments
 from panther.statistics import first_bad_row
-from panther.storage.inputs import check_output
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.store import check_output
 from panther.types import Bag, Prototypes, Rows
 from panther.version import __version__
 

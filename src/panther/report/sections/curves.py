@@ -8,9 +8,8 @@ import pandas as pd
 from panther.charts.results import confusion, learning_curves, observed_and_predicted, roc
 from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
-from panther.evaluation.metric_names import LOWER_IS_BETTER
+from panther.evaluation.metrics import LOWER_IS_BETTER, pearson
 from panther.evaluation.survival_metrics import LogRank, kaplan_meier, log_rank, risk_groups
-from panther.evaluation.value_metrics import pearson
 from panther.report.data import Run, where_tested
 from panther.report.html import Html, choice, join, number, p_value, paragraph, plot, tag, words
 from panther.report.material import Material

@@ -4,10 +4,9 @@ import pandas as pd
 
 from panther.charts.chart import Chart
 from panther.charts.results import Estimate, forest
-from panther.evaluation.groups import worst_groups
 from panther.evaluation.intervals import CAPTION
-from panther.evaluation.metric_names import OF_LABEL
-from panther.evaluation.verdicts import about_perfect, best_rows
+from panther.evaluation.metrics import OF_LABEL
+from panther.evaluation.verdicts import about_perfect, best_rows, worst_groups
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import (
     DASH,

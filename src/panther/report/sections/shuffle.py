@@ -3,7 +3,7 @@
 import pandas as pd
 
 from panther.charts.prototypes import Survival, shuffled_scores
-from panther.evaluation.metric_names import LOWER_IS_BETTER
+from panther.evaluation.metrics import LOWER_IS_BETTER
 from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import DASH, Html, choice, join, listing, number, p_value, paragraph, plot, plural, table, tag
 from panther.report.material import Material

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from panther.evaluation.correction import holm
+from panther.evaluation.intervals import holm
 from panther.evaluation.verdicts import about_perfect, about_selection, winners
 from panther.report.checks import checklist, checks
 from panther.report.data import Run, metric_name, where_tested

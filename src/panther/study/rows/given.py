@@ -8,10 +8,10 @@ import numpy as np
 
 from panther.cohort.load import Sample
 from panther.cohort.spec import Level
-from panther.content import hash_of
 from panther.errors import InputError, listed
 from panther.storage.clinical import Identities
 from panther.storage.slide_vectors import SlideVectors, read_slide_vectors
+from panther.store import hash_of
 from panther.study.parts import NOT_NAMED, Given
 
 

@@ -7,9 +7,8 @@ from panther.aggregators import aggregators
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
 from panther.mil import networks
-from panther.models.blocks import CONCAT, GIVEN, UNMADE
-from panther.models.blocks.reduction import REDUCED
-from panther.models.named import Named
+from panther.models.blocks import CONCAT, GIVEN, REDUCED, UNMADE
+from panther.models.settings import Named
 from panther.study.parts import NOT_NAMED, Given
 
 Embeddings = Mapping[str, Mapping[str, Given]]  # name -> encoder -> where they lie

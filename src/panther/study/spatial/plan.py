@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from panther.aggregators import aggregators
-from panther.content import hash_of
 from panther.mil import networks
-from panther.models.blocks.reduction import made_by
-from panther.models.named import Named
+from panther.models.blocks import made_by
+from panther.models.settings import Named
+from panther.store import hash_of
 from panther.study.plan import Plan
 from panther.study.rows import is_of_patches, parts_of
 from panther.study.spatial.shuffled import Shuffled

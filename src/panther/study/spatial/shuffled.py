@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.content import hash_of
+from panther.store import hash_of
 from panther.types import Bag, Openable, Rows
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from panther.errors import listed
-from panther.evaluation.metric_names import LOWER_IS_BETTER, metric_title
+from panther.evaluation.metrics import LOWER_IS_BETTER, metric_title
 from panther.study.tables import part_name, row_names, varying_factors
 
 EXACTLY = "exactly all of it survives, because where patches lie is not read"

@@ -15,9 +15,8 @@ import pandas as pd
 from panther.cohort.targets import Classes, Values
 from panther.engine import Work, map_all
 from panther.errors import InputError
-from panther.evaluation.conformal import hold_the_truth, prediction_sets
-from panther.models.sureness.learn import VALIDATION, learn_promise
-from panther.models.sureness.value import Calibration, Margin, Promise
+from panther.evaluation.calibration import hold_the_truth, prediction_sets
+from panther.models.sureness import VALIDATION, Calibration, Margin, Promise, learn_promise
 from panther.study.evaluations import Evaluation
 from panther.study.population import Population
 from panther.study.results import GROUP

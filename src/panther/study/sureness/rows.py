@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from panther.evaluation import calibration as cal
-from panther.evaluation.intervals import Interval, Measure, intervals, resample
+from panther.evaluation.intervals import Interval, Measure, exact_lower, intervals, resample
 from panther.evaluation.metrics import ratio
-from panther.evaluation.perfect_scores import exact_lower
 
 PREDICTED = "predicted class"
 Row = dict[str, Any]

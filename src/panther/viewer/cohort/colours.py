@@ -12,7 +12,7 @@ from panther.errors import InputError
 from panther.explain.atlas.shares import DIGITS
 from panther.machine import cores
 from panther.report.data import Run, load_run
-from panther.storage.fingerprints import version_of
+from panther.store import version_of
 from panther.study.record import RECORD
 from panther.viewer.cohort.units import (
     CohortShares,

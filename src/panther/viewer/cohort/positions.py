@@ -7,7 +7,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.explain.projection import FEWEST_UMAP, Plane, umap_installed
-from panther.storage.fingerprints import version_of
+from panther.store import version_of
 from panther.viewer.cohort.units import CohortShares, Progress, Units, unit_shares
 from panther.viewer.cohort.worker import EmbeddingsFile, plane, plane_of_file
 from panther.viewer.kept import Kept

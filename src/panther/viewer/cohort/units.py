@@ -10,8 +10,8 @@ from panther.errors import InputError
 from panther.explain.proportions import Proportions, pooled
 from panther.report.data import numeric
 from panther.storage.clinical import ClinicalTable
-from panther.storage.fingerprints import version_of
 from panther.storage.tables import is_missing
+from panther.store import version_of
 from panther.viewer.cohort.worker import EmbeddingsFile, Share, read_embeddings
 from panther.viewer.contents import Contents
 from panther.viewer.gallery import gallery_of

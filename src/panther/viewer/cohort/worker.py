@@ -9,7 +9,7 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain.projection import Plane, principal_components, umap
 from panther.explain.proportions import pooled
-from panther.models.model_file import load_model, read_about
+from panther.models.model import load_model, read_about
 from panther.models.predict import predict_bags
 from panther.models.tasks import tasks
 from panther.storage.embedding_files.reading import read_vectors, read_weights

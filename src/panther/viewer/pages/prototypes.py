@@ -9,8 +9,8 @@ from flask import Blueprint, request
 
 from panther.charts.prototypes import Group, Tests, correlations, group_shares
 from panther.charts.to_plotly import convert
-from panther.cohort.endpoints import endpoints_of
 from panther.cohort.load import Cohort, load_cohort
+from panther.cohort.outcomes import endpoints_of
 from panther.errors import InputError
 from panther.explain import kaplan_meier
 from panther.explain.atlas import shares

@@ -24,9 +24,9 @@ from panther.explain.palette import rgb_values
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
 from panther.limits import check_choice
 from panther.mil import networks
-from panther.models.model_file import load_model, read_about
+from panther.models.model import load_model, read_about
 from panther.storage.files import read_json
-from panther.storage.fingerprints import version_of
+from panther.store import version_of
 from panther.types import Openable
 from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap

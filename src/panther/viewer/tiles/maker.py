@@ -9,7 +9,7 @@ from panther.explain.atlas.exemplars import Place
 from panther.explain.scene import MapSettings
 from panther.slides import open_slide
 from panther.slides.contours import read_contours
-from panther.storage.fingerprints import version_of
+from panther.store import version_of
 from panther.viewer.contents import SlideEntry
 from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap

@@ -8,8 +8,8 @@ import pandas as pd
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import check_array, column_or_1d
 
-from panther.cohort.balance import folds_of_sites
 from panther.cohort.site_folds import Effort
+from panther.cohort.splits import folds_of_sites
 from panther.cohort.targets import Classes, Survival, Target
 from panther.errors import InputError
 from panther.limits import seed_of

@@ -1,0 +1,433 @@
+"""What the cells of a status column mean: event or censored, in numbers or words, and whether that can be right.
+
+Units of survival times: read from the name of a column, converted, and doubted where two cohorts differ too much.
+
+Several columns that may each be the time or the status of one endpoint: where they disagree, nothing is guessed (decision 3).
+
+From columns of a table to a target: labels, or survival with what a 1 in its status means.
+
+From columns of a table to numbers, or to several labels at once.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from panther.cohort.targets import DAYS_IN, Classes, Labels, Survival, Values
+from panther.errors import InputError, listed
+from panther.storage.clinical import called, find_column
+from panther.storage.tables import is_missing, plain_labels, source_of, with_points
+
+ZERO_ONE = {"0": False, "1": True, "false": False, "true": True}
+WORDS = {  # words need no polarity
+    **dict.fromkeys(
+        ("dead", "deceased", "1:deceased", "died", "1:dead with tumor", "1:recurred/progressed", "1:progression"), True
+    ),
+    **dict.fromkeys(
+        ("alive", "living", "0:living", "0:alive or dead tumor free", "0:diseasefree", "0:censored"), False
+    ),
+}
+VITAL = "vital_status"
+DEATH = {"os", "dss"}  # endpoints whose event is a death
+OTHER_EVENTS = {
+    *("dfi", "pfi", "dfs", "pfs", "rfs", "efs", "mfs", "ttp", "ttr"),
+    *("disease", "progression", "recurrence", "relapse", "metastasis", "progressed", "recurred"),
+}
+
+
+def read_events(table: pd.DataFrame, name: str, one: str) -> list[bool | None]:
+    """Whether the event happened, None where missing."""
+    cells = plain_labels(table[name]).str.lower()
+    missing = is_missing(table[name])
+    known = set(cells[~missing])
+    meaning = {cell: value == (one == "event") for cell, value in ZERO_ONE.items()} if known <= set(ZERO_ONE) else WORDS
+    if not known <= set(meaning):
+        values = listed(sorted(set(table[name][~missing])), 6)
+        raise InputError(
+            f"{source_of(table)}: {name} says {values}; expected 0 and 1, or words such as Alive and Dead."
+        )
+    return [None if gone else meaning[cell] for cell, gone in zip(cells, missing, strict=True)]
+
+
+def meaning_of(status: pd.Series, one: str) -> str:
+    """What the cells of a status column mean: `1 = event`, or the words that do."""
+    cells = plain_labels(status)
+    words = sorted(set(cells[cells.str.lower().map(lambda cell: WORDS.get(cell, False))]))
+    return f"{' or '.join(words)} = event" if words else f"1 = {one}"
+
+
+def polarity_doubts(table: pd.DataFrame, name: str, about: Sequence[str], values: list[Any]) -> list[str]:
+    """Polarity is doubtful where most patients with the event are alive, unless the names ``about`` it say that it is no death."""
+    vital = next(iter(called(table.columns, [VITAL])), None)
+    words = set(re.findall("[a-z]+", " ".join([*about, name]).lower()))
+    if vital is None or vital == name or words & OTHER_EVENTS:
+        return []
+    said = table[vital].str.strip().str.lower().map(WORDS)
+    dead = [
+        bool(d) for d, value in zip(said, values, strict=True) if value is not None and value[1] and isinstance(d, bool)
+    ]
+    if 2 * sum(dead) >= len(dead):
+        return []
+    other = "" if words & DEATH else ", or is the event another than death"
+    return [
+        f"{len(dead) - sum(dead)} of {len(dead)} patients with the event are alive by {vital}: is the polarity of {name} reversed{other}?"
+    ]
+
+
+UNIT_WORDS = {
+    **{unit: unit for unit in DAYS_IN},
+    **{unit[:-1]: unit for unit in DAYS_IN},
+}  # days, day, months, month, ...
+APART = 8  # times that medians of two cohorts may differ; days and months differ by 30, patients hardly by as much
+
+
+def unit_of(column: str) -> str | None:
+    """Unit that the name of a column says: `os_days`, `OS_MONTHS`, `daysToDeath`; None where it says none, or several."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", column)
+    found = {UNIT_WORDS[word.lower()] for word in words if word.lower() in UNIT_WORDS}
+    return found.pop() if len(found) == 1 else None
+
+
+def about_times(study: Survival, other: Survival, source: str) -> list[str]:
+    """What is to be said of the times of another cohort that is tested on: that they were converted, or that they may be of another unit."""
+    converted = other.in_unit(study.unit)
+    notes = []
+    if converted is not other:
+        factor = DAYS_IN[other.unit or ""] / DAYS_IN[study.unit or ""]
+        notes.append(
+            f"{source}: its times are in {other.unit}, those of the study in {study.unit}: they were converted (1 {str(other.unit)[:-1]} = "
+            f"{factor:.6g} {study.unit})."
+        )
+    medians = float(np.median(converted.time)), float(np.median(study.time))
+    if max(medians) > APART * min(medians):
+        notes.append(
+            f"{source}: the median time is {medians[0]:g}, that of the study {medians[1]:g}: are both in the same unit? Uno's c-index, the "
+            "time-dependent AUC and the Brier score are right only then."
+        )
+    return notes
+
+
+ROUNDED = 0.02  # relative; a month of 30 or 31 days instead of 30.4375
+
+
+def refuse_contradictions(
+    table: pd.DataFrame, chosen: tuple[str, str, str], possible: Sequence[tuple[str, str, str]]
+) -> None:
+    """Refuse a time, a status and what a 1 in it means where the table has others, possible too, that disagree."""
+    time, status, one = chosen
+    for other in dict.fromkeys(t for t, _, _ in possible if t != time and t in table.columns):
+        _refuse_times(table, time, other)
+    for other, meaning in dict.fromkeys((s, m) for _, s, m in possible if s in table.columns):
+        if other not in (status, VITAL):  # who is alive may have had another event
+            _refuse_statuses(table, (status, one), (other, meaning))
+
+
+def _refuse_statuses(table: pd.DataFrame, first: tuple[str, str], second: tuple[str, str]) -> None:
+    try:
+        events = [read_events(table, name, one) for name, one in (first, second)]
+    except InputError:
+        return  # one that cannot be read contradicts nothing; the first is refused where it is read
+    wrong = np.array([None not in pair and pair[0] != pair[1] for pair in zip(*events, strict=True)])
+    if wrong.any():
+        said = [f"{name} ({meaning_of(table[name], one)})" for name, one in (first, second)]
+        raise InputError(
+            f"{_where(table, wrong, said, [first[0], second[0]])}; correct one of them, or name the right one with `event=` or `censorship=`."
+        )
+
+
+def _refuse_times(table: pd.DataFrame, first: str, second: str) -> None:
+    """Times may differ by what units differ by, and by rounding."""
+    a, b = (_numbers(table[name]) for name in (first, second))
+    units = [[unit] if (unit := unit_of(name)) else list(DAYS_IN) for name in (first, second)]
+    wrong = min((_differ(a, b, unit, other) for unit, other in product(*units)), key=np.sum)
+    if wrong.any():
+        raise InputError(
+            f"{_where(table, wrong, [first, second], [first, second])}; correct one of them, or name the right one with `time=`."
+        )
+
+
+def _numbers(cells: pd.Series) -> np.ndarray:
+    """Numbers (n,), NaN where there is none that is finite."""
+    found = pd.to_numeric(cells.mask(is_missing(cells)), errors="coerce").to_numpy(np.float64)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _differ(first: np.ndarray, second: np.ndarray, unit: str, other: str) -> np.ndarray:
+    """Rows (n,) whose times, in these units, differ by more than one of the larger unit (and a little, where units differ)."""
+    a, b = first * DAYS_IN[unit], second * DAYS_IN[other]  # NaN differs from nothing
+    rounding = max(DAYS_IN[unit], DAYS_IN[other])
+    return np.abs(a - b) > rounding + (0.0 if unit == other else ROUNDED * np.maximum(a, b))
+
+
+def _where(table: pd.DataFrame, wrong: np.ndarray, said: Sequence[str], columns: Sequence[str]) -> str:
+    row = int(wrong.argmax())
+    first, second = (table[name].iloc[row] for name in columns)
+    return (
+        f"{source_of(table)}: {said[0]} and {said[1]} contradict each other in {int(wrong.sum())} of {len(wrong)} rows, "
+        f"e.g. {first} and {second} of {table.index[row]}"
+    )
+
+
+LABEL_COLUMNS = ("label", "OncoTreeCode", "OncotreeCode", "diagnosis", "Diagnosis", "isup_grade")
+ENDPOINTS = ("os", "dss", "dfi", "pfi")
+# Time and status columns as tables write them, and what a 1 in the status means.
+SURVIVAL_ALIASES = (
+    ("{e}_survival_days", "{e}_censorship", "censored"),
+    ("{e}_survival_months", "{e}_censorship", "censored"),
+    ("{e}_days", "{e}_censorship", "censored"),
+    ("{e}_survival_days", "{e}_event", "event"),
+    ("{e}_days", "{e}_event", "event"),
+    ("{e}_time", "{e}_event", "event"),
+    ("{E}.time", "{E}", "event"),  # TCGA-CDR
+    ("{E}_MONTHS", "{E}_STATUS", "event"),  # cBioPortal
+)
+UNNAMED_ALIASES = (
+    ("survival_days", "censorship", "censored"),
+    ("survival_months", "censorship", "censored"),
+    ("survival_days", "event", "event"),
+    ("survival_months", "event", "event"),
+    ("time", "event", "event"),
+    ("time", "vital_status", "event"),
+)
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Value of every row, None where it cannot be used, and how many of those for each reason."""
+
+    values: list[Any]
+    stated: str  # which column was read, and how
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    unit: str | None = None  # of times, where the name of their column says it
+
+
+def usual_label(table: pd.DataFrame) -> str:
+    """Label column by its usual names."""
+    name = find_column(table, None, LABEL_COLUMNS, "label")
+    if name is None:
+        raise InputError(
+            f"{source_of(table)}: no label column of a usual name among {listed(table.columns)}; name it with `label=`."
+        )
+    return name
+
+
+def parse_labels(table: pd.DataFrame, name: str, classes: Sequence[str] | None = None) -> Parsed:
+    """Labels of all rows; rows without one, and of classes that were not asked for, are None."""
+    find_column(table, name, (), "label")
+    labels = plain_labels(table[name])
+    missing = is_missing(table[name])
+    dropped = {f"no {name}": int(missing.sum())}
+    if classes is not None:
+        other = ~missing & ~labels.isin(classes)
+        dropped[f"another {name} ({listed(sorted(labels[other].unique()), 5)})"] = int(other.sum())
+        missing |= other
+    values = [None if gone else label for label, gone in zip(labels, missing, strict=True)]
+    return Parsed(values, name, positive_counts(dropped))
+
+
+def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str) -> Classes:
+    """Classes of labels, in numeric or alphabetic order where no ``names`` are given."""
+    names = tuple(names or sorted(set(values), key=natural_order))
+    if len(names) < 2:
+        raise InputError(
+            f"{source}: all {len(values)} samples are of one class, {listed(names)}; "
+            f"choose another `label=`, or an endpoint with `survival=`."
+        )
+    if len(values) > 10 and len(set(values)) > len(values) / 2:
+        raise InputError(
+            f"{source}: {len(set(values))} different labels among {len(values)} samples look like names or measurements, "
+            f"not classes; choose another column with `label=`, or predict numbers with `value=`."
+        )
+    position = {name: index for index, name in enumerate(names)}
+    return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
+
+
+def survival_columns(
+    table: pd.DataFrame, endpoint: str | None, time: str | None, event: str | None, censorship: str | None
+) -> tuple[str, str, str]:
+    """Time column, status column and what a 1 in it means; what is not named follows from the endpoint (os, dss, dfi, pfi).
+
+    A named ``event`` column holds 1 for an event, a named ``censorship`` column 1 for a censored patient; words (Dead, Alive) speak
+    for themselves. Several columns that may each be meant are refused where they disagree.
+    """
+    source = source_of(table)
+    if event and censorship:
+        raise InputError("Name an event column (1 = event) or a censorship column (1 = censored), not both.")
+    status, one = (censorship, "censored") if censorship else (event, "event")
+    if time and status:
+        find_column(table, time, (), "time"), find_column(table, status, (), "status")
+        return time, status, one
+    aliases = (
+        {endpoint: _aliases(endpoint)} if endpoint else {"": UNNAMED_ALIASES, **{e: _aliases(e) for e in ENDPOINTS}}
+    )
+    possible = {
+        name: [(time or t, status or s, one if status else m) for t, s, m in triples]
+        for name, triples in aliases.items()
+    }
+    found: dict[str, tuple[str, str, str]] = {}
+    for name, triples in possible.items():
+        present = [columns for columns in triples if columns[0] in table.columns and columns[1] in table.columns]
+        if present:
+            found[name] = present[0]
+    if len(set(found.values())) > 1:
+        raise InputError(
+            f"{source}: there are several endpoints, {listed(sorted(found))}; say which, e.g. `survival=dss`."
+        )
+    if not found:
+        e = endpoint or "os"
+        raise InputError(
+            f"{source}: no columns for the endpoint {e!r}, e.g. {e}_survival_days and {e}_censorship; "
+            f"name them with `time=` and `event=` or `censorship=`; the columns are {listed(table.columns)}."
+        )
+    name, columns = next(iter(found.items()))
+    refuse_contradictions(table, columns, possible[name])
+    return columns
+
+
+def endpoints_of(table: pd.DataFrame) -> list[str]:
+    """Endpoints that a table has a time and a status of, by their usual names."""
+    return [e for e in ENDPOINTS if any({time, status} <= set(table.columns) for time, status, _ in _aliases(e))]
+
+
+def parse_survival(
+    table: pd.DataFrame, time_column: str, status_column: str, one: str, endpoint: str | None = None
+) -> Parsed:
+    """Pairs (time, event); rows that lack one of them, or were followed for 0 days, are None."""
+    time = _times(table, time_column)  # NaN where missing
+    event = read_events(table, status_column, one)
+    zero = (time == 0).to_numpy()
+    missing = time.isna().to_numpy() | np.array([e is None for e in event])
+    dropped = {
+        f"no {status_column} or {time_column}": int(missing.sum()),
+        f"{time_column} = 0, which says nothing about survival": int((zero & ~missing).sum()),
+    }
+    usable = ~(missing | zero)
+    values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
+    stated = f"{time_column} and {status_column} ({meaning_of(table[status_column], one)})"
+    notes = polarity_doubts(table, status_column, [endpoint or "", time_column], values)
+    return Parsed(values, stated, positive_counts(dropped), notes, unit_of(time_column))
+
+
+def make_survival(values: Sequence[tuple[float, bool]], source: str, unit: str | None = None) -> Survival:
+    """Times and events; at least one event."""
+    time, event = np.array([v[0] for v in values], dtype=np.float64), np.array([v[1] for v in values], dtype=bool)
+    if not event.any():
+        raise InputError(
+            f"{source}: none of the {len(values)} samples has the event; nothing can be learned. "
+            f"Check the polarity: `censorship=` means 1 = censored, `event=` means 1 = event."
+        )
+    return Survival(time, event, unit)
+
+
+def _aliases(endpoint: str) -> tuple[tuple[str, str, str], ...]:
+    """Columns of one endpoint."""
+    names = {"e": endpoint.lower(), "E": endpoint.upper()}
+    return tuple((time.format(**names), status.format(**names), one) for time, status, one in SURVIVAL_ALIASES)
+
+
+def natural_order(name: str) -> tuple[int, float, str]:
+    """Key of numeric, then alphabetic order."""
+    try:
+        return 0, float(name), name
+    except ValueError:
+        return 1, 0.0, name
+
+
+def positive_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """Without reasons that nobody was left out for."""
+    return {reason: n for reason, n in counts.items() if n}
+
+
+def _times(table: pd.DataFrame, name: str) -> pd.Series:
+    """Numbers, NaN where missing; text, infinite and negative times are refused."""
+    cells = with_points(table[name], name, source_of(table))
+    time = pd.to_numeric(cells.mask(is_missing(cells)), errors="coerce")
+    text = time.isna() & ~is_missing(table[name])
+    for wrong, what in ((text, "not a number"), (np.isinf(time), "infinite"), (time < 0, "negative")):
+        if wrong.any():
+            line = int(wrong.to_numpy().argmax())
+            raise InputError(
+                f"{source_of(table)}: {int(wrong.sum())} values of {name} are {what}, the first ({table[name].iloc[line]}) in line {line + 2}; "
+                f"a time is a positive number of days or months; correct it, or leave the cell empty to drop the row."
+            )
+    return time
+
+
+YES_NO = {  # words of tables that say whether somebody has it
+    **ZERO_ONE,
+    **dict.fromkeys(("yes", "y", "positive", "pos", "present", "mutated", "mutant", "mut", "altered"), True),
+    **dict.fromkeys(("no", "n", "negative", "neg", "absent", "wild type", "wild-type", "wildtype", "wt"), False),
+}
+
+
+def parse_values(table: pd.DataFrame, name: str) -> Parsed:
+    """Number of every row; rows without one are None, text is refused."""
+    find_column(table, name, (), "value")
+    missing = is_missing(table[name]).to_numpy()
+    cells = with_points(table[name], name, source_of(table))
+    numbers = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(float)
+    for wrong, what in ((np.isnan(numbers) & ~missing, "not a number"), (np.isinf(numbers), "infinite")):
+        if wrong.any():
+            line = int(wrong.argmax())
+            raise InputError(
+                f"{source_of(table)}: {int(wrong.sum())} values of {name} are {what}, the first ({table[name].iloc[line]}) in line {line + 2}; "
+                f"a value is a number; correct it, leave the cell empty to drop the row, or predict classes with `label=`."
+            )
+    values = [None if gone else float(number) for number, gone in zip(numbers, missing, strict=True)]
+    return Parsed(values, name, positive_counts({f"no {name}": int(missing.sum())}))
+
+
+def make_values(values: Sequence[float], source: str) -> Values:
+    """Values; at least two different ones."""
+    found = np.array(values, dtype=np.float64)
+    if len(np.unique(found)) < 2:
+        raise InputError(
+            f"{source}: all {len(found)} samples have the value {found[0]:g}; nothing can be learned. Choose another `value=`."
+        )
+    return Values(found)
+
+
+def parse_many_labels(table: pd.DataFrame, names: Sequence[str]) -> Parsed:
+    """Labels of every row, one number for each: 1, 0, or NaN where the cell is empty; rows without any are None."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise InputError(f"The label {twice!r} stands twice; name each column once in `labels=`.")
+    columns = np.column_stack([_yes_or_no(table, name) for name in names])  # (n, L)
+    nothing = np.isnan(columns).all(1)
+    values = [None if empty else tuple(map(float, row)) for row, empty in zip(columns, nothing, strict=True)]
+    dropped = positive_counts({f"none of {listed(names, 5)}": int(nothing.sum())})
+    return Parsed(values, listed(names, 10), dropped)
+
+
+def make_many_labels(values: Sequence[Sequence[float]], names: Sequence[str], source: str) -> Labels:
+    """Labels; of each at least one who has it and one who has not."""
+    target = Labels(tuple(names), np.array(values, dtype=np.float64).reshape(len(values), len(names)))
+    for name, has, known in zip(names, target.positive, target.known, strict=True):
+        if has in (0, known):
+            every = (
+                "not known of anybody" if not known else f"{'yes' if has else 'no'} for all {known} of whom it is known"
+            )
+            raise InputError(
+                f"{source}: the label {name} is {every}; nothing can be learned, so leave it out of `labels=`."
+            )
+    return target
+
+
+def _yes_or_no(table: pd.DataFrame, name: str) -> np.ndarray:
+    """1, 0 or NaN (n,)."""
+    find_column(table, name, (), "label")
+    cells = plain_labels(table[name]).str.lower()
+    missing = is_missing(table[name])
+    unknown = sorted(set(cells[~missing]) - set(YES_NO))
+    if unknown:
+        raise InputError(
+            f"{source_of(table)}: {name} says {listed(unknown, 6)}; each of `labels=` says 0 or 1, no or yes, and is empty where it is not "
+            f"known. A column of classes is predicted with `label=`."
+        )
+    return np.array([np.nan if gone else float(YES_NO[cell]) for cell, gone in zip(cells, missing, strict=True)])

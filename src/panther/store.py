@@ -1,0 +1,406 @@
+"""Files and their content: hashes of features and of settings, files that appear whole or not at all, outputs that are no inputs."""
+
+import hashlib
+import io
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
+
+import psutil
+
+from panther.errors import InputError
+
+if TYPE_CHECKING:
+    import h5py
+    import torch  # imported when a bag is hashed: settings are hashed without it
+    from torch import Tensor
+
+    from panther.types import Rows
+
+BLOCK_BYTES = 2 << 20  # stays in a core's cache
+PIECE_BYTES = 512 << 10  # what is copied and then hashed is there twice
+# A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS remembers
+# times for three, and clocks of machines differ. What is younger than this when it is read is read again the next time.
+UNSETTLED_SECONDS = 10.0
+KEPT_BYTES = 1 << 20  # of one write, kept where the disk is full
+RESULT_COLUMNS = ("sample", "n_prototypes", "representation")  # first columns of the tables that panther writes
+
+Version = tuple[tuple[int, int] | None, ...]  # of each file: time of its content and size; None: it does not exist
+
+
+def hash_of(value: Any, *contents: bytes) -> str:
+    """Key of plain values (settings, names, numbers), and of bytes: 32 hexadecimal digits, equal wherever and whenever it is taken."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(b"".join((text.encode(), *contents)), digest_size=16).hexdigest()
+
+
+def hash_rows(rows: "Rows") -> str:
+    """Hash of all rows (N, d); equal features give equal hashes, in whatever layout they are stored."""
+    return HashedRows(rows).digest()
+
+
+def hash_contents(contents: Mapping[str, str]) -> str:
+    """Hash over the samples of a cohort, by name, and the hash of each one's features."""
+    text = "\n".join(f"{name} {contents[name]}" for name in sorted(contents))
+    return str(_xxh3_128(text.encode("utf-8", "surrogateescape")).hexdigest())
+
+
+def read_into(rows: "Rows", span: slice, out: "Tensor") -> None:
+    """Copy a span of rows into memory that is there (n, d); rows that can write to it themselves spare a copy."""
+    if (read := getattr(rows, "read_into", None)) is not None:
+        read(span, out)
+    else:
+        out.copy_(rows[span])
+
+
+class HashedRows:
+    """Rows that are hashed as they are read from first to last, so that the hash costs no reading of its own.
+
+    Reading again, or out of order, changes nothing: what was not read in order is read by `digest`.
+    """
+
+    def __init__(self, rows: "Rows") -> None:
+        self._rows, self.shape = rows, tuple(map(int, rows.shape))  # (N, d)
+        self._hash = _xxh3_128(f"{self.shape} {rows.dtype}".encode())
+        self._next = 0  # first row that is not hashed yet
+
+    @property
+    def dtype(self) -> "torch.dtype":
+        """Type of the numbers as stored."""
+        return self._rows.dtype
+
+    def __getitem__(self, rows: slice) -> "Tensor":
+        block = self._rows[rows]
+        self._update(rows, block)
+        return block
+
+    def read_into(self, rows: slice, out: "Tensor") -> None:
+        """Read rows into memory that is there, and hash them where they are then, piece by piece: in the cache."""
+        import torch
+
+        start, stop, _ = rows.indices(self.shape[0])
+        if start == self._next and _lie_alike(self._rows, out):
+            there, here = (block.view(torch.uint8).numpy().reshape(-1) for block in (self._rows[start:stop], out))
+            for at in range(0, len(here), PIECE_BYTES):  # by numpy, whose calls cost less than torch's
+                piece = here[at : at + PIECE_BYTES]
+                piece[:] = there[at : at + PIECE_BYTES]
+                self._hash.update(piece)
+            self._next = max(start, stop)
+            return
+        step = max(1, stop - start)
+        if hasattr(self._rows, "read_into"):  # others may unpack a whole chunk for every piece
+            step = max(1, PIECE_BYTES // (self.shape[1] * self.dtype.itemsize))
+        for first in range(start, stop, step):
+            span, part = slice(first, min(first + step, stop)), out[first - start : first - start + step]
+            read_into(self._rows, span, part)
+            self._update(span, part)
+
+    def _update(self, rows: slice, block: "Tensor") -> None:
+        start, stop, step = rows.indices(self.shape[0])
+        if start == self._next and step == 1 and start < stop:
+            import torch
+
+            self._hash.update(block.contiguous().view(torch.uint8).numpy())  # numpy has no bfloat16
+            self._next = stop
+
+    def digest(self) -> str:
+        """Hash of all rows, 32 hexadecimal digits."""
+        count, dim = self.shape
+        step = max(1, BLOCK_BYTES // (dim * self.dtype.itemsize))
+        while self._next < count:
+            self[self._next : self._next + step]
+        return str(self._hash.hexdigest())
+
+
+def _lie_alike(rows: "Rows", out: "Tensor") -> bool:
+    """Whether the bytes of rows, in memory or mapped, are those of the memory that they are copied into."""
+    import torch
+
+    if not isinstance(rows, torch.Tensor) or rows.device.type != "cpu":
+        return False
+    return rows.dtype == out.dtype and rows.is_contiguous() and out.is_contiguous()
+
+
+def _xxh3_128(data: bytes) -> Any:
+    import xxhash  # here, so that the kernel can be imported with numpy and torch alone
+
+    return xxhash.xxh3_128(data)
+
+
+def version_of(files: Iterable[Path]) -> Version:
+    """Time of the last change and size of each file: enough to notice that one was written anew, or removed."""
+    versions: list[tuple[int, int] | None] = []
+    for file in files:
+        try:
+            status = file.stat()
+            versions.append((status.st_mtime_ns, status.st_size))
+        except OSError:
+            versions.append(None)
+    return tuple(versions)
+
+
+def stamp_of(files: Sequence[Path]) -> str:
+    """Size, times and inode of files; empty where one is missing, or so young that a later change may show the same times."""
+    try:
+        status = [file.stat() for file in files]
+    except OSError:
+        return ""
+    settled = time.time_ns() - int(UNSETTLED_SECONDS * 1e9)
+    if any(max(s.st_mtime_ns, s.st_ctime_ns) > settled for s in status):
+        return ""
+    return " ".join(f"{s.st_size}:{s.st_mtime_ns}:{s.st_ctime_ns}:{s.st_ino}" for s in status)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success it is flushed to disk and renamed, on failure removed."""
+    _check_is_file(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path.parent}: cannot be made ({refusal(error, path.parent)})") from error
+    prefix = f".{path.name[:32]}.{socket.gethostname()[:64]}."
+    _remove_leftovers(path.parent, prefix)
+    temporary = path.parent / f"{prefix}{secrets.token_hex(8)}.{os.getpid()}.part"
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # by the user's umask; safetensors makes files that colleagues cannot read
+        yield temporary
+        temporary.chmod(mode)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except Exception as error:
+        code = _errno(error)
+        if code is None:
+            raise
+        reason = refusal(OSError(code, ""), path if path.exists() else path.parent)
+        raise InputError(f"{path}: cannot be written ({reason})") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _errno(error: BaseException | None) -> int | None:
+    """Number of the system's error, also where a library wrapped it (HDF5, safetensors); None of any other error."""
+    while error is not None and not isinstance(error, InputError):
+        if isinstance(error, OSError) and error.errno is not None:
+            return error.errno
+        if code := re.search(r"(?:errno =|os error) (\d+)", str(error)):
+            return int(code[1])
+        error = error.__context__
+    return None
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove temporary files of killed processes of this machine."""
+    names = list[str]()
+    with suppress(OSError):  # a folder that may be written to and not listed
+        names = os.listdir(folder)  # pathlib's glob takes three times as long in the folder of a large study
+    for name in names:
+        if name.startswith(prefix) and name.endswith(".part"):
+            pid = name.rsplit(".", 2)[1]
+            if pid.isdigit() and not is_running(int(pid)):
+                with suppress(OSError):  # gone by now, or another user's
+                    (folder / name).unlink()
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, of whichever user: many clusters list only a user's own (hidepid)."""
+    if os.name != "posix":  # elsewhere the call below would end it
+        return psutil.pid_exists(pid)
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def refusal(error: OSError, path: Path) -> str:
+    """Reason of the system, with the owner of ``path`` or of its nearest folder where access is denied."""
+    reason = os.strerror(error.errno) if error.errno is not None else str(error)
+    if isinstance(error, PermissionError):
+        place = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+        return f"{reason}; {place} belongs to {_owner(place)}"
+    return reason
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except KeyError:
+        return f"user {path.stat().st_uid}"
+
+
+class _Sink(io.FileIO):
+    """File that keeps its first error for later: HDF5 crashes where it cannot write what it holds, also after it was closed.
+
+    What cannot be written any more stays in memory, as long as it is small: HDF5 reads its own records back, but no rows.
+    """
+
+    failed: OSError | None = None
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w+")
+        self._unwritten: list[tuple[int, bytes]] = []  # place and content
+
+    def write(self, data: Any, /) -> int:
+        rest, start = memoryview(data).cast("B"), self.tell()
+        size = len(rest)
+        while len(rest) and self.failed is None:
+            try:
+                rest = rest[super().write(rest) :]
+            except OSError as error:
+                self.failed = error
+        if len(rest) and size <= KEPT_BYTES:
+            self._unwritten.append((start, bytes(data)))
+        return size
+
+    def readinto(self, buffer: Any, /) -> int:
+        view, start = memoryview(buffer).cast("B"), self.tell()
+        size = super().readinto(view)
+        if self.failed is None:
+            return size
+        view[size:] = bytes(len(view) - size)
+        for place, data in self._unwritten:
+            first, last = max(start, place), min(start + len(view), place + len(data))
+            if first < last:
+                view[first - start : last - start] = data[first - place : last - place]
+        return len(view)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failed = self.failed or error
+            return size or 0
+
+
+@contextmanager
+def h5_writer(path: Path) -> "Iterator[h5py.File]":
+    """Yield a new HDF5 file, e.g. at the temporary path of :func:`atomic_write`; a full disk is an error at the end."""
+    import h5py
+
+    with _Sink(path) as sink:
+        try:
+            with h5py.File(sink, "w") as file:
+                yield file
+        finally:
+            if sink.failed is not None:
+                raise sink.failed
+
+
+def check_writable(path: Path) -> None:
+    """Fail before the work, not after it, where no file can be written to ``path``; nothing is left behind."""
+    _check_is_file(path)
+    check_writable_folder(path.parent)
+    with suppress(FileNotFoundError):
+        folder, owners = path.parent.stat(), (0, path.parent.stat().st_uid, path.lstat().st_uid)
+        if folder.st_mode & stat.S_ISVTX and os.getuid() not in owners:  # as in /tmp
+            raise InputError(f"{path}: only its owner, {_owner(path)}, may replace it in this folder")
+
+
+def check_writable_folder(folder: Path) -> None:
+    """Fail where no file can be written to ``folder``, or it cannot be made."""
+    try:
+        existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written to ({refusal(error, folder)})") from error
+
+
+def _check_is_file(path: Path) -> None:
+    """Only files are replaced: renaming over /dev/null would take it from everybody."""
+    if path.is_dir():
+        raise InputError(f"{path}: found a folder, expected the name of a file")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: found a device or a pipe, expected the name of a file")
+
+
+def check_output(output: Path, *inputs: Any) -> None:
+    """Fail where ``output`` cannot be written, or is one of the files that are read, by whatever link or name.
+
+    Inputs are paths, bags, or lists of them; values in memory (a table, prototypes) cannot be overwritten.
+    """
+    check_writable(output)
+    _check_no_input([output], inputs)
+
+
+def check_output_folder(folder: Path, written: Iterable[str], *inputs: Any) -> None:
+    """Fail where ``folder`` cannot be written to, or holds an input under one of the names (patterns) that are written there."""
+    check_writable_folder(folder)
+    files = list(folder.iterdir()) if folder.is_dir() else []
+    _check_no_input([file for file in files if any(fnmatchcase(file.name, pattern) for pattern in written)], inputs)
+
+
+def _check_no_input(outputs: Iterable[Path], inputs: Iterable[Any]) -> None:
+    existing = {identity: file for file in outputs if (identity := _identity(file))}
+    for file, is_listed in _files(inputs) if existing else ():
+        output = existing.get(_identity(file) or (-1, -1))
+        # a result of an earlier command among the features may be written again
+        if output is not None and not (is_listed and is_result(file)):
+            raise InputError(f"{output}: would be overwritten, but is an input ({file}); expected another output")
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Device and inode: the same for all links to a file; None where there is none."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _files(inputs: Iterable[Any]) -> Iterator[tuple[Path, bool]]:
+    """Every input file, and whether it is there only because a folder was listed."""
+    for one in inputs:
+        if isinstance(one, (str, Path)):
+            yield Path(one), False
+        elif hasattr(one, "open") and hasattr(one, "files"):
+            yield from ((file, True) for file in one.files)
+        elif isinstance(one, (Sequence, Iterator)):
+            yield from _files(one)
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file may be a result of panther, as far as its format tells; an empty file may be."""
+    suffix = path.suffix.lower()
+    try:
+        if not path.stat().st_size or suffix in (".png", ".svg", ".pdf"):
+            return True
+        if suffix == ".safetensors":
+            from safetensors import safe_open
+
+            with safe_open(path, framework="np") as handle:
+                return any(key.startswith("panther_") for key in handle.metadata() or {})
+        if suffix == ".h5ad":
+            import h5py
+
+            with h5py.File(path, "r") as file:
+                return "uns/panther" in file
+        if suffix == ".npz":
+            return bool({"panther", "mean"} & {name.removesuffix(".npy") for name in ZipFile(path).namelist()})
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_schema(path).names[0] in RESULT_COLUMNS
+        with path.open(encoding="utf-8") as text:
+            head = text.read(4096)
+    except Exception:  # a file of another format, or damaged: not a result, whatever the library calls it
+        return False
+    if suffix in (".csv", ".tsv"):
+        return head.partition("\n")[0].replace("\t", ",").partition(",")[0].strip('"') in RESULT_COLUMNS
+    return suffix == ".json" or (suffix in (".html", ".htm") and "panther-wsi" in head)
