@@ -104,7 +104,7 @@ def test_blocks_are_read_on_a_gpu_as_on_the_cpu(blocks, preset):
         rows = torch.tensor(tissues[tissue] + rng.normal(size=(1024, 24)), dtype=torch.float32)
         bags.append(panther.Bag(f"s{number}", rows, lambda: corners, panther.PatchSpec(size_level0=256)))
     here, there = (
-        panther.embed_cohort(bags, prototypes, preset=preset, blocks=blocks, work=Work(device=device))
+        panther.embed_cohort(bags, prototypes, preset=preset, blocks=blocks, device=device)
         for device in ("cpu", "cuda")
     )
     assert not here.failures
@@ -137,14 +137,13 @@ def test_results_are_fetched_in_one_copy_as_they_are():
 
 
 def test_prototypes_are_found_as_on_the_cpu():
-    from panther.engine import Work
 
     tissues = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
     bags = [
         np.repeat(tissues, 50, axis=0) + 0.01 * np.random.default_rng(i).normal(size=(200, 16)).astype("float32")
         for i in range(4)
     ]
-    here, there = (panther.fit_prototypes(bags, n_prototypes=4, work=Work(device=d)) for d in ("cpu", "cuda"))
+    here, there = (panther.fit_prototypes(bags, n_prototypes=4, device=d) for d in ("cpu", "cuda"))
     np.testing.assert_allclose(np.sort(there.centroids, 0), np.sort(here.centroids, 0), atol=1e-4)
 
 
@@ -164,7 +163,7 @@ def test_numbers_of_prototypes_are_compared_on_a_gpu_too():
     rng = np.random.default_rng(0)
     tissues = rng.normal(size=(4, 1, 16)) * 3
     bags = [(tissues + rng.normal(size=(4, 40, 16))).reshape(-1, 16).astype("float32") for _ in range(6)]
-    assert panther.choose_c(bags, 2, 8, device="cuda").recommended == 4
+    assert panther.choose_c(bags, (2, 8), device="cuda").recommended == 4
 
 
 def test_a_study_trains_its_networks_on_a_gpu_and_says_so(tmp_path):
