@@ -142,7 +142,7 @@ def test_slides_with_zero_patches_are_reported_and_do_no_harm():
     fitted = fit_bags([*bags, Bag("none", torch.empty(0, 8))], KMeansSettings(4, **SMALL))
     assert fitted.empty == ["none"]
     assert fitted.failures == {}
-    with pytest.raises(InputError, match="None of the 1 slides"):
+    with pytest.raises(InputError, match="No slide has patches"):
         fit_bags([Bag("none", torch.empty(0, 8))], KMeansSettings(1, sample=1))
 
 
@@ -155,7 +155,7 @@ def test_collapse_is_said_in_words():
 
 
 def test_more_prototypes_than_patches_are_refused():
-    with pytest.raises(InputError, match="3 patches cannot give 16"):
+    with pytest.raises(InputError, match="16 are more than the 3 patches"):
         fit_bags([Bag("a", torch.randn(3, 4))], KMeansSettings())
     with pytest.raises(InputError, match="fewer with `n_prototypes=`, or raise `sample=` if the slides have that many"):
         KMeansSettings(30_000)

@@ -200,7 +200,7 @@ def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
     ]
     found = fit_many(fits)
     words = (
-        "None of the 1",
+        "No slide has patches",
         None,
         "fewer than 4 different",
         "No slide has patches that prototypes can be learned from",
@@ -249,5 +249,5 @@ def test_workers_give_the_same_bytes_and_a_bag_that_kills_one_fails_alone(tmp_pa
 
 def test_nothing_asked_for_gives_nothing():
     assert fit_many([]) == []
-    with pytest.raises(InputError, match="the list is empty"):
+    with pytest.raises(InputError, match="No slide has patches"):
         fit_bags([], SETTINGS)

@@ -18,7 +18,6 @@ from panther.machine import cores, free_memory, give_freed_memory_back
 from panther.mixture import STARTING_VARIANCES, starting_variance, surprise_of
 from panther.patch_spec import in_common
 from panther.prototypes.centre import AlignedBags, Sites, align, slide_means
-from panther.prototypes.diagnostics import diagnose
 from panther.prototypes.kmeans import KMeansProblem, KMeansSettings, Sample, kmeans_many, moved, samples_at_work
 from panther.prototypes.passes import CohortPass, PassRequest, pass_over
 from panther.prototypes.patches import (
@@ -40,6 +39,8 @@ from panther.version import __version__
 
 REACHED = 50_000  # patches of the sample that say how far prototypes reach
 WORKER_BYTES = 192 << 20  # of what is free, for each core's worker and K-means; samples may have the rest
+DOMINATED = 0.95  # share of one prototype from which a slide counts as dominated by it
+DUPLICATE = 0.01  # distance, in units of the within-cluster radius, below which two prototypes are one
 
 
 @dataclass(frozen=True)
@@ -325,3 +326,82 @@ def _surprise(some: Tensor, centroids: Tensor, within: Tensor) -> Tensor:
         for name in STARTING_VARIANCES
     ]
     return torch.tensor([[float(f"{value:.6g}") for value in pair] for pair in edges])
+
+
+def diagnose(
+    centroids: Tensor,
+    within_variance: Tensor,
+    occupancy: Tensor,
+    slide_mass: Mapping[str, Tensor],
+    inertias: list[float],
+) -> dict[str, Any]:
+    """Diagnostics of fitted prototypes.
+
+    Parameters
+    ----------
+    centroids, within_variance, occupancy : Tensor
+        (C, d), (d,), (C,).
+    slide_mass : mapping
+        Patches per prototype (C,) of each training slide.
+    inertias : list of float
+        Of each restart, on the sample.
+    """
+    distance = torch.cdist(centroids.double(), centroids.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    distance.fill_diagonal_(torch.inf)
+    to_nearest, neighbour = (
+        distance.min(1) if len(centroids) > 1 else (torch.zeros(1), torch.zeros(1, dtype=torch.long))
+    )
+    radius = float(within_variance.double().sum().sqrt())
+    pairs = (distance < max(DUPLICATE * radius, 1e-12)).nonzero().tolist()
+    shares = {slide: mass / mass.sum() for slide, mass in slide_mass.items() if float(mass.sum()) > 0}
+    several = len(centroids) > 1  # the only one holds every slide, which says nothing
+    dominated = {
+        slide: int(share.argmax()) for slide, share in shares.items() if several and float(share.max()) >= DOMINATED
+    }
+    result = {
+        "inertia_per_restart": [round(value, 3) for value in inertias],
+        "restart_spread": _rounded((max(inertias) - min(inertias)) / max(min(inertias), 1e-30)),
+        "occupancy_share": [_rounded(float(v)) for v in occupancy / occupancy.sum()],
+        "distance_to_nearest": [_rounded(float(v)) for v in to_nearest],
+        "nearest": [int(v) for v in neighbour],
+        "within_radius": _rounded(radius),
+        "near_duplicates": [[a, b] for a, b in pairs if a < b],
+        "dominated_slides": dict(sorted(dominated.items())),
+        "slides": len(shares),
+        "effective_number": _rounded(float(torch.special.entr(occupancy / occupancy.sum()).sum().exp())),
+    }
+    return {**result, "warnings": warnings(result)}
+
+
+def warnings(d: Mapping[str, Any]) -> list[str]:
+    """Notes on numbers that suggest a problem."""
+    shares = d["occupancy_share"]
+    largest = max(range(len(shares)), key=shares.__getitem__)
+    empty = [f"C{c}" for c, share in enumerate(shares) if share == 0]
+    notes = []
+    if len(shares) > 1 and (shares[largest] > 0.9 or d["effective_number"] < 1 + (len(shares) - 1) / 8):
+        notes.append(
+            f"The prototypes look collapsed: C{largest} holds {shares[largest]:.0%} of the patches "
+            f"(effective number {d['effective_number']:.1f} of {len(shares)}). "
+            "Check for background patches or constant features; try `normalise=True` or another `n_prototypes=`."
+        )
+    if d["near_duplicates"]:
+        a, b = d["near_duplicates"][0]
+        notes.append(
+            f"{len(d['near_duplicates'])} pairs of prototypes are nearly identical, e.g. C{a} and C{b}: ask for fewer with `n_prototypes=`."
+        )
+    if empty:
+        notes.append(f"{', '.join(empty)} hold no patch: ask for fewer with `n_prototypes=`.")
+    if d["slides"] >= 4 and len(d["dominated_slides"]) > d["slides"] / 2:
+        notes.append(
+            f"{len(d['dominated_slides'])} of {d['slides']} slides lie almost wholly in one prototype: prototypes may tell slides or "
+            "sites apart rather than morphology."
+        )
+    if d["restart_spread"] > 0.05:
+        notes.append(f"Restarts disagree ({d['restart_spread']:.0%} in inertia): raise `restarts=` or `sample=`.")
+    return notes
+
+
+def _rounded(value: float) -> float:
+    """Six digits: enough to read, and the last bits of a sum are not worth storing."""
+    return float(f"{value:.6g}")

@@ -296,10 +296,8 @@ def compare_prototypes(
 def shift(
     embeddings: Annotated[Path, p.option("Embeddings with proportions (.h5ad or .npz).", metavar="EMBEDDINGS")],
     *,
-    site_column: Annotated[str, p.option("Column of the site or batch.", panel=p.SLIDES)] = "tissue_source_site",
-    patient_column: Annotated[
-        str, p.option("Column of the patient; where it is missing, samples count by themselves.", panel=p.SLIDES)
-    ] = "case_id",
+    site_column: p.SiteColumn = None,
+    patient_column: p.PatientColumn = None,
     label: p.Label = None,
     against: Annotated[
         Path | None,
@@ -314,8 +312,8 @@ def shift(
     ----------
     embeddings : path
         Embeddings with proportions, .h5ad or .npz.
-    site_column, patient_column : str
-        Columns of the embeddings' table.
+    site_column, patient_column : str, optional
+        Columns of the embeddings, by default `tissue_source_site` and `case_id`; without patients samples count by themselves.
     label : str, optional
         Column of a label to be predicted beside the site.
     against : path, optional
@@ -339,12 +337,13 @@ def shift(
     from panther.evaluation.shift import changes, patients_of, read_site_and_label, site_shift
     from panther.storage.embedding_files.reading import read_weights
 
-    samples, weights, columns = read_weights(embeddings, site_column, patient_column)
+    site, patient = site_column or "tissue_source_site", patient_column or "case_id"
+    samples, weights, columns = read_weights(embeddings, site, patient)
     how = {"permutations": permutations, "seed": seed}
     with said_of(embeddings):
-        measured = site_shift(weights, columns[site_column], samples, columns.get(patient_column), **how)
+        measured = site_shift(weights, columns[site], samples, columns.get(patient), **how)
     how["permutations"] = min(permutations, 199)
-    names = {"site": site_column, "patient": patient_column, "label": label}
+    names = {"site": site, "patient": patient, "label": label}
     patients = patients_of(embeddings, names, None if against is None else patients_of(against, names))
     with said_of(embeddings if against is None else f"{embeddings}, patients that are in {against} too"):
         now = read_site_and_label(patients.x, patients.sites, patients.labels, **how)
