@@ -11,7 +11,6 @@ import panther
 from mixture_bags import mixture_bag
 from panther.engine import Work, open_executor
 from panther.explain.attention import attention
-from panther.explain.scene import MapSettings
 from panther.mixture import PRESETS, EMSettings, fit_mixture
 from panther.statistics import accumulate, nearest
 from panther.storage.bags import as_bags
@@ -188,9 +187,8 @@ def test_maps_and_attention_are_those_of_the_cpu():
     x, h = mixture_bag(len(corners), 16, 4, separation=2.0)
     bag = panther.Bag("s", x, lambda: corners, panther.PatchSpec(size_level0=256))
     for method in ("panther", "protocounts", "ot"):
-        settings = MapSettings(method)
         here, there = (
-            panther.make_map(bag, panther.Prototypes(h), settings=settings, work=Work(device=device))["s"]
+            panther.make_map(bag, panther.Prototypes(h), method=method, device=device)["s"]
             for device in ("cpu", "cuda")
         )
         np.testing.assert_allclose(there.assignment, here.assignment, rtol=1e-3, atol=1e-4)

@@ -5,7 +5,7 @@ a path or a DataFrame; prototypes and models as a path or a value. What is wrong
 
 Slides and features
     `open_slide` opens a whole-slide image, `extract` finds its tissue and encodes its patches; `open_bag` and `list_bags` read the features of one
-    slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them.
+    slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them; `inspect` describes files, `convert` changes their layout.
 
 Prototypes and embeddings
     `fit_prototypes` finds `Prototypes` in training bags, `choose_c` recommends their number, `compare_prototypes` matches two sets;
@@ -39,11 +39,9 @@ if TYPE_CHECKING:
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
-    from panther.explain.atlas.make import make_atlas
     from panther.explain.attribution.make import attribute
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
-    from panther.explain.maps import make_map
     from panther.models.model import load_model, save_model
     from panther.search.retrieval import retrieval
     from panther.search.similar import similar
@@ -54,7 +52,10 @@ if TYPE_CHECKING:
     from panther.storage.readers import open_bag
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
+    from panther.verbs.atlas import make_atlas
+    from panther.verbs.data import convert, inspect
     from panther.verbs.embed import embed_cohort
+    from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
     from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.report import make_report
@@ -83,17 +84,19 @@ _HOMES = {
     "choose_c": "panther.verbs.prototypes",
     "compare_prototypes": "panther.verbs.prototypes",
     "concordance": "panther.explain.concordance.make",
+    "convert": "panther.verbs.data",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.verbs.embed",
     "extract": "panther.encoders.extract",
     "fit_prototypes": "panther.verbs.prototypes",
+    "inspect": "panther.verbs.data",
     "kaplan_meier": "panther.explain.kaplan_meier",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
     "load_model": "panther.models.model",
     "load_prototypes": "panther.storage.prototypes",
-    "make_atlas": "panther.explain.atlas.make",
-    "make_map": "panther.explain.maps",
+    "make_atlas": "panther.verbs.atlas",
+    "make_map": "panther.verbs.map",
     "make_report": "panther.verbs.report",
     "make_splits": "panther.cohort.splits",
     "open_bag": "panther.storage.readers",
@@ -131,10 +134,12 @@ __all__ = [
     "choose_c",
     "compare_prototypes",
     "concordance",
+    "convert",
     "embed",
     "embed_cohort",
     "extract",
     "fit_prototypes",
+    "inspect",
     "kaplan_meier",
     "list_bags",
     "load_cohort",

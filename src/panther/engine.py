@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from panther.errors import InputError, NotABagError, note
+from panther.errors import DiskFullError, InputError, NotABagError, note
 from panther.machine import (
     allow_threads,
     cores,
@@ -244,6 +244,8 @@ def attempt(
         with one_thread(), allow_threads(threads):
             value = function(item)
             return ItemResult(index, value.wait() if wait and isinstance(value, Launched) else cast(R, value))
+    except DiskFullError:  # every item after this one would fail too
+        raise
     except Exception as error:  # one slide must not stop ten thousand
         skipped = isinstance(error, NotABagError)
         return _logged(ItemResult(index, None, reason_of(error, item), skipped, traceback.format_exc()))

@@ -17,6 +17,10 @@ class InputError(ValueError):
     """
 
 
+class DiskFullError(InputError):
+    """Nothing more can be written: ends the whole request, also when raised while working on one slide."""
+
+
 class Note(UserWarning):
     """Something about the input or the result that a user should know; the command line prints it as a note."""
 

@@ -1,5 +1,6 @@
 """Files and their content: hashes of features and of settings, files that appear whole or not at all, outputs that are no inputs."""
 
+import errno
 import hashlib
 import io
 import json
@@ -19,7 +20,7 @@ from zipfile import ZipFile
 
 import psutil
 
-from panther.errors import InputError
+from panther.errors import DiskFullError, InputError
 
 if TYPE_CHECKING:
     import h5py
@@ -186,7 +187,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if code is None:
             raise
         reason = refusal(OSError(code, ""), path if path.exists() else path.parent)
-        raise InputError(f"{path}: cannot be written ({reason})") from error
+        kind = DiskFullError if code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) else InputError
+        raise kind(f"{path}: cannot be written ({reason})") from error
     finally:
         with suppress(OSError):
             temporary.unlink()

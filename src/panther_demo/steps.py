@@ -49,7 +49,7 @@ PRELOAD = (
     "panther.study.training",
     "panther.study.evaluate",
     "torch._dynamo",  # which torch imports, for two seconds of every worker, when an optimiser is first made
-    "panther.explain.atlas.make",
+    "panther.explain.atlas_files",
     "panther.explain.attribution.make",
     "panther.explain.concordance.make",
     "panther.explain.kaplan_meier",

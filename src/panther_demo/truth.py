@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from panther.errors import InputError
-from panther.explain.assign import assign
+from panther.explain.scene import assign
 from panther.storage.readers import open_bag
 from panther.storage.tables import write_csv
 from panther.store import atomic_write

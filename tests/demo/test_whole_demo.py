@@ -14,8 +14,8 @@ from PIL import Image
 from sklearn.metrics import adjusted_mutual_info_score
 
 from panther.cli import main
-from panther.explain import read_names
-from panther.explain.palette import table
+from panther.explain import as_names
+from panther.explain.palette import PALETTE, rgb_values
 from panther.storage.prototypes import load_prototypes
 from panther_demo.actions import look
 from panther_demo.cohort import tiny
@@ -58,7 +58,7 @@ def looked_at(demo, prototypes):
 
 @pytest.fixture(scope="module")
 def names(demo, prototypes):
-    return read_names(demo.folder / "names.yaml", len(prototypes))
+    return as_names(demo.folder / "names.yaml", len(prototypes))
 
 
 def true_shares(demo):
@@ -92,7 +92,7 @@ def test_shares_of_the_embedding_are_the_true_ones(demo, names):
 
 def test_the_drawn_map_shows_the_tissue_that_lies_under_it(demo, names, prototypes):
     right = total = 0
-    colours = table(len(prototypes)).astype(int)
+    colours = rgb_values(PALETTE[: len(prototypes)]).astype(int)
     for slide in mapped(demo.cohort):
         overlay = np.asarray(Image.open(demo.folder / "maps" / f"{slide}.overlay.png")).astype(int)
         mask = read_mask(demo.folder / "truth" / f"{slide}.png")

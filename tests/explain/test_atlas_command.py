@@ -14,7 +14,7 @@ from PIL import Image
 from cli.running import Runner, strict_json
 from panther.cohort.load import load_cohort
 from panther.explain.kaplan_meier import by_patient
-from panther.explain.proportions import as_proportions
+from panther.explain.shares import as_proportions
 from panther.statistics.neighbours import PRIOR
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
@@ -255,8 +255,8 @@ def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:
     Path("wrong/other.tif").write_bytes(Path("slides/s.tif").read_bytes())
     for told, *more in (
         ("table: is missing", "--groups", "group"),
-        ("c.csv: there is no column 'stage'; the columns are case_id, slide_id, group", *table, "--groups", "stage"),
-        ("'site' stands twice", *table, "--groups", "site", "--site-column", "site"),
+        ("c.csv: there is no column 'stage'", *table, "--groups", "stage"),
+        ("groups: found site, site", *table, "--groups", "site", "--site-column", "site"),
         ("the column 'group' is empty for all 8 slides", "--table", "empty.csv", "--groups", "group"),
         (
             "two.csv: group: the slides of patient p have different values, x and y",
@@ -265,11 +265,11 @@ def test_requests_that_make_no_sense_are_one_sentence(run: Runner) -> None:
             "--groups",
             "group",
         ),
-        ("nowhere: there is no such folder of slides", "--slides", "nowhere"),
-        ("wrong: none of the 9 slides has an image of its name there, e.g. s;", "--slides", "wrong"),
+        ("nowhere: there is no such slide image", "--slides", "nowhere"),
+        ("none of the 9 slides has an image of its name in wrong", "--slides", "wrong"),
         ("there is no prototype 'C9'", "--names", write("n.yaml", "C9: tumour\n")),
         ("has no setting 'preset'", "--method", "ot", "--preset", "paper"),
-        ("does not assign patches", "--method", "deepsets"),
+        ("assigns no patches", "--method", "deepsets"),
         ("no such table", "--table", "none.csv"),
     ):
         _, err = run(*USUAL, *more, code=2)

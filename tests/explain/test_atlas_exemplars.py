@@ -10,11 +10,17 @@ from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
 
 from panther.engine import Work, map_slides
 from panther.errors import InputError
-from panther.explain.atlas.atlas import PatchesToRead, atlas_of
-from panther.explain.atlas.exemplars import Exemplar, Place, fair_sample, most_varied, random_ranks, read_patches
-from panther.explain.atlas.worker import AtlasJob, AtlasSettings
-from panther.explain.jobs import slide_jobs
-from panther.explain.scene import MapSettings
+from panther.explain.atlas import AtlasJob, AtlasSettings, atlas_of
+from panther.explain.exemplars import (
+    Exemplar,
+    PatchesToRead,
+    Place,
+    fair_sample,
+    most_varied,
+    random_ranks,
+    read_patches,
+)
+from panther.explain.scene import MapSettings, slide_jobs
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
@@ -136,13 +142,15 @@ def test_pictures_are_the_patches_of_the_slide(tmp_path: Path) -> None:
 
 def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path: Path) -> None:
     image, _, _ = write_slide(tmp_path)
-    in_pixels, in_um = read_patches(image, None, [Place(100, 200, 400), Place(50, 100, 200, "um")])  # 0.5 um/px
+    in_pixels, in_um = read_patches(
+        PatchesToRead("s", image, None, (Place(100, 200, 400), Place(50, 100, 200, "um")))
+    )  # 0.5 um/px
     assert in_pixels.shape == (160, 160, 3)
     np.testing.assert_array_equal(in_pixels, in_um)
     with pytest.raises(InputError, match="lies outside the image"):
-        read_patches(image, None, [Place(5000, 0, 60)])
+        read_patches(PatchesToRead("s", image, None, (Place(5000, 0, 60),)))
     with pytest.raises(InputError, match="does not tell the patches' size"):
-        read_patches(image, None, [Place(0, 0, None)])
+        read_patches(PatchesToRead("s", image, None, (Place(0, 0, None),)))
 
 
 def test_a_failure_that_nobody_foresaw_names_the_slide(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from panther.errors import InputError
 from panther.evaluation.intervals import holm
-from panther.explain.atlas.shares import (
+from panther.explain.shares import (
     Factor,
     co_occurrence,
     factor,

@@ -61,7 +61,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 def embedded(model: Model, trained: Trained) -> np.ndarray:
     assert model.prototypes is not None
-    return np.asarray(embed_cohort(trained.bags, model.prototypes, model.method.name, model.method.options).vectors)
+    return np.asarray(embed_cohort(trained.bags, model.prototypes, model.method.name, **model.method.options).vectors)
 
 
 def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(trained: Trained) -> None:

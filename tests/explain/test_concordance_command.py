@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
 from cli.running import Runner, strict_json
-from panther.explain import read_names
+from panther.explain import as_names
 from panther.explain.names import Naming, as_namings
 from panther.explain.palette import PALETTE
 from panther.storage.prototypes import save_prototypes
@@ -67,7 +67,7 @@ def test_prototypes_get_the_classes_they_were_made_from_and_every_file_says_so(f
     assert [one["class"] for one in found["prototypes"]] == list(CLASSES)  # type: ignore[attr-defined]
     assert [one["class_of_centroid"] for one in found["prototypes"]] == list(CLASSES)  # type: ignore[attr-defined]
     assert found["agreement"]["accuracy"] > 0.95  # type: ignore[index]
-    assert read_names(folder / "a" / "names.suggested.yaml", 3) == dict(enumerate(CLASSES))
+    assert as_names(folder / "a" / "names.suggested.yaml", 3) == dict(enumerate(CLASSES))
     shares = np.array(
         [[float(row[f"share {name}"]) for name in ("band", "disc", "nest")] for row in table("a/confusion.csv")]
     )
@@ -136,7 +136,7 @@ def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(folder: 
     Path("n.yaml").write_text("C0: nest\nC1: disc\n")
     run(*usual("--classifier", "classifier.safetensors", "--positive", "nest", "--names", "n.yaml", "--no-maps"))
     assert told()["tumour_prototypes"] == [0]
-    assert read_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
+    assert as_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
 
 
 def test_only_a_name_that_begins_with_a_whole_class_makes_a_prototype_tumour(folder: Path, run: Runner) -> None:
@@ -170,7 +170,7 @@ def test_when_no_slide_can_be_drawn_the_reason_told_is_why(folder: Path, run: Ru
     Path("images/s.tif").write_bytes(b"no image")  # fails when it is drawn
     how = ("--classifier", "classifier.safetensors", "--slides", "images")
     _, err = run("concordance", "f", "-p", "p.safetensors", "-o", "a", *how, code=2)
-    assert "None of the 2 slides can be used." in err
+    assert "none of the 2 slides can be used." in err
     assert "s.tif" in err
     assert "zero patches" not in err
 

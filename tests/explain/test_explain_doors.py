@@ -18,8 +18,8 @@ from panther.errors import InputError
 DOORS = {
     "concordance": "panther.explain.concordance.make",
     "kaplan_meier": "panther.explain.kaplan_meier",
-    "make_atlas": "panther.explain.atlas.make",
-    "make_map": "panther.explain.maps",
+    "make_atlas": "panther.verbs.atlas",
+    "make_map": "panther.verbs.map",
 }
 
 
@@ -62,8 +62,7 @@ def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_by
 ) -> None:
     bag, prototypes = parts(slide)
     found = panther.make_map([bag], prototypes, output=tmp_path / "a", formats=["png"])
-    with open_work(2) as work:
-        panther.make_map(slide / "s.h5", prototypes, output=tmp_path / "b", formats=["png"], work=work)
+    panther.make_map(slide / "s.h5", prototypes, output=tmp_path / "b", formats=["png"], workers=2)
     assert [file.name for file in found.slides[0].files] == [
         "s.map.png",
         "s.side_by_side.png",
@@ -81,7 +80,7 @@ def test_one_image_finds_its_features_among_others(slide: Path, tmp_path: Path) 
         (tmp_path / f"{name}.h5").write_bytes((slide / "s.h5").read_bytes())
     assert list(panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")) == ["s"]
     (tmp_path / "s.h5").rename(tmp_path / "u.h5")
-    with pytest.raises(InputError, match="no features of the slide s among the 2 given"):
+    with pytest.raises(InputError, match="none of the 2 feature files is of the slide s"):
         panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")
 
 

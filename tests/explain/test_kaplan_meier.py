@@ -12,7 +12,7 @@ from cli.running import Runner, strict_json
 from panther.cohort.load import Cohort, load_cohort
 from panther.errors import InputError
 from panther.explain.kaplan_meier import by_patient, compare
-from panther.explain.proportions import Proportions, as_proportions
+from panther.explain.shares import Proportions, as_proportions
 
 PATIENTS, C = 60, 4
 

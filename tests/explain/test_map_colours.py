@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panther.errors import InputError
 from panther.explain import SlideMap, View, grid, heat_pixels, map_pixels
-from panther.explain.palette import RELIEF, Paint, relief, table
+from panther.explain.palette import PALETTE, RELIEF, Paint, relief, rgb_values
 from panther.explain.slide_map import heat_colours
 from panther.slides import open_slide
 from panther.types import PatchSpec
@@ -62,18 +61,18 @@ def test_every_pixel_looks_most_like_its_own_colour_of_the_legend(picture: np.nd
     found = mapped(picture, count, Paint())
     covered = found.index >= 0
     shown, own = map_pixels(found)[covered], found.labels[found.index[covered]]
-    assert (nearest(shown, table(count)) == own).all()
+    assert (nearest(shown, rgb_values(PALETTE[:count])) == own).all()
     means = np.stack([shown[own == c].mean(0) for c in range(count)])
-    assert (nearest(table(count), means) == np.arange(count)).all()  # and from the legend's side
+    assert (nearest(rgb_values(PALETTE[:count]), means) == np.arange(count)).all()  # and from the legend's side
     # what was drawn before: most colours led to another one
-    before = nearest(map_pixels(mapped(picture, count, Paint("colour")))[covered][::10], table(count))
+    before = nearest(map_pixels(mapped(picture, count, Paint("colour")))[covered][::10], rgb_values(PALETTE[:count]))
     assert (before != own[::10]).mean() > 0.3
 
 
 @pytest.mark.parametrize("count", [16, 32, 64])
 def test_no_slide_can_take_a_colour_to_another(count: int) -> None:
     """Whatever the tissue: all that a pixel can become."""
-    colours = table(count).astype(int)
+    colours = rgb_values(PALETTE[:count]).astype(int)
     for shift in range(-relief(count), relief(count) + 1):
         assert (nearest(np.clip(colours + shift, 0, 255), colours) == np.arange(count)).all()
     assert relief(200) == min(RELIEF.values())
@@ -113,9 +112,3 @@ def test_opacity_and_background_do_what_they_say() -> None:
     for background, around in (("grey", 222), ("colour", 200), ("none", 255)):
         found = SlideMap("s", flat[0].grid, flat[0].assignment, flat[0].weights, view, paint=Paint(background))
         assert (map_pixels(found)[60:] == around).all()
-
-
-@pytest.mark.parametrize(("asked", "told"), [(("purple", None), "grey, colour, none"), (("grey", 1.5), "from 0 to 1")])
-def test_what_cannot_be_painted_is_refused(asked: tuple, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        Paint(*asked)

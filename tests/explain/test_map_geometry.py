@@ -13,10 +13,9 @@ from scipy import ndimage
 from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain import MapSettings, SlideMap, View, grid, map_slide, raster, regions, write_map
-from panther.explain.draw import draw_map
 from panther.explain.maps import write_pyramid
-from panther.explain.palette import table
-from panther.explain.slide_map import map_pixels
+from panther.explain.palette import PALETTE, rgb_values
+from panther.explain.slide_map import draw_map, map_pixels
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
 from panther.types import PatchSpec
@@ -95,7 +94,7 @@ def test_every_level_of_the_pyramid_lies_where_the_slide_does(files: tuple[Path,
     for level, picture in enumerate(pictures):
         factor = SIDE / 16 * 2**level
         x, y = ((coords + SIDE / 2) / factor).astype(int).T
-        assert (picture[y, x, :3] == table(3)[found.labels]).all()
+        assert (picture[y, x, :3] == rgb_values(PALETTE[:3])[found.labels]).all()
         assert (picture[..., 3] == 255).sum() == len(coords) * (16 / 2**level) ** 2
     with open_slide(tmp_path / "a.tif") as slide:
         assert slide.dimensions == (400, 302)

@@ -12,14 +12,14 @@ from panther.explain.names import (
     Naming,
     as_names,
     as_namings,
+    changed_text,
     colours,
+    entry,
     parse_namings,
     plain,
     plain_field,
-    read_names,
     titles,
 )
-from panther.explain.names_file import changed_text, entry, namings_in
 from panther.explain.palette import colour
 
 FULL = Naming("tumour", "crushed, mostly", "#AABBCC", "stroma")
@@ -36,7 +36,7 @@ WRITTEN = {
 def test_names_may_have_notes_colours_and_groups(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(WRITTEN[name])
     assert as_namings(tmp_path / name, 4) == {2: FULL, 0: Naming("fat")}
-    assert read_names(tmp_path / name, 4) == {2: "tumour", 0: "fat"}
+    assert as_names(tmp_path / name, 4) == {2: "tumour", 0: "fat"}
 
 
 def test_a_dictionary_may_hold_both() -> None:
@@ -46,7 +46,7 @@ def test_a_dictionary_may_hold_both() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("n.yaml", "C1: {name: [a]}", "the name of C1 is not text"),
+        ("n.yaml", "C1: {name: [a]}", "C1 is not text"),
         ("n.yaml", "C1: {colour: blue}", "C1: 'blue' is no colour"),
         ("n.yaml", "C1: {colour: '#abc', color: '#abd'}", "has its colour twice"),
         ("n.yaml", "? [a]\n: b", "not one word"),
@@ -87,8 +87,9 @@ def test_what_is_not_changed_stays_as_it_was_written() -> None:
     text = changed_text(path, text, 3, {"name": "fat"}, 5)
     text = changed_text(path, text, 4, {"name": "no"}, 5)
     assert text == (
-        '# mine\nC0: {name: stroma, group: "a, b"}   # loose\nC1:\n  name: "nest: solid" # hm\n  note: "short"\n'
-        '  seen_by: {who: me}\n  colour: "#00FF00"\n# the last one\nC3: fat\nC4: no\n'
+        '# mine\nC0: {name: stroma, group: "a, b"}   # loose\n'
+        'C1: {"name": "nest: solid", "note": "short", "colour": "#00FF00", "seen_by": {"who": "me"}}\n'
+        "# the last one\nC3: fat\nC4: no\n"
     )
 
 
@@ -126,13 +127,13 @@ CHANGES = st.fixed_dictionaries(
 )
 def test_whatever_is_written_is_read_again(name: str, start: str, steps: list[tuple[int, dict[str, str]]]) -> None:
     path, text = Path(name), "" if name.endswith("sv") else start
-    wanted = {c: vars(one).copy() for c, one in namings_in(path, text, 5).items()}
+    wanted = {c: vars(one).copy() for c, one in parse_namings(path, text, 5).items()}
     for prototype, raw in steps:
         changes = {field: plain_field(field, value) for field, value in raw.items()}
         text = changed_text(path, text, prototype, changes, 5)
         text.encode("utf-8")
         wanted[prototype] = {**vars(Naming()), **wanted.get(prototype, {}), **changes}
-        assert {c: vars(one) for c, one in namings_in(path, text, 5).items()} == {
+        assert {c: vars(one) for c, one in parse_namings(path, text, 5).items()} == {
             c: one for c, one in wanted.items() if any(one.values())
         }
 
@@ -145,13 +146,13 @@ def test_a_note_keeps_its_lines_and_everything_else_is_one(name: str) -> None:
     assert plain_field("name", said) == "crushed, mostly - ask K.: why?"
     path, start = Path(name), "{}" if name == "n.json" else ""
     text = changed_text(path, start, 1, {"name": "nest", "note": kept}, 3)
-    assert namings_in(path, text, 3) == {1: Naming("nest", kept)}
+    assert parse_namings(path, text, 3) == {1: Naming("nest", kept)}
     text = changed_text(path, text, 1, {"note": "a\nb"}, 3)
-    assert namings_in(path, text, 3) == {1: Naming("nest", "a\nb")}
+    assert parse_namings(path, text, 3) == {1: Naming("nest", "a\nb")}
 
 
 def test_a_note_written_by_hand_in_several_lines_is_read_as_such() -> None:
-    assert namings_in(Path("n.yaml"), COMMENTED.replace(">", "|"), 4)[1].note == "long text\nhere"
+    assert parse_namings(Path("n.yaml"), COMMENTED.replace(">", "|"), 4)[1].note == "long text\nhere"
 
 
 @given(TEXTS)
@@ -159,4 +160,4 @@ def test_hostile_text_becomes_one_line(text: str) -> None:
     found = plain(text)
     assert len(found.splitlines()) <= 1
     assert plain(found) == found
-    assert namings_in(Path("n.yaml"), f"C0: {entry(Naming(found, found))}\n", 1).get(0, Naming()) == Naming(found, found)  # fmt: skip
+    assert parse_namings(Path("n.yaml"), f"C0: {entry(Naming(found, found))}\n", 1).get(0, Naming()) == Naming(found, found)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panther.explain.palette import OKABE_ITO, PALETTE, colour, table
+from panther.explain.palette import OKABE_ITO, PALETTE, colour, rgb_values
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +32,14 @@ def test_the_palette_is_what_its_rule_gives_and_a_shorter_one_is_its_beginning(r
 
 def test_colours_begin_anew_after_the_last() -> None:
     assert [colour(c) for c in (0, 63, 64, 130)] == [PALETTE[0], PALETTE[63], PALETTE[0], PALETTE[2]]
-    assert [f"#{r:02X}{g:02X}{b:02X}" for r, g, b in table(70).tolist()] == [colour(c) for c in range(70)]
+    assert [f"#{r:02X}{g:02X}{b:02X}" for r, g, b in rgb_values([colour(c) for c in range(70)]).tolist()] == [
+        colour(c) for c in range(70)
+    ]
 
 
 @pytest.mark.parametrize(("count", "least"), [(16, 0.07), (32, 0.05), (64, 0.035)])
 def test_no_two_colours_look_alike_to_any_eye(rule: Any, count: int, least: float) -> None:
-    lab = rule.oklab(table(count))
+    lab = rule.oklab(rgb_values(PALETTE[:count]))
     between = rule.difference(lab[:, :, None], lab[:, None])  # about 0.02 is just noticed
     assert between[~np.eye(count, dtype=bool)].min() > least
 

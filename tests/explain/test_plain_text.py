@@ -15,19 +15,20 @@ import panther.search
 from panther.charts.style import save
 from panther.evaluation.intervals import Interval
 from panther.evaluation.survival_metrics import kaplan_meier as curve
-from panther.explain import attention, draw, kaplan_meier
-from panther.explain.atlas import sheets
-from panther.explain.atlas.atlas import Atlas
-from panther.explain.atlas.exemplars import Exemplar
-from panther.explain.atlas.shares import GroupShare, ShareTest
-from panther.explain.atlas.worker import AtlasSettings
+from panther.explain import atlas_sheets as sheets
+from panther.explain import attention, kaplan_meier
+from panther.explain import slide_map as draw
+from panther.explain.atlas import Atlas, AtlasSettings
 from panther.explain.attribution import draw as attributed
 from panther.explain.attribution.draw import draw_cohort
 from panther.explain.attribution.model import Attribution
 from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.agreement import match_tumour
+from panther.explain.exemplars import Exemplar
 from panther.explain.geometry import blank_view, grid
+from panther.explain.names import Naming
 from panther.explain.scene import MapSettings
+from panther.explain.shares import GroupShare, ShareTest
 from panther.explain.slide_map import SlideMap
 from panther.search import pictures as picture
 from panther.search.similar import Compared, Hit, Reasons
@@ -35,6 +36,7 @@ from panther.types import PatchSpec
 
 BROKEN = r"$\nope$"  # what matplotlib refuses as a formula
 NAMES = {0: BROKEN, 1: "1 $ or 2 $"}
+NAMINGS = {c: Naming(name) for c, name in NAMES.items()}
 SHARES = np.random.default_rng(0).dirichlet(np.ones(2), 24)  # (N, C)
 
 
@@ -42,9 +44,7 @@ def slide_map() -> SlideMap:
     cells = np.argwhere(np.ones((6, 4)))
     spec = PatchSpec(mpp=0.5, size=256, size_level0=256)
     placed = grid(cells * 256, spec)
-    return SlideMap(
-        BROKEN, placed, SHARES.astype(np.float32), SHARES.mean(0), blank_view(placed, 300, spec), dict(NAMES)
-    )
+    return SlideMap(BROKEN, placed, SHARES.astype(np.float32), SHARES.mean(0), blank_view(placed, 300, spec), NAMINGS)
 
 
 def attention_map() -> attention.AttentionMap:
@@ -75,7 +75,7 @@ def atlas() -> Atlas:
         cooccurrence=np.eye(2),
         touching=slide_map().touching,
         exemplars=(Exemplar(0, "nearest", BROKEN, "a", 0, 0.1, 0.1),),
-        settings=AtlasSettings(MapSettings(names=NAMES)),
+        settings=AtlasSettings(MapSettings(namings=NAMINGS)),
         prototypes_hash="",
     )
 
@@ -98,10 +98,10 @@ def hit() -> Hit:
 
 LABELS, CLASSES = np.array([0, 1]), (BROKEN, "b $")
 FIGURES: dict[str, Callable[[], Any]] = {
-    "draw.draw_map": lambda: draw.draw_map(slide_map()),
-    "draw.draw_heatmap": lambda: draw.draw_heatmap(slide_map(), 0),
-    "draw.draw_heatmaps": lambda: draw.draw_heatmaps(slide_map()),
-    "draw.draw_side_by_side": lambda: draw.draw_side_by_side(slide_map(), 0),
+    "slide_map.draw_map": lambda: draw.draw_map(slide_map()),
+    "slide_map.draw_heatmap": lambda: draw.draw_heatmap(slide_map(), 0),
+    "slide_map.draw_heatmaps": lambda: draw.draw_heatmaps(slide_map()),
+    "slide_map.draw_side_by_side": lambda: draw.draw_side_by_side(slide_map(), 0),
     "touching.draw_neighbours": lambda: slide_map().figures()["neighbours"],
     "attention.draw_attention": lambda: attention.draw_attention(attention_map()),
     "attention.draw_attention_beside": lambda: attention.draw_attention_beside(attention_map()),
@@ -109,8 +109,8 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "attribution.draw.draw_attribution": lambda: attributed.draw_attribution(
         slide_map(), [attributed.Shown(BROKEN, np.array([0.2, -0.1]))]
     ),
-    "atlas.sheets.draw_overview": lambda: sheets.draw_overview(atlas()),
-    "atlas.sheets.draw_exemplars": lambda: sheets.draw_exemplars(atlas(), 0),
+    "atlas_sheets.draw_overview": lambda: sheets.draw_overview(atlas()),
+    "atlas_sheets.draw_exemplars": lambda: sheets.draw_exemplars(atlas(), 0),
     "concordance.draw.draw_classes": lambda: agreed.draw_classes(
         slide_map(), *agreed.class_maps(slide_map(), LABELS, SHARES.argmax(1), CLASSES)
     ),

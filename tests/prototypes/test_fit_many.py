@@ -205,7 +205,7 @@ def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
         "fewer than 4 different",
         "No slide has patches that prototypes can be learned from",
         "No slide",
-        "PCA to 50",
+        "pca: 50",
         None,
         "equally often",
     )

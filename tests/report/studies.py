@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from panther.explain import atlas
-from panther.explain.atlas.files import write_atlas
+import panther
+from panther.explain.atlas_files import write_atlas
 from panther.storage.prototypes import load_prototypes
 from panther.verbs.study import run_study
 
@@ -39,7 +39,7 @@ def make_atlas(run_folder: Path, folder: Path, name: str = EVIL) -> Path:
     study = run_folder.parent
     prototypes = load_prototypes(sorted(run_folder.glob("cache/prototypes-*"))[0])
     cohort = {"table": study / "table.csv", "groups": ["provider"], "names": {0: name}}
-    found = atlas.make_atlas(study / "features", prototypes, settings=atlas.AtlasSettings(exemplars=2), **cohort)
+    found = panther.make_atlas(study / "features", prototypes, exemplars=2, **cohort)
     rng = np.random.default_rng(0)
     shown = [found.chosen(c, "nearest")[0] for c in range(found.prototypes)]
     pictures = {index: rng.integers(0, 255, (300, 300, 3)).astype(np.uint8) for index in shown}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from panther.explain import atlas as explained
+import panther
 from panther.explain.names import Naming
 from panther.explain.palette import colour
 from panther.report.data import load_run
@@ -38,8 +38,8 @@ def permuted(own: Prototypes, strange: int | None = None) -> Prototypes:
 
 
 def atlas_of(run: Path, prototypes: Prototypes, folder: Path) -> Path:
-    cohort = {"table": run.parent / "table.csv", "names": NAMES, "settings": explained.AtlasSettings(exemplars=1)}
-    explained.make_atlas(run.parent / "features", prototypes, output=folder, **cohort)
+    cohort = {"table": run.parent / "table.csv", "names": NAMES, "exemplars": 1}
+    panther.make_atlas(run.parent / "features", prototypes, output=folder, **cohort)
     return folder
 
 

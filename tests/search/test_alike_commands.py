@@ -10,7 +10,6 @@ from made_slides import PROTOTYPES, C, D, bag
 
 import panther as package
 from cli.running import Runner, strict_json
-from panther.storage.writers import write_trident
 
 PLACES = torch.tensor([[256 * (n % 12), 256 * (n // 12)] for n in range(120)])
 
@@ -28,7 +27,7 @@ def folder(tmp_path_factory):
     for seed, name in enumerate(names):
         spec = package.PatchSpec(size_level0=256, mpp_level0=0.5)
         slide = package.Bag(name, torch.from_numpy(bag(seed)), lambda: PLACES, spec, "made-up")
-        write_trident(slide, place / "features" / f"{name}.h5", torch.float32)
+        package.save_bag(slide, place / "features" / f"{name}.h5")
     package.save_prototypes(PROTOTYPES, place / "p.safetensors")
     pd.DataFrame(
         {"slide_id": names, "case_id": [f"P{n // 2}" for n in range(12)], "grade": ["low", "low", "high", "high"] * 3}

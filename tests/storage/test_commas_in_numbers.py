@@ -7,7 +7,7 @@ from panther.cohort.covariates import as_covariate, fit_covariates
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
 from panther.evaluation.verdicts import group_names
-from panther.explain.atlas.make import factor_of
+from panther.explain.shares import factor_of
 from panther.slides import read_mpp_table
 from panther.storage.tables import as_table, with_types
 

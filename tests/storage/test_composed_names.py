@@ -10,7 +10,7 @@ from layouts import features, write
 
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
-from panther.explain.jobs import slide_jobs
+from panther.explain.scene import slide_jobs
 from panther.slides import list_slides, read_mpp_table
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.clinical import read_clinical, select_slides

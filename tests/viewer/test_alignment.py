@@ -10,7 +10,7 @@ from PIL import Image
 
 from explain.known_regions import write_bag
 from panther.explain.geometry import View, grid, raster
-from panther.explain.palette import rgb
+from panther.explain.palette import PALETTE, rgb_values
 from panther.storage.prototypes import save_prototypes
 from panther.types import PatchSpec, Prototypes
 from panther.viewer.contents import find_contents
@@ -18,6 +18,8 @@ from panther.viewer.server import Guard, make_app
 from panther.viewer.tiles import pyramid as pyramid_module
 from panther.viewer.tiles.pyramid import Cells, Pyramid, Window
 from panther.viewer.workbench import Workbench
+
+RGB = rgb_values(PALETTE).tolist()
 
 BOARD = np.array([(30, 60, 90), (220, 200, 120)], np.uint8)  # the two colours of the board
 
@@ -152,7 +154,7 @@ def test_a_chequerboard_matches_its_overlay_at_every_zoom(tmp_path, side, downsa
     assert (about["width"], about["height"]) == size
     found = Pyramid(*size)
     assert about["zooms"] == found.zooms
-    colours = np.array([(*rgb(0), 255), (*rgb(1), 255)])
+    colours = np.array([(*RGB[0], 255), (*RGB[1], 255)])
     for zoom in range(found.zooms):
         across, down = found.counts(zoom)
         for x in range(across):

@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at
-from panther.explain.palette import rgb
+from panther.explain.palette import PALETTE, rgb_values
 from panther.viewer.tiles.export import composed
+
+RGB = rgb_values(PALETTE).tolist()
 
 
 def exported(client, address):
@@ -43,7 +45,7 @@ def test_layers_lie_over_the_slide_with_their_opacity(client, bench):
     for px, py in ((5, 7), (150, 99), (390, 120), (200, 180)):
         here = labels.get(((300 + px) // SIDE * SIDE, (200 + py) // SIDE * SIDE))
         under = seen_in(plain)[py, px]
-        expected = under if here is None else (under + np.array(rgb(int(here)))) / 2
+        expected = under if here is None else (under + np.array(RGB[int(here)])) / 2
         assert np.abs(seen_in(over)[py, px] - expected).max() <= 1
     assert over.shape[1] > plain.shape[1] + 50  # a legend
 
@@ -68,7 +70,7 @@ def test_values_have_a_colour_bar_that_says_what_is_shown(client):
 def test_without_an_image_patches_are_drawn_on_white(client):
     picture = exported(client, "/export/S4.png?layer=prototypes&pixels=500")
     for c in range(3):
-        assert (np.abs(picture - rgb(c)).max(-1) == 0).sum() > 500
+        assert (np.abs(picture - RGB[c]).max(-1) == 0).sum() > 500
 
 
 @pytest.mark.parametrize(

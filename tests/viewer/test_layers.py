@@ -15,7 +15,7 @@ from panther.explain.attribution import attribute
 from panther.explain.attribution.draw import patch_values
 from panther.explain.concordance.tiles import LabelledTiles
 from panther.explain.concordance.tissue_classifier import fit_classifier, save_classifier
-from panther.explain.palette import rgb
+from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import DIVERGING, heat_colours
 from panther.mil import build_model
 from panther.models.fitting import TrainingRecipe, train_model
@@ -29,6 +29,8 @@ from panther.storage.bags import list_bags
 from panther.viewer.contents import find_contents
 from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
+
+RGB = rgb_values(PALETTE).tolist()
 
 RECIPE = TrainingRecipe(
     Named(name="panther", options={"preset": "calibrated"}),
@@ -161,7 +163,7 @@ def test_classes_are_those_of_the_agreement(page, models):
     assert [one["name"] for one in found["classes"]["classes"]] == ["a", "b", "c"]
     labels = models.patches("S0").labels  # C0 to C2 are tissues 1 to 3, labelled a to c
     seen = patch_colours(page, models, "/layers/S0/classes/3/{}/{}.png")
-    assert (seen == np.array([(*rgb(k), 255) for k in labels])).all()
+    assert (seen == np.array([(*RGB[k], 255) for k in labels])).all()
     some = patch_colours(page, models, "/layers/S0/classes/3/{}/{}.png?shown=2")
     assert ((some[:, 3] == 255) == (labels == 2)).all()
 
@@ -199,7 +201,7 @@ def test_a_tissue_classifier_labels_every_patch_itself(with_models, tmp_path):
     assert notes == []
     pure = bench.patches("S0").assignment.max(1) > 0.999
     seen = patch_colours(client, bench, "/layers/S0/classes/3/{}/{}.png")
-    expected = np.array([(*rgb(k), 255) for k in bench.patches("S0").labels])
+    expected = np.array([(*RGB[k], 255) for k in bench.patches("S0").labels])
     assert (seen[pure] == expected[pure]).all(1).mean() > 0.95
 
 

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 
-from panther.explain.maps import make_map
+from panther.verbs.map import make_map
 
 
 def test_the_page_is_told_what_the_map_knows(client, cohort_folder):

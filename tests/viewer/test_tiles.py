@@ -9,7 +9,7 @@ from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at, truth
 from panther.errors import InputError
-from panther.explain.palette import rgb
+from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import heat_colours
 from panther.slides import Slide
 from panther.viewer.contents import find_contents
@@ -17,6 +17,8 @@ from panther.viewer.server import Guard, make_app
 from panther.viewer.tiles import maker, render
 from panther.viewer.workbench import Workbench
 from slides.phantoms import write_pyramid
+
+RGB = rgb_values(PALETTE).tolist()
 
 
 def picture(client, address):
@@ -95,7 +97,7 @@ def test_prototypes_have_their_colours_and_can_be_isolated(client, bench):
     labels = np.array([[cell.get((a // SIDE * SIDE, b // SIDE * SIDE), -1) for a in x[0]] for b in y[:, 0]])
     seen = picture(client, "/layers/S0/prototypes/3/1/1.png")
     for c in range(3):
-        assert (seen[labels == c] == (*rgb(c), 255)).all()
+        assert (seen[labels == c] == (*RGB[c], 255)).all()
     assert (seen[labels < 0, 3] == 0).all()
     alone = picture(client, "/layers/S0/prototypes/3/1/1.png?shown=1")
     assert ((alone[..., 3] == 255) == (labels == 1)).all()

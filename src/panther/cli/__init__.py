@@ -170,7 +170,7 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
             "seconds": seconds,
         }
         print(json.dumps({**({"output": str(output)} if output else {}), **result}, indent=2, default=str))
-        return bool(failures)
+        return int(bool(failures))
     for line in value.to_lines() if value is not None else ():
         print(line)
     if output:
@@ -179,7 +179,7 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         print(f"Failed: {reason}", file=sys.stderr)
     if len(failures) > LISTED:
         print(f"... and {len(failures) - LISTED} more; --json lists all.", file=sys.stderr)
-    return bool(failures)
+    return int(bool(failures))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

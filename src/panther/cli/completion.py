@@ -20,7 +20,6 @@ SOURCES = {
     "encoder": ("panther.encoders:encoders",),
     "precision": ("panther.encoders.loading:PRECISIONS",),
     "tissue": ("panther.slides:segmenters",),
-    "convert.to": ("panther.storage.writers:writers",),
     "new.name": ("panther.study.templates:TEMPLATES",),
 }
 

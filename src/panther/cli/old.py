@@ -15,21 +15,16 @@ import typer
 from typer.main import get_command
 
 from panther.cli import (
-    atlas,
     attribute,
-    bags,
     concordance,
     demo,
-    doctor,
     encoders,
     retrieval,
     similar,
     slides,
     splits,
-    status,
     view,
 )
-from panther.cli import map as maps
 from panther.cli._options import add_panels
 from panther.cli.completion import add_completion
 from panther.errors import InputError, LeftOutWarning
@@ -46,13 +41,11 @@ app = typer.Typer(
 )
 # what one wants to do -> commands
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"demo": demo.demo, "doctor": doctor.doctor},
+    "Start": {"demo": demo.demo},
     "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
     "Look": {
         "view": view.view,
-        "map": maps.map_slides,
         "similar": similar.similar,
-        "atlas": atlas.atlas,
         "tissue-classifier": concordance.train_classifier,
         "concordance": concordance.compare,
         "attribute": attribute.attribute,
@@ -62,7 +55,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "splits": splits.splits,
         "retrieval": retrieval.retrieval,
     },
-    "Data": {"inspect": bags.inspect, "convert": bags.convert, "status": status.status},
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
 PRELOADS = {

@@ -3,20 +3,25 @@
 - ``assign(bag, module)`` gives (N, C), rows adding up to 1: the posterior that made the embedding.
 - ``grid(coords, spec)`` gives the patches' integer cells; ``regions(grid, labels)`` polygons of contiguous patches.
 - ``raster(grid, view)`` gives the patch under every pixel of a picture; ``draw_*`` return matplotlib figures.
-- ``make_map`` does all of it for slides and folders of them, ``map_slide`` and ``write_map`` for one slide;
-  ``map_pixels`` and ``heat_pixels`` give its pictures as arrays.
-- ``panther.explain.atlas``, ``.concordance``, ``.attribution`` and ``.kaplan_meier`` tell of cohorts, classes and predictions.
+- ``map_slide`` and ``write_map`` do all of it for one slide, `panther.make_map` for many; ``map_pixels`` and ``heat_pixels`` give the
+  pictures as arrays.
+- ``panther.explain.atlas``, ``.concordance``, ``.attribution`` and ``.kaplan_meier`` describe cohorts, classes and predictions.
 """
 
-from panther.explain.assign import Assigned, assign
-from panther.explain.draw import draw_heatmap, draw_heatmaps, draw_map, draw_side_by_side
-from panther.explain.geometry import Grid, View, grid, raster
-from panther.explain.maps import SlideMaps, make_map, map_slide, write_map
-from panther.explain.names import read_names
+from panther.explain.geometry import Grid, Region, View, grid, raster, regions, write_regions
+from panther.explain.maps import SlideMaps, map_slide, write_map
+from panther.explain.names import as_names
 from panther.explain.palette import PALETTE
-from panther.explain.regions import Region, regions, write_regions
-from panther.explain.scene import MapSettings
-from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
+from panther.explain.scene import Assigned, MapSettings, assign
+from panther.explain.slide_map import (
+    SlideMap,
+    draw_heatmap,
+    draw_heatmaps,
+    draw_map,
+    draw_side_by_side,
+    heat_pixels,
+    map_pixels,
+)
 
 __all__ = [
     "PALETTE",
@@ -27,6 +32,7 @@ __all__ = [
     "SlideMap",
     "SlideMaps",
     "View",
+    "as_names",
     "assign",
     "draw_heatmap",
     "draw_heatmaps",
@@ -34,11 +40,9 @@ __all__ = [
     "draw_side_by_side",
     "grid",
     "heat_pixels",
-    "make_map",
     "map_pixels",
     "map_slide",
     "raster",
-    "read_names",
     "regions",
     "write_map",
     "write_regions",

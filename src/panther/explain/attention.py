@@ -1,9 +1,8 @@
-"""Attention of a supervised network as a map: how much each patch of a slide was looked at."""
+"""Attention of a supervised network as a map: the weight of each patch of a slide."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,16 +12,27 @@ from scipy.stats import rankdata
 
 from panther.charts.display_names import method_title
 from panther.charts.style import plain_text
-from panther.errors import InputError, not_finite
-from panther.explain import draw
-from panther.explain.assign import check_patches
-from panther.explain.scene import MapSettings, place
-from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
-from panther.limits import check_choice
-from panther.models.model import Model, check_bag
+from panther.errors import InputError, not_finite, too_large
+from panther.explain.scene import MapSettings, check_patches, place
+from panther.explain.slide_map import (
+    PANEL,
+    SMALL_PANEL,
+    ColourBar,
+    Panel,
+    Sheet,
+    SlideMap,
+    add_scale_bar_and_outline,
+    colour_bar,
+    heat_colours,
+    heat_pixels,
+    original,
+    rows_for,
+    unit_of,
+)
+from panther.models.model import Model, as_model, check_bag
 from panther.statistics import first_bad_row
 from panther.statistics.upload import near
-from panther.types import Bag
+from panther.types import Bag, Prototypes
 
 UNIFORM = 0.95  # of the patches: attention spread over more than this share of them says little
 
@@ -42,17 +52,11 @@ class Scale:
     of: Callable[[np.ndarray], np.ndarray]  # (N, k) -> (N, k) from 0 to 1
 
 
-def _ranks(weights: np.ndarray) -> np.ndarray:
-    return np.asarray((rankdata(weights, axis=0) - 0.5) / len(weights))  # equal ones share a rank
-
-
-def _of_largest(weights: np.ndarray) -> np.ndarray:
-    return np.asarray(weights / weights.max(0))
-
-
 SCALES = {
-    "rank": Scale("rank of the attention within the slide", _ranks),
-    "linear": Scale("attention, as a share of the slide's largest", _of_largest),
+    "rank": Scale(  # equal ones share a rank
+        "rank of the attention within the slide", lambda weights: (rankdata(weights, axis=0) - 0.5) / len(weights)
+    ),
+    "linear": Scale("attention, as a share of the slide's largest", lambda weights: weights / weights.max(0)),
 }
 
 
@@ -87,10 +91,10 @@ class AttentionMap(SlideMap):
 
     def drawings(self, prototypes: Sequence[int] | None = None) -> dict[str, Callable[[], Any]]:
         """Functions that draw its figures."""
-        return {"attention": partial(draw_attention, self), "side_by_side": partial(draw_attention_beside, self)}
+        return {"attention": lambda: draw_attention(self), "side_by_side": lambda: draw_attention_beside(self)}
 
     def notes(self, formats: Sequence[str] = ()) -> list[str]:
-        """What the map lacks, and whether it says anything."""
+        """What the map lacks, and whether the attention is nearly uniform."""
         notes, patches = super().notes(formats), len(self.assignment)
         if self.effective > UNIFORM * patches and patches > 1:
             notes.append(
@@ -100,23 +104,33 @@ class AttentionMap(SlideMap):
         return notes
 
 
+def shown_by(model: Model | Path | str) -> tuple[Prototypes | None, str, dict[str, Any], Model | None]:
+    """What a model's map shows: its prototypes with method and options, or the network itself."""
+    trained = as_model(model)
+    if trained.scaler is None:
+        return None, trained.method.name, {}, trained
+    if trained.prototypes is None:
+        raise InputError(
+            f"model: stands on {trained.method.title!r}, which assigns patches to no prototypes, expected panther, ot, h2t, protocounts or a network"
+        )
+    return trained.prototypes, trained.method.name, dict(trained.method.options), None
+
+
 def attention(bag: Bag, model: Model, device: str = "cpu") -> Attention:
-    """Attention that each patch received, and the prediction that came of it."""
+    """Attention of each patch, and the network's prediction."""
     if model.scaler is not None:
         raise InputError(f"The model is {model.method.name} with a head and has no attention; map its prototypes.")
     check_bag(model, bag)
     check_patches(bag)
     with torch.no_grad():
         network = model.network if device == "cpu" else copy.deepcopy(model.network).to(device)
-        found = network(near(bag.features, device), with_assignment=True)
-    weights = found.embedding.assignment
+        output = network(near(bag.features, device), with_assignment=True)
+    weights = output.embedding.assignment
     assert weights is not None
-    if not bool(torch.isfinite(weights).all()) or not bool(torch.isfinite(found.logits).all()):
+    if not bool(torch.isfinite(weights).all()) or not bool(torch.isfinite(output.logits).all()):
         bad = first_bad_row(bag.features)
-        if bad is None:
-            raise InputError(f"{bag.source}: the network gives no finite attention; its features are too large.")
-        raise not_finite(bag.source, bad)
-    return Attention(weights[0].double().cpu().numpy(), model.task.predict(found.logits.cpu()))
+        raise too_large(bag.source) if bad is None else not_finite(bag.source, bad)
+    return Attention(weights[0].double().cpu().numpy(), model.task.predict(output.logits.cpu()))
 
 
 def map_attention(
@@ -129,12 +143,13 @@ def map_attention(
 ) -> AttentionMap:
     """Attention of one slide, over its image or without one on the grid of its coordinates."""
     settings = settings or MapSettings()
-    check_choice("attention scale", scale, SCALES)
     scene = place(bag, settings, image, contours)
-    looked = attention(bag, model, settings.device)
-    shares = SCALES[scale].of(looked.weights).astype(np.float32)
+    received = attention(bag, model, settings.device)
+    shares = SCALES[scale].of(received.weights).astype(np.float32)
     many = shares.shape[1] > 1
-    main = int(looked.prediction["probabilities"][0].argmax()) if many and "probabilities" in looked.prediction else 0
+    main = (
+        int(received.prediction["probabilities"][0].argmax()) if many and "probabilities" in received.prediction else 0
+    )
     return AttentionMap(
         bag.slide_id,
         scene.grid,
@@ -144,11 +159,11 @@ def map_attention(
         outline=scene.outline,
         colours=heat_colours(shares[:, main]),
         paint=settings.paint,
-        attention=looked,
+        attention=received,
         titles=attention_titles(model, shares.shape[1]),
         main=main,
         scale=SCALES[scale],
-        prediction=_predicted(model, looked.prediction),
+        prediction=_predicted(model, received.prediction),
     )
 
 
@@ -156,51 +171,44 @@ def map_attention(
 def draw_attention(attention_map: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
     many = len(attention_map.titles) > 1
-    shown = attention_map.within(draw.SMALL_PANEL) if many else attention_map
-    unit = draw.unit_of(shown)
+    shown = attention_map.within(SMALL_PANEL) if many else attention_map
     titles = attention_map.titles if many else (f"{shown.slide}: {attention_map.titles[0]}",)
-    panels = [(title, heat_pixels(shown, k)) for k, title in enumerate(titles)]
-    sheet = draw.Sheet(panels, 80 * unit, unit, draw.rows_for(shown, len(panels)))
-    draw.colour_bar(sheet, draw.ColourBar(attention_map.scale.label))
-    draw.add_scale_bar_and_outline(sheet, shown)
-    return sheet.figure
+    return _drawn([(title, heat_pixels(shown, k)) for k, title in enumerate(titles)], shown, attention_map.scale)
 
 
 @plain_text
 def draw_attention_beside(attention_map: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
-    shown = attention_map.within(draw.PANEL)
-    unit = draw.unit_of(shown)
+    shown = attention_map.within(PANEL)
     title = f"{attention_map.titles[attention_map.main]} (predicted: {attention_map.predicted})"
-    sheet = draw.Sheet([*draw.original(shown), (title, heat_pixels(shown, attention_map.main))], 80 * unit, unit)
-    draw.colour_bar(sheet, draw.ColourBar(attention_map.scale.label))
-    draw.add_scale_bar_and_outline(sheet, shown)
+    return _drawn([*original(shown), (title, heat_pixels(shown, attention_map.main))], shown, attention_map.scale, 1)
+
+
+def _drawn(panels: Sequence[Panel], shown: SlideMap, scale: Scale, rows: int | None = None) -> Any:
+    unit = unit_of(shown)
+    sheet = Sheet(panels, 80 * unit, unit, rows or rows_for(shown, len(panels)))
+    colour_bar(sheet, ColourBar(scale.label))
+    add_scale_bar_and_outline(sheet, shown)
     return sheet.figure
 
 
-ATTENDED = {
-    "nll": "time bin",
-    "ordinal": "threshold",
-}  # what a network's outputs are, where they are not what it predicts
+# outputs of a network, where they are not what it predicts
+OUTPUTS = {"nll": "time bin", "ordinal": "threshold"}
 
 
 def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
-    """What each column of the attention belongs to."""
-    name = method_title(model.method.name)
+    """Output that each column of the attention belongs to."""
+    name, outputs = method_title(model.method.name), model.task.output_names
     if columns == 1:
         return (f"attention of {name}",)
-    names = model.task.output_names
-    outputs = (
-        names
-        if len(names) == columns
-        else [f"{ATTENDED.get(model.task.name, 'output')} {k + 1}" for k in range(columns)]
-    )
+    if len(outputs) != columns:
+        outputs = tuple(f"{OUTPUTS.get(model.task.name, 'output')} {k + 1}" for k in range(columns))
     return tuple(f"attention of {name} for {output}" for output in outputs)
 
 
 def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
     """Prediction in words: the class and its probability, each label's probability, the risk, or the value."""
     row = model.task.numbers(prediction)[0]
-    text = {name: float(value) for name, value in zip(model.task.output_names, row, strict=True)}
-    likeliest = max(text, key=text.__getitem__)
-    return {likeliest: text[likeliest]} if model.task.kind == "classification" else text
+    values = {name: float(value) for name, value in zip(model.task.output_names, row, strict=True)}
+    likeliest = max(values, key=values.__getitem__)
+    return {likeliest: values[likeliest]} if model.task.kind == "classification" else values

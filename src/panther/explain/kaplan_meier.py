@@ -18,7 +18,7 @@ from panther.evaluation import survival_metrics
 from panther.evaluation.intervals import holm
 from panther.evaluation.survival_metrics import KaplanMeier, log_rank, risk_groups, round_times
 from panther.explain.names import Names, as_names, label
-from panther.explain.proportions import SAME, Proportions, as_proportions, pooled
+from panther.explain.shares import SAME, Proportions, as_proportions, pooled
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.files import write_json

@@ -1,34 +1,36 @@
-"""What people call prototypes: a small YAML (`C2: tumour, solid`) or CSV (`prototype,name`) that every command reads.
+"""Names of prototypes: a small YAML (`C2: tumour, solid`) or CSV (`prototype,name`) that every command reads.
 
 A prototype may have more than a name: `C2: {name: tumour, note: "looks crushed", colour: "#AABBCC", group: stroma}`, or in a CSV the
 columns note, colour and group. Colours go before the palette's; the prototypes of a group have one colour, that of its first one, unless
-they are given their own. What else such an entry or table holds is left alone. `names_file` changes these files.
+they have one themselves. Other fields and columns are ignored and kept.
 """
 
 import csv
 import io
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panther.errors import InputError
+from panther.errors import InputError, said_of
 from panther.explain import palette
 from panther.storage.files import read_text
 
 if TYPE_CHECKING:
     import yaml
 
-TABLES = {".csv": ",", ".tsv": "\t"}  # ending -> what parts the cells; everything else is YAML
-HEADS = ("prototype", "id")  # what the first cell of a table's header may say
-LINES = "expected are lines like C2: tumour, solid"
+SEPARATORS = {".csv": ",", ".tsv": "\t"}  # of a table by its ending; everything else is YAML
+HEADS = ("prototype", "id")  # first cell of a table's header
+LINES = "expected lines like C2: tumour, solid"
+NEW_FILE = "# Names of the prototypes. Every command reads them, e.g. panther map ... --names THIS_FILE\n"
 
 
 @dataclass(frozen=True)
 class Naming:
-    """What people say of one prototype; empty where they say nothing."""
+    """Name, note, colour and group of one prototype; empty where there is none."""
 
     name: str = ""
     note: str = ""
@@ -37,13 +39,13 @@ class Naming:
 
 
 Names = Path | str | Mapping[int, str | Naming] | None
-FIELDS = tuple(one.name for one in fields(Naming))
+FIELDS = tuple(field.name for field in fields(Naming))
 SPELLINGS = {"color": "colour"} | {name: name for name in FIELDS}
 
 
 def as_names(names: Names, count: int) -> dict[int, str]:
-    """Names by prototype's number, from a file or a dictionary; none where there are none."""
-    return {prototype: one.name for prototype, one in as_namings(names, count).items() if one.name}
+    """Names by prototype's number, from a file or a dictionary."""
+    return {prototype: naming.name for prototype, naming in as_namings(names, count).items() if naming.name}
 
 
 def as_namings(names: Names, count: int) -> dict[int, Naming]:
@@ -51,66 +53,64 @@ def as_namings(names: Names, count: int) -> dict[int, Naming]:
     if names is None:
         return {}
     if isinstance(names, Mapping):
-        return {prototype_number(str(key), count): _as_naming(one) for key, one in names.items()}
-    return read_namings(Path(names), count)
-
-
-def read_names(path: Path, count: int) -> dict[int, str]:
-    """Names by prototype's number; a prototype beyond the ``count`` there are, or named twice, is refused."""
-    return as_names(path, count)
-
-
-def read_namings(path: Path, count: int) -> dict[int, Naming]:
-    """Everything that the file says of prototypes, by their number; those of which it says nothing are left out."""
-    return parse_namings(path, file_text(path), count)
+        given = {prototype_number(str(key), count): value for key, value in names.items()}
+        return {key: value if isinstance(value, Naming) else Naming(str(value)) for key, value in given.items()}
+    return parse_namings(Path(names), file_text(Path(names)), count)
 
 
 def parse_namings(path: Path, text: str, count: int) -> dict[int, Naming]:
-    """Text of a names file; ``path`` says by its ending which kind it is, and is named in errors."""
-    found: dict[int, Naming] = {}
-    for key, values in _entries(path, text):
-        prototype = prototype_number(key, count, where=f"{path}: ")
-        one = _checked(f"{path}: C{prototype}", values)
-        if one == Naming():
-            continue  # a list of all prototypes with some not yet named
-        if prototype in found:
-            raise InputError(
-                f"{path}: C{prototype} is named twice ({found[prototype].name!r} and {one.name!r}); keep one."
-            )
-        found[prototype] = one
-    return found
+    """Namings in the text of a names file; the ending of ``path`` says which kind of file it is."""
+    namings: dict[int, Naming] = {}
+    for key, values in (_read_csv if path.suffix.lower() in SEPARATORS else _read_yaml)(path, text):
+        with said_of(path):
+            prototype = prototype_number(key, count)
+        with said_of(f"{path}: C{prototype}"):
+            naming = _as_naming(values)
+            if naming == Naming():
+                continue  # a list of all prototypes with some not yet named
+            if prototype in namings:
+                raise InputError(f"is named twice ({namings[prototype].name!r} and {naming.name!r})")
+        namings[prototype] = naming
+    return namings
+
+
+def _as_naming(pairs: Iterable[tuple[str, str]]) -> Naming:
+    values: dict[str, str] = {}
+    for field, value in pairs:
+        if field in values:
+            raise InputError(f"has its {field} twice")
+        values[field] = plain_field(field, value)
+    if values.get("colour"):
+        values["colour"] = checked_colour(values["colour"])
+    return Naming(**values)
 
 
 def colours(namings: Mapping[int, Naming], count: int) -> list[str]:
     """Colour #RRGGBB of every prototype: its own, else its group's, else the palette's."""
-    found: list[str] = []
     of_group: dict[str, str] = {}
-    for one in namings.values():
-        if one.group and one.colour:
-            of_group.setdefault(one.group, one.colour)
+    for naming in namings.values():
+        if naming.group and naming.colour:
+            of_group.setdefault(naming.group, naming.colour)
+    chosen = []
     for prototype in range(count):
-        one = namings.get(prototype, Naming())
-        shared = of_group.setdefault(one.group, palette.colour(prototype)) if one.group else palette.colour(prototype)
-        found.append(one.colour or shared)
-    return found
+        naming, colour = namings.get(prototype, Naming()), palette.colour(prototype)
+        shared = of_group.setdefault(naming.group, colour) if naming.group else colour
+        chosen.append(naming.colour or shared)
+    return chosen
 
 
 def titles(namings: Mapping[int, Naming], count: int) -> list[str]:
     """`C2 tumour (stroma)`: number, name and group of every prototype, for legends."""
-    found = []
-    for prototype in range(count):
-        one = namings.get(prototype, Naming())
-        words = [one.name, f"({one.group})" if one.group else ""]
-        found.append(" ".join([f"C{prototype}", *filter(None, words)]))
-    return found
+    every = [namings.get(prototype, Naming()) for prototype in range(count)]
+    return [" ".join(filter(None, (f"C{c}", one.name, one.group and f"({one.group})"))) for c, one in enumerate(every)]
 
 
-def prototype_number(text: str, count: int, where: str = "") -> int:
+def prototype_number(text: str, count: int) -> int:
     """`C3`, `c3` or `3` as 3, where there is such a prototype."""
-    found = re.fullmatch(r"[Cc]?([0-9]{1,6})", text.strip())
-    if found is None or int(found[1]) >= count:
-        raise InputError(f"{where}there is no prototype {text.strip()!r}; the file has C0 to C{count - 1}.")
-    return int(found[1])
+    match = re.fullmatch(r"[Cc]?([0-9]{1,6})", text.strip())
+    if match is None or int(match[1]) >= count:
+        raise InputError(f"there is no prototype {text.strip()!r}, expected C0 to C{count - 1}")
+    return int(match[1])
 
 
 def label(prototype: int, names: Mapping[int, str]) -> str:
@@ -119,9 +119,9 @@ def label(prototype: int, names: Mapping[int, str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text on one line, without control characters and what no file can hold: names end up in tables, XML and JSON."""
+    """Text on one line, without control characters and what UTF-8 or YAML cannot hold (halves of surrogate pairs, U+FFFE, U+FFFF)."""
     kept = (" " if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter for letter in text)
-    return " ".join("".join(letter for letter in kept if _writable(letter)).split())
+    return " ".join(re.sub("[\ud800-\udfff\ufffe\uffff]", "", "".join(kept)).split())
 
 
 def plain_field(field: str, text: str) -> str:
@@ -130,16 +130,16 @@ def plain_field(field: str, text: str) -> str:
 
 
 def checked_colour(text: str) -> str:
-    """`#RRGGBB` of what people write: `#aabbcc`, `#abc` or `aabbcc`."""
-    found = re.fullmatch(r"#?([0-9a-fA-F]{6}|[0-9a-fA-F]{3})", text)
-    if found is None:
-        raise InputError(f"{text!r} is no colour; write it like '#AABBCC', in quotes.")
-    digits = found[1] if len(found[1]) == 6 else "".join(digit * 2 for digit in found[1])
+    """`#RRGGBB` of `#aabbcc`, `#abc` or `aabbcc`."""
+    match = re.fullmatch(r"#?([0-9a-fA-F]{6}|[0-9a-fA-F]{3})", text)
+    if match is None:
+        raise InputError(f"{text!r} is no colour, expected '#AABBCC', in quotes")
+    digits = match[1] if len(match[1]) == 6 else "".join(digit * 2 for digit in match[1])
     return f"#{digits.upper()}"
 
 
 def row_colour(row: Mapping[str, Any]) -> str:
-    """Colour of a prototype in a row of `atlas.json` and its like; the palette's where it has none, or something else."""
+    """Colour of a prototype in a row of `atlas.json` and its like; the palette's where it has none."""
     try:
         return checked_colour(str(row.get("colour")))
     except InputError:
@@ -147,24 +147,24 @@ def row_colour(row: Mapping[str, Any]) -> str:
 
 
 def file_text(path: Path) -> str:
-    """Text of a names file, or a sentence why there is none."""
+    """Text of a names file."""
     try:
         return read_text(path)
     except OSError as error:
-        raise InputError(f"{path}: the names cannot be read ({error.strerror}); check the path.") from error
+        raise InputError(f"{path}: the names cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the names are not UTF-8 text; save the file as UTF-8.") from error
+        raise InputError(f"{path}: the names are not UTF-8 text") from error
 
 
 @dataclass(frozen=True)
 class Table:
     """A names file of cells: its columns, and its rows without the header."""
 
-    columns: tuple[str, ...]  # as written
-    rows: tuple[tuple[str, ...], ...]
+    columns: list[str]  # as written
+    rows: list[list[str]]
     headed: bool
 
-    def place(self, field: str) -> int | None:
+    def index(self, field: str) -> int | None:
         """Column of a field; the name's is the second where none is called so."""
         known = [SPELLINGS.get(name.strip().lower()) for name in self.columns]
         if field in known[1:]:
@@ -173,104 +173,151 @@ class Table:
 
 
 def read_table(path: Path, text: str) -> Table:
-    """Cells of a CSV. Without a header, or one of two columns, a name may hold commas; beyond that, columns are by their titles."""
-    separator = TABLES[path.suffix.lower()]
+    """Cells of a CSV. Without a header, or with one of two columns, a name may hold commas."""
+    separator = SEPARATORS[path.suffix.lower()]
     try:
-        cells = [tuple(row) for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator)]
+        cells = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     except csv.Error as error:
-        raise InputError(f"{path}: this is not a table ({error}); expected are lines like C2,tumour.") from error
+        raise InputError(f"{path}: not a table ({error}), expected lines like C2,tumour") from error
     rows = [row for row in cells if any(cell.strip() for cell in row)]
     headed = bool(rows) and rows[0][0].strip().lower() in HEADS
-    columns = rows[0] if headed else ("prototype", "name")
-    rows = rows[1:] if headed else rows
-    short = next((row for row in rows if len(row) < 2), None)
-    if short is not None and not (headed and len(columns) > 2):
-        raise InputError(f"{path}: the line {short[0]!r} has no name; expected are lines like C2,tumour.")
+    columns = rows.pop(0) if headed else ["prototype", "name"]
+    for row in rows:
+        if len(columns) > len(row) == 1 and len(columns) <= 2:
+            raise InputError(f"{path}: the line {row[0]!r} has no name, expected lines like C2,tumour")
+        if len(row) > len(columns) > 2:
+            raise InputError(f"{path}: the line of {row[0]!r} has {len(row)} cells but the header {len(columns)}")
     if len(columns) <= 2:
-        joined = [(row[0], f"{separator} ".join(cell.strip() for cell in row[1:])) for row in rows]
-        return Table(columns, tuple(joined), headed)
-    long = next((row for row in rows if len(row) > len(columns)), None)
-    if long is not None:
-        raise InputError(
-            f"{path}: the line of {long[0]!r} has {len(long)} cells but the header {len(columns)}; "
-            "put text that holds a comma in quotes."
-        )
-    return Table(columns, tuple((*row, *[""] * (len(columns) - len(row))) for row in rows), headed)
+        rows = [[row[0], f"{separator} ".join(cell.strip() for cell in row[1:])] for row in rows]
+    return Table(columns, [[*row, *[""] * (len(columns) - len(row))] for row in rows], headed)
 
 
-def compose(path: Path, text: str) -> "yaml.MappingNode":
-    """Pairs of a YAML as nodes, which know their place in the text."""
-    import yaml
-
-    try:
-        # as text all through: `C2: no` is a name, not a truth value; pairs, because a mapping would forget the first of two
-        node = yaml.compose(text, yaml.BaseLoader)
-    except yaml.YAMLError as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: this is not YAML ({reason}); {LINES}.") from error
-    except RecursionError as error:
-        raise InputError(f"{path}: this is nested too deeply for a file of names; {LINES}.") from error
-    if not isinstance(node, yaml.MappingNode):
-        raise InputError(f"{path}: no names found; {LINES}.")
-    return node
-
-
-def _entries(path: Path, text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
-    """Each prototype as written, with its fields."""
-    return _from_csv(path, text) if path.suffix.lower() in TABLES else _from_yaml(path, text)
-
-
-def _from_csv(path: Path, text: str) -> list[tuple[str, list[tuple[str, str]]]]:
+def _read_csv(path: Path, text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
     table = read_table(path, text)
-    places = {field: table.place(field) for field in FIELDS}
-    return [(row[0], [(field, row[at]) for field, at in places.items() if at is not None]) for row in table.rows]
+    at = {field: index for field in FIELDS if (index := table.index(field)) is not None}
+    return [(row[0], [(field, row[index]) for field, index in at.items()]) for row in table.rows]
 
 
-def _from_yaml(path: Path, text: str) -> list[tuple[str, list[tuple[str, str]]]]:
+def _read_yaml(path: Path, text: str) -> Iterable[tuple[str, Sequence[tuple[str, str]]]]:
+    """Each prototype as written, with its fields."""
     import yaml
 
-    found = []
-    for key, value in compose(path, text).value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise InputError(f"{path}: a prototype is not one word; {LINES}.")
+    for key, value in _compose(path, text):
+        if not isinstance(key, yaml.ScalarNode) or isinstance(value, yaml.SequenceNode):
+            raise InputError(f"{path}: a prototype or its name is not one word or line of text, {LINES}")
         if isinstance(value, yaml.ScalarNode):
-            found.append((key.value, [("name", value.value)]))
-        elif isinstance(value, yaml.MappingNode):
-            found.append((key.value, list(_fields(path, key.value, value))))
-        else:
-            raise InputError(f"{path}: a name is not one line of text; {LINES}.")
-    return found
+            yield key.value, [("name", value.value)]
+            continue
+        known = [(SPELLINGS[name.value], field) for name, field in value.value if str(name.value) in SPELLINGS]
+        wrong = next((name for name, field in known if not isinstance(field, yaml.ScalarNode)), None)
+        if wrong is not None:
+            raise InputError(f"{path}: the {wrong} of {key.value} is not text, {LINES}")
+        yield key.value, [(name, field.value) for name, field in known]
 
 
-def _fields(path: Path, prototype: str, node: "yaml.MappingNode") -> Iterable[tuple[str, str]]:
+def _compose(path: Path, text: str) -> "list[tuple[yaml.Node, yaml.Node]]":
+    """Pairs of a YAML as nodes, which know their place in the text; a file of comments has none."""
     import yaml
 
-    for key, value in node.value:
-        field = SPELLINGS.get(str(key.value))
-        if field is None:
-            continue  # somebody else's
-        if not isinstance(value, yaml.ScalarNode):
-            raise InputError(f"{path}: the {field} of {prototype} is not text; {LINES}.")
-        yield field, value.value
-
-
-def _checked(where: str, values: Sequence[tuple[str, str]]) -> Naming:
-    given = [(field, plain_field(field, value)) for field, value in values]
-    twice = next((field for field, _ in given if sum(field == other for other, _ in given) > 1), None)
-    if twice is not None:
-        raise InputError(f"{where} has its {twice} twice; keep one.")
-    found = dict(given)
     try:
-        colour = checked_colour(found["colour"]) if found.get("colour") else ""
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-    return Naming(**{**found, "colour": colour})
+        # as text: `C2: no` is a name, not a truth value; pairs, because a mapping would forget the first of two
+        node = yaml.compose(text, yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
+        raise InputError(f"{path}: not YAML ({reason}), {LINES}") from error
+    if node is None:
+        return []
+    if not isinstance(node, yaml.MappingNode):
+        raise InputError(f"{path}: no names, {LINES}")
+    return list(node.value)
 
 
-def _as_naming(value: str | Naming) -> Naming:
-    return value if isinstance(value, Naming) else Naming(str(value))
+def entry(naming: Naming) -> str:
+    """Value of a line of YAML: the name, or all fields in braces."""
+    values = {field: getattr(naming, field) for field in FIELDS if getattr(naming, field)}
+    if set(values) <= {"name"}:
+        return _quoted(naming.name, r"[A-Za-z][\w ,.()/+-]*") if naming.name else ""
+    return "{" + ", ".join(f"{field}: {_quoted(value)}" for field, value in values.items()) + "}"
 
 
-def _writable(letter: str) -> bool:
-    """Whether UTF-8 and YAML can hold it: no half of a surrogate pair, and none of the two that are no letters."""
-    return not "\ud800" <= letter <= "\udfff" and letter not in "\ufffe\uffff"
+def _quoted(text: str, harmless: str = r"[A-Za-z][\w ()/+-]*") -> str:
+    """Text as YAML: in quotes where a colon, a sharp or, in braces, a comma would mean something else."""
+    return text if re.fullmatch(harmless, text) else json.dumps(text, ensure_ascii=False)
+
+
+def changed_text(path: Path, text: str, prototype: int, changes: Mapping[str, str], count: int) -> str:
+    """Text of a names file with some fields of one prototype changed; an empty value removes a field.
+
+    Comments and the order of lines stay, of the changed entry what is ignored here. The new text is read again: a file that a machine
+    cannot change without harm is refused.
+    """
+    wanted = parse_namings(path, text, count)
+    wanted[prototype] = replace(wanted.get(prototype, Naming()), **changes)
+    change = _changed_table if path.suffix.lower() in SEPARATORS else _changed_yaml
+    try:
+        changed = change(path, text, prototype, wanted[prototype], changes)
+        is_right = parse_namings(path, changed, count) == {c: one for c, one in wanted.items() if one != Naming()}
+    except InputError:  # an anchor that other lines refer to, say
+        is_right = False
+    if not is_right:
+        raise InputError(f"{path}: C{prototype} cannot be changed without harm to the rest; edit it by hand")
+    return changed
+
+
+def _is(text: Any, prototype: int) -> bool:
+    return prototype_number(str(text), 1_000_000) == prototype
+
+
+def _changed_table(path: Path, text: str, prototype: int, wanted: Naming, changes: Mapping[str, str]) -> str:
+    table = read_table(path, text)
+    new = [field for field, value in changes.items() if value and table.index(field) is None]
+    table = Table([*table.columns, *new], [[*row, *[""] * len(new)] for row in table.rows], table.headed or bool(new))
+    entries = [row for row in table.rows if _is(row[0], prototype)]
+    if not entries:
+        entries = [[f"C{prototype}", *[""] * (len(table.columns) - 1)]]
+        table.rows.extend(entries)
+    row = next((one for one in entries if any(one[1:])), entries[0])
+    for field in changes:
+        if (at := table.index(field)) is not None:
+            row[at] = getattr(wanted, field)
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=SEPARATORS[path.suffix.lower()], lineterminator="\n")
+    writer.writerows([table.columns, *table.rows] if table.headed else table.rows)
+    return out.getvalue()
+
+
+def _changed_yaml(path: Path, text: str, prototype: int, wanted: Naming, changes: Mapping[str, str]) -> str:
+    import yaml
+
+    pairs = _compose(path, text)
+    entries = [(key, value) for key, value in pairs if _is(key.value, prototype)]
+    is_json = text.lstrip().startswith("{")
+    if not entries:
+        if is_json:
+            stop = text.rindex("}")
+            return f"{text[:stop]}{', ' if pairs else ''}{json.dumps(f'C{prototype}')}: {_json(wanted)}{text[stop:]}"
+        text = text or NEW_FILE
+        indent = " " * (pairs[0][0].start_mark.column if pairs else 0)
+        return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{indent}C{prototype}: {entry(wanted)}\n"
+    key, value = next((pair for pair in entries if pair[1].value), entries[0])
+    others: dict[str, Any] = {}
+    if isinstance(value, yaml.MappingNode):
+        parsed = next(one for name, one in yaml.safe_load(text).items() if _is(name, prototype) and one)
+        others = {str(name): one for name, one in parsed.items() if name not in SPELLINGS}
+    start, stop = text.index(":", key.end_mark.index) + 1, _end(value)
+    line_end = "\n" if stop > start and text[stop - 1] == "\n" else ""
+    return f"{text[:start]} {_json(wanted, others) if is_json or others else entry(wanted)}{line_end}{text[stop:]}"
+
+
+def _end(node: "yaml.Node") -> int:
+    """End of a node's text; a block's own mark lies behind the comments that follow it."""
+    if isinstance(node.value, list) and node.value and not getattr(node, "flow_style", False):
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def _json(naming: Naming, others: Mapping[str, Any] | None = None) -> str:
+    """Entry that both JSON and YAML read, with the fields of others."""
+    values = {field: getattr(naming, field) for field in FIELDS if getattr(naming, field)} | dict(others or {})
+    return json.dumps(naming.name if set(values) <= {"name"} else values, ensure_ascii=False, default=str)

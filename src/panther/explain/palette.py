@@ -15,9 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panther.errors import InputError
-from panther.limits import check_choice
-
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 
 # fmt: off
@@ -32,7 +29,6 @@ PALETTE: tuple[str, ...] = (
     "#A587FF", "#C3D296", "#E1A5C3", "#782D4B", "#695AFF", "#E1F078", "#C369A5", "#96C387",
 )
 # fmt: on
-BACKGROUNDS = ("grey", "colour", "none")
 RELIEF = {16: 30, 32: 13, 64: 6}  # so many colours -> grey levels (of 255) that each may become lighter or darker
 HEAT_RELIEF = 13  # a value read off the colour bar is wrong by less than 0.04 of its length
 OPACITY = 0.55  # over the slide's own colours
@@ -45,17 +41,6 @@ def colour(prototype: int) -> str:
     return PALETTE[prototype % len(PALETTE)]
 
 
-def rgb(prototype: int) -> tuple[int, int, int]:
-    """Colour of a prototype, 0 to 255 each."""
-    red, green, blue = rgb_values([colour(prototype)])[0].tolist()
-    return red, green, blue
-
-
-def table(count: int) -> np.ndarray:
-    """Colours (count, 3) uint8 of the first prototypes."""
-    return rgb_values([colour(c) for c in range(count)])
-
-
 def rgb_values(colours: Sequence[str]) -> np.ndarray:
     """Colours #RRGGBB as numbers (n, 3) uint8."""
     return np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in colours], np.uint8).reshape(-1, 3)
@@ -65,13 +50,8 @@ def rgb_values(colours: Sequence[str]) -> np.ndarray:
 class Paint:
     """What is behind the colours, and how much of it is seen through them."""
 
-    background: str = "grey"
+    background: str = "grey"  # the tissue in grey, in "colour", or "none"
     opacity: float | None = None  # 1 hides the tissue; None: as much tissue as leaves the colours their own
-
-    def __post_init__(self) -> None:
-        check_choice("background", self.background, BACKGROUNDS)
-        if self.opacity is not None and not 0 <= self.opacity <= 1:
-            raise InputError(f"The opacity is {self.opacity:g}; a number from 0 to 1 is expected.")
 
 
 def relief(count: int) -> int:
@@ -81,18 +61,20 @@ def relief(count: int) -> int:
 
 def painted(background: np.ndarray, colours: np.ndarray, covered: np.ndarray, paint: Paint, levels: int) -> np.ndarray:
     """Picture (h, w, 3) with ``colours`` (n, 3) on the pixels that are ``covered`` (h, w), of which there are n."""
-    return PAINTERS[paint.background](background, colours, covered, paint.opacity, levels)
-
-
-def _on_grey(
-    background: np.ndarray, colours: np.ndarray, covered: np.ndarray, opacity: float | None, levels: int
-) -> np.ndarray:
-    grey = background @ np.array([0.299, 0.587, 0.114])  # (h, w), luma
-    out = np.repeat(np.round(255 - PALE * (255 - grey))[..., None], 3, -1).astype(np.uint8)
-    if covered.any():
-        most = levels if opacity is None else 128 * (1 - opacity)
-        shade = most * light_and_dark(grey[covered])
-        out[covered] = np.clip(np.round(colours + shade[:, None]), 0, 255).astype(np.uint8)
+    if paint.background == "grey":
+        grey = background @ np.array([0.299, 0.587, 0.114])  # (h, w), luma
+        out = np.repeat(np.round(255 - PALE * (255 - grey))[..., None], 3, -1).astype(np.uint8)
+        if covered.any():
+            most = levels if paint.opacity is None else 128 * (1 - paint.opacity)
+            shade = most * light_and_dark(grey[covered])
+            out[covered] = np.clip(np.round(colours + shade[:, None]), 0, 255).astype(np.uint8)
+        return out
+    out, opacity = background.copy(), OPACITY
+    if paint.background == "none":
+        out, opacity = np.full_like(background, 255), 1.0
+    under = out[covered].astype(np.float32)
+    opacity = opacity if paint.opacity is None else paint.opacity
+    out[covered] = np.round(under + opacity * (colours - under)).astype(np.uint8)
     return out
 
 
@@ -101,22 +83,3 @@ def light_and_dark(grey: np.ndarray) -> np.ndarray:
     dark, middle, light = np.percentile(grey, (5, 50, 95))
     below, above = max(middle - dark, FAINTEST), max(light - middle, FAINTEST)
     return np.clip(np.where(grey < middle, (grey - middle) / below, (grey - middle) / above), -1, 1)
-
-
-def _on_colour(
-    background: np.ndarray, colours: np.ndarray, covered: np.ndarray, opacity: float | None, levels: int
-) -> np.ndarray:
-    out = background.copy()
-    under = out[covered].astype(np.float32)
-    out[covered] = np.round(under + (OPACITY if opacity is None else opacity) * (colours - under)).astype(np.uint8)
-    return out
-
-
-def _alone(
-    background: np.ndarray, colours: np.ndarray, covered: np.ndarray, opacity: float | None, levels: int
-) -> np.ndarray:
-    white = np.full_like(background, 255)
-    return _on_colour(white, colours, covered, 1.0 if opacity is None else opacity, levels)
-
-
-PAINTERS = {"grey": _on_grey, "colour": _on_colour, "none": _alone}

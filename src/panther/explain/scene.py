@@ -1,23 +1,31 @@
-"""Where a bag's patches lie, and the picture they lie on."""
+"""One slide under explanation: its files, where its patches lie, and which prototypes they belong to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from panther.errors import InputError
-from panther.explain.assign import check_patches
+from panther.aggregators.embed import run_on
+from panther.aggregators.sharing import placed
+from panther.errors import InputError, not_finite, said_of, too_large
 from panther.explain.geometry import Grid, View, blank_view, grid
-from panther.explain.names import Names, Naming, as_names, as_namings
+from panther.explain.names import Names, Naming, as_namings
 from panther.explain.palette import Paint
-from panther.slides import Slide, open_slide
+from panther.slides import Slide, list_slides, open_slide
 from panther.slides.contours import read_contours
+from panther.slides.listing import DICOM, SUFFIXES
 from panther.slides.polygons import Polygon
 from panther.slides.slide import slide_name
-from panther.storage.names import composed
-from panther.types import Bag
+from panther.statistics import compute_dtype, first_bad_row, squared_distances
+from panther.statistics.upload import near
+from panther.storage.names import composed, decomposed
+from panther.types import Aggregator, Bag, Openable, Prototypes
+
+Images = Path | str | Mapping[str, Path] | None  # one image, a folder of them, or images by the slides' names
 
 
 @dataclass(frozen=True)
@@ -30,8 +38,6 @@ class MapSettings:
         Aggregator that assigns patches: panther, ot, h2t or protocounts (the nearest prototype).
     options : mapping
         Its settings, as of `panther.build`.
-    names : mapping
-        Names of the prototypes by their number.
     max_side : int
         Longest side of a picture, pixels.
     slide_mpp : float, optional
@@ -41,14 +47,13 @@ class MapSettings:
     paint : Paint
         What is behind the colours.
     namings : mapping
-        Notes, colours and groups of the prototypes (`Naming`) by their number; such colours go before the palette's.
+        Names, notes, colours and groups of the prototypes (`Naming`) by their number; see :meth:`named`.
     device : str
-        Where patches are assigned; whoever takes ``work`` takes its device.
+        Where patches are assigned.
     """
 
     method: str = "panther"
     options: Mapping[str, Any] = field(default_factory=dict)
-    names: Mapping[int, str] = field(default_factory=dict)
     max_side: int = 2048
     slide_mpp: float | None = None
     slide_mpp_table: Mapping[str, float] = field(default_factory=dict)
@@ -56,17 +61,101 @@ class MapSettings:
     namings: Mapping[int, Naming] = field(default_factory=dict)
     device: str = "cpu"
 
+    @property
+    def names(self) -> dict[int, str]:
+        """Names of the prototypes by their number."""
+        return {prototype: naming.name for prototype, naming in self.namings.items() if naming.name}
+
     def named(self, names: Names, count: int) -> "MapSettings":
-        """Settings with what a file or dictionary says of the ``count`` prototypes; unchanged where there is none."""
-        found = as_namings(names, count)
-        return replace(self, names=as_names(found, count), namings=found) if found else self
+        """Settings with the names of the ``count`` prototypes, from a file or a dictionary."""
+        return self if names is None else replace(self, namings=as_namings(names, count))
 
     def resolution(self, image: Path, recorded: float | None = None) -> float | None:
-        """Resolution of an image where its tags do not count: what the user gives, else what its features were made with."""
-        keys = [
-            key for key in map(composed, (str(image), image.name, slide_name(image))) if key in self.slide_mpp_table
-        ]
-        return self.slide_mpp_table[keys[0]] if keys else self.slide_mpp or recorded
+        """Resolution of an image where its tags do not count: the user's, else the one that its features were made with."""
+        keys = map(composed, (str(image), image.name, slide_name(image)))
+        return next(
+            (self.slide_mpp_table[key] for key in keys if key in self.slide_mpp_table), self.slide_mpp or recorded
+        )
+
+
+@dataclass(frozen=True)
+class SlideJob:
+    """One slide to explain: its features, its image and the outline of its tissue, where they are at hand."""
+
+    ref: Openable
+    image: Path | None = None
+    contours: Path | None = None
+    notes: tuple[str, ...] = ()  # files that are missing
+
+    @property
+    def sample(self) -> str:
+        """Name of the slide."""
+        return self.ref.sample
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that are read."""
+        return (*self.ref.files, *(path for path in (self.image, self.contours) if path is not None))
+
+
+def slide_jobs(refs: Sequence[Openable], slides: Images = None, contours: Path | None = None) -> list[SlideJob]:
+    """Each slide with its image (of ``slides``) and its outline (of the file or folder ``contours``), by name."""
+    images = find_images(slides, [ref.sample for ref in refs])
+    jobs = []
+    for ref in refs:
+        image, outline, notes = images.get(ref.sample), contours, []
+        if slides is not None and image is None:
+            notes.append(f"{ref.sample}: no slide image has this name; the map is drawn on the coordinates.")
+        if contours is not None and contours.is_dir():
+            # QuPath names its export after the whole file name; as in `panther slides` that one goes first
+            names = [*([image.name] if image else []), decomposed(ref.sample), ref.sample]
+            files = [contours / f"{name}.geojson" for name in names]
+            outline = next((file for file in files if file.is_file()), None)
+            if outline is None:
+                notes.append(f"{ref.sample}: there are no contours of this name ({files[-1]}); no outline is drawn.")
+        jobs.append(SlideJob(ref, image, outline, tuple(notes)))
+    return jobs
+
+
+def find_images(slides: Images, names: Sequence[str]) -> Mapping[str, Path]:
+    """Image of each slide: the only one, or those of a folder by their names."""
+    if slides is None or isinstance(slides, Mapping):
+        return slides or {}
+    path = Path(slides)
+    if not path.exists():
+        raise InputError(f"{path}: there is no such slide image, or folder of them")
+    if not is_slide(path):
+        return {ref.name: ref.path for ref in list_slides([path]).refs}
+    if len(names) > 1:
+        raise InputError(f"{path}: is one slide, but there are {len(names)} feature files; expected a folder of images")
+    return dict.fromkeys(names, path)
+
+
+def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
+    """Features of one slide's image: those of its name, or the only ones that were named."""
+    name = slide_name(slide)
+    same = [ref for ref in refs if ref.sample == name]
+    if not same and len(refs) == 1 and getattr(refs[0], "meant", True):
+        return refs
+    if not same:
+        raise InputError(
+            f"{slide}: none of the {len(refs)} feature files is of the slide {name}, e.g. {refs[0].sample}"
+        )
+    return same
+
+
+def is_slide(path: Path) -> bool:
+    """Whether a path is one slide's image, by its ending; a folder is one where it holds DICOM files."""
+    if path.is_dir():
+        return any(path.glob(f"*{DICOM}"))
+    return path.name.lower().endswith((*SUFFIXES, DICOM, ".png", ".jpg", ".jpeg", ".bmp"))
+
+
+def refuse_nothing(done: Any, failures: Mapping[str, str], what: str) -> None:
+    """Refuse a request of which no slide is left."""
+    if not done:
+        reason = next(iter(failures.values()), "no file holds features")
+        raise InputError(reason if len(failures) < 2 else f"none of the {len(failures)} slides {what}. {reason}")
 
 
 class Scene(NamedTuple):
@@ -80,62 +169,110 @@ class Scene(NamedTuple):
 def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: Path | None = None) -> Scene:
     """Place of a bag's patches on their slide, or without an image on the grid of their coordinates."""
     if image is None:
-        placed = locate(bag)
-        return Scene(placed, blank_view(placed, settings.max_side, bag.spec), _outline(bag, contours, False))
-    with open_slide(image, settings.resolution(image, bag.spec.mpp_level0)) as slide:
-        placed = locate(bag, slide)
-        view = _slide_view(slide, settings.max_side)
-    return Scene(placed, view, _outline(bag, contours, True))
+        cells = locate(bag)
+        view = blank_view(cells, settings.max_side, bag.spec)
+    else:
+        with open_slide(image, settings.resolution(image, bag.spec.mpp_level0)) as slide:
+            cells, picture = locate(bag, slide), slide.thumbnail(settings.max_side)
+            width, height = slide.dimensions
+            view = View(picture, (picture.shape[1] / width, picture.shape[0] / height), (0.0, 0.0), slide.mpp)
+    if contours is None:
+        return Scene(cells, view, ())
+    if not contours.is_file():
+        raise InputError(f"{contours}: there is no such file of contours")
+    if bag.spec.coords_unit == "um" and image is None:
+        raise InputError(
+            f"{bag.source}: its coordinates are micrometres and the contours pixels, which needs `slides=`"
+        )
+    tissue = read_contours(contours).tissue
+    return Scene(cells, view, (*tissue.regions, *tissue.ignored))
 
 
 def locate(bag: Bag, slide: Slide | None = None) -> Grid:
     """Cells of a bag's patches; on a slide they must lie inside of it."""
     check_patches(bag)
     if bag.places is None:
-        raise InputError(
-            f"{bag.source}: the file has no coordinates, so its patches have no place on a slide; "
-            "give a feature file with `coords` (h5 of TRIDENT, CLAM, STAMP or `panther slides`)."
-        )
-    placed = _grid(bag, None if slide is None else slide.mpp)
+        raise InputError(f"{bag.source}: the file has no coordinates, expected `coords` (h5 of TRIDENT, CLAM, STAMP)")
+    with said_of(bag.source):
+        cells = grid(bag.places(), bag.spec, None if slide is None else slide.mpp)
     if slide is not None:
-        _check_inside(bag, placed, slide)
-    return placed
+        # a padded patch may end beyond the slide, however far
+        outside = (cells.corners + cells.pitch / 2 < 0).any(1) | (cells.corners >= np.array(slide.dimensions)).any(1)
+        if outside.any():
+            width, height = slide.dimensions
+            raise InputError(
+                f"{bag.source}: {int(outside.sum())} of {len(bag)} patches lie outside {slide.path.name} ({width} x {height} pixels), "
+                "expected coordinates at level 0 of the slide that the features were made from"
+            )
+    return cells
 
 
-def _grid(bag: Bag, mpp: float | None) -> Grid:
-    assert bag.places is not None
-    try:
-        return grid(bag.places(), bag.spec, mpp)
-    except InputError as error:
-        raise InputError(f"{bag.source}: {error}") from error
+class Assigned(NamedTuple):
+    """Patches' shares of the prototypes, and the slide's."""
+
+    assignment: Tensor  # (N, C), rows add up to 1
+    weights: Tensor  # (C,), pi of the embedding where the method has one, else the mean of the rows
 
 
-def _slide_view(slide: Slide, max_side: int) -> View:
-    picture = slide.thumbnail(max_side)
-    scale = picture.shape[1] / slide.dimensions[0], picture.shape[0] / slide.dimensions[1]
-    return View(picture, scale, (0.0, 0.0), slide.mpp)
+def assign(bag: Bag, module: Aggregator, device: str = "cpu") -> Assigned:
+    """Assignment (N, C) of a prepared bag (`Prototypes.prepared`); one without patches or with NaN is refused.
 
-
-def _check_inside(bag: Bag, placed: Grid, slide: Slide) -> None:
-    """Patches of this slide begin on it; others were cut from another slide or another level."""
-    # a padded patch may end beyond the slide, however far
-    outside = (placed.corners + placed.pitch / 2 < 0).any(1) | (placed.corners >= np.array(slide.dimensions)).any(1)
-    if outside.any():
-        width, height = slide.dimensions
+    PANTHER's is the posterior :math:`q(c|z_n)` that made the parameters; a row of OT's plan is divided by its mass 1/N; the nearest
+    prototype's methods (H2T, ProtoCounts) give ones and zeros. The result is in this process's memory, whatever ``device`` computes it.
+    """
+    check_patches(bag)
+    bag_there = replace(bag, features=near(bag.features, device))
+    embedding = run_on(bag_there, placed(module, torch.device(device)), with_assignment=True)
+    rows = embedding.assignment
+    # only methods with prototypes have a per-prototype view or masses
+    if rows is None or "mass" not in embedding.aux:
         raise InputError(
-            f"{bag.source}: {int(outside.sum())} of {len(bag)} patches lie outside {slide.path.name} ({width} x {height} pixels); "
-            "give the slide that the features were made from, with coordinates at level 0."
+            f"method: {type(module).__name__} assigns no patches, expected panther, ot, h2t or protocounts"
         )
+    rows = (rows / rows.sum(-1, keepdim=True)).cpu()
+    is_finite = bool(torch.isfinite(rows).all()) and bool(torch.isfinite(embedding.vector).all())
+    is_hard = bool(((rows == 0) | (rows == 1)).all())  # whose counts forget NaN: there the features themselves tell
+    if not is_finite or (is_hard and first_bad_row(bag.features) is not None):
+        bad = first_bad_row(bag.features)
+        raise too_large(bag.source) if bad is None else not_finite(bag.source, bad)
+    weights = embedding.aux.get("weights")
+    return Assigned(rows, rows.double().mean(0) if weights is None else weights.detach().cpu().double())
 
 
-def _outline(bag: Bag, contours: Path | None, with_image: bool) -> tuple[Polygon, ...]:
-    if contours is None:
-        return ()
-    if not contours.is_file():
-        raise InputError(f"{contours}: there is no such file of contours.")
-    if bag.spec.coords_unit == "um" and not with_image:
-        raise InputError(
-            f"{bag.source}: its coordinates are micrometres and the contours pixels; give the image with `slides=` to join them."
-        )
-    tissue = read_contours(contours).tissue
-    return (*tissue.regions, *tissue.ignored)
+def check_patches(bag: Bag) -> None:
+    """Refuse a bag without patches."""
+    if len(bag) == 0:
+        raise InputError(f"{bag.source}: zero patches")
+
+
+def prototype_distances(bag: Bag, prototypes: Prototypes) -> Tensor:
+    """Euclidean distance (N, C) of every patch of a prepared bag to every prototype.
+
+    Posteriors cannot order members: in a thousand dimensions nearly all of them are 1.
+    """
+    x = bag.features
+    centroids = prototypes.centroids.to(compute_dtype(x.dtype))
+    return squared_distances(x, centroids, centroids.mean(0)).double().sqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances of the patches of one slide: a few numbers a patch, whatever the number of prototypes."""
+
+    own: np.ndarray  # (N,), to the prototype that the patch belongs to
+    nearest: np.ndarray  # (N,), the nearest prototype; most often the same
+    to_nearest: np.ndarray  # (N,)
+
+
+def distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> Distances:
+    """Distances of the patches of a prepared bag, which belong to the prototypes ``labels`` (N,)."""
+    every = prototype_distances(bag, prototypes)
+    least, nearest = every.min(1)
+    return Distances(every.gather(1, torch.from_numpy(labels)[:, None])[:, 0].numpy(), nearest.numpy(), least.numpy())
+
+
+def share_farther(own: np.ndarray, labels: np.ndarray, patch: int) -> float | None:
+    """Share of the other patches of the same prototype that lie farther from it: near 1 is typical; None where it is the only one."""
+    others = labels == labels[patch]
+    others[patch] = False
+    return float((own[others] > own[patch]).mean()) if others.any() else None

@@ -12,13 +12,13 @@ from panther.explain.geometry import Grid
 from panther.places import Places
 from panther.statistics.neighbours import Neighbourhood, neighbourhood, side_by_side
 
-FEWEST = 1.0  # touches from which slides say something: posteriors leave a trace of every prototype everywhere
+FEWEST = 1.0  # expected touches from which a slide counts: posteriors leave a trace of every prototype everywhere
 COLUMNS = (
     "prototype", "neighbour", "contacts", "expected", "log2_ratio", "share_of_border", "share_of_border_by_chance", "patches", "inside", "beside"
 )  # fmt: skip
 CLEAR = 1.5  # times as often, or as seldom
-RARE = 0.005  # share of the places below which a prototype is not spoken of
-FEWEST_TOUCHES = 20.0  # touches of one with others, for its border to be spoken of
+RARE = 0.005  # share of the places below which a prototype has no sentence
+FEWEST_TOUCHES = 20.0  # touches of one with others, for a sentence about its border
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +30,14 @@ class Touching:
     inside: np.ndarray  # (C, C), of the row's those of whose neighbours most are the column's
     beside: np.ndarray  # (C, C), of the row's those with a neighbour of the column's, but not most of them
     more: np.ndarray  # (C, C), slides on which the two touch more often than chance ...
-    slides: np.ndarray  # (C, C), ... of those that say something about it
+    slides: np.ndarray  # (C, C), ... of those on which enough touches are expected
 
     def merge(self, other: "Touching") -> "Touching":
         """Those of two slides, or groups of slides, together."""
-        return Touching(
-            self.neighbourhood.merge(other.neighbourhood),
-            self.members + other.members,
-            self.inside + other.inside,
-            self.beside + other.beside,
-            self.more + other.more,
-            self.slides + other.slides,
-        )
+        counts = [
+            getattr(self, name) + getattr(other, name) for name in ("members", "inside", "beside", "more", "slides")
+        ]
+        return Touching(self.neighbourhood.merge(other.neighbourhood), *counts)
 
     @property
     def touches(self) -> np.ndarray:
@@ -70,15 +66,15 @@ class Touching:
         return _parts_of_others(self.expected)
 
 
-def touching(assignment: np.ndarray, placed: Grid) -> Touching:
+def touching(assignment: np.ndarray, grid: Grid) -> Touching:
     """Neighbours on one slide, from posteriors (N, C) and the places of the patches."""
-    places = Places(placed.corners, placed.pitch, (len(assignment),))
-    found = neighbourhood(np.ascontiguousarray(assignment), places)
+    places = Places(grid.corners, grid.pitch, (len(assignment),))
+    counted = neighbourhood(np.ascontiguousarray(assignment), places)
     members, inside, beside = _surroundings(assignment.argmax(1), places, assignment.shape[1])
-    expected = found.expected.cpu().numpy()
+    expected = counted.expected.cpu().numpy()
     known = expected >= FEWEST
-    more = known & (found.touches.cpu().numpy() > expected)
-    return Touching(found, members, inside, beside, more.astype(np.int64), known.astype(np.int64))
+    more = known & (counted.touches.cpu().numpy() > expected)
+    return Touching(counted, members, inside, beside, more.astype(np.int64), known.astype(np.int64))
 
 
 def no_touching(count: int) -> Touching:
@@ -98,56 +94,42 @@ def _parts_of_others(touches: np.ndarray) -> np.ndarray:
 
 def _surroundings(labels: np.ndarray, places: Places, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Members (C,), and how many of them lie inside (C, C) and beside (C, C) each other prototype."""
-    found = side_by_side(places.coords, places.step)
-    size = len(found.ahead)
-    own = np.empty(size, np.int64)
-    own[found.place] = labels
-    at, way = np.nonzero(found.ahead < size)
-    first, second = np.concatenate([at, found.ahead[at, way]]), np.concatenate([found.ahead[at, way], at])
+    adjacency = side_by_side(places.coords, places.step)
+    size = len(adjacency.ahead)
+    label = np.empty(size, np.int64)
+    label[adjacency.place] = labels
+    at, way = np.nonzero(adjacency.ahead < size)
+    ahead = adjacency.ahead[at, way]
+    first, second = np.concatenate([at, ahead]), np.concatenate([ahead, at])
     neighbours = np.bincount(first, minlength=size)
     inside, beside = np.zeros((2, count, count), np.int64)
-    for other in np.unique(own):
-        theirs = np.bincount(first[own[second] == other], minlength=size)
-        most = 2 * theirs > neighbours
-        inside[:, other] = np.bincount(own[most], minlength=count)
-        beside[:, other] = np.bincount(own[~most & (theirs > 0)], minlength=count)
+    for other in np.unique(label):
+        of_other = np.bincount(first[label[second] == other], minlength=size)
+        most = 2 * of_other > neighbours
+        inside[:, other] = np.bincount(label[most], minlength=count)
+        beside[:, other] = np.bincount(label[~most & (of_other > 0)], minlength=count)
     for matrix in (inside, beside):
         np.fill_diagonal(matrix, 0)
-    return np.bincount(own, minlength=count), inside, beside
+    return np.bincount(label, minlength=count), inside, beside
 
 
 def neighbour_rows(neighbours: Touching) -> list[list[Any]]:
-    """One row per ordered pair; empty where a number is not defined."""
-    touches, expected, ratio = neighbours.touches, neighbours.expected, neighbours.log_ratio()
-    border, by_chance = neighbours.border(), neighbours.border_by_chance()
-    count = len(touches)
-    return [
-        [
-            f"C{a}",
-            f"C{b}",
-            round(float(touches[a, b]), 3),
-            round(float(expected[a, b]), 3),
-            _known(ratio[a, b]),
-            _known(border[a, b]),
-            _known(by_chance[a, b]),
-            int(neighbours.members[a]),
-            int(neighbours.inside[a, b]) if a != b else None,
-            int(neighbours.beside[a, b]) if a != b else None,
-        ]
-        for a in range(count)
-        for b in range(count)
-    ]
-
-
-def _known(value: float) -> float | None:
-    return round(float(value), 6) if math.isfinite(value) else None
+    """One row per ordered pair, in the order of COLUMNS; None where a number is not defined."""
+    matrices = [(neighbours.touches, 3), (neighbours.expected, 3)]  # and digits
+    matrices += [(m, 6) for m in (neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance())]
+    rows = []
+    for a, b in np.ndindex(neighbours.inside.shape):
+        numbers = [round(float(m[a, b]), digits) if math.isfinite(m[a, b]) else None for m, digits in matrices]
+        around = [None if a == b else int(matrix[a, b]) for matrix in (neighbours.inside, neighbours.beside)]
+        rows.append([f"C{a}", f"C{b}", *numbers, int(neighbours.members[a]), *around])
+    return rows
 
 
 class _Pair(NamedTuple):
     """The rarer prototype of two beside the other one."""
 
-    of: int
-    with_: int
+    rare: int
+    other: int
     times: float  # touches against chance
     border: float  # share of its border
     by_chance: float  # what that would be
@@ -156,72 +138,55 @@ class _Pair(NamedTuple):
 def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int = 4) -> list[str]:
     """What lies in or along what, clearest first, then what keeps apart; at most so many of each.
 
-    Tissue that lies in pieces touches everything else more seldom than chance. That two keep apart is said only where the border of the rarer
+    Tissue that lies in pieces touches everything else less often than chance. Two keep apart only where the border of the rarer
     one avoids the other, too.
     """
     pairs = _pairs(neighbours)
-    mixed = [pair for pair in pairs if pair.times >= CLEAR]
+    mixed = sorted((pair for pair in pairs if pair.times >= CLEAR), key=lambda pair: -pair.times)[:most]
     along = [pair for pair in pairs if pair.times < CLEAR and pair.border >= CLEAR * pair.by_chance]
+    along = sorted(along, key=lambda pair: -pair.border / pair.by_chance)[: most - len(mixed)]
     apart = [pair for pair in pairs if pair.times <= 1 / CLEAR and pair.border <= pair.by_chance / CLEAR]
-    mixed.sort(key=lambda pair: -pair.times)
-    along.sort(key=lambda pair: -pair.border / pair.by_chance)
-    apart.sort(key=lambda pair: pair.times)
-    return [
-        *(_mixed(neighbours, pair, titles) for pair in mixed[:most]),
-        *(_along(pair, titles) for pair in along[: most - len(mixed[:most])]),
-        *(_apart(neighbours, pair, titles) for pair in apart[: most // 2]),
+    sentences = []
+    for pair in mixed:
+        members, other = int(neighbours.members[pair.rare]), titles[pair.other]
+        parts = [float(m[pair.rare, pair.other]) / members for m in (neighbours.inside, neighbours.beside)]
+        sentences.append(
+            f"{titles[pair.rare]} touches {other} {pair.times:.1f} times as often as if patches lay at random{_on_slides(neighbours, pair)}: "
+            f"{100 * parts[0]:.0f} % of its patches lie inside {other} (most of their neighbours are), {100 * parts[1]:.0f} % beside it."
+        )
+    sentences += [
+        f"{titles[pair.rare]} lies along {titles[pair.other]}: {100 * pair.border:.0f} % of its border is with it, "
+        f"where {100 * pair.by_chance:.0f} % would be so by chance."
+        for pair in along
     ]
+    sentences += [
+        f"{titles[pair.rare]} and {titles[pair.other]} keep apart: they touch {pair.times:.2f} times as often as if patches lay at "
+        f"random{_on_slides(neighbours, pair)}, and {100 * pair.border:.0f} % instead of {100 * pair.by_chance:.0f} % of the border of "
+        f"{titles[pair.rare]} is with it."
+        for pair in sorted(apart, key=lambda pair: pair.times)[: most // 2]
+    ]
+    return sentences
 
 
 def _pairs(neighbours: Touching) -> list[_Pair]:
     """Pairs of prototypes of which there is enough."""
-    known = np.flatnonzero(neighbours.members >= max(1.0, RARE * neighbours.members.sum()))
+    known = np.flatnonzero(neighbours.members >= max(1.0, RARE * neighbours.members.sum())).tolist()
     times, border, by_chance = 2.0 ** neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance()
     others = neighbours.touches.sum(1) - np.diag(neighbours.touches)
     pairs = []
     for b in known:
-        for a in known[known < b]:
-            small, large = sorted((int(a), int(b)), key=lambda c: int(neighbours.members[c]))
-            if others[small] >= FEWEST_TOUCHES and by_chance[small, large] > 0:
-                values = (times[small, large], border[small, large], by_chance[small, large])
-                pairs.append(_Pair(small, large, *map(float, values)))
+        for a in (c for c in known if c < b):
+            rare, other = sorted((a, b), key=lambda c: int(neighbours.members[c]))
+            if others[rare] >= FEWEST_TOUCHES and by_chance[rare, other] > 0:
+                values = (times[rare, other], border[rare, other], by_chance[rare, other])
+                pairs.append(_Pair(rare, other, *map(float, values)))
     return pairs
 
 
-def _mixed(neighbours: Touching, pair: _Pair, titles: Sequence[str]) -> str:
-    members, other = int(neighbours.members[pair.of]), titles[pair.with_]
-    inside, beside = (
-        _percent(matrix[pair.of, pair.with_] / members) for matrix in (neighbours.inside, neighbours.beside)
-    )
-    return (
-        f"{titles[pair.of]} touches {other} {pair.times:.1f} times as often as if patches lay at random{_on_slides(neighbours, pair, more=True)}: "
-        f"{inside} of its patches lie inside {other} (most of their neighbours are), {beside} beside it."
-    )
-
-
-def _along(pair: _Pair, titles: Sequence[str]) -> str:
-    return (
-        f"{titles[pair.of]} lies along {titles[pair.with_]}: {_percent(pair.border)} of its border is with it, "
-        f"where {_percent(pair.by_chance)} would be so by chance."
-    )
-
-
-def _apart(neighbours: Touching, pair: _Pair, titles: Sequence[str]) -> str:
-    seldom = f"{1 / pair.times:.1f} times more seldom than if patches lay at random{_on_slides(neighbours, pair, more=False)}"
-    return (
-        f"{titles[pair.of]} and {titles[pair.with_]} keep apart: they touch {seldom}, and {_percent(pair.border)} instead of "
-        f"{_percent(pair.by_chance)} of the border of {titles[pair.of]} is with it."
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _on_slides(neighbours: Touching, pair: _Pair, *, more: bool) -> str:
+def _on_slides(neighbours: Touching, pair: _Pair) -> str:
     """On how many slides it is so, where there are several."""
-    total, over = int(neighbours.slides[pair.of, pair.with_]), int(neighbours.more[pair.of, pair.with_])
-    return f" (on {over if more else total - over} of the {total} slides that have both)" if total > 1 else ""
+    total, more = int(neighbours.slides[pair.rare, pair.other]), int(neighbours.more[pair.rare, pair.other])
+    return f" (on {more if pair.times > 1 else total - more} of the {total} slides that have both)" if total > 1 else ""
 
 
 def draw_neighbours(neighbours: Touching, titles: Sequence[str]) -> Any:

@@ -9,9 +9,9 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.evaluation.shift import ShiftReport, site_shift
-from panther.explain.atlas.files import PROTOTYPES
+from panther.explain.atlas_files import PROTOTYPES
 from panther.explain.names import Names, Naming, as_names, as_namings, colours, label, row_colour
-from panther.explain.proportions import as_proportions
+from panther.explain.shares import as_proportions
 from panther.report.data import Run, load_run, read_json
 from panther.report.fold import FoldNames, Mixtures, find_prototypes, fold_names, load_mixtures
 from panther.storage.tables import as_table

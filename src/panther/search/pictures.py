@@ -9,13 +9,22 @@ import numpy as np
 
 from panther.charts.style import MISSING, plain_text, save, short
 from panther.errors import InputError
-from panther.explain.draw import BESIDE, PANEL, ROW, Panel, Sheet, original, scale_bar, unit_of
-from panther.explain.jobs import Images, SlideJob, slide_jobs
 from panther.explain.maps import map_slide
 from panther.explain.names import Names
 from panther.explain.palette import rgb_values
-from panther.explain.scene import MapSettings
-from panther.explain.slide_map import SlideMap, map_pixels
+from panther.explain.scene import Images, MapSettings, SlideJob, slide_jobs
+from panther.explain.slide_map import (
+    BESIDE,
+    PANEL,
+    ROW,
+    Panel,
+    Sheet,
+    SlideMap,
+    map_pixels,
+    original,
+    scale_bar,
+    unit_of,
+)
 from panther.search.similar import Hit, SimilarSlides
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.prototypes import as_prototypes

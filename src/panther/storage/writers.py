@@ -1,9 +1,12 @@
-"""Writers of feature files. All write contiguous, uncompressed rows, block by block: read back they are memory-mapped."""
+"""Feature files in other layouts. All are contiguous, uncompressed rows, written block by block: read back they are memory-mapped."""
 
+import filecmp
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,76 +15,78 @@ from torch import Tensor
 
 from panther.errors import InputError, not_finite
 from panther.limits import check_choice
-from panther.registry import Registry
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.trident import FeatureRows, write_bag
 from panther.store import atomic_write
-from panther.types import Bag
+from panther.types import Bag, Openable
 
 BLOCK = 4096  # rows
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
-Writer = Callable[[Bag, Path, torch.dtype], None]
+
+def _write_trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:
+    """`features` and `coords` with attributes."""
+    about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
+    _write_h5(bag, path, dtype, blocks, about, _geometry(bag))
 
 
-@dataclass(frozen=True)
-class WriterInfo:
-    """What a layout is like."""
-
-    suffix: str
-    coords: bool  # whether it has a place for coordinates
+def _write_clam(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:
+    """`features` and `coords` alone."""
+    _write_h5(bag, path, dtype, blocks, {}, {})
 
 
-writers: Registry[Writer, WriterInfo] = Registry("output format", WriterInfo)
-
-
-@writers.register("trident", suffix=".h5", coords=True)
-def write_trident(bag: Bag, path: Path, dtype: torch.dtype) -> None:
-    """TRIDENT's layout: `features` and `coords` with attributes."""
-    _trident(bag, path, dtype, sound_blocks(bag, dtype))
-
-
-def _trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterator[Tensor]) -> None:
+def _write_h5(
+    bag: Bag,
+    path: Path,
+    dtype: torch.dtype,
+    blocks: Iterable[Tensor],
+    about: Mapping[str, Any],
+    geometry: Mapping[str, Any],
+) -> None:
     if bag.places is not None and bag.spec.coords_unit != "px":
         raise InputError(
-            f"{bag.source}: coordinates are in micrometres but TRIDENT's are level-0 pixels; "
-            "give the slides' level-0 resolution with `slide_mpp=0.25`, or write another layout."
+            f"{bag.source}: found coordinates in micrometres, expected pixels of level 0: slide_mpp converts them, "
+            "safetensors keeps them"
         )
-    about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
-    rows = (block.numpy() for block in blocks)
-    coords = None if bag.places is None else (bag.places().numpy(), _geometry(bag))
-    write_bag(path, FeatureRows((len(bag), bag.dim), _numpy(bag, dtype), rows, about), coords)
+    coords = None if bag.places is None else (bag.places().numpy(), geometry)
+    rows = FeatureRows((len(bag), bag.dim), _numpy_type(bag, dtype), (block.numpy() for block in blocks), about)
+    write_bag(path, rows, coords)
 
 
-@writers.register("npy", suffix=".npy", coords=False)
-def write_npy(bag: Bag, path: Path, dtype: torch.dtype) -> None:
-    """Plain NumPy array (N, d); coordinates have no place in it."""
-    header = {
-        "descr": npy_format.dtype_to_descr(_numpy(bag, dtype)),
-        "fortran_order": False,
-        "shape": (len(bag), bag.dim),
-    }
+def _write_npy(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:
+    """Array (N, d); coordinates have no place in it."""
+    descr = npy_format.dtype_to_descr(_numpy_type(bag, dtype))
     with path.open("wb") as handle:
-        npy_format.write_array_header_1_0(handle, header)
-        for block in sound_blocks(bag, dtype):
+        shape = (len(bag), bag.dim)
+        npy_format.write_array_header_1_0(handle, {"descr": descr, "fortran_order": False, "shape": shape})
+        for block in blocks:
             handle.write(block.numpy().tobytes())
 
 
-@writers.register("safetensors", suffix=".safetensors", coords=True)
-def write_safetensors(bag: Bag, path: Path, dtype: torch.dtype) -> None:
+def _write_safetensors(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:
     """`features` and `coords`, with encoder and patch geometry as metadata."""
-    _safetensors(bag, path, dtype, sound_blocks(bag, dtype))
-
-
-def _safetensors(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterator[Tensor]) -> None:
     from safetensors.torch import save_file
 
-    rows = [*blocks]
-    tensors = {"features": torch.cat(rows) if rows else torch.empty(0, bag.dim, dtype=dtype)}
+    tensors = {"features": torch.cat([torch.empty(0, bag.dim, dtype=dtype), *blocks])}
     if bag.places is not None:
         tensors["coords"] = bag.places().contiguous()
-    metadata = {"patch_spec": json.dumps(asdict(bag.spec), sort_keys=True)}
-    save_file(tensors, path, metadata | ({"encoder": bag.encoder} if bag.encoder else {}))
+    # one metadata key: safetensors writes several in no particular order
+    save_file(tensors, path, {"bag": json.dumps({"encoder": bag.encoder, "patch_spec": asdict(bag.spec)})})
+
+
+class Layout(NamedTuple):
+    """A way to write bags."""
+
+    suffix: str
+    write: Callable[[Bag, Path, torch.dtype, Iterable[Tensor]], None]
+
+
+LAYOUTS = {
+    "trident": Layout(".h5", _write_trident),
+    "clam": Layout(".h5", _write_clam),
+    "npy": Layout(".npy", _write_npy),
+    "safetensors": Layout(".safetensors", _write_safetensors),
+}
 
 
 def save_bag(bag: BagLike, path: Path | str, dtype: str | None = None) -> None:
@@ -106,43 +111,62 @@ def save_bag(bag: BagLike, path: Path | str, dtype: str | None = None) -> None:
     (5, 2)
     """
     path, one = Path(path), as_bag(bag)
-    entry = next((entry for entry in writers if entry.metadata.suffix == path.suffix.lower()), None)
-    if entry is None:
-        known = ", ".join(entry.metadata.suffix for entry in writers)
-        raise InputError(f"{path}: features are written as {known}; give the file one of these endings.")
-    if one.places is not None and not entry.metadata.coords:
-        raise InputError(f"{path}: coordinates have no place in {path.suffix}; give the file the ending .h5.")
-    if one.places is not None and entry.name == "trident" and one.spec.coords_unit != "px":
-        raise InputError(
-            f"{path}: coordinates in micrometres have no place in .h5; give the file the ending .safetensors."
-        )
+    layout = next((layout for layout in LAYOUTS.values() if layout.suffix == path.suffix.lower()), None)
+    if layout is None:
+        raise InputError(f"{path}: found the ending {path.suffix!r}, expected .h5, .npy or .safetensors")
+    if one.places is not None and layout.suffix == ".npy":
+        raise InputError(f"{path}: .npy has no place for coordinates, expected the ending .h5 or .safetensors")
     if dtype is not None:
         check_choice("dtype", dtype, DTYPES)
+    numbers = one.features.dtype if dtype is None else DTYPES[dtype]
     with atomic_write(path) as temporary:
-        entry.value(one, temporary, one.features.dtype if dtype is None else DTYPES[dtype])
+        layout.write(one, temporary, numbers, finite_blocks(one, numbers))
 
 
 def store_bag(bag: Bag, folder: Path) -> Path:
-    """Write a bag in memory as it is, in its own type, NaN and all: whoever reads the file tells what is wrong with it."""
-    narrow = bag.features.dtype == torch.bfloat16  # which HDF5 does not have
-    path = folder / f"{bag.slide_id}{'.safetensors' if narrow else '.h5'}"
-    blocks = (block.contiguous() for block in bag.blocks(BLOCK))
+    """Write a bag in memory as it is, in its own type, NaN and all: its reader reports what is wrong with it."""
+    layout = LAYOUTS["safetensors" if bag.features.dtype == torch.bfloat16 else "trident"]  # HDF5 has no bfloat16
+    path = folder / f"{bag.slide_id}{layout.suffix}"
     with atomic_write(path) as temporary:
-        (_safetensors if narrow else _trident)(bag, temporary, bag.features.dtype, blocks)
+        layout.write(bag, temporary, bag.features.dtype, (block.contiguous() for block in bag.blocks(BLOCK)))
     return path
 
 
-def cast(bag: Bag, block: Tensor, dtype: torch.dtype) -> Tensor:
-    """Block in the type to be written; numbers that do not fit are refused."""
-    out = block.to(dtype).contiguous()
-    if dtype == torch.float16 and bool((torch.isinf(out) & torch.isfinite(block)).any()):
-        raise InputError(
-            f"{bag.source}: features up to {float(block.abs().max()):.3g} do not fit float16; use `dtype=float32`."
-        )
-    return out
+class _SameContentError(Exception):
+    """The file exists already."""
 
 
-def sound_blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
+def convert_bag(ref: Openable, *, folder: Path, to: str, dtype: str = "keep", slide_mpp: float | None = None) -> str:
+    """Write a bag in another layout; "kept" where the same file exists already, else "written"."""
+    bag, layout = ref.open(), LAYOUTS[to]
+    target = folder / f"{bag.slide_id}{layout.suffix}"
+    for file in ref.files:
+        if realpath(target) == realpath(file):
+            raise InputError(f"{file}: would be overwritten by its own conversion; expected another output folder")
+    numbers = bag.features.dtype if dtype == "keep" else DTYPES[dtype]
+    if slide_mpp is not None:
+        bag = _in_pixels(bag, slide_mpp)
+    try:
+        with atomic_write(target) as temporary:
+            layout.write(bag, temporary, numbers, finite_blocks(bag, numbers))
+            if target.exists() and filecmp.cmp(temporary, target, shallow=False):
+                raise _SameContentError
+    except _SameContentError:
+        return "kept"
+    return "written"
+
+
+def _in_pixels(bag: Bag, mpp: float) -> Bag:
+    """The same bag with coordinates in pixels of level 0."""
+    places, spec = bag.places, bag.spec
+    if places is None or spec.coords_unit == "px":
+        return bag
+    size = round(spec.size * spec.mpp / mpp) if spec.mpp and spec.size else None
+    spec = replace(spec, coords_unit="px", size_level0=size, mpp_level0=mpp)
+    return replace(bag, places=lambda: (places().double() / mpp).round().long(), spec=spec)
+
+
+def finite_blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
     """Blocks in the type to be written; NaN and infinite numbers are refused, because nothing that reads features takes them."""
     start = 0
     for block in bag.blocks(BLOCK):
@@ -150,14 +174,15 @@ def sound_blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
         if bool(bad.any()):
             raise not_finite(bag.source, start + int(bad.nonzero()[0]))
         start += len(block)
-        yield cast(bag, block, dtype)
+        out = block.to(dtype).contiguous()
+        if not bool(torch.isfinite(out).all()):
+            raise InputError(f"{bag.source}: features up to {float(block.abs().max()):.3g} do not fit float16")
+        yield out
 
 
-def _numpy(bag: Bag, dtype: torch.dtype) -> np.dtype:
+def _numpy_type(bag: Bag, dtype: torch.dtype) -> np.dtype:
     if dtype == torch.bfloat16:
-        raise InputError(
-            f"{bag.source}: NumPy and HDF5 have no bfloat16; give `dtype=float32`, or write safetensors, which has."
-        )
+        raise InputError(f"{bag.source}: found bfloat16, expected dtype=float32, or safetensors")
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 

@@ -125,6 +125,9 @@ Features = Annotated[
     Any, option("Feature file, or folder of them (searched in depth).", text=as_path, metavar="FEATURES")
 ]
 PrototypesLike = Annotated[Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=as_path, metavar="FILE")]
+RequiredPrototypes = Annotated[
+    Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=as_path, required=True, metavar="FILE")
+]
 ModelLike = Annotated[Any, option("Model file of `panther train`.", text=as_path, metavar="MODEL")]
 TableLike = Annotated[
     Any,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from panther.engine import HERE, Work, map_all
 from panther.errors import InputError
-from panther.explain.jobs import is_slide
+from panther.explain.scene import is_slide
 from panther.models.model import load_model, read_about
 from panther.slides import list_slides
 from panther.storage.clinical import USUAL, ClinicalTable, Columns, read_clinical

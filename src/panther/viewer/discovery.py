@@ -11,7 +11,7 @@ from panther.encoder_names import same_encoder
 from panther.engine import Work, collect
 from panther.errors import InputError
 from panther.explain.concordance.tissue_classifier import is_classifier
-from panther.explain.jobs import is_slide
+from panther.explain.scene import is_slide
 from panther.models.model import read_about
 from panther.storage.bags import BAG_SUFFIXES, BagRef, files_below, list_bags
 from panther.storage.names import as_text, composed, not_text

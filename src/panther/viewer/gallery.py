@@ -16,12 +16,10 @@ import numpy as np
 
 from panther.engine import stream
 from panther.errors import InputError
-from panther.explain.atlas.atlas import Pool, summed_up
-from panther.explain.atlas.exemplars import Kind
-from panther.explain.atlas.files import to_dict
-from panther.explain.atlas.make import patients_of
-from panther.explain.atlas.worker import AtlasJob, AtlasSettings, describe_slide
-from panther.explain.proportions import Proportions, as_proportions
+from panther.explain.atlas import AtlasJob, AtlasSettings, Pool, describe_slide, patients_of, summed_up
+from panther.explain.atlas_files import to_dict
+from panther.explain.exemplars import Kind
+from panther.explain.shares import Proportions, as_proportions
 from panther.storage.files import read_json
 from panther.viewer.workbench import Workbench
 

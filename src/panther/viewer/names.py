@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from panther.errors import InputError
-from panther.explain.names import FIELDS, Naming, checked_colour, colours, file_text, plain_field, titles
-from panther.explain.names_file import changed_text, namings_in
+from panther.explain.names import (
+    FIELDS,
+    Naming,
+    changed_text,
+    checked_colour,
+    colours,
+    file_text,
+    parse_namings,
+    plain_field,
+    titles,
+)
 from panther.storage.files import write_text
 from panther.store import check_writable
 
@@ -170,7 +179,7 @@ class NamesBook:
                 self._check()
                 text = file_text(self.path)
                 version = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-                now = NamesNow(version, namings_in(self.path, text, self.count))
+                now = NamesNow(version, parse_namings(self.path, text, self.count))
             except InputError as error:
                 return None, NamesNow("", {}, str(error))
         self._seen[now.version] = now.namings

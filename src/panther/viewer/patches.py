@@ -9,9 +9,8 @@ import numpy as np
 
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain.assign import Assigned, assign
 from panther.explain.geometry import Grid, level0_mpp
-from panther.explain.scene import MapSettings, locate
+from panther.explain.scene import Assigned, MapSettings, assign, locate
 from panther.explain.touching import Touching, touching
 from panther.slides import Slide, open_slide
 from panther.types import Bag, Prototypes

@@ -9,7 +9,8 @@ from panther.charts.chart import Chart
 from panther.charts.prototypes import contribution_swarm, contributions
 from panther.charts.style import GREY, plain_text, short
 from panther.charts.to_matplotlib import draw as draw_charts
-from panther.explain import draw, palette
+from panther.explain import palette
+from panther.explain import slide_map as draw
 from panther.explain.attribution.mathematics import by_block, largest_pairs, partner
 from panther.explain.attribution.model import Attribution
 from panther.explain.names import colours, label

@@ -10,10 +10,9 @@ from panther.charts.style import save
 from panther.engine import HERE, Work, stream
 from panther.explain.attribution.draw import Shown, draw_attribution, draw_cohort, mean_contributions, outputs_to_show
 from panther.explain.attribution.model import Attribution, AttributionSettings, attribute_bags, check_attributable
-from panther.explain.jobs import Images, SlideJob, slide_jobs
 from panther.explain.maps import map_slide
 from panther.explain.names import Names, colours
-from panther.explain.scene import MapSettings
+from panther.explain.scene import Images, MapSettings, SlideJob, slide_jobs
 from panther.models.model import Model, as_model
 from panther.storage.bags import BagRef, BagsLike
 from panther.storage.clinical import USUAL, ColumnsLike, select_slides

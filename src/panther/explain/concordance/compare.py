@@ -10,7 +10,6 @@ import numpy as np
 from panther.aggregators import build
 from panther.charts.style import save
 from panther.errors import InputError
-from panther.explain.assign import assign
 from panther.explain.concordance import draw as drawing
 from panther.explain.concordance.agreement import (
     UNKNOWN,
@@ -26,9 +25,8 @@ from panther.explain.concordance.agreement import (
 )
 from panther.explain.concordance.labels import PatchLabels
 from panther.explain.concordance.tissue_classifier import TissueClassifier
-from panther.explain.jobs import SlideJob
 from panther.explain.maps import map_slide
-from panther.explain.scene import MapSettings
+from panther.explain.scene import MapSettings, SlideJob, assign
 from panther.types import Prototypes
 
 

@@ -12,10 +12,11 @@ from panther.charts.chart import Chart
 from panther.charts.prototypes import class_table
 from panther.charts.style import INK, plain_text, short
 from panther.errors import InputError
-from panther.explain import draw, palette
+from panther.explain import palette
+from panther.explain import slide_map as draw
 from panther.explain.concordance.agreement import UNKNOWN, TumourMatch, Window, densest_window
 from panther.explain.geometry import View
-from panther.explain.names import row_colour
+from panther.explain.names import Naming, row_colour
 from panther.explain.scene import MapSettings
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
 from panther.slides import open_slide
@@ -96,7 +97,7 @@ def _class_map(slide_map: SlideMap, tissue: np.ndarray, classes: Sequence[str]) 
     grid = slide_map.grid._replace(cells=slide_map.grid.cells[known], layer=slide_map.grid.layer[known])
     rows = np.eye(len(classes), dtype=np.float32)[tissue[known]]
     weights = rows.sum(0, dtype=np.float64) / max(1, len(rows))
-    names = dict(enumerate(classes))
+    names = {k: Naming(name) for k, name in enumerate(classes)}
     return SlideMap(
         slide_map.slide, grid, rows, weights, slide_map.view, names, slide_map.outline, paint=slide_map.paint
     )

@@ -20,9 +20,8 @@ from panther.explain.concordance.compare import (
 from panther.explain.concordance.labels import PatchLabels, read_labels
 from panther.explain.concordance.tissue_classifier import TissueClassifier, load_classifier
 from panther.explain.concordance.write import WRITTEN, saturation_note, write_concordance
-from panther.explain.jobs import Images, none_of, slide_jobs
 from panther.explain.names import Names
-from panther.explain.scene import MapSettings
+from panther.explain.scene import Images, MapSettings, refuse_nothing, slide_jobs
 from panther.storage.bags import BagsLike, as_bags
 from panther.storage.prototypes import as_prototypes
 from panther.store import check_output_folder
@@ -153,7 +152,6 @@ def _over(
     """Result of each slide by name; reasons of those that failed are added to ``failures``."""
     done, own = collect(function, items, what, work)
     failures.update(own)
-    if not done:
-        # of this pass first: a slide that failed before is not why all that were left fail now
-        raise InputError(none_of({**own, **failures}, "can be used"))
+    # of this pass first: a slide that failed before is not why all that were left fail now
+    refuse_nothing(done, {**own, **failures}, "can be used")
     return done

@@ -13,8 +13,7 @@ from panther.explain.concordance.agreement import UNKNOWN, Agreement
 from panther.explain.concordance.compare import Concordance, SlideAgreement, SlideCounts
 from panther.explain.concordance.draw import class_chart
 from panther.explain.concordance.tissue_classifier import TissueClassifier
-from panther.explain.names import Naming, colours, label
-from panther.explain.names_file import entry
+from panther.explain.names import Naming, colours, entry, label
 from panther.storage.files import write_json, write_text
 from panther.storage.tables import write_spreadsheet
 from panther.version import __version__

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain.atlas.charts import group_charts, relation_charts, share_chart
+from panther.explain.atlas_files import group_charts, relation_charts, share_chart
 from panther.explain.concordance.draw import class_chart
 from panther.explain.palette import colour as colour_of
 from panther.report.html import (

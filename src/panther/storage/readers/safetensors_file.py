@@ -6,7 +6,7 @@ from panther.errors import InputError, NotABagError
 from panther.patch_spec import spec_from
 from panther.storage.readers._base import FileContent, as_coords, as_matrix, readers
 from panther.storage.tensors import kind_of
-from panther.types import Bag, PatchSpec
+from panther.types import Bag
 
 
 @readers.register("safetensors")
@@ -33,8 +33,5 @@ def safetensors_file(file: FileContent) -> Bag | None:
         raise InputError(f"{file.path}: the file is damaged ({error}); save it again.") from error
     rows = as_matrix(file.path, features, name)
     places = as_coords(file.path, coords, int(rows.shape[0]))
-    return Bag(file.slide_id, rows, places, _spec(metadata), metadata.get("encoder"))
-
-
-def _spec(metadata: dict[str, str]) -> PatchSpec:
-    return spec_from(json.loads(metadata["patch_spec"])) if "patch_spec" in metadata else PatchSpec()
+    about = {"encoder": metadata.get("encoder"), **json.loads(metadata.get("bag", "{}"))}
+    return Bag(file.slide_id, rows, places, spec_from(about.get("patch_spec")), about["encoder"])

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain.atlas.shares import DIGITS
+from panther.explain.shares import DIGITS
 from panther.machine import cores
 from panther.report.data import Run, load_run
 from panther.store import version_of

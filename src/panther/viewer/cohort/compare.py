@@ -10,7 +10,7 @@ from panther.charts.chart import Chart
 from panther.charts.prototypes import Group, Tests
 from panther.charts.prototypes import group_shares as shares_chart
 from panther.errors import InputError
-from panther.explain.atlas.shares import Factor, difference_intervals, mean_intervals, patient_means, share_tests
+from panther.explain.shares import Factor, difference_intervals, mean_intervals, patient_means, share_tests
 from panther.viewer.cohort.units import Units
 from panther.viewer.cohort.worker import Share
 

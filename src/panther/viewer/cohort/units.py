@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain.proportions import Proportions, pooled
+from panther.explain.shares import Proportions, pooled
 from panther.report.data import numeric
 from panther.storage.clinical import ClinicalTable
 from panther.storage.tables import is_missing

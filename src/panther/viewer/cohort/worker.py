@@ -8,7 +8,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.explain.projection import Plane, principal_components, umap
-from panther.explain.proportions import pooled
+from panther.explain.shares import pooled
 from panther.models.model import load_model, read_about
 from panther.models.predict import predict_bags
 from panther.models.tasks import tasks

@@ -10,7 +10,7 @@ import numpy as np
 from flask import Blueprint, Response, abort, current_app, request
 
 from panther.errors import InputError
-from panther.explain.assign import Distances, distances, share_farther
+from panther.explain.scene import Distances, distances, share_farther
 from panther.types import Openable, Prototypes
 from panther.viewer.patches import PatchMap
 from panther.viewer.similar import BusyError, Found, Query, Turns, ask, places, search

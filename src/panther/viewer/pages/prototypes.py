@@ -12,10 +12,9 @@ from panther.charts.to_plotly import convert
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.outcomes import endpoints_of
 from panther.errors import InputError
-from panther.explain import kaplan_meier
-from panther.explain.atlas import shares
-from panther.explain.atlas.make import factor_of
+from panther.explain import kaplan_meier, shares
 from panther.explain.attribution.mathematics import owners
+from panther.explain.shares import factor_of
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
 from panther.viewer.workbench import UnknownError, Workbench

@@ -8,9 +8,8 @@ import numpy as np
 
 from panther.charts.style import picture_bytes, plain_text, short
 from panther.errors import InputError
-from panther.explain.draw import ROW, ColourBar, Sheet, colour_bar, scale_bar
-from panther.explain.geometry import View
-from panther.explain.regions import feature, regions
+from panther.explain.geometry import View, feature, regions
+from panther.explain.slide_map import ROW, ColourBar, Sheet, colour_bar, scale_bar
 from panther.storage.geojson import geojson_text
 from panther.viewer.patches import PatchMap
 from panther.viewer.tiles import render

@@ -12,7 +12,6 @@ import numpy as np
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.explain import palette
-from panther.explain.assign import assign
 from panther.explain.attention import SCALES, attention, attention_titles
 from panther.explain.attribution.draw import patch_values
 from panther.explain.attribution.model import AttributionSettings, attribute_bags, check_attributable
@@ -21,6 +20,7 @@ from panther.explain.concordance.tissue_classifier import load_classifier
 from panther.explain.concordance.write import CONCORDANCE
 from panther.explain.names import prototype_number
 from panther.explain.palette import rgb_values
+from panther.explain.scene import assign
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
 from panther.limits import check_choice
 from panther.mil import networks
@@ -76,7 +76,7 @@ def read_options(query: Mapping[str, str], count: int) -> LayerOptions:
     return LayerOptions(
         query.get("set") or None,
         query.get("model") or None,
-        prototype_number(chosen, max(count, 1), "`prototype=`: ") if chosen else 0,
+        prototype_number(chosen, max(count, 1)) if chosen else 0,
         None if shown is None else frozenset(_whole(part) for part in shown.split(",") if part.strip()),
         number(query, "low"),
         number(query, "high"),

@@ -5,7 +5,7 @@ For those who look closer also the doubtful ones: members that lie nearly as clo
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -47,13 +47,13 @@ class Exemplar:
 
 def candidates(labels: np.ndarray, rank: np.ndarray, count: int, number: int) -> list[tuple[int, int]]:
     """Prototype and row of the members (by labels (N,)) with the smallest ranks (N,), at most ``number`` for each of ``count``."""
-    found = []
+    rows = []
     for c in range(count):
         members = np.flatnonzero(labels == c)
         if len(members) > number:  # the few smallest first: sorting all of a large slide is slow
             members = members[np.argpartition(rank[members], number - 1)[:number]]
-        found += [(c, row) for row in members[np.lexsort((members, rank[members]))].tolist()]
-    return found
+        rows += [(c, row) for row in members[np.lexsort((members, rank[members]))].tolist()]
+    return rows
 
 
 def random_ranks(slide: str, count: int, seed: int) -> np.ndarray:
@@ -92,10 +92,20 @@ def fair_sample(exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
 CHOOSE = {"nearest": most_varied, "random": fair_sample, "borderline": most_varied, "farthest": most_varied}
 
 
-def read_patches(image: Path, mpp: float | None, places: Sequence[Place]) -> list[np.ndarray]:
-    """Pixels (s, s, 3) of patches, at most `LARGEST` a side, read from the level that suits; ``mpp`` corrects a wrong tag."""
-    with open_slide(image, mpp) as slide:
-        return [_read(slide, place) for place in places]
+@dataclass(frozen=True)
+class PatchesToRead:
+    """Patches to read from one slide's image; ``mpp`` corrects a wrong tag."""
+
+    sample: str  # name of the slide
+    image: Path
+    mpp: float | None
+    places: tuple[Place, ...]
+
+
+def read_patches(patches: PatchesToRead) -> list[np.ndarray]:
+    """Pixels (s, s, 3) of patches, at most `LARGEST` a side, read from the level that suits."""
+    with open_slide(patches.image, patches.mpp) as slide:
+        return [_read(slide, place) for place in patches.places]
 
 
 def _read(slide: Slide, place: Place) -> np.ndarray:
@@ -106,23 +116,14 @@ def _read(slide: Slide, place: Place) -> np.ndarray:
     width, height = slide.dimensions
     if not (0 <= x + side / 2 <= width and 0 <= y + side / 2 <= height):
         raise InputError(
-            f"{slide.path.name}: a patch at ({x:g}, {y:g}) lies outside the image ({width} x {height} pixels); "
-            "give the slide that the features were made from, with coordinates at level 0."
+            f"{slide.path.name}: a patch at ({x:g}, {y:g}) lies outside the image ({width} x {height} pixels), "
+            "expected coordinates at level 0 of the slide that the features were made from"
         )
     size = max(1, min(LARGEST, math.floor(side + 0.5)))
     level = slide.best_level(side / size)
     down = slide.level_downsamples[level]
     box = (x / down, y / down, (x + side) / down, (y + side) / down)
     return slide.resampled(level, box, (size, size))
-
-
-def by_slide(exemplars: Sequence[Exemplar], images: Mapping[str, Path]) -> dict[str, dict[int, Place]]:
-    """Places of the exemplars whose pixels can be read, by slide and the exemplar's index: an image is opened once."""
-    wanted: dict[str, dict[int, Place]] = {}
-    for index, one in enumerate(exemplars):
-        if one.slide in images and one.place is not None:
-            wanted.setdefault(one.slide, {})[index] = one.place
-    return wanted
 
 
 def _order(one: Exemplar) -> tuple[float, str, int]:

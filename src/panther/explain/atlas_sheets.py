@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from panther.charts.style import DPI, INK, plain_text, short
-from panther.explain.atlas.atlas import Atlas
-from panther.explain.atlas.exemplars import KINDS, LARGEST
+from panther.explain.atlas import Atlas
+from panther.explain.exemplars import KINDS, LARGEST
 
 PALE, GREY = "#E8E8E8", "#666666"
 MARGIN, GAP = 28, 10
@@ -66,7 +66,7 @@ def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
     _swatch(canvas, atlas.colours[prototype], MARGIN, 26, 20)
     fitting = int((canvas.size[0] - 2 * MARGIN - 32) / LETTER)
     canvas.write(MARGIN + 32, 37, short(atlas.title(prototype), fitting), 15, weight="bold")
-    canvas.write(MARGIN, 66, f"{share_text(atlas, prototype)}  ·  {member_text(atlas, prototype)}", 9.5, color=GREY)
+    canvas.write(MARGIN, 66, f"{atlas.share_text(prototype)}  ·  {atlas.member_text(prototype)}", 9.5, color=GREY)
     for number, (kind, row) in enumerate(rows.items()):
         top = head + number * block
         canvas.write(MARGIN, top + 13, HEADINGS[kind], 10, weight="bold")
@@ -103,19 +103,6 @@ def draw_overview(atlas: Atlas, prototypes: Sequence[int] | None = None) -> Any:
     return canvas.figure
 
 
-def share_text(atlas: Atlas, prototype: int) -> str:
-    """Share in words."""
-    share = atlas.shares[prototype]
-    text = f"{100 * share.value:.1f} % of a patient's tissue on average"
-    return text if np.isnan(share.low) else f"{text} (95 % interval {100 * share.low:.1f} to {100 * share.high:.1f} %)"
-
-
-def member_text(atlas: Atlas, prototype: int) -> str:
-    """Members in words."""
-    members = atlas.members[:, prototype]
-    return f"{int(members.sum()):,} patches, {int((members > 0).sum())} of {len(members)} slides"
-
-
 def _tile(canvas: SheetCanvas, atlas: Atlas, index: int, left: float, top: float) -> None:
     one = atlas.exemplars[index]
     canvas.picture(left, top, LARGEST, atlas.pictures.get(index), atlas.colours[one.prototype])
@@ -132,7 +119,7 @@ def _name(canvas: SheetCanvas, atlas: Atlas, prototype: int, middle: float) -> N
     top = middle - 9 * len(lines)
     for number, line in enumerate(lines):
         canvas.write(MARGIN + 38, top + 18 * number, line, 10, weight="bold")
-    canvas.write(MARGIN + 38, top + 18 * len(lines) + 1, member_text(atlas, prototype), 8, color=GREY)
+    canvas.write(MARGIN + 38, top + 18 * len(lines) + 1, atlas.member_text(prototype), 8, color=GREY)
 
 
 def _swatch(canvas: SheetCanvas, colour: str, left: float, top: float, side: float) -> None:

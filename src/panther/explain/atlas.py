@@ -1,0 +1,366 @@
+"""The atlas of a cohort's prototypes: what each looks like, how much there is of it, in whom, and beside what."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from panther.aggregators import build
+from panther.engine import HERE, Work, stream
+from panther.errors import InputError
+from panther.evaluation.intervals import Interval
+from panther.explain.exemplars import (
+    CHOOSE,
+    KINDS,
+    Exemplar,
+    Kind,
+    PatchesToRead,
+    Place,
+    candidates,
+    random_ranks,
+    read_patches,
+)
+from panther.explain.geometry import Grid, grid
+from panther.explain.names import colours, label
+from panther.explain.scene import MapSettings, assign, prototype_distances, refuse_nothing
+from panther.explain.shares import (
+    Factor,
+    GroupShare,
+    ShareTest,
+    co_occurrence,
+    group_shares,
+    mean_intervals,
+    patient_means,
+    share_tests,
+)
+from panther.explain.touching import Touching, neighbour_sentences, no_touching, touching
+from panther.storage.clinical import TCGA
+from panther.types import Bag, Openable, Prototypes
+
+EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: no information
+FEW_SLIDES = 10  # below it correlations over slides are mostly chance
+
+
+@dataclass(frozen=True)
+class AtlasSettings:
+    """How an atlas is made."""
+
+    maps: MapSettings = field(default_factory=MapSettings)  # assignment, names and the images' resolutions: as in maps
+    exemplars: int = 8  # patches per prototype, of every kind
+    seed: int = 0
+    kinds: tuple[Kind, ...] = KINDS
+
+
+@dataclass(frozen=True)
+class AtlasJob:
+    """One slide of the cohort."""
+
+    ref: Openable
+    patient: str
+    image: Path | None = None
+
+    @property
+    def sample(self) -> str:
+        """Name of the slide."""
+        return self.ref.sample
+
+
+@dataclass(frozen=True)
+class SlideFacts:
+    """What comes back from a worker."""
+
+    slide: str
+    patient: str
+    weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
+    members: np.ndarray  # (C,), patches whose largest share it is
+    exemplars: tuple[Exemplar, ...]  # candidates of all kinds
+    touching: Touching | None = None  # None: no coordinates, or no grid
+    reason: str = ""  # why there are none
+
+    @property
+    def patches(self) -> int:
+        """Their number N."""
+        return int(self.members.sum())
+
+
+def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
+    """Share, members, neighbours and candidates of one slide."""
+    bag = prototypes.prepared(job.ref.open())
+    module = build(settings.maps.method, prototypes, settings.maps.options)
+    assignment, weights = assign(bag, module, settings.maps.device)
+    posteriors = assignment.float().numpy()
+    labels = posteriors.argmax(1)
+    members = np.bincount(labels, minlength=len(prototypes))
+    shares = members / len(bag) if settings.maps.method in EVEN else weights.numpy()
+    cells, reason = None, "the file has no coordinates"
+    if bag.places is not None:
+        try:
+            cells = grid(bag.places(), bag.spec)
+        except InputError as error:  # a slide without a grid still has shares
+            reason = str(error).rstrip(".")
+    exemplars = tuple(_exemplars(job, bag, labels, prototypes, settings, cells))
+    beside = None if cells is None else touching(posteriors, cells)
+    return SlideFacts(job.sample, job.patient, shares, members, exemplars, beside, "" if beside else reason)
+
+
+def _exemplars(
+    job: AtlasJob, bag: Bag, labels: np.ndarray, prototypes: Prototypes, settings: AtlasSettings, cells: Grid | None
+) -> Iterator[Exemplar]:
+    distances, column = prototype_distances(bag, prototypes), torch.from_numpy(labels)[:, None]
+    distance = distances.gather(1, column)[:, 0]
+
+    def margins() -> np.ndarray:
+        """How much farther (N,) than its prototype the next one is; infinite where there is no other."""
+        return (distances.scatter(1, column, torch.inf).min(1).values - distance).abs().numpy()
+
+    ranks: dict[str, Callable[[], np.ndarray]] = {
+        "nearest": distance.numpy,
+        "random": lambda: random_ranks(job.sample, len(bag), settings.seed),
+        "borderline": margins,
+        "farthest": lambda: -distance.numpy(),
+    }
+    spec = bag.spec
+    side = spec.size_level0 if spec.coords_unit == "px" else spec.mpp and spec.size and spec.mpp * spec.size
+    side = float(side) if side else None if cells is None else cells.pitch
+    corners = None if bag.places is None else np.asarray(bag.places(), float).reshape(-1, 2)
+    for kind in settings.kinds:
+        order = ranks[kind]()
+        for c, row in candidates(labels, order, len(prototypes), settings.exemplars):
+            place = None
+            if corners is not None and np.isfinite(corners[row]).all():
+                x, y = corners[row].tolist()
+                place = Place(x, y, side, spec.coords_unit, spec.mpp_level0)
+            if math.isfinite(order[row]):
+                yield Exemplar(c, kind, job.sample, job.patient, row, float(distance[row]), float(order[row]), place)
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Everything that files and pictures are made of; arrays are in the order of slides and prototypes."""
+
+    slides: tuple[str, ...]
+    patients: tuple[str, ...]  # of each slide
+    weights: np.ndarray  # (n, C), pi
+    members: np.ndarray  # (n, C), patches whose largest share it is
+    shares: tuple[Interval, ...]  # (C,), mean over patients
+    groups: tuple[GroupShare, ...]
+    tests: tuple[ShareTest, ...]
+    cooccurrence: np.ndarray  # (C, C), NaN where it is not defined
+    touching: Touching
+    exemplars: tuple[Exemplar, ...]  # by prototype and kind, the first ones first
+    settings: AtlasSettings
+    prototypes_hash: str
+    pictures: Mapping[int, np.ndarray] = field(default_factory=dict)  # index of the exemplar -> pixels (s, s, 3)
+    notes: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
+    source: Prototypes | None = None  # kept beside the atlas, so that other prototypes can be told from its own
+    files: tuple[Path, ...] = ()  # that were written
+
+    @property
+    def prototypes(self) -> int:
+        """Their number C."""
+        return int(self.weights.shape[1])
+
+    def title(self, prototype: int) -> str:
+        """Prototype's number and name."""
+        return label(prototype, self.settings.maps.names)
+
+    @cached_property
+    def colours(self) -> list[str]:
+        """Colour of each prototype, #RRGGBB: its own or its group's, else the palette's."""
+        return colours(self.settings.maps.namings, self.prototypes)
+
+    def neighbours_in_words(self) -> list[str]:
+        """Which prototypes touch clearly more or less often than chance, over all slides."""
+        return neighbour_sentences(self.touching, [self.title(c) for c in range(self.prototypes)])
+
+    def chosen(self, prototype: int, kind: str) -> list[int]:
+        """Indices of a prototype's exemplars of one kind."""
+        return [i for i, one in enumerate(self.exemplars) if one.prototype == prototype and one.kind == kind]
+
+    def share_text(self, prototype: int) -> str:
+        """Share in words."""
+        share = self.shares[prototype]
+        text = f"{100 * share.value:.1f} % of a patient's tissue on average"
+        if np.isnan(share.low):
+            return text
+        return f"{text} (95 % interval {100 * share.low:.1f} to {100 * share.high:.1f} %)"
+
+    def member_text(self, prototype: int) -> str:
+        """Members in words."""
+        members = self.members[:, prototype]
+        return f"{int(members.sum()):,} patches, {int((members > 0).sum())} of {len(members)} slides"
+
+    def to_lines(self) -> list[str]:
+        """Shares of the largest prototypes, clear differences of groups, and what touches what."""
+        slides, order = len(self.slides), sorted(range(self.prototypes), key=lambda c: -self.shares[c].value)
+        lines = [
+            f"{self.prototypes} prototypes over {slides} slide{'s' if slides > 1 else ''} ({len(self.files)} files)"
+        ]
+        lines += [f"  {self.title(c)}: {self.share_text(c)}; {self.member_text(c)}" for c in order[:20]]
+        for column in dict.fromkeys(one.column for one in self.tests):
+            tests = [one for one in self.tests if one.column == column]
+            clear = sorted((one for one in tests if one.p_corrected < 0.05), key=lambda one: one.p_corrected)
+            text = ", ".join(f"{self.title(one.prototype)} (p = {one.p_corrected:.2g})" for one in clear)
+            lines.append(f"  {column} ({tests[0].test}, Holm): {text or 'no prototype differs clearly'}")
+        lines += [f"  {sentence}" for sentence in self.neighbours_in_words()]
+        if self.files:
+            lines.append("Look at overview.png, then name the prototypes in names.yaml.")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Files that were written."""
+        return {"files": [str(file) for file in self.files]}
+
+
+def atlas_of(
+    jobs: Sequence[AtlasJob],
+    prototypes: Prototypes,
+    settings: AtlasSettings | None = None,
+    factors: Sequence[Factor] = (),
+    *,
+    work: Work = HERE,
+) -> Atlas:
+    """Walk the slides once, keeping a few candidates per prototype, then sum up over patients and read the exemplars' pixels."""
+    settings = settings or AtlasSettings()
+    settings = replace(settings, maps=replace(settings.maps, device=work.device))
+    build(settings.maps.method, prototypes, settings.maps.options)  # refuses a wrong setting before the work
+    pool = Pool(len(prototypes), settings)
+    failures: dict[str, str] = {}
+    describe = partial(describe_slide, prototypes=prototypes, settings=settings)
+    for _, slide in stream(describe, jobs, "looking at patches", work, failures):
+        pool.add(slide)
+    refuse_nothing(pool.slides, failures, "could be read")
+    atlas = summed_up(pool, prototypes, settings, factors, failures)
+    return _with_pictures(atlas, {job.sample: job.image for job in jobs if job.image}, work)
+
+
+class Pool:
+    """What is kept while slides stream by: rows of numbers, and at most as many candidates as will be shown."""
+
+    def __init__(self, count: int, settings: AtlasSettings) -> None:
+        self.number = settings.exemplars
+        self.slides: list[str] = []
+        self.patients: list[str] = []
+        self.weights: list[np.ndarray] = []
+        self.members: list[np.ndarray] = []
+        self.touching = no_touching(count)
+        self.unplaced: dict[str, str] = {}  # slide -> why it has no neighbours
+        self.best: dict[tuple[int, str], list[Exemplar]] = {
+            (c, kind): [] for c in range(count) for kind in settings.kinds
+        }
+
+    def add(self, facts: SlideFacts) -> None:
+        """Take in one slide."""
+        self.slides.append(facts.slide)
+        self.patients.append(facts.patient)
+        self.weights.append(facts.weights)
+        self.members.append(facts.members)
+        if facts.touching is None:
+            self.unplaced[facts.slide] = facts.reason
+        else:
+            self.touching = self.touching.merge(facts.touching)
+        fresh: dict[tuple[int, str], list[Exemplar]] = {}
+        for one in facts.exemplars:
+            fresh.setdefault((one.prototype, one.kind), []).append(one)
+        for key, more in fresh.items():
+            self.best[key] = CHOOSE[key[1]]([*self.best[key], *more], self.number)
+
+
+def summed_up(
+    pool: Pool, prototypes: Prototypes, settings: AtlasSettings, factors: Sequence[Factor], failures: Mapping[str, str]
+) -> Atlas:
+    """Atlas of the slides so far, without pictures of patches."""
+    weights, members = np.stack(pool.weights), np.stack(pool.members)
+    patients, shares = patient_means(weights, pool.patients, members.sum(1))
+    groups: list[GroupShare] = []
+    tests: list[ShareTest] = []
+    notes = [*_notes(pool, len(patients), members, settings)]
+    for one in factors:
+        groups += group_shares(one, patients, shares, settings.seed)
+        rows, more = share_tests(one, patients, shares)
+        tests += rows
+        missing = sum(patient not in one.values for patient in patients)
+        if missing:
+            notes.append(f"{one.column}: {missing} of {len(patients)} patients have no value and are left out.")
+        if one.ordered:
+            notes.append(f"{one.column}: its numbers are taken as more or less of something (Spearman), not as names.")
+        notes += more
+    return Atlas(
+        slides=tuple(pool.slides),
+        patients=tuple(pool.patients),
+        weights=weights,
+        members=members,
+        shares=tuple(mean_intervals(shares, settings.seed)),
+        groups=tuple(groups),
+        tests=tuple(tests),
+        cooccurrence=co_occurrence(weights, members.sum(1)),
+        touching=pool.touching,
+        exemplars=tuple(one for best in pool.best.values() for one in best),
+        settings=settings,
+        prototypes_hash=prototypes.content_hash(),
+        notes=tuple(notes),
+        failures=failures,
+        source=prototypes,
+    )
+
+
+def _with_pictures(atlas: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
+    """The same with the pixels of the exemplars; an image is opened once."""
+    wanted: dict[str, dict[int, Place]] = {}  # slide -> index of the exemplar -> place
+    for index, one in enumerate(atlas.exemplars):
+        if one.slide in images and one.place is not None:
+            wanted.setdefault(one.slide, {})[index] = one.place
+    readings = []
+    for slide, places in wanted.items():
+        mpp = atlas.settings.maps.resolution(images[slide], next(iter(places.values())).mpp)
+        readings.append(PatchesToRead(slide, images[slide], mpp, tuple(places.values())))
+    pictures: dict[int, np.ndarray] = {}
+    failures = dict(atlas.failures)
+    for number, patches in stream(read_patches, readings, "reading exemplars", work, failures):
+        pictures.update(zip(wanted[readings[number].sample], patches, strict=True))
+    without = sorted({one.slide for one in atlas.exemplars} - set(images))
+    notes = list(atlas.notes)
+    if without and images:
+        notes.append(
+            f"{len(without)} slides with exemplars have no image of their name, e.g. {without[0]}: those have no pictures."
+        )
+    elif without:
+        notes.append("No slide images, so there are no pictures of patches; give their folder with `slides=`.")
+    return replace(atlas, pictures=pictures, notes=tuple(notes), failures=failures)
+
+
+def _notes(pool: Pool, patients: int, members: np.ndarray, settings: AtlasSettings) -> Iterator[str]:
+    slides = len(pool.slides)
+    if patients == 1:
+        yield "There is one patient only: shares have no intervals."
+    if slides < FEW_SLIDES:
+        few = "1 slide says" if slides == 1 else f"{slides} slides say"
+        yield f"{few} little about which prototypes occur together."
+    empty = np.flatnonzero(members.sum(0) == 0)
+    if len(empty):
+        yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: there is nothing to show of them."
+    if pool.unplaced:
+        slide, reason = next(iter(pool.unplaced.items()))
+        yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."
+    if settings.maps.method in EVEN:
+        yield (
+            f"{settings.maps.method} gives every prototype the same π by construction; "
+            "shares are the part of the patches that belong most to it."
+        )
+
+
+def patients_of(known: Mapping[str, str] | None, samples: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Patient of each slide: of the table (``known``), else of TCGA's barcode, else the slide itself."""
+    if known is not None:
+        return {slide: known[slide] for slide in samples}, []
+    if all(re.match(TCGA, slide) for slide in samples):
+        return {slide: slide[:12] for slide in samples}, []
+    note = "Every slide counts as a patient of its own; a `table=` with a column case_id says which belong together."
+    return {slide: slide for slide in samples}, [note] if len(samples) > 1 else []

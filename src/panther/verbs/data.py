@@ -1,0 +1,408 @@
+"""`panther inspect`, `convert`, `status` and `doctor`."""
+
+import os
+import platform
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from panther.errors import InputError, note, warn_left_out
+from panther.verbs import Text, verb
+from panther.verbs import parameters as p
+
+PANEL = "Data"
+
+
+@verb("inspect", PANEL)
+def inspect(
+    paths: Annotated[list[Path], p.option("Files, or folders (searched in depth).", metavar="PATH...")],
+    *,
+    deep: Annotated[bool, p.option("Read all features to find NaN and infinite numbers.")] = False,
+    workers: p.Workers = "auto",
+) -> "Contents":
+    """Show what files hold: format, slides, patches, dimensions, encoder, problems.
+
+    Parameters
+    ----------
+    paths : list of path
+        Files, or folders (searched in depth).
+    deep : bool
+        Whether all features are read to find NaN and infinite numbers.
+    workers : int or str, default="auto"
+        Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
+
+    Returns
+    -------
+    Contents
+        ``files``, a description of each file. Damaged files, and slides with two different bags, are a warning.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> np.save("slide.npy", np.zeros((5, 8), np.float32))
+    >>> panther.inspect(["slide.npy"]).files["slide.npy"]["patches"]
+    5
+    """
+    from panther.engine import open_work
+    from panther.storage.bags import BagRef
+    from panther.storage.survey import files_of, survey_all
+
+    files: dict[str, dict[str, Any]] = {}
+    problems: dict[str, str] = {}
+    members = {path: files_of(path) for path in paths}
+    with open_work(workers, [BagRef(str(path), tuple(inside)) for path, inside in members.items()]) as work:
+        for path, inside in members.items():
+            found, failed = survey_all(path, inside, deep=deep, work=work.on_cpu())
+            files |= {str(file): about for file, about in found.items()}
+            problems |= failed
+    warn_left_out("Files with problems", problems)
+    return Contents(" ".join(map(str, paths)), files)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What files hold."""
+
+    path: str
+    files: dict[str, dict[str, Any]]
+
+    def to_lines(self) -> list[str]:
+        """One line per group of similar files; a single file with all that is known."""
+        if len(self.files) == 1:
+            ((file, about),) = self.files.items()
+            return [file, *(f"  {name:<11} {value}" for name, value in about.items() if name != "problem")]
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for about in self.files.values():
+            groups.setdefault(_label(about), []).append(about)
+        lines = [f"{self.path}: {len(self.files)} files"]
+        for label, members in sorted(groups.items(), key=lambda item: -len(item[1])):
+            patches = [about["patches"] for about in members if "patches" in about]
+            counted = f", {sum(patches):,} patches ({min(patches):,} to {max(patches):,} per slide)" if patches else ""
+            empty = f", {patches.count(0)} with zero patches" if 0 in patches else ""
+            lines.append(f"  {len(members):>6} {label}{counted}{empty}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {"path": self.path, "files": self.files}
+
+
+def _label(about: Mapping[str, Any]) -> str:
+    name = f"{about.get('format')}, d={about.get('dim')}"
+    encoder = f"encoder {about.get('encoder') or 'not named'}"
+    if about["kind"] == "bag":
+        spec = about["patch_spec"]
+        size = f", {spec['size']} px" if "size" in spec else ""
+        size += f" at {spec['mpp']:g} um/px" if "mpp" in spec else ""
+        coords = "with" if about["coords"] else "without"
+        return f"bags, {name} {about['dtype']}, {encoder}{size}, {coords} coordinates"
+    return {
+        "problem": "files with problems",
+        "other": "other files",
+        "slide image": f"slide images, {about.get('format')} (not features: `panther slides` extracts them)",
+        "coordinates": "coordinate files (no features)",
+        "model": "trained models",
+        "table of slides": "tables of slides",
+        "slide vector": f"vectors of whole slides, {name}, {encoder} (`embeddings:` of a study)",
+    }.get(about["kind"], about["kind"])
+
+
+@verb("convert", PANEL)
+def convert(
+    source: p.Features,
+    output: p.RequiredFolder = None,
+    *,
+    to: Annotated[Literal["trident", "clam", "npy", "safetensors"], p.option("Layout of the new files.")] = "trident",
+    dtype: Annotated[
+        Literal["keep", "float16", "float32", "float64"],
+        p.option("Type of the numbers; float16 takes half the space and time."),
+    ] = "keep",
+    slide_mpp: Annotated[
+        float | None,
+        Field(ge=0.05, le=5),
+        p.option("Resolution of the slides at level 0, um/px, for coordinates in micrometres.", panel=p.SLIDES),
+    ] = None,
+    encoder_name: p.EncoderName = None,
+    workers: p.Workers = "auto",
+    part: p.Part = "",
+) -> Text:
+    """Write bags in another layout; files appear whole, and those that are the same already are kept.
+
+    Parameters
+    ----------
+    source : path
+        Feature file, or folder of them (searched in depth).
+    output
+        Folder to write to.
+    to : str, default="trident"
+        `trident` (.h5), `clam` (.h5, without encoder and patch size), `npy` (features alone) or `safetensors`.
+    dtype : str, default="keep"
+        Type of the numbers: `keep`, `float16`, `float32` or `float64`.
+    slide_mpp : float, optional
+        Resolution of the slides at level 0, um/px: coordinates in micrometres (STAMP) become pixels.
+    encoder_name : str, optional
+        Encoder of the features, where the files name another or none.
+    workers : int or str, default="auto"
+        Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
+    part : str, optional
+        Part k/n of the bags, for the tasks of a job array.
+
+    Returns
+    -------
+    Text
+        ``values``: how many bags were written and kept. Bags that fail are a warning.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> np.save("slide.npy", np.zeros((5, 8), np.float32))
+    >>> panther.convert("slide.npy", "converted").values["written"]
+    1
+    """
+    from functools import partial
+
+    from panther.engine import collect, open_work
+    from panther.limits import part_of
+    from panther.storage.bags import Reading, list_bags
+    from panther.storage.writers import convert_bag
+    from panther.store import check_writable_folder
+
+    if output is None:
+        raise InputError("output: found None, expected a folder")
+    listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))
+    check_writable_folder(output)
+    refs = part_of(listing.refs, part)
+    one = partial(convert_bag, folder=output, to=to, dtype=dtype, slide_mpp=slide_mpp)
+    with open_work(workers, refs) as work:
+        values, failures = collect(one, refs, "converting", work.on_cpu())
+    if to in ("npy", "clam"):
+        note(f"{to}: has no place for {'coordinates' if to == 'npy' else 'the encoder and the size of patches'}")
+    warn_left_out("Not converted", {**listing.problems, **failures})
+    done = Counter(values.values())
+    line = f"{done['written']} bags written as {to}, {done['kept']} were there already"
+    return Text([line], {"written": done["written"], "kept": done["kept"]})
+
+
+@dataclass(frozen=True)
+class Step:
+    """Counts of one step of a job, or of one stage of a study."""
+
+    step: str
+    total: int
+    done: int
+    failed: dict[str, str]  # item -> reason
+
+    @property
+    def left(self) -> int:
+        """Items that are neither done nor failed."""
+        return max(self.total - self.done - len(self.failed), 0)
+
+
+@verb("status", PANEL)
+def status(
+    folder: Annotated[Path, p.option("Folder of `panther slides` or `panther run`.", metavar="FOLDER")],
+) -> "Status":
+    """Count what is done, failed (with reasons) and left in a job or study folder; nothing is changed.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of `panther slides` or `panther run`.
+
+    Returns
+    -------
+    Status
+        ``steps`` of the job, or stages of the study. Failed items are a warning.
+    """
+    from panther.job_folder import Job, read_summary
+
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    rows = read_summary(Job(folder))
+    if rows and "status" in rows[0]:
+        steps = list(_steps_of_job(folder, rows))
+    elif any((folder / file).is_file() for file in (RECORD, PLAN)):
+        steps = list(_stages_of_study(folder))
+    else:
+        raise InputError(f"{folder}: neither a job of `panther slides` nor a study of `panther run`")
+    warn_left_out("Failed", {name: reason for step in steps for name, reason in step.failed.items()})
+    return Status(steps)
+
+
+RECORD, PLAN = "run.json", Path("cache", "plan.json")
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a job or a study is."""
+
+    steps: Sequence[Step]
+
+    def to_lines(self) -> list[str]:
+        """Lines for people."""
+        width = max((len(step.step) for step in self.steps), default=0)
+        return [
+            f"{step.step:<{width}}  {step.done:,} of {step.total:,} done, {len(step.failed):,} failed, {step.left:,} left"
+            for step in self.steps
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {"steps": [{**vars(step), "left": step.left} for step in self.steps]}
+
+
+def _steps_of_job(folder: Path, rows: list[dict[str, str]]) -> Iterator[Step]:
+    from panther.job_folder import PARTLY
+
+    names = {row["slide"] for row in rows}
+    failed = {row["slide"]: row["reason"] for row in rows if row["status"] in ("failed", PARTLY)}
+    places = {"tissue": folder / "contours_geojson"} | {
+        f"{place.parent.name}/{place.name}": place
+        for place in sorted(folder.glob("*/*"))
+        if place.name == "patches" or place.name.startswith("features_")
+    }
+    for step, place in places.items():
+        if place.is_dir():
+            files = (path.name.removesuffix(".geojson").removesuffix(".h5") for path in place.iterdir())
+            done = {file.removesuffix("_patches") for file in files} & names - failed.keys()
+            yield Step(step, len(names), len(done), failed)
+
+
+def _stages_of_study(folder: Path) -> Iterator[Step]:
+    from panther.storage.files import DAMAGE, read_json
+
+    record, plan = {}, {}
+    try:
+        plan = dict(read_json(folder / PLAN))
+        record = dict(read_json(folder / RECORD))
+    except DAMAGE:  # not there yet
+        pass
+    for stage, files in plan.items():
+        failed = {name: why for name, why in record.get("failures", {}).items() if name.startswith(f"{stage}: ")}
+        if files:
+            yield Step(stage, len(files), sum((folder / file).is_file() for file in files), failed)
+
+
+@verb("doctor", "Start")
+def doctor() -> "Examination":
+    """Show what this machine has, what is missing and how to get it.
+
+    Returns
+    -------
+    Examination
+        ``findings``: packages, devices, threads, memory and disk.
+    """
+    packages = [_package(name, remedy) for name, remedy in PACKAGES.items()]
+    checks = (_openslide(), _device(), _kernel(), _threads(), _memory(), _disk())
+    return Examination([Finding("python", platform.python_version()), *packages, *checks])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the examination."""
+
+    what: str
+    found: str
+    remedy: str | None = None  # None: all is well
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What a machine has."""
+
+    findings: Sequence[Finding]
+
+    def to_lines(self) -> list[str]:
+        """Lines for people."""
+        return [
+            f"{'ok' if one.remedy is None else '--'} {one.what:<14} {one.found}"
+            + (f"  ->  {one.remedy}" if one.remedy else "")
+            for one in self.findings
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {"findings": [vars(one) for one in self.findings]}
+
+
+PACKAGES = {
+    **{name: f"pip install {name}" for name in ("panther-wsi", "numpy", "torch", "h5py", "safetensors")},
+    **{name: f"pip install {name}" for name in ("scikit-learn", "pandas", "anndata")},
+    "distributed": "pip install 'panther-wsi[cluster]' (for work on several machines)",
+    "plotly": "pip install 'panther-wsi[report]' (for the report of a study)",
+    "flask": "pip install 'panther-wsi[view]' (for the viewer)",
+    "openslide-python": "pip install 'panther-wsi[slides]' (to read slide images; features need none)",
+    "timm": "pip install 'panther-wsi[encoders]' (to encode patches; features need none)",
+}
+
+
+def _package(name: str, remedy: str) -> Finding:
+    try:
+        return Finding(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(name, "missing", remedy)
+
+
+def _openslide() -> Finding:
+    try:
+        import openslide
+    except ImportError:
+        return Finding("OpenSlide", "missing", PACKAGES["openslide-python"])
+    except OSError as error:
+        return Finding("OpenSlide", f"library not found ({error})", "pip install openslide-bin")
+    return Finding("OpenSlide", openslide.__library_version__)
+
+
+def _device() -> Finding:
+    import torch
+
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return Finding("GPU", ", ".join(names) or "none; everything runs on the CPU")
+
+
+def _kernel() -> Finding:
+    from panther.statistics.compiled import load_library
+    from panther.statistics.kernels import kernel_name
+
+    try:
+        name = kernel_name()
+    except InputError as error:
+        return Finding("kernel", str(error), "unset PANTHER_KERNEL")
+    library = load_library()
+    if isinstance(library, str):
+        slow = f"torch; the compiled one is faster, but {library}"
+        return Finding("kernel", slow, "install a C compiler (gcc or clang), then panther again")
+    reason = f", because of PANTHER_KERNEL ({library.name} is there)" if name == "torch" else ""
+    return Finding("kernel", name + reason)
+
+
+def _threads() -> Finding:
+    import torch
+
+    limit = os.environ.get("OMP_NUM_THREADS")
+    limited = f", OMP_NUM_THREADS={limit}" if limit else ""
+    return Finding("threads", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}{limited}")
+
+
+def _memory() -> Finding:
+    import psutil
+
+    from panther.machine import free_memory
+
+    memory, free = psutil.virtual_memory(), free_memory()
+    found = f"{free / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB"
+    if free < 0.9 * memory.available:
+        found += f" (the machine has {memory.available / 1e9:.1f} GB, this job may not take them)"
+    return Finding("memory", found, "close other programs, or use fewer workers" if free < 2e9 else None)
+
+
+def _disk() -> Finding:
+    disk = shutil.disk_usage(Path.cwd())
+    found = f"{disk.free / 1e9:.1f} GB free of {disk.total / 1e9:.1f} GB here"
+    return Finding("disk", found, "free some space" if disk.free < 5e9 else None)
