@@ -10,6 +10,7 @@ STAMP := $(VENV)/.installed
 help:
 	@echo "make demo   set up and run everything on a cohort of drawn slides: minutes, offline, a report at the end"
 	@echo "make test   set up, then lint, types, import rules and tests (what CI runs)"
+	@echo "make unit ROOM=models   the tests of one room"
 	@echo "make fuzz   damage every kind of file that is read, for FUZZ_SECONDS (300), from FUZZ_SEED (0)"
 	@echo "make slow   the tests that take minutes each, which CI leaves out"
 	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
@@ -38,7 +39,7 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal $(ROOM:%=tests/%)
 
 slow: $(STAMP)
 	$(BIN)/pytest -n 2 -m slow

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ _CODE_OR_EQUATION = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _COMMANDS = "<!-- commands -->"
+_HOUSE = "<!-- house -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Page with its equations as MathML and the commands' help where it is asked for."""
     if _COMMANDS in markdown:
         markdown = markdown.replace(_COMMANDS, commands())
+    if _HOUSE in markdown:
+        markdown = markdown.replace(_HOUSE, house())
     return _CODE_OR_EQUATION.sub(_drawn, markdown)
 
 
@@ -49,6 +53,11 @@ def _drawn(found: re.Match[str]) -> str:
     text = " ".join((found["display"] if display else found["inline"]).split())
     drawn = convert(text, display="block" if display else "inline")
     return drawn if display else f"<span>{drawn}</span>"  # Markdown takes <math> at the start of a line for a paragraph
+
+
+def house() -> str:
+    """Rooms of the package, as Markdown."""
+    return str(runpy.run_path(str(Path(__file__).parents[1] / "house.py"))["house"]())
 
 
 def commands() -> str:
