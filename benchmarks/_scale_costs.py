@@ -11,7 +11,7 @@ import torch
 
 import _harness as harness
 from _tiled_slides import tissue_tiles, write_slide
-from panther.prototypes import fit_prototypes
+from panther import fit_prototypes
 from panther.slides import Job, PatchStep, TissueStep, list_slides, run_job
 from panther.storage.bags import list_bags
 from panther.verbs.embed import embed_cohort

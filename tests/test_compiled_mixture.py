@@ -6,8 +6,7 @@ import torch
 from panther.mixture import EMSettings, fit_mixture
 from panther.mixture.steps import is_ill_conditioned, maximise, posterior
 from panther.statistics import Statistics
-from panther.statistics.compiled import load_library
-from panther.statistics.compiled_mixture import library_for
+from panther.statistics.compiled import library_for, load_library
 from panther.types import Mixture
 
 missing = load_library()

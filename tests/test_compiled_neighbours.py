@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from panther.places import Places
 from panther.statistics import neighbours
-from panther.statistics.compiled import load_library
-from panther.statistics.compiled_neighbours import regions_compiled, suits, touch_compiled
+from panther.statistics.compiled import load_library, regions_compiled, suits_tensor, touch_compiled
 from panther.statistics.neighbours import _regions, _touch, side_by_side
 
 library = load_library()
@@ -32,7 +31,7 @@ def test_any_slide_gives_what_torch_gives(side, full, count, crisp, corners, dty
     ahead = side_by_side(coords, 1.0, corners=corners).ahead
     q = torch.tensor(rng.dirichlet(np.full(count, crisp), len(coords)), dtype=dtype)
     q[q < 1e-3] = 0  # zeros are skipped
-    assert suits(q)
+    assert suits_tensor(q)
     near = 1e-5 if dtype == torch.float32 else 1e-12
     for found, expected in zip(touch_compiled(library, q, ahead), _touch(q, ahead), strict=True):
         torch.testing.assert_close(found, expected, rtol=near, atol=near)
@@ -73,7 +72,7 @@ def test_many_prototypes_that_share_every_patch_are_multiplied_as_matrices(monke
 
 def test_where_a_gradient_is_wanted_or_numbers_are_elsewhere_torch_computes():
     q = torch.eye(3)
-    assert not suits(q.clone().requires_grad_())
-    assert not suits(q.half())
+    assert not suits_tensor(q.clone().requires_grad_())
+    assert not suits_tensor(q.half())
     with torch.no_grad():
-        assert suits(q.clone().requires_grad_())
+        assert suits_tensor(q.clone().requires_grad_())

@@ -69,9 +69,9 @@ def test_what_is_launched_is_taken_when_it_is_there_and_waited_for_when_all_item
     _begun.clear()
     done = attempt_all(launch, list(range(8)))
     values = [(0, 3), (1, 4), (4, 4), None, 16, (25, 6), None, (49, 6)]
-    assert [result.value for result in done.results] == values
-    assert [done.results[n].reason for n in (3, 6)] == ["three is refused", "six has failed on the GPU"]
-    assert attempt_all(launch, []).results == []
+    assert [result.value for result in done] == values
+    assert [done[n].reason for n in (3, 6)] == ["three is refused", "six has failed on the GPU"]
+    assert attempt_all(launch, []) == []
 
 
 @pytest.mark.parametrize("workers", [None, 2])

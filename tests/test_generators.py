@@ -38,7 +38,7 @@ WORK = {
     "Panther.fit_transform": lambda bags, fitted, model: Panther(3).fit_transform(bags),
     "Panther.transform": lambda bags, fitted, model: fitted.transform(bags),
     "fit_prototypes": lambda bags, fitted, model: panther.fit_prototypes(bags, 3).centroids,
-    "choose_c": lambda bags, fitted, model: [c.held_out for c in panther.choose_c(bags, 2, 3).candidates],
+    "choose_c": lambda bags, fitted, model: [c.held_out for c in panther.choose_c(bags, (2, 3)).candidates],
     "embed_cohort": lambda bags, fitted, model: panther.embed_cohort(bags, fitted.prototypes_).vectors,
     "load_cohort": lambda bags, fitted, model: panther.load_cohort(TABLE, label="grade", bags=bags).y == "a",
     "train": lambda bags, fitted, model: [panther.train(bags, TABLE, label="grade", n_prototypes=3).prototypes.centroids],

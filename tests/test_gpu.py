@@ -103,7 +103,7 @@ def test_blocks_are_read_on_a_gpu_as_on_the_cpu(blocks, preset):
         rows = torch.tensor(tissues[tissue] + rng.normal(size=(1024, 24)), dtype=torch.float32)
         bags.append(panther.Bag(f"s{number}", rows, lambda: corners, panther.PatchSpec(size_level0=256)))
     here, there = (
-        panther.embed_cohort(bags, prototypes, preset=preset, blocks=blocks, work=Work(device=device))
+        panther.embed_cohort(bags, prototypes, preset=preset, blocks=blocks, device=device)
         for device in ("cpu", "cuda")
     )
     assert not here.failures
@@ -136,14 +136,13 @@ def test_results_are_fetched_in_one_copy_as_they_are():
 
 
 def test_prototypes_are_found_as_on_the_cpu():
-    from panther.engine import Work
 
     tissues = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
     bags = [
         np.repeat(tissues, 50, axis=0) + 0.01 * np.random.default_rng(i).normal(size=(200, 16)).astype("float32")
         for i in range(4)
     ]
-    here, there = (panther.fit_prototypes(bags, n_prototypes=4, work=Work(device=d)) for d in ("cpu", "cuda"))
+    here, there = (panther.fit_prototypes(bags, n_prototypes=4, device=d) for d in ("cpu", "cuda"))
     np.testing.assert_allclose(np.sort(there.centroids, 0), np.sort(here.centroids, 0), atol=1e-4)
 
 
@@ -163,7 +162,7 @@ def test_numbers_of_prototypes_are_compared_on_a_gpu_too():
     rng = np.random.default_rng(0)
     tissues = rng.normal(size=(4, 1, 16)) * 3
     bags = [(tissues + rng.normal(size=(4, 40, 16))).reshape(-1, 16).astype("float32") for _ in range(6)]
-    assert panther.choose_c(bags, 2, 8, device="cuda").recommended == 4
+    assert panther.choose_c(bags, (2, 8), device="cuda").recommended == 4
 
 
 def test_a_study_trains_its_networks_on_a_gpu_and_says_so(tmp_path):
@@ -229,7 +228,7 @@ def test_k_means_ends_where_it_ends_on_the_cpu():
 @pytest.mark.parametrize("blocks_first", [False, True])
 def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first):
     """Some read it out on the host, where it comes in one copy; blocks read patches beside it, on the GPU."""
-    from panther.aggregators.grid import Embedder, embed_grid
+    from panther.aggregators.embed import Embedder, embed_grid
     from panther.engine import Work
     from panther.storage.bags import as_bags
 
@@ -238,7 +237,7 @@ def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first)
     prototypes = panther.fit_prototypes(bags, n_prototypes=4)
     options = [{}, {"readout": "wa"}, {"blocks": ["tail"]}]
     embedders = [Embedder(prototypes, "panther", each) for each in (options[::-1] if blocks_first else options)]
-    here, there = (list(embed_grid(as_bags(bags), embedders, Work(device=place))) for place in ("cpu", "cuda"))
+    here, there = (list(embed_grid(as_bags(bags).refs, embedders, Work(device=place))) for place in ("cpu", "cuda"))
     for a, b in zip(here, there, strict=True):
         assert not b.failures
         np.testing.assert_allclose(b.vectors, a.vectors, rtol=1e-3, atol=1e-4)
@@ -266,19 +265,19 @@ def test_the_next_bag_begins_before_the_last_one_is_waited_for():
 
 
 def test_no_more_than_two_groups_of_bags_are_on_the_gpu(monkeypatch):
-    from panther.aggregators.grid import Embedder, _EmbedBag
+    from panther.aggregators.embed import EmbedBag, Embedder
     from panther.engine import attempt_all
     from panther.mixture import together
 
     monkeypatch.setattr(together, "FULL_BYTES", 4 << 20)
     rng = np.random.default_rng(0)
     bags = {f"s{i:02}": rng.normal(i % 3, 1, (5000, 70)).astype("float32") for i in range(60)}  # 1.4 MB each, 84 MB
-    embed = _EmbedBag([Embedder(panther.fit_prototypes(bags, n_prototypes=5))], "cuda")
+    embed = EmbedBag([Embedder(panther.fit_prototypes(bags, n_prototypes=5))], "cuda")
     jobs = [(ref, None) for ref in as_bags(bags).refs]
     attempt_all(embed, jobs[:6])  # what is recorded and compiled stays
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    assert all(result.reason is None for result in attempt_all(embed, jobs).results)
+    assert all(result.reason is None for result in attempt_all(embed, jobs))
     assert torch.cuda.max_memory_allocated() - before < 40e6
 
 

@@ -8,7 +8,8 @@ Slides and features
     slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them; `inspect` describes files, `convert` changes their layout.
 
 Prototypes and embeddings
-    `fit_prototypes` finds `Prototypes` in training bags, `choose_c` says how many; `save_prototypes` and `load_prototypes` keep them.
+    `fit_prototypes` finds `Prototypes` in training bags, `choose_c` recommends their number, `compare_prototypes` matches two sets;
+    `save_prototypes` and `load_prototypes` keep them. `shift` measures how well sites can be read off embeddings.
     `embed` turns one bag into a `SlideEmbedding` (of its `Mixture`), `embed_cohort` many into a table, `build` gives the method as a torch module
     that can be trained, `Panther` is all of it as a scikit-learn transformer.
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from panther.explain.concordance.make import concordance
     from panther.explain.kaplan_meier import kaplan_meier
     from panther.models.model import load_model, save_model
-    from panther.prototypes.choose import choose_c
-    from panther.prototypes.fit import fit_prototypes
     from panther.search.retrieval import retrieval
     from panther.search.similar import similar
     from panther.slides.open import open_slide
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
+    from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.report import make_report
     from panther.verbs.study import run_study
     from panther.viewer.show import view
@@ -81,13 +81,14 @@ _HOMES = {
     "Split": "panther.cohort.splits",
     "attribute": "panther.explain.attribution.make",
     "build": "panther.aggregators",
-    "choose_c": "panther.prototypes.choose",
+    "choose_c": "panther.verbs.prototypes",
+    "compare_prototypes": "panther.verbs.prototypes",
     "concordance": "panther.explain.concordance.make",
     "convert": "panther.verbs.data",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.verbs.embed",
     "extract": "panther.encoders.extract",
-    "fit_prototypes": "panther.prototypes.fit",
+    "fit_prototypes": "panther.verbs.prototypes",
     "inspect": "panther.verbs.data",
     "kaplan_meier": "panther.explain.kaplan_meier",
     "list_bags": "panther.storage.bags",
@@ -106,6 +107,7 @@ _HOMES = {
     "save_bag": "panther.storage.writers",
     "save_model": "panther.models.model",
     "save_prototypes": "panther.storage.prototypes",
+    "shift": "panther.verbs.prototypes",
     "similar": "panther.search.similar",
     "train": "panther.verbs.model",
     "view": "panther.viewer.show",
@@ -130,6 +132,7 @@ __all__ = [
     "attribute",
     "build",
     "choose_c",
+    "compare_prototypes",
     "concordance",
     "convert",
     "embed",
@@ -154,6 +157,7 @@ __all__ = [
     "save_bag",
     "save_model",
     "save_prototypes",
+    "shift",
     "similar",
     "train",
     "view",
@@ -163,7 +167,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'panther' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)  # found without this function from now on
+    return value
 
 
 def __dir__() -> list[str]:

@@ -7,13 +7,12 @@ is named (`allowed-failures` of Dask), and so is a read that does not end, where
 import logging
 import os
 import pickle
-import re
 import shutil
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from panther.engine import Done, WorkerLostError, attempt_and_pack
 from panther.errors import InputError, suggestion
@@ -43,26 +42,12 @@ class ClusterLostError(InputError):
     """The scheduler is gone; nothing that is left can be done."""
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Workers of a cluster at one moment."""
-
-    threads: Mapping[str, int]  # by address
-    gpus: frozenset[str] = frozenset()  # addresses of those that announce one
-
-    @classmethod
-    def of(cls, client: Any) -> "Workers":
-        """Ask the scheduler."""
-        workers = client.sync(client.scheduler.identity)["workers"]
-        gpus = frozenset(address for address, about in workers.items() if about.get("resources", {}).get(GPU, 0) > 0)
-        return cls({address: int(about["nthreads"]) for address, about in workers.items()}, gpus)
-
-    def placement(self, gpu: float) -> dict[str, Any]:
-        """Arguments for Dask: work for (a share of) a GPU goes where one is, other work to the other workers, if there are any."""
-        if gpu:
-            return {"resources": {GPU: gpu}}
-        others = [address for address in self.threads if address not in self.gpus]
-        return {"workers": others, "allow_other_workers": True} if others and self.gpus else {}
+def placement(threads: Mapping[str, int], gpus: Collection[str], gpu: float) -> dict[str, Any]:
+    """Arguments for Dask: work for (a share of) a GPU goes where one is, other work to the other workers, if there are any."""
+    if gpu:
+        return {"resources": {GPU: gpu}}
+    others = [address for address in threads if address not in gpus]
+    return {"workers": others, "allow_other_workers": True} if others and gpus else {}
 
 
 @dataclass(eq=False)
@@ -89,9 +74,8 @@ class DaskPool:
         """Tasks that run at the same time, as of a moment ago; clusters grow and shrink."""
         if time.monotonic() - self._looked > LOOK:
             self._look()
-        team = self._team
-        slots = team.gpus if self.gpu else team.threads
-        count = len(slots) if self.whole else len(slots) / SHARE if self.gpu else sum(team.threads.values())
+        slots = self._gpus if self.gpu else self._threads
+        count = len(slots) if self.whole else len(slots) / SHARE if self.gpu else sum(self._threads.values())
         return max(int(count), self.expected, 1)
 
     def for_work(self, *, gpu: bool, in_worker: bool = False) -> "DaskPool":
@@ -101,7 +85,7 @@ class DaskPool:
     @property
     def has_gpus(self) -> bool:
         """Whether workers announce a GPU, or will when they come."""
-        return self.will_have_gpus or bool(self._team.gpus)
+        return self.will_have_gpus or bool(self._gpus)
 
     @contextmanager
     def ship(self, function: Callable[[Any], Any]) -> Iterator[Any]:
@@ -111,13 +95,13 @@ class DaskPool:
         with suppress(Exception):  # of a scheduler that is gone
             self.client.run(_release, payload, on_error="ignore")
 
-    def submit(self, handle: Any, batch: Sequence[Any], threads: int) -> "Future[Done]":
+    def submit(self, handle: Any, batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
         """Run the shipped function on a batch in some worker."""
         if self.client.status != "running":
             raise self._lost()
-        where = self._team.placement((1 if self.whole else SHARE) if self.gpu else 0)
+        where = placement(self._threads, self._gpus, (1 if self.whole else SHARE) if self.gpu else 0)
         about = (os.getcwd(), __version__, read_limit(), tuple(PLUGINS))
-        return self.client.submit(_run_batch, handle, pickle.dumps(list(batch)), *about, pure=False, **where)
+        return self.client.submit(_run_batch, handle, pickle.dumps(list(batch)), first, *about, pure=False, **where)
 
     def result(self, future: Any) -> Done:
         """Result of a task."""
@@ -145,9 +129,11 @@ class DaskPool:
 
     def _look(self) -> None:
         try:
-            self._team = Workers.of(self.client)
+            workers = self.client.sync(self.client.scheduler.identity)["workers"]
         except Exception as error:  # whatever a comm that closes raises
             raise self._lost() from error
+        self._threads = {address: int(about["nthreads"]) for address, about in workers.items()}
+        self._gpus = {address for address, about in workers.items() if about.get("resources", {}).get(GPU, 0) > 0}
         self._looked = time.monotonic()
 
 
@@ -155,7 +141,9 @@ def _identity(payload: bytes) -> bytes:
     return payload
 
 
-def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: float, plugins: Sequence[Path]) -> Done:
+def _run_batch(
+    function: bytes, batch: bytes, first: int, folder: str, version: str, limit: float, plugins: Sequence[Path]
+) -> Done:
     """One task, in a Dask worker."""
     if version != __version__:
         raise InputError(
@@ -171,7 +159,7 @@ def _run_batch(function: bytes, batch: bytes, folder: str, version: str, limit: 
         ) from error
     try:
         load_plugins(plugins)
-        return attempt_and_pack(_load(function), pickle.loads(batch), 1)
+        return attempt_and_pack(_load(function), pickle.loads(batch), 1, first)
     finally:
         os.chdir(before)
 
@@ -268,13 +256,14 @@ def _quiet() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-WALLTIME = r"(?:\d+-)?\d{1,3}(?::[0-5]\d){1,2}"  # of SLURM: minutes:seconds, hours:minutes:seconds, with days-
-DURATION = r"\d+(?:\.\d+)?\s*(?:s|m|h|d)"  # of Dask
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 QUIET = {"dashboard": False, "dashboard_address": ":0"}
 MARGIN = 300  # seconds before the wall-time at which a worker ends by itself
 
 Count = Annotated[int, Field(ge=1, strict=True)]
+Memory = Annotated[str, Field(pattern=r"^\d+(\.\d+)?\s*[KMGT]i?B$", examples=["32GB"])]
+# of SLURM: minutes:seconds, hours:minutes:seconds, with days-
+WallTime = Annotated[str, Field(pattern=r"^(?:\d+-)?\d{1,3}(?::[0-5]\d){1,2}$", examples=["04:00:00"])]
+Duration = Annotated[str, Field(pattern=r"^\d+(?:\.\d+)?\s*(?:s|m|h|d)$", examples=["55m"])]  # of Dask
 
 
 class SlurmOptions(BaseModel):
@@ -283,15 +272,13 @@ class SlurmOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cores: Count  # per job
-    memory: Annotated[str, Field(pattern=r"^\d+(\.\d+)?\s*[KMGT]i?B$")]  # per job, e.g. 32GB
-    walltime: Annotated[str, Field(pattern=rf"^{WALLTIME}$")]  # per job, e.g. 04:00:00
+    memory: Memory  # per job
+    walltime: WallTime  # per job
     partition: str | None = None
     account: str | None = None
     gpus: Annotated[int, Field(ge=0, strict=True)] = 0  # per job
-    lifetime: Annotated[str, Field(pattern=rf"^{DURATION}$")] | None = None  # a worker ends in order after it ...
-    stagger: Annotated[str, Field(pattern=rf"^{DURATION}$")] | None = (
-        None  # ... a little earlier or later, not all at once
-    )
+    lifetime: Duration | None = None  # a worker ends in order after it ...
+    stagger: Duration | None = None  # ... a little earlier or later, not all at once
     min_jobs: Annotated[int, Field(ge=0, strict=True)] = 0
     max_jobs: Count = 10
     interface: str | None = None  # network that the nodes see each other on, e.g. ib0
@@ -299,14 +286,6 @@ class SlurmOptions(BaseModel):
     setup: tuple[str, ...] = ()  # lines of the shell before the worker, e.g. module load, conda activate
     python: str | None = None  # Python of the nodes, where it lies elsewhere than here
     logs: Path | None = None  # folder of the jobs' output
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.min_jobs > self.max_jobs:
-            raise ValueError(f"min_jobs: {self.min_jobs} is more than max_jobs: {self.max_jobs}")
-        if self.lifetime and _seconds_of(self.lifetime) >= self.seconds:
-            raise ValueError(f"lifetime: {self.lifetime} is not shorter than walltime: {self.walltime}")
-        return self
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -317,9 +296,21 @@ class SlurmOptions(BaseModel):
     def parse(cls, content: Mapping[str, Any], source: str = "The options for SLURM") -> Self:
         """Check the keys and values of a file of options."""
         try:
-            return cls.model_validate(dict(content))
+            options = cls.model_validate(dict(content))
         except ValidationError as error:
-            raise InputError(f"{source}: {_explained(error)}") from error
+            problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a mistyped key first
+            name = ".".join(map(str, problem["loc"]))
+            expected = problem["msg"].replace("Input should be", "expected")
+            if name not in cls.model_fields:
+                expected = suggestion(name, cls.model_fields)
+            elif examples := cls.model_fields[name].examples:
+                expected = f"expected e.g. {examples[0]}"
+            raise InputError(f"{source}: {name}: found {problem['input']!r}, {expected}") from error
+        if options.min_jobs > options.max_jobs:
+            raise InputError(
+                f"{source}: min_jobs: found {options.min_jobs}, expected at most max_jobs, {options.max_jobs}"
+            )
+        return options
 
     @property
     def seconds(self) -> int:
@@ -333,13 +324,6 @@ class SlurmOptions(BaseModel):
     def most_tasks(self) -> int:
         """Tasks that run at the same time when all jobs are there."""
         return self.max_jobs * self.cores
-
-    @property
-    def words(self) -> str:
-        """One line about the jobs."""
-        gpus = f", {self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else ""
-        jobs = str(self.max_jobs) if self.min_jobs == self.max_jobs else f"{self.min_jobs} to {self.max_jobs}"
-        return f"{jobs} jobs of {self.cores} cores, {self.memory}{gpus}, {self.walltime}"
 
     def to_jobqueue(self) -> dict[str, Any]:
         """The same as arguments of dask-jobqueue. One Dask worker per core: a crash costs the items of one core."""
@@ -377,42 +361,11 @@ def slurm_cluster(options: SlurmOptions) -> Iterator[Any]:
     with SLURMCluster(**options.to_jobqueue(), scheduler_options=QUIET, name="panther") as cluster:
         script = cluster.job_script()
         logger.debug("%s", script)  # shown with -v
-        _refuse_what_slurm_refuses(script)
-        logger.info("Asking SLURM for %s.", options.words)
+        # before anything waits: dask-jobqueue would submit a job that SLURM refuses again and again
+        check = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True, check=False)
+        if check.returncode:
+            answer = (check.stderr or check.stdout).strip().splitlines() or [f"exit code {check.returncode}"]
+            raise InputError(f"SLURM refuses these jobs: {answer[-1]}")
         # also where the number is fixed: a job that has come to its end is followed by another
         cluster.adapt(minimum_jobs=options.min_jobs, maximum_jobs=options.max_jobs)
         yield cluster
-
-
-def _refuse_what_slurm_refuses(script: str) -> None:
-    """Have SLURM check the job before anything waits for it: dask-jobqueue would submit it again and again."""
-    checked = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True, check=False)
-    if checked.returncode:
-        answer = (checked.stderr or checked.stdout).strip().splitlines()
-        raise InputError(f"SLURM refuses these jobs: {answer[-1] if answer else f'exit code {checked.returncode}'}")
-
-
-def _explained(error: ValidationError) -> str:
-    """One problem, a mistyped key before all others."""
-    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    problem = problems[0]
-    where = ".".join(map(str, problem["loc"]))
-    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    if problem["type"] == "extra_forbidden":
-        message = f"there is no such key; {suggestion(where, [*SlurmOptions.model_fields])}"
-    elif problem["type"] == "missing":
-        message = "is missing"
-    elif where in EXAMPLES:
-        message = f"expected something like {EXAMPLES[where]}, not {problem['input']!r}"
-    elif where:
-        message = f"{message.replace('Input should be', 'expected')}, not {problem['input']!r}"[:200]
-    return (f"{where}: " if where else "") + f"{message}."
-
-
-EXAMPLES = {"memory": "32GB", "walltime": "04:00:00", "lifetime": "55m", "stagger": "4m"}
-
-
-def _seconds_of(duration: str) -> float:
-    match = re.fullmatch(r"([\d.]+)\s*([smhd])", duration)
-    assert match is not None
-    return float(match[1]) * SECONDS[match[2]]

@@ -23,9 +23,9 @@ from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from panther.errors import DiskFullError, InputError, NotABagError, note
@@ -77,8 +77,8 @@ class Pool(Protocol):
     def ship(self, function: Callable[[Any], Any]) -> Any:
         """Context manager: a handle of the function for `submit`."""
 
-    def submit(self, handle: Any, batch: Sequence[Any], threads: int) -> "Future[Done]":
-        """Run the function on every item of a batch."""
+    def submit(self, handle: Any, batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
+        """Run the function on every item of a batch, whose first item has position ``first``."""
 
     def result(self, future: "Future[Done]") -> "Done":
         """Result of a task; WorkerLostError where its worker died."""
@@ -101,14 +101,15 @@ class Work:
 HERE = Work()  # in this process, without a progress bar
 
 
-class Result(NamedTuple):
-    """Value of one item, or the reason why it has none; errors as text, because not every exception can be pickled."""
+@dataclass(frozen=True)
+class ItemResult(Generic[R]):
+    """Value of one item, or the reason why there is none: text, because not every exception can be pickled."""
 
-    value: Any = None
+    index: int  # position of the item
+    value: R | None = None
     reason: str | None = None
-    skipped: bool = False
+    skipped: bool = False  # no failure: the item holds something else (a file of coordinates among bags)
     traceback: str = ""
-    fatal: bool = False  # for all items, e.g. a full disk
 
 
 class Done(NamedTuple):
@@ -120,21 +121,22 @@ class Done(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ItemResult(Generic[R]):
-    """Value of one item, or the reason why there is none."""
-
-    index: int  # position of the item
-    value: R | None = None
-    reason: str | None = None
-    skipped: bool = False  # no failure: the item holds something else (a file of coordinates among bags)
-
-
-@dataclass(frozen=True)
 class Launched(Generic[R_co]):
     """A value that a GPU is still computing; the next items of the task begin before it is waited for."""
 
     wait: Callable[[], R_co]
     is_ready: Callable[[], bool]
+
+
+def run(
+    function: Callable[[T], R | Launched[R]],
+    items: Sequence[T],
+    what: str,
+    work: Work = HERE,
+    ahead: int | None = None,
+) -> Iterable[ItemResult[R]]:
+    """Results of all items in their order, counted by the progress bar ``what``; ``ahead`` as in :func:`map_slides`."""
+    return work.track(map_slides(function, items, work.executor, ahead), what, len(items))
 
 
 def collect(
@@ -149,10 +151,10 @@ def collect(
 def map_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE) -> list[R]:
     """Values of all items, in their order; the first failure is raised."""
     values = []
-    for result in work.track(map_slides(function, items, work.executor), what, len(items)):
+    for result in run(function, items, what, work):
         if result.reason is not None:
             raise InputError(result.reason)
-        values.append(result.value)
+        values.append(cast(R, result.value))
     return values
 
 
@@ -168,17 +170,16 @@ def stream(
     """Positions and values of the items that succeed, in their order, as they come; the others are written into ``failures``.
 
     An item that holds something else (a file of coordinates among bags) is no failure, unless it is the only item; its name is
-    added to ``skipped``. ``ahead`` as in :func:`map_slides`.
+    added to ``skipped``.
     """
-    for result in work.track(map_slides(function, items, work.executor, ahead), what, len(items)):
-        name = name_of(items[result.index])
+    for result in run(function, items, what, work, ahead):
         if result.reason is None:
-            yield result.index, result.value
+            yield result.index, cast(R, result.value)
         elif result.skipped and len(items) > 1:
             if skipped is not None:
-                skipped.add(name)
+                skipped.add(name_of(items[result.index]))
         else:
-            failures[name] = result.reason
+            failures[name_of(items[result.index])] = result.reason
 
 
 def map_slides(
@@ -192,138 +193,115 @@ def map_slides(
     not grow with the cohort; ``ahead`` bounds it further where results are large, though every core keeps its work.
     """
     if pool is None:
-        threads = kernel_threads()
-        with one_thread():
-            for index, item in enumerate(items):
-                yield _item_result(index, settled(attempt(function, item, threads), item))
-    else:
-        for index, result in enumerate(_pooled(function, items, pool, ahead)):
-            yield _item_result(index, result)
-
-
-def _item_result(index: int, result: Result) -> ItemResult[Any]:
-    if result.fatal:
-        raise DiskFullError(result.reason)
-    if result.skipped:
-        logger.info("Passed over: %s", result.reason)
-    elif result.traceback:
-        logger.debug("%s", result.traceback)  # shown with -v
-    return ItemResult(index, result.value, result.reason, result.skipped)
+        return map(partial(attempt, function, kernel_threads()), count(), items)
+    return _pooled(function, items, ThreadPool(pool) if isinstance(pool, ThreadPoolExecutor) else pool, ahead)
 
 
 def _pooled(
-    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Any, ahead: int | None
-) -> Iterator[Result]:
-    """Result of each item from a pool, in the items' order."""
-    if isinstance(pool, ThreadPoolExecutor):
-        pool = ThreadPool(pool)
+    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Pool, ahead: int | None
+) -> Iterator[ItemResult[R]]:
+    threads = max(1, pool.workers // (len(items) if isinstance(items, Sized) and len(items) else pool.workers))
     batches = Batches(items, pool, ahead)
-    count = len(items) if isinstance(items, Sized) and len(items) else pool.workers
-    threads = max(1, pool.workers // count)
-    pending: deque[tuple[list[T], Future[Done]]] = deque()
-    under_way = 0
-    with pool.ship(function) as handle:
+    pending: deque[tuple[int, list[T], Future[Done]]] = deque()  # position of the first item, items, task
+    first = done = 0  # items that were handed out, items whose results were collected
 
-        def submit(batch: list[T]) -> "Future[Done]":
-            return pool.submit(handle, batch, threads)
-
+    def results_of(first: int, batch: list[T], task: "Future[Done]", attempts: int = 1) -> list[ItemResult[R]]:
+        """Results of a task; where its worker died, of each item alone."""
         try:
-            while batch := batches.next():
-                pending.append((batch, submit(batch)))
-                under_way += len(batch)
-                while batches.full(under_way):
-                    under_way -= len(pending[0][0])
-                    yield from _collected(*pending.popleft(), batches, pool, submit)
-            while pending:
-                yield from _collected(*pending.popleft(), batches, pool, submit)
+            results, seconds, size = pool.result(task)
+        except WorkerLostError as error:
+            if attempts == ATTEMPTS:
+                return [ItemResult(first, reason=f"{name_of(batch[0])}: {error}")]
+            again = [(n, [item], pool.submit(handle, [item], threads, n)) for n, item in enumerate(batch, first)]
+            return [result for one in again for result in results_of(*one, attempts + 1)]
+        batches.learn(len(batch), seconds, size)
+        return list(map(_logged, pickle.loads(results))) if size else results
+
+    with pool.ship(function) as handle:
+        try:
+            while (batch := [] if batches.full(first - done) else batches.next()) or pending:
+                if batch:
+                    pending.append((first, batch, pool.submit(handle, batch, threads, first)))
+                    first += len(batch)
+                else:
+                    done += len(pending[0][1])
+                    yield from results_of(*pending.popleft())
         except BrokenExecutor as error:
             raise InputError(
                 f"worker processes cannot be started, or were killed ({error or type(error).__name__}); a script that uses workers does its "
                 'work under `if __name__ == "__main__":`'
             ) from error
         finally:
-            for _, future in pending:
-                future.cancel()
+            for _, _, task in pending:
+                task.cancel()
 
 
-def _collected(
-    items: "list[T]",
-    future: "Future[Done]",
-    batches: "Batches[T]",
-    pool: Any,
-    submit: "Callable[[list[T]], Future[Done]]",
-    attempts: int = 1,
-) -> "list[Result]":
-    """Results of the items of a task; where its worker died, of each item alone."""
+def attempt(
+    function: Callable[[T], R | Launched[R]], threads: int, index: int, item: T, *, wait: bool = True
+) -> ItemResult[R]:
+    """Result of one item, with one torch thread and so many threads of the compiled kernel."""
     try:
-        done = pool.result(future)
-    except WorkerLostError as error:
-        if attempts >= ATTEMPTS:
-            return [Result(None, f"{name_of(items[0])}: {error}")]
-        again = [([item], submit([item])) for item in items]
-        return [result for one in again for result in _collected(*one, batches, pool, submit, attempts + 1)]
-    batches.learn(len(items), done.seconds, done.size)
-    return pickle.loads(done.results) if done.size else done.results
-
-
-def attempt_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int = 1) -> Done:
-    """Results of the items of a task; values that a GPU computes are taken when ready, and waited for when all items have begun."""
-    begin = time.perf_counter()
-    results: list[Result] = []
-    first = 0  # that is not settled
-    with one_thread():
-        for item in items:
-            results.append(attempt(function, item, threads))
-            while first < len(results) and _is_ready(results[first]):
-                results[first] = settled(results[first], items[first])
-                first += 1
-        results[first:] = [settled(*each) for each in zip(results[first:], items[first:], strict=True)]
-    return Done(results, time.perf_counter() - begin)
-
-
-def attempt_and_pack(function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int) -> Done:
-    """The same, packed for another process."""
-    results, seconds, _ = attempt_all(function, items, threads)
-    packed = pickle.dumps(results)
-    return Done(packed, seconds, len(packed))
-
-
-def attempt(function: Callable[[T], R | Launched[R]], item: T, threads: int = 1) -> Result:
-    """Result of one item, with so many threads of the compiled kernel."""
-    try:
-        with allow_threads(threads):
-            return Result(function(item))
+        with one_thread(), allow_threads(threads):
+            value = function(item)
+            return ItemResult(index, value.wait() if wait and isinstance(value, Launched) else cast(R, value))
+    except DiskFullError:  # every item after this one would fail too
+        raise
     except Exception as error:  # one slide must not stop ten thousand
-        return _failed(error, item)
+        skipped = isinstance(error, NotABagError)
+        return _logged(ItemResult(index, None, reason_of(error, item), skipped, traceback.format_exc()))
 
 
-def settled(result: Result, item: Any) -> Result:
-    """The same, waited for where a GPU still computes it."""
-    if not isinstance(result.value, Launched):
-        return result
-    try:
-        return Result(result.value.wait())
-    except Exception as error:
-        return _failed(error, item)
+def attempt_all(
+    function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int = 1, first: int = 0
+) -> list[ItemResult[R]]:
+    """Results of the items of a task; values that a GPU computes are taken when ready, and waited for when all items have begun."""
+    results: list[ItemResult[Any]] = []
+    settled = 0
+
+    def settle() -> None:
+        nonlocal settled
+        launched = results[settled].value
+        if isinstance(launched, Launched):
+            results[settled] = attempt(lambda _: launched.wait(), threads, first + settled, items[settled])
+        settled += 1
+
+    for index, item in enumerate(items, first):
+        results.append(attempt(function, threads, index, item, wait=False))
+        while settled < len(results) and _is_ready(results[settled].value):
+            settle()
+    while settled < len(results):
+        settle()
+    return results
 
 
-def _is_ready(result: Result) -> bool:
-    return not isinstance(result.value, Launched) or result.value.is_ready()
+def attempt_and_pack(function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int, first: int) -> Done:
+    """The same, packed for another process."""
+    begin = time.perf_counter()
+    packed = pickle.dumps(attempt_all(function, items, threads, first))
+    return Done(packed, time.perf_counter() - begin, len(packed))
 
 
-def _failed(error: Exception, item: Any) -> Result:
-    skipped, fatal = isinstance(error, NotABagError), isinstance(error, DiskFullError)
-    return Result(None, reason_of(error, item), skipped, traceback.format_exc(), fatal)
+def _is_ready(value: Any) -> bool:
+    return not isinstance(value, Launched) or value.is_ready()
+
+
+def _logged(result: ItemResult[R]) -> ItemResult[R]:
+    """The same, its error in the log of this process; with -v it is shown."""
+    if result.skipped:
+        logger.info("Passed over: %s", result.reason)
+    elif result.traceback:
+        logger.debug("%s", result.traceback)
+    return result
 
 
 def reason_of(error: Exception, item: Any) -> str:
     """Why an item failed, as one line."""
     if isinstance(error, InputError):
         return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or name_of(item)}: {error.strerror or error}"
     if isinstance(error, MemoryError):
         return f"{name_of(item)}: out of memory; use fewer `workers=`, or a machine with more"
-    if isinstance(error, OSError):
-        return f"{error.filename or name_of(item)}: {error.strerror or error}."
     return f"{name_of(item)}: unexpected {type(error).__name__}: {error}"
 
 
@@ -412,9 +390,9 @@ class ThreadPool:
         """Threads share the function."""
         yield function
 
-    def submit(self, handle: Callable[[Any], Any], batch: Sequence[Any], threads: int) -> "Future[Done]":
+    def submit(self, handle: Callable[[Any], Any], batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
         """Run it in a thread."""
-        return self._threads.submit(attempt_all, handle, batch)
+        return self._threads.submit(lambda: Done(attempt_all(handle, batch, 1, first), 0.0))
 
     def result(self, future: "Future[Done]") -> Done:
         """Wait for it."""
@@ -459,9 +437,9 @@ class ProcessPool:
         finally:
             Path(path).unlink(missing_ok=True)
 
-    def submit(self, handle: str, batch: Sequence[Any], threads: int) -> "Future[Done]":
+    def submit(self, handle: str, batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
         """Run the shipped function in a worker."""
-        return self.schedule(_run_shipped, handle, batch, threads)
+        return self.schedule(_run_shipped, handle, batch, threads, first)
 
     def schedule(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         """Call any function in a worker."""
@@ -502,8 +480,8 @@ class ProcessPool:
         self._pool = self._start()
 
 
-def _run_shipped(path: str, batch: Sequence[Any], threads: int) -> Done:
-    return attempt_and_pack(_load_shipped(path), batch, threads)
+def _run_shipped(path: str, *task: Any) -> Done:
+    return attempt_and_pack(_load_shipped(path), *task)
 
 
 @lru_cache(maxsize=4)

@@ -24,7 +24,6 @@ from panther.errors import DiskFullError, InputError
 
 if TYPE_CHECKING:
     import h5py
-    import numpy as np
     import torch  # imported when a bag is hashed: settings are hashed without it
     from torch import Tensor
 
@@ -89,9 +88,11 @@ class HashedRows:
 
     def read_into(self, rows: slice, out: "Tensor") -> None:
         """Read rows into memory that is there, and hash them where they are then, piece by piece: in the cache."""
+        import torch
+
         start, stop, _ = rows.indices(self.shape[0])
         if start == self._next and _lie_alike(self._rows, out):
-            there, here = _bytes(self._rows[start:stop]), _bytes(out)
+            there, here = (block.view(torch.uint8).numpy().reshape(-1) for block in (self._rows[start:stop], out))
             for at in range(0, len(here), PIECE_BYTES):  # by numpy, whose calls cost less than torch's
                 piece = here[at : at + PIECE_BYTES]
                 piece[:] = there[at : at + PIECE_BYTES]
@@ -109,7 +110,9 @@ class HashedRows:
     def _update(self, rows: slice, block: "Tensor") -> None:
         start, stop, step = rows.indices(self.shape[0])
         if start == self._next and step == 1 and start < stop:
-            self._hash.update(_bytes(block.contiguous()))
+            import torch
+
+            self._hash.update(block.contiguous().view(torch.uint8).numpy())  # numpy has no bfloat16
             self._next = stop
 
     def digest(self) -> str:
@@ -128,13 +131,6 @@ def _lie_alike(rows: "Rows", out: "Tensor") -> bool:
     if not isinstance(rows, torch.Tensor) or rows.device.type != "cpu":
         return False
     return rows.dtype == out.dtype and rows.is_contiguous() and out.is_contiguous()
-
-
-def _bytes(block: "Tensor") -> "np.ndarray":
-    """The numbers as they lie in memory; numpy has no bfloat16."""
-    import torch
-
-    return (block if block.dtype != torch.bfloat16 else block.view(torch.uint16)).numpy().reshape(-1).view("u1")
 
 
 def _xxh3_128(data: bytes) -> Any:

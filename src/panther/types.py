@@ -237,6 +237,40 @@ class Prototypes:
             )
         check_resolution(bag, self.spec, "the prototypes were fitted on")
 
+    def to_lines(self) -> list[str]:
+        """Lines for people; of fitted prototypes."""
+        d = self.diagnostics
+        rows = [
+            f"  C{c:<3} {share:7.2%} of the patches"
+            + (f", nearest C{neighbour} at {distance:.4g}" if len(self) > 1 else "")
+            for c, (share, neighbour, distance) in enumerate(
+                zip(d["occupancy_share"], d["nearest"], d["distance_to_nearest"], strict=True)
+            )
+        ]
+        if self.alignment is not None:
+            moved, sites = d["alignment"], d["alignment"].get("sites", {})
+            each = ": " + ", ".join(f"{name} ({about['slides']})" for name, about in sites.items()) if sites else ""
+            rows.append(
+                f"every {self.alignment.kind} is moved to the mean of the {moved['slides']} training slides first{each}"
+            )
+        return [
+            f"{len(self)} prototypes of {self.dim} dimensions from {self.settings['patches']:,} patches of {len(self.slides)} slides",
+            *rows,
+            f"inertia {d['inertia']:.6g}; restarts differ by {d['restart_spread']:.2%}; effective number {d['effective_number']:.1f} of {len(self)}; "
+            f"within-cluster radius {d['within_radius']:.4g}; {len(d['dominated_slides'])} slides dominated by one prototype",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "prototypes": len(self),
+            "dim": self.dim,
+            "encoder": self.encoder,
+            "slides": len(self.slides),
+            "settings": dict(self.settings),
+            "diagnostics": dict(self.diagnostics),
+        }
+
     def prepared(self, bag: Bag) -> Bag:
         """Bag checked, aligned and seen through the projection."""
         self.check(bag)

@@ -11,7 +11,7 @@ import torch
 
 from panther import store
 from panther.aggregators import aggregators, build, embed_bags, panther, pooling, sharing
-from panther.aggregators.grid import Embedder, embed_grid
+from panther.aggregators.embed import Embedder, embed_grid
 from panther.aggregators.sharing import placed
 from panther.engine import HERE, open_work
 from panther.errors import InputError
@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def tables_of(listing, embedders=EMBEDDERS, work=HERE):
-    return list(embed_grid(as_bags(listing), embedders, work))
+    return list(embed_grid(as_bags(listing).refs, embedders, work))
 
 
 def assert_same(table, alone):

@@ -59,10 +59,10 @@ def test_bytes_do_not_depend_on_the_number_of_workers(panther, cohort):
 
 def test_a_run_killed_half_way_leaves_nothing_and_starts_again(panther, cohort):
     script = (
-        "import os, sys\nfrom panther.cli import main\nfrom panther.storage.row_matrix import RowMatrix\n"
-        "add, calls = RowMatrix.add, []\n"
-        "def dying(self, *a):\n    len(calls) == 3 and os.kill(os.getpid(), 9)\n    calls.append(1)\n    add(self, *a)\n"
-        "RowMatrix.add = dying\nsys.argv = ['panther', *sys.argv[1:]]\nmain()\n"
+        "import os, sys\nimport panther.aggregators.embed as embed\nfrom panther.cli import main\n"
+        "def dying(*a):\n"
+        "    for number, one in enumerate(stream(*a)):\n        number == 3 and os.kill(os.getpid(), 9)\n        yield one\n"
+        "stream, embed.stream = embed.stream, dying\nsys.argv = ['panther', *sys.argv[1:]]\nmain()\n"
     )
     done = subprocess.run([sys.executable, "-c", script, *map(str, embed())], check=False)
     assert done.returncode == -9

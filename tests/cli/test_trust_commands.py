@@ -146,7 +146,7 @@ def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(c
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("choose-c", "FEATURES", "--range", "8"), "not understood"),
+        (("choose-c", "FEATURES", "--range", "8"), "found '8'"),
         (("choose-c", "FEATURES", "--range", "3:5", "--plot", "c.gif"), ".png"),
         (("prototypes", "FEATURES", "-C", "some", "-o", "p.safetensors"), "auto"),
         (("compare-prototypes", "PROTOTYPES", "missing"), "missing"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clusters.conftest import dask_workers
-from panther.cluster import GPU, Workers, open_cluster
+from panther.cluster import GPU, open_cluster, placement
 from panther.engine import map_slides, open_executor
 from panther.errors import InputError
 from panther.machine import reading
@@ -71,11 +71,11 @@ def test_a_worker_of_another_version_is_refused(cluster, monkeypatch):
 
 
 def test_work_for_a_gpu_goes_to_who_announces_one_and_other_work_to_the_others():
-    team = Workers({"a": 1, "b": 1, "c": 1}, frozenset("b"))
-    assert team.placement(1) == {"resources": {GPU: 1}}
-    assert team.placement(0) == {"workers": ["a", "c"], "allow_other_workers": True}
-    assert Workers({"a": 1, "b": 1}).placement(0) == {}
-    assert Workers({"b": 1}, frozenset("b")).placement(0) == {}  # nobody else is there
+    team = {"a": 1, "b": 1, "c": 1}
+    assert placement(team, {"b"}, 1) == {"resources": {GPU: 1}}
+    assert placement(team, {"b"}, 0) == {"workers": ["a", "c"], "allow_other_workers": True}
+    assert placement({"a": 1, "b": 1}, (), 0) == {}
+    assert placement({"b": 1}, {"b"}, 0) == {}  # nobody else is there
 
 
 def test_a_scheduler_that_does_not_answer_or_has_no_workers_is_told_in_a_sentence(monkeypatch):

@@ -22,8 +22,6 @@ def made():
 
 USES = {
     "train": lambda m, c: panther.train(BAGS, TABLE, label="kind", n_prototypes=2, columns=c).task.names,
-    "fit_prototypes": lambda m, c: panther.fit_prototypes(BAGS, 2, table=TABLE, columns=c).slides,
-    "choose_c": lambda m, c: panther.choose_c(BAGS, 2, 3, table=TABLE, columns=c).recommended,
     "predict": lambda m, c: list(panther.predict(m["model"], BAGS, table=TABLE, columns=c).table["sample"]),
     "make_atlas": lambda m, c: panther.make_atlas(BAGS, m["prototypes"], table=TABLE, columns=c).patients,
     "attribute": lambda m, c: panther.attribute(m["model"], BAGS, table=TABLE, columns=c).samples,

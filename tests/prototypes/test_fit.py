@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from mixture_bags import mixture_bag
+from panther import fit_prototypes
 from panther.errors import InputError
-from panther.prototypes import KMeansSettings, fit_bags, fit_prototypes
+from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.types import Bag
 
@@ -141,7 +142,7 @@ def test_slides_with_zero_patches_are_reported_and_do_no_harm():
     fitted = fit_bags([*bags, Bag("none", torch.empty(0, 8))], KMeansSettings(4, **SMALL))
     assert fitted.empty == ["none"]
     assert fitted.failures == {}
-    with pytest.raises(InputError, match="None of the 1 slides"):
+    with pytest.raises(InputError, match="No slide has patches"):
         fit_bags([Bag("none", torch.empty(0, 8))], KMeansSettings(1, sample=1))
 
 
@@ -154,7 +155,7 @@ def test_collapse_is_said_in_words():
 
 
 def test_more_prototypes_than_patches_are_refused():
-    with pytest.raises(InputError, match="3 patches cannot give 16"):
+    with pytest.raises(InputError, match="16 are more than the 3 patches"):
         fit_bags([Bag("a", torch.randn(3, 4))], KMeansSettings())
     with pytest.raises(InputError, match="fewer with `n_prototypes=`, or raise `sample=` if the slides have that many"):
         KMeansSettings(30_000)
@@ -184,20 +185,12 @@ def test_the_front_door_takes_arrays_and_a_table_and_warns_of_what_was_left_out(
     with pytest.warns(UserWarning, match="Left out of the prototypes: 1, e.g. gone: "):
         part = fit_prototypes(arrays, 4, table=train, split="train", **settings)
     assert part.slides == tuple(list(arrays)[:2])
-    with pytest.warns(UserWarning, match="Left out of the prototypes: 1, e.g. none: zero patches"):
+    with pytest.warns(UserWarning, match="none: zero patches"):
         fit_prototypes({**arrays, "none": torch.empty(0, 8)}, 4, **settings)
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"), [("n_prototype", "n_prototypes"), ("restart", "restarts"), ("n_init", "restarts")]
-)
-def test_a_mistyped_setting_is_a_sentence_that_says_what_was_meant(given, meant):
-    with pytest.raises(InputError, match=f"no setting `{given}=`; did you mean '{meant}'"):
-        fit_prototypes([torch.zeros(5, 2)], **{given: 2})
 
 
 def test_an_empty_list_is_said_to_be_empty():
     with pytest.raises(InputError, match="list of features is empty"):
         fit_prototypes([])
-    with pytest.raises(InputError, match="the list is empty"):
+    with pytest.raises(InputError, match="No slide has patches"):
         fit_bags([], KMeansSettings(2))

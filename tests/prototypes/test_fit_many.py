@@ -15,11 +15,9 @@ from mixture_bags import mixture_bag
 from panther.engine import HERE, Work, open_executor
 from panther.errors import InputError
 from panther.machine import cores
-from panther.prototypes import KMeansSettings, fit_bags, fit_many, groups
-from panther.prototypes.draw import draw_patches, plan_draw
+from panther.prototypes import KMeansSettings, fit, fit_bags, fit_many
 from panther.prototypes.kmeans import kmeans_many
-from panther.prototypes.patches import scan_bags
-from panther.prototypes.sampling import choose_rows
+from panther.prototypes.patches import choose_rows, draw_patches, plan_draw, scan_bags
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import save_prototypes
 from panther.types import Bag
@@ -121,7 +119,7 @@ def test_fits_walk_in_groups_where_a_job_has_little_memory(tmp_path, monkeypatch
     fits = [(bags, replace(SETTINGS, seed=seed)) for seed in range(4)]
     usual = [saved(f, tmp_path / "a") for f in fit_many(fits)]
     before = bags[0].opened["times"]
-    monkeypatch.setattr(groups, "free_memory", lambda: int(600 * 8 * 4 * 4.5) + groups.WORKER_BYTES * cores())
+    monkeypatch.setattr(fit, "free_memory", lambda: int(600 * 8 * 4 * 4.5) + fit.WORKER_BYTES * cores())
     assert [saved(f, tmp_path / "a") for f in fit_many(fits)] == usual
     assert bags[0].opened["times"] - before == 1 + 2 * (1 + SETTINGS.passes + 1)  # four samples, two at a time
 
@@ -202,12 +200,12 @@ def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
     ]
     found = fit_many(fits)
     words = (
-        "None of the 1",
+        "No slide has patches",
         None,
         "fewer than 4 different",
         "No slide has patches that prototypes can be learned from",
         "No slide",
-        "PCA to 50",
+        "pca: 50",
         None,
         "equally often",
     )
@@ -251,5 +249,5 @@ def test_workers_give_the_same_bytes_and_a_bag_that_kills_one_fails_alone(tmp_pa
 
 def test_nothing_asked_for_gives_nothing():
     assert fit_many([]) == []
-    with pytest.raises(InputError, match="the list is empty"):
+    with pytest.raises(InputError, match="No slide has patches"):
         fit_bags([], SETTINGS)

@@ -9,12 +9,10 @@ from sklearn.cluster import KMeans
 
 from mixture_bags import mixture_bag
 from panther.errors import InputError
-from panther.prototypes.kmeans import kmeans
-from panther.prototypes.lloyd import _lloyd_in_torch, _lloyd_on_gpu, lloyd, lloyd_many
-from panther.prototypes.sampling import allocate, choose_rows
-from panther.prototypes.seeding import energies, plus_plus
-from panther.statistics import compiled_lloyd, take
-from panther.statistics.kernels import compiled_kernel
+from panther.prototypes.kmeans import _lloyd_in_torch, _lloyd_on_gpu, energies, kmeans, lloyd, lloyd_many, plus_plus
+from panther.prototypes.patches import allocate, choose_rows
+from panther.statistics import compiled, take
+from panther.statistics.compiled import compiled_kernel
 
 
 def inertia(x, centroids):
@@ -71,8 +69,8 @@ def test_a_patch_without_distances_is_some_cluster_that_there_is(bad, clusters):
         pytest.skip("there is no compiled kernel")
     x, _ = mixture_bag(200, 12, 3)
     x[7] = bad
-    run = compiled_lloyd.CompiledRun(library, x, x[20 : 20 + clusters], x[20:].mean(0), energies(x, x[20:].mean(0)), 1)
-    compiled_lloyd.iterate(library, [run], x.dtype)
+    run = compiled.CompiledRun(library, x, x[20 : 20 + clusters], x[20:].mean(0), energies(x, x[20:].mean(0)), 1)
+    compiled.iterate(library, [run], x.dtype)
     assert float(run.sums.mass.sum()) == 200
 
 

@@ -3,9 +3,8 @@
 import pytest
 from layouts import features, write
 
+from panther import choose_c, fit_prototypes
 from panther.errors import InputError
-from panther.prototypes import fit_prototypes
-from panther.prototypes.choose import choose_c
 from panther.storage.clinical import Columns, read_clinical, select_slides
 from panther.storage.table_files.parts import read_parts
 from panther.storage.tables import as_table

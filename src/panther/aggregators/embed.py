@@ -1,21 +1,44 @@
-"""One bag to its embedding."""
+"""Bags to embeddings: one bag, or a cohort by several methods in one walk over its bags.
 
-import math
-from collections.abc import Callable
+Each bag is opened and read once, whatever the number of methods; bags are spread over workers. One bag and one method are a grid of one.
+"""
+
+import tempfile
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from panther.aggregators._base import build
-from panther.aggregators.blocks.space import NO_PLACES
-from panther.errors import InputError, not_finite, too_large
-from panther.feature_space import Basis, space_of
-from panther.statistics import first_bad_row
-from panther.storage.bags import BagLike, as_bag
+from panther.aggregators.sharing import (
+    HELD_BYTES,
+    SharedBag,
+    SharedMethods,
+    can_hold,
+    check_embedding,
+    in_memory,
+    places_of,
+)
+from panther.engine import HERE, Launched, Work, reason_of, stream
+from panther.errors import InputError
+from panther.feature_space import Basis, FeatureSpace, space_of
+from panther.limits import make_plain
+from panther.statistics.kernels import kernel_name
+from panther.storage.bags import BagLike, BagsLike, as_bag, as_bags
+from panther.storage.embeddings import EmbeddingTable
 from panther.storage.prototypes import as_prototypes
-from panther.types import Bag, Openable, Prototypes, SlideEmbedding
+from panther.store import HashedRows, hash_of, refusal
+from panther.types import Aggregator, Bag, Openable, Prototypes, SlideEmbedding
+
+Row = tuple[np.ndarray, dict[str, Any]]  # vectors of all embedders one after the other, and what is kept beside them
+FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
 
 
 def embed(
@@ -62,31 +85,206 @@ def embed_sample(
     sample: Openable, prototypes: Basis, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False
 ) -> SlideEmbedding:
     """Embedding of one bag, checked: NaN raises, naming the row."""
-    return embed_prepared(prototypes.prepared(sample.open()), module, with_assignment=with_assignment)
+    bag = prototypes.prepared(sample.open())
+    return check_embedding(bag, run_on(bag, module, with_assignment=with_assignment))
 
 
-def embed_prepared(bag: Bag, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False) -> SlideEmbedding:
-    """The same of a bag that the prototypes have prepared."""
-    if len(bag) == 0:
-        raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
-    embedding = run_on(bag, module, with_assignment=with_assignment)
-    if not _is_finite(embedding.vector):
-        bad = first_bad_row(bag.features)
-        raise too_large(bag.source) if bad is None else not_finite(bag.source, bad)
-    return embedding
-
-
+@torch.no_grad()
 def run_on(bag: Bag, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False) -> SlideEmbedding:
     """Call a module on a prepared bag, with the places of its patches where it reads them."""
-    more = {}
-    if getattr(module, "needs_places", False):
-        more["places"] = bag.layout()
-        if more["places"] is None:
-            raise InputError(f"{bag.source}: {NO_PLACES}")
-    with torch.no_grad():
-        return module(bag.features, with_assignment=with_assignment, **more)
+    return module(bag.features, with_assignment=with_assignment, **places_of(bag, module))
 
 
-def _is_finite(x: Tensor) -> bool:
-    """Whether every number is; a finite sum says so at once, one that is not may have been too large."""
-    return math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all())
+def embed_bags(
+    features: BagsLike,
+    prototypes: Basis | Path | str | None,
+    method: str,
+    options: Mapping[str, Any],
+    *,
+    work: Work = HERE,
+) -> EmbeddingTable:
+    """Embed every bag by one method; `failures` of the table lists the others."""
+    listing = as_bags(features)
+    (table,) = embed_grid(listing.refs, [Embedder(basis_of(prototypes, listing.refs), method, options)], work)
+    if isinstance(table, InputError):
+        raise table
+    return replace(table, failures={**listing.problems, **table.failures})
+
+
+def basis_of(prototypes: Basis | Path | str | None, bags: Sequence[Openable]) -> Basis:
+    """Prototypes, or what the features of the first bag that can be opened are: all others must be like it."""
+    if prototypes is not None:
+        return prototypes if isinstance(prototypes, FeatureSpace) else as_prototypes(prototypes)
+    for ref in bags:
+        with suppress(InputError):
+            return space_of(ref.open())
+    raise InputError("features: no bag can be read")
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A method with its settings on given prototypes, or on the features alone."""
+
+    prototypes: Basis
+    method: str = "panther"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        make_plain(self)
+        _ = self.module  # a setting that makes no sense is refused at once
+
+    @cached_property
+    def module(self) -> Aggregator:
+        """The method as a module."""
+        return build(self.method, self.prototypes, self.options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the module behind: where it is sent to, it is built from the prototypes, which many embedders share."""
+        return {item.name: self.__dict__[item.name] for item in fields(self)}
+
+
+def embed_grid(
+    bags: Sequence[Openable], embedders: Sequence[Embedder], work: Work, folder: Path | None = None
+) -> Generator[EmbeddingTable | InputError]:
+    """Yield the table of each embedder, in their order, after one walk over the bags; an error where it could embed none of them.
+
+    Rows lie in a temporary file without a name in ``folder``, which the system removes with the process; the vectors of a table may be a
+    memory map of it, so a cohort may be larger than memory. It is written, not mapped: a full disk is an error and not the death of the
+    process.
+    """
+    names = [bag.sample for bag in bags]
+    widths = [embedder.module.out_dim for embedder in embedders]
+    about: dict[str, dict[str, Any]] = {}  # what is kept beside the row of each bag
+    lost: dict[str, str] = {}  # bags that no embedder could embed
+    matrix = np.empty((0, 0), np.float32)
+    folder = folder or Path(tempfile.gettempdir())
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+    with file:
+        for index, (vector, row) in stream(EmbedBag(embedders, work.device), bags, "embedding", work, lost):
+            with writing_to(folder):
+                file.seek(index * vector.nbytes)
+                file.write(vector.data)
+                file.flush()  # a full disk is reported here
+            about[names[index]] = row
+        with writing_to(folder):
+            file.truncate(len(names) * sum(widths) * 4)  # the last rows may have failed
+            if about:
+                matrix = np.memmap(file, np.float32, "c", shape=(len(names), sum(widths)))
+    for number, (embedder, end) in enumerate(zip(embedders, accumulate(widths), strict=True)):
+        failed = {name: row["each"][number].get(FAILED) for name, row in about.items()}
+        failures = {name: why for name in names if (why := lost.get(name) or failed.get(name))}
+        rows = {name: about[name] for name in names if name in about and name not in failures}
+        if not rows:
+            yield InputError(f"None of the {len(names)} samples could be embedded. {next(iter(failures.values()), '')}")
+            continue
+        vectors = matrix[:, end - widths[number] : end]
+        if len(rows) < len(names):
+            vectors = np.asarray(vectors[[name in rows for name in names]])
+        yield make_table(embedder, number, rows, vectors, failures)
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Report what the system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{folder}: embeddings cannot be kept there ({refusal(error, folder)})") from error
+
+
+def make_table(
+    embedder: Embedder,
+    number: int,
+    rows: Mapping[str, Mapping[str, Any]],
+    vectors: np.ndarray,
+    failures: Mapping[str, str],
+) -> EmbeddingTable:
+    """Vectors of one embedder with what was kept beside them."""
+    each = [{"n_patches": row["n_patches"], **row["each"][number]} for row in rows.values()]
+    weights = np.array([row.pop("weights") for row in each]) if "weights" in each[0] else None
+    kernels = sorted({row["kernel"] for row in rows.values()})
+    if len(kernels) > 1:
+        warnings.warn(
+            f"Embeddings were computed by different kernels ({', '.join(kernels)}): they agree within 1e-5 and not in every byte; "
+            "set PANTHER_KERNEL=torch on all machines for the same bytes.",
+            stacklevel=2,
+        )
+    settings = {"method": embedder.method, **embedder.options, "prototypes": embedder.prototypes.content_hash()}
+    return EmbeddingTable(
+        list(rows),
+        vectors,
+        {column: [row[column] for row in each] for column in each[0]},
+        weights,
+        embedder.module.columns(),
+        embedder.prototypes,
+        {**settings, "kernel": ", ".join(kernels)},
+        failures,
+        contents={name: row["content"] for name, row in rows.items()},
+    )
+
+
+@dataclass(frozen=True)
+class EmbedBag:
+    """Embeds one bag after the other by all embedders."""
+
+    embedders: Sequence[Embedder]
+    device: str
+
+    @cached_property
+    def methods(self) -> SharedMethods:
+        """Modules on the device."""
+        return SharedMethods([(embedder.prototypes, embedder.module) for embedder in self.embedders], self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what is made anew where it is sent to."""
+        return {item.name: self.__dict__[item.name] for item in fields(self)}
+
+    def __call__(self, ref: Openable) -> Row | Launched[Row]:
+        """Vectors of one bag side by side, and what is kept beside them."""
+        bag = ref.open()
+        features = HashedRows(bag.features)  # hashed as they are read
+        place, size = torch.device(self.device).type, len(bag) * bag.dim * bag.features.dtype.itemsize
+        several = len(self.embedders) > 1 or place == "cuda"
+        held = several and can_hold(size, place)
+        bag = replace(bag, features=in_memory(features, self.device) if held else features)
+        shared = SharedBag(bag, self.methods)
+        # while a bag is worked on the next ones are read, so that there is more than one
+        if held and 2 * size <= HELD_BYTES[place] and (fit := shared.launch()):
+            return Launched(lambda: self.row(ref, bag, features, shared), fit.is_here)
+        return self.row(ref, bag, features, shared)
+
+    def row(self, ref: Openable, bag: Bag, features: HashedRows, shared: SharedBag) -> Row:
+        """Vectors of all embedders, and what is worth a column; or why there is none."""
+        vectors, each, errors = [], [], []
+        for basis, module in self.methods.all:
+            try:
+                embedding = shared.embed(basis, module)
+                vectors.append(embedding.vector.cpu().numpy())
+                each.append(summary_of(embedding))
+            except Exception as error:  # the other embedders go on
+                vectors.append(np.full(module.out_dim, np.nan, np.float32))
+                each.append({FAILED: reason_of(error, ref)})
+                errors.append(error)
+        if len(errors) == len(self.embedders):
+            raise errors[0]
+        content = features.digest()
+        if any(module.needs_places for _, module in self.methods.all):
+            content = hash_of([content, bag.places_fingerprint()])
+        about = {"content": content, "n_patches": len(bag), "kernel": kernel_name(self.device), "each": each}
+        return np.concatenate(vectors, dtype=np.float32), about
+
+
+def summary_of(embedding: SlideEmbedding) -> dict[str, Any]:
+    """Plain numbers worth a column of the table."""
+    about: dict[str, Any] = {}
+    for name, value in embedding.aux.items():
+        if name == "mass":
+            about["absent_prototypes"] = int((value < 1).sum())
+        elif name == "weights":
+            about["weights"] = value.tolist()
+        else:
+            last = value.reshape(-1)[-1] if isinstance(value, torch.Tensor) else value  # of the last EM step
+            about[name] = float(last)
+    return about

@@ -16,8 +16,7 @@ from torch import Tensor
 from panther.aggregators._base import aggregators, per_prototype_means
 from panther.limits import check_choice, check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_dtype, distances_to_prototypes
-from panther.statistics.compiled_sinkhorn import sinkhorn_compiled, suits
-from panther.statistics.kernels import compiled_kernel
+from panther.statistics.compiled import compiled_kernel, sinkhorn_compiled, suits_tensor
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 LARGE = math.exp(50)  # scalings beyond it, or its inverse, are moved into the potentials, where they cannot overflow
@@ -39,7 +38,7 @@ def sinkhorn(cost: Tensor, real: Tensor, iterations: int, tolerance: float) -> T
     epsilon is; scalings of the columns are absorbed into g before they overflow, and the kernel is made anew.
     """
     library = compiled_kernel()
-    if library is not None and suits(cost) and bool(real.all()):
+    if library is not None and cost.dim() == 2 and suits_tensor(cost, torch.float64) and bool(real.all()):
         found, violation, done = sinkhorn_compiled(library, cost, iterations, CHECK_EVERY, tolerance, LARGE)
         return Transport(found, cost.new_tensor(violation), done)
     rows = real.to(cost) / real.sum(-1, keepdim=True)  # a

@@ -1,4 +1,4 @@
-"""Plain pooling, without prototypes: what every other representation has to be better than."""
+"""Plain pooling: what every other representation has to be better than."""
 
 import torch
 from torch import Tensor
@@ -46,6 +46,20 @@ class Mean(_Pooling):
         """Return the mean."""
         mean, _, assignment = _moments(x, mask, squares=False, keep_assignment=with_assignment)
         return SlideEmbedding(mean, None, assignment)
+
+
+@aggregators.register(
+    "deepsets",
+    title="DeepSets",
+    permutation_invariant=True,
+    duplication_invariant=True,
+    differentiable=True,
+    options=(),
+    variants=({},),
+    tokens=lambda options: False,
+)
+class DeepSets(Mean):
+    """The mean, as the paper's baselines have it: of the features as the prototypes see them, on which it does not depend otherwise."""
 
 
 @aggregators.register(

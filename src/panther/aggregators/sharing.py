@@ -1,9 +1,9 @@
 """What several methods do to one bag in the same way is done once: normalised rows, distances, means, the first step of EM, fitted mixtures."""
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
@@ -11,16 +11,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from panther.aggregators.blocks import NO_PLACES
 from panther.aggregators.counts import ProtoCounts
-from panther.aggregators.embed import embed_prepared
 from panther.aggregators.h2t import H2T
 from panther.aggregators.ot import OT
 from panther.aggregators.panther import PantherAggregator
 from panther.aggregators.pooling import Mean
+from panther.errors import InputError, not_finite, too_large
 from panther.feature_space import Basis
 from panther.machine import is_spare
-from panther.mixture import ComingFit, EMSettings, FirstStep, FitsTogether, MixtureFit, Start, start_of, take_first_step
-from panther.statistics import block_rows, compute_dtype, distances_to_prototypes
+from panther.mixture import ComingFit, EMSettings, FitsTogether, MixtureFit, Start, start_of, take_first_step
+from panther.statistics import block_rows, compute_dtype, distances_to_prototypes, first_bad_row
 from panther.statistics import upload as gpu
 from panther.types import Aggregator, Bag, Mixture, Places, Rows, SlideEmbedding
 
@@ -78,22 +79,24 @@ class SharedBag:
             self._coming = together.add(self._prepared(basis).features)
         return self._coming
 
+    @torch.no_grad()
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
         """Embed it by one of the methods, checked."""
         bag = self._prepared(basis)
-        if isinstance(module, Mean) and ("mean", id(bag.features)) in self._made:
-            return self._made["mean", id(bag.features)]
-        method: Any = module
+        x, places = bag.features, places_of(bag, module)
         if isinstance(module, PantherAggregator):
-            method = _OnSharedFit(self, module, (id(basis), module.settings))
-        elif isinstance(module, H2T) and self._can_hold(bag.features) and not module.projection.is_identity:
-            method = _OnSharedRows(self, module)
-        elif isinstance(module, (OT, ProtoCounts)):
-            method = _OnSharedDistances(self, module, id(basis))
-        embedding = embed_prepared(bag, _Fetched(method) if self._device.type == "cuda" else method)
-        if isinstance(module, Mean):
-            self._made["mean", id(bag.features)] = embedding
-        return embedding
+            embedding = module.read(self.fit((id(basis), module.settings), module, x), x, places=places.get("places"))
+        elif isinstance(module, OT):
+            embedding = module.read(x, self._distances(basis, module, x))
+        elif isinstance(module, ProtoCounts):
+            embedding = module.read(self._distances(basis, module, x))
+        elif isinstance(module, H2T) and not module.projection.is_identity and self._can_hold(x):
+            embedding = module.read(self._once(("rows", id(x)), lambda: in_memory(module.projection.view(x))))
+        elif isinstance(module, Mean):
+            embedding = self._once(("mean", id(x)), lambda: module(x))
+        else:
+            embedding = module(x, **places)
+        return check_embedding(bag, _fetched(embedding) if embedding.vector.is_cuda else embedding)
 
     def _prepared(self, basis: Basis) -> Bag:
         return self._once(("bag", id(basis)), lambda: basis.prepared(self._bag))
@@ -101,44 +104,38 @@ class SharedBag:
     def fit(self, key: Fit, module: PantherAggregator, x: Rows) -> MixtureFit:
         """Fitted mixture, shared by its readouts."""
         if ("fit", key) not in self._made:
+            assigned = key in self._methods.assigned  # by those who read single patches, where these are
+            scored = key in self._methods.scored
+            first = None
+            if self._device.type == "cpu":  # a GPU does it all at once
+                begin = _first_step_key(key), scored  # fits that begin alike share the first step of EM
+                if ("first step", begin) not in self._made:
+                    dtype = compute_dtype(torch.promote_types(x.dtype, module.centroids.dtype))
+                    start = self._methods.start(key, module, dtype)
+                    kept = any(
+                        other[1].steps == 1 and _first_step_key(other) == begin[0] for other in self._methods.assigned
+                    )
+                    step = take_first_step(x, start, keep_assignment=kept, keep_scores=scored)
+                    self._made["first step", begin] = step
+                first = self._made["first step", begin]
             if self._coming is not None:
                 self._made["fit", key] = self._coming.wait()
             else:
-                on_cpu = self._device.type == "cpu"  # a GPU does it all at once
-                first = self._first_step(key, module, x) if on_cpu else None
-                assigned = key in self._methods.assigned  # by those who read single patches, where these are
-                keep = {
-                    "with_assignment": assigned,
-                    "with_scores": key in self._methods.scored,
-                    "to_host": not assigned,
-                }
+                keep = {"with_assignment": assigned, "with_scores": scored, "to_host": not assigned}
                 self._made["fit", key] = module.fit(x, None, **keep, first_step=first)
         fitted: MixtureFit = self._made["fit", key]
-        return fitted if module.blocks else self._once(("fit on the host", key), lambda: _on_host(fitted))
+        if module.blocks or not fitted.mass.is_cuda:
+            return fitted
+        return self._once(("fit on the host", key), lambda: _on_host(fitted))
 
-    def normalised(self, module: H2T, x: Tensor) -> Tensor:
-        """All rows as the method sees them."""
-        return self._once(("rows", id(x)), lambda: in_memory(module.projection.view(x)))
-
-    def distances(self, basis: int, module: OT | ProtoCounts, x: Rows) -> Tensor:
+    def _distances(self, basis: Basis, module: OT | ProtoCounts, x: Rows) -> Tensor:
         """Squared distances (N, C) to the prototypes; held until the last method has asked for them."""
-        key = ("distances", basis)
-        found = self._once(key, lambda: distances_to_prototypes(x, module.get_buffer("centroids")))
-        self._ask_distances[basis] -= 1
-        if self._ask_distances[basis] <= 0:
+        key = ("distances", id(basis))
+        distances = self._once(key, lambda: distances_to_prototypes(x, module.get_buffer("centroids")))
+        self._ask_distances[id(basis)] -= 1
+        if self._ask_distances[id(basis)] <= 0:
             del self._made[key]
-        return found
-
-    def _first_step(self, key: Fit, module: PantherAggregator, x: Rows) -> FirstStep:
-        """First step of EM, shared by fits that begin alike."""
-        alike, scored = _first_step_key(key), key in self._methods.scored
-        if ("first step", alike, scored) not in self._made:
-            assigned = any(_first_step_key(other) == alike and other[1].steps == 1 for other in self._methods.assigned)
-            dtype = compute_dtype(torch.promote_types(x.dtype, module.centroids.dtype))
-            start = self._methods.start(key, module, dtype)
-            first = take_first_step(x, start, keep_assignment=assigned, keep_scores=scored)
-            self._made["first step", alike, scored] = first
-        return self._made["first step", alike, scored]
+        return distances
 
     def _can_hold(self, x: Rows) -> bool:
         """Whether there is room for another copy of rows that are held."""
@@ -159,77 +156,36 @@ def _first_step_key(fit: Fit) -> tuple[Any, ...]:
 
 def _on_host(fit: MixtureFit) -> MixtureFit:
     """The same, out of a GPU in one copy: readouts are computed there, however the mixture was fitted and whoever shares it."""
-    if not fit.mass.is_cuda:
-        return fit
     *mixture, mass, likelihood = gpu.fetch([*fit.mixture, fit.mass, fit.log_likelihood])
     return fit._replace(mixture=Mixture(*mixture), mass=mass, log_likelihood=likelihood)
 
 
-@dataclass(frozen=True)
-class _OnSharedFit:
-    """PANTHER on mixtures that it shares."""
-
-    shared: SharedBag
-    module: PantherAggregator
-    key: Fit
-
-    @property
-    def needs_places(self) -> bool:
-        """As of the module."""
-        return self.module.needs_places
-
-    def __call__(self, x: Rows, *, with_assignment: bool, places: Places | None = None) -> SlideEmbedding:
-        """Read the mixture out."""
-        return self.module.read(self.shared.fit(self.key, self.module, x), x, places=places)
+def _fetched(embedding: SlideEmbedding) -> SlideEmbedding:
+    """What a row keeps of an embedding, out of a GPU in one copy."""
+    named = {name: value for name, value in embedding.aux.items() if isinstance(value, Tensor)}
+    vector, *rest = gpu.fetch([embedding.vector, *named.values()])
+    return SlideEmbedding(vector, aux={**embedding.aux, **dict(zip(named, rest, strict=True))})
 
 
-@dataclass(frozen=True)
-class _OnSharedRows:
-    """H2T on normalised rows that it shares."""
-
-    shared: SharedBag
-    module: H2T
-
-    def __call__(self, x: Tensor, *, with_assignment: bool) -> SlideEmbedding:
-        """Average them."""
-        return self.module.read(self.shared.normalised(self.module, x), with_assignment=with_assignment)
-
-
-@dataclass(frozen=True)
-class _OnSharedDistances:
-    """OT or ProtoCounts on distances that they share."""
-
-    shared: SharedBag
-    module: OT | ProtoCounts
-    basis: int
-
-    def __call__(self, x: Rows, *, with_assignment: bool) -> SlideEmbedding:
-        """Read them."""
-        distances = self.shared.distances(self.basis, self.module, x)
-        if isinstance(self.module, OT):
-            return self.module.read(x, distances, with_assignment=with_assignment)
-        return self.module.read(distances, with_assignment=with_assignment)
+def places_of(bag: Bag, module: Any) -> dict[str, Places]:
+    """Where the patches of a bag lie, as an argument of a module that reads it; an empty bag is refused."""
+    if len(bag) == 0:
+        raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
+    if not getattr(module, "needs_places", False):
+        return {}
+    places = bag.layout()
+    if places is None:
+        raise InputError(f"{bag.source}: {NO_PLACES}")
+    return {"places": places}
 
 
-@dataclass(frozen=True)
-class _Fetched:
-    """A module on a GPU whose results come from there in one copy."""
-
-    module: Any
-
-    @property
-    def needs_places(self) -> bool:
-        """As of the module."""
-        return self.module.needs_places
-
-    def __call__(self, x: Rows, *, with_assignment: bool, **more: Any) -> SlideEmbedding:
-        """Embed, and fetch what a row keeps."""
-        found = self.module(x, with_assignment=with_assignment, **more)
-        if not found.vector.is_cuda:
-            return found
-        named = {name: value for name, value in found.aux.items() if isinstance(value, Tensor)}
-        vector, *rest = gpu.fetch([found.vector, *named.values()])
-        return SlideEmbedding(vector, aux={**found.aux, **dict(zip(named, rest, strict=True))})
+def check_embedding(bag: Bag, embedding: SlideEmbedding) -> SlideEmbedding:
+    """The same; NaN is refused, naming the row. A finite sum says so at once, one that is not may have been too large."""
+    vector = embedding.vector
+    if not math.isfinite(float(vector.sum())) and not bool(torch.isfinite(vector).all()):
+        row = first_bad_row(bag.features)
+        raise too_large(bag.source) if row is None else not_finite(bag.source, row)
+    return embedding
 
 
 def placed(module: Aggregator, device: torch.device) -> Aggregator:

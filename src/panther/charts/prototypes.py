@@ -8,8 +8,8 @@ import numpy as np
 
 from panther.charts.chart import Axis, Bars, Chart, Heat, Line, Points, Reference, RowNotes
 from panther.charts.style import BLUE, FAINT, GREY, INK, MARKERS, ORANGE, group_colour, short, tint
+from panther.prototypes.choose import NEARLY_ALL, Choice
 from panther.prototypes.compare import Comparison
-from panther.prototypes.recommend import NEARLY_ALL, Choice
 
 MOST_GROUPS = 6  # drawn; more cannot be told apart, the tables have them all
 STRONG = 3.0  # log2 at which the colours of contacts end: eight times as often as by chance

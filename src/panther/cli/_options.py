@@ -95,8 +95,6 @@ OnOption = Annotated[
         "cosine or euclidean (vectors of any kind)."
     ),
 ]
-NormaliseOption = Annotated[bool, typer.Option("--normalise", help="L2-normalise features first.")]
-RangeOption = Annotated[str, typer.Option("--range", help="Smallest and largest number of prototypes to try.")]
 
 # encoder
 EncoderOption = Annotated[

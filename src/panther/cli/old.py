@@ -19,12 +19,10 @@ from panther.cli import (
     concordance,
     demo,
     encoders,
-    prototypes,
     retrieval,
     similar,
     slides,
     splits,
-    trust,
     view,
 )
 from panther.cli._options import add_panels
@@ -45,12 +43,6 @@ app = typer.Typer(
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Start": {"demo": demo.demo},
     "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
-    "Prototypes and embeddings": {
-        "prototypes": prototypes.prototypes,
-        "choose-c": trust.choose,
-        "compare-prototypes": trust.compare_prototypes,
-        "shift": trust.shift,
-    },
     "Look": {
         "view": view.view,
         "similar": similar.similar,

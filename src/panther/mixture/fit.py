@@ -73,7 +73,7 @@ def fit_mixture(
     noticed and its step repeated in float64, so that accuracy does not depend on the data.
     """
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
-    if first_step is None and can_replay(x, prototypes, variance, mask):
+    if first_step is None and prototypes.is_cuda and can_replay(x, prototypes, variance, mask):
         fit = launch_replayed(x, prototypes, variance, settings, **keep, to_host=to_host)()
         if fit is not None:
             return fit

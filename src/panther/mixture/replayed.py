@@ -27,12 +27,12 @@ from panther.types import Mixture, Ragged, Rows
 
 
 def can_replay(x: Rows | Ragged, prototypes: Tensor, variance: Tensor, mask: Tensor | None) -> bool:
-    """Whether a fit runs on a GPU, in float32, without a mask and without gradients."""
+    """Whether a fit on a GPU is in float32, without a mask and without gradients."""
     rows = x.rows if isinstance(x, Ragged) else x
     learns = torch.is_grad_enabled() and any(
         isinstance(t, Tensor) and t.requires_grad for t in (rows, prototypes, variance)
     )
-    return prototypes.is_cuda and mask is None and x.dtype != torch.float64 and not learns
+    return mask is None and x.dtype != torch.float64 and not learns
 
 
 def launch_replayed(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from panther.mixture.settings import COVARIANCE, FLOOR, WEIGHTS, EMSettings
 from panther.statistics import Logits, Statistics
-from panther.statistics.compiled_mixture import factors_compiled, far_out_compiled, library_for, maximise_compiled
+from panther.statistics.compiled import factors_compiled, far_out_compiled, library_for, maximise_compiled
 from panther.types import Mixture
 
 ILL_CONDITIONED = 8.0  # squared distance to the origin over variance, above which float32 sums lose the fifth digit

@@ -1,6 +1,6 @@
 """Prototypes: sampling, K-means, diagnostics."""
 
-from panther.prototypes.fit import PrototypeFit, fit_bags, fit_many, fit_prototypes
-from panther.prototypes.settings import KMeansSettings
+from panther.prototypes.fit import PrototypeFit, fit_bags, fit_many
+from panther.prototypes.kmeans import KMeansSettings
 
-__all__ = ["KMeansSettings", "PrototypeFit", "fit_bags", "fit_many", "fit_prototypes"]
+__all__ = ["KMeansSettings", "PrototypeFit", "fit_bags", "fit_many"]

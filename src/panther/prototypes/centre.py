@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from panther.alignment import Alignment, Move
-from panther.engine import HERE, Work
+from panther.engine import HERE, Work, run
 from panther.errors import InputError
-from panther.prototypes.patches import Scan, in_order, walk
-from panther.prototypes.settings import KMeansSettings
+from panther.prototypes.patches import in_order
 from panther.storage.clinical import ClinicalTable
 from panther.store import HashedRows
 from panther.types import Bag, Openable, Prototypes
@@ -95,55 +94,22 @@ class SlideMean(NamedTuple):
     content: str  # hash of its features
 
 
-def align_fits(
-    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]],
-    scans: Sequence[Scan | InputError],
-    sites: Sites | None,
-    work: Work,
-) -> list[AlignedBags | InputError | None]:
-    """Aligned bags of each fit that asks for it, from its training bags alone; None where it does not.
-
-    Fits on the same bags with the same alignment share it, and with it their samples and walks.
-    """
-    usable = [
-        [bag for bag in bags if bag.sample in scan[0] and scan[0][bag.sample].patches]
-        if settings.centre and not isinstance(scan, InputError)
-        else []
-        for (bags, settings), scan in zip(fits, scans, strict=True)
-    ]
-    everyone = list(dict.fromkeys(bag for bags in usable for bag in bags))
-    means = _slide_means(everyone, work) if everyone else {}
-    known: dict[Any, AlignedBags | InputError] = {}
-    found: list[AlignedBags | InputError | None] = []
-    for (bags, settings), readable in zip(fits, usable, strict=True):
-        if not readable:
-            found.append(None)
-            continue
-        key = frozenset(bags), settings.centre
-        if key not in known:
-            known[key] = _aligned(bags, {bag: means[bag] for bag in readable if bag in means}, settings, sites)
-        found.append(known[key])
-    return found
-
-
-def _aligned(
-    bags: Sequence[Openable], means: Mapping[Openable, SlideMean], settings: KMeansSettings, sites: Sites | None
-) -> AlignedBags | InputError:
+def align(
+    bags: Sequence[Openable], means: Mapping[Openable, SlideMean], centre: str | None, sites: Sites | None
+) -> AlignedBags:
+    """Training bags moved by the means of those that can be read."""
     by_name = {bag.sample: m for bag, m in sorted(means.items(), key=lambda item: item[0].sample)}
-    try:
-        if not by_name:
-            raise InputError("No slide has finite features to align.")
-        x = np.stack([m.mean for m in by_name.values()])  # (n, d)
-        about: dict[str, Any] = {"slides": len(x)}
-        alignment = Alignment("slide", _as_tensor(x.mean(0)))
-        if settings.centre == "site":
-            alignment, about["sites"] = _by_site(x, list(by_name), sites)
-        contents = {name: m.content for name, m in by_name.items()}
-        # what cannot be read, or is not finite, is reported where patches are drawn; it need not be moved for that
-        moved = [AlignedRef(bag, alignment.move_of(bag.sample, bag.sample)) if bag in means else bag for bag in bags]
-        return AlignedBags(moved, alignment, contents, about)
-    except InputError as error:
-        return error
+    if not by_name:
+        raise InputError("No slide has finite features to align.")
+    x = np.stack([m.mean for m in by_name.values()])  # (n, d)
+    about: dict[str, Any] = {"slides": len(x)}
+    alignment = Alignment("slide", _as_tensor(x.mean(0)))
+    if centre == "site":
+        alignment, about["sites"] = _by_site(x, list(by_name), sites)
+    contents = {name: m.content for name, m in by_name.items()}
+    # what cannot be read, or is not finite, is reported where patches are drawn; it need not be moved for that
+    moved = [AlignedRef(bag, alignment.move_of(bag.sample, bag.sample)) if bag in means else bag for bag in bags]
+    return AlignedBags(moved, alignment, contents, about)
 
 
 def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tuple[Alignment, dict[str, Any]]:
@@ -170,7 +136,7 @@ def add_sites(
     if alignment is None or alignment.kind == "slide":
         return prototypes, []
     new = [bag for bag in bags if sites.of.get(bag.sample, alignment.sites[0]) not in alignment.sites]
-    means = _slide_means([bag for bag in new if _fits(prototypes, bag)], work) if new else {}
+    means = slide_means([bag for bag in new if _fits(prototypes, bag)], work) if new else {}
     notes = []
     for site in sorted({sites.of[bag.sample] for bag in means}):
         x = np.stack([m.mean for bag, m in means.items() if sites.of[bag.sample] == site])
@@ -209,10 +175,10 @@ def _fits(prototypes: Prototypes, bag: Openable) -> bool:
     return True
 
 
-def _slide_means(bags: Sequence[Openable], work: Work) -> dict[Openable, SlideMean]:
+def slide_means(bags: Sequence[Openable], work: Work) -> dict[Openable, SlideMean]:
     """Mean of every bag that can be read, has patches and is finite; the others are reported where they are worked on."""
     bags = in_order([bags])
-    found = zip(bags, walk(_slide_mean, bags, "measuring slides", work), strict=True)
+    found = zip(bags, run(_slide_mean, bags, "measuring slides", work), strict=True)
     return {bag: result.value for bag, result in found if result.value is not None and result.value.mean.size}
 
 

@@ -1,89 +1,130 @@
-"""Choosing C from the data: which numbers of prototypes come back in both halves of a cohort, and what more of them would buy."""
+r"""Choosing C from the data: which numbers of prototypes come back in both halves of a cohort, and what more of them would buy.
 
+Two fits on disjoint halves of the patients are compared patch by patch. A prototype of one half *comes back* in the other when, of all patches
+that either of the two calls so, at least half are called so by both: Jaccard overlap :math:`|A \cap B| / |A \cup B| \ge 1/2` of matched
+prototypes. Below one half a cluster counts as dissolved (Hennig, *Cluster-wise assessment of cluster stability*, 2007); above it the partner
+is the only one possible. Reproducibility recommends a number, the likelihood of unseen slides bounds it.
+"""
+
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from panther.engine import HERE, Work
 from panther.errors import InputError
-from panther.limits import plain
-from panther.prototypes.candidates import CandidateScores, judge
-from panther.prototypes.draw import sample_patches
-from panther.prototypes.recommend import PARTS, Choice, HalvedCohort, recommend
-from panther.prototypes.reproducibility import random_halves
-from panther.prototypes.settings import KMeansSettings, kmeans_settings
-from panther.storage.bags import BagsLike
-from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
+from panther.prototypes.compare import match
+from panther.prototypes.kmeans import KMeansProblem, KMeansSettings, block_mean, solve_all
+from panther.prototypes.patches import sample_patches
+from panther.statistics import squared_distances
 from panther.types import Openable, Projection
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COARSE, FINE = 9, 12  # candidates of the first grid; at most that many beside the recommended one afterwards
 HALVINGS = 5
 LEAST_PATCHES = 2  # a prototype, in each half
 SLIDE_PARTS = 20  # that stand for slides where there is only one
+NEARLY_ALL = 0.9  # part of the prototypes that must come back for a number to count as supported
+LAST_STRETCH = 0.75  # of the range: a likelihood that needs more than this has not stopped rising
+PARTS = "parts of the slide"
+FEW_UNITS = 10  # slides or patients below which halves are too small to speak for the cohort
+COMES_BACK = 0.5  # overlap from which a prototype of one half counts as found again in the other
+
+Halves = Sequence[tuple[Tensor, Tensor]]  # rows of the two halves of each random halving
 
 
-def choose_c(
-    features: BagsLike,
-    smallest: int = 2,
-    largest: int = 64,
-    *,
-    table: "Path | str | pd.DataFrame | None" = None,
-    split: str | None = None,
-    columns: ColumnsLike = USUAL,
-    seed: int = 0,
-    work: Work = HERE,
-    **settings: Any,
-) -> Choice:
-    """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would buy.
+@dataclass(frozen=True)
+class Candidate:
+    """What is known of one number of prototypes: medians (likelihood, explained variance) or means over random halvings of the cohort."""
 
-    Parameters
-    ----------
-    features : path, list, mapping or Listing
-        Features, as :func:`panther.storage.bags.as_bags` takes them.
-    smallest, largest : int
-        Range of numbers that are compared.
-    table : path or DataFrame, optional
-        Clinical table: only its slides are used, and halves are halves of its patients.
-    split : str, optional
-        Part of the table, e.g. "train".
-    columns : Columns or dict
-        Names of the table's slide and patient columns, where they are not the usual ones.
-    seed : int
-        Same seed and features: same choice.
-    work : Work
-        How work is run.
-    **settings
-        Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `normalise`.
+    n_prototypes: int
+    held_out: float  # log-likelihood per patch, of slides the prototypes never saw
+    held_out_error: float  # standard error over slides (or patients)
+    explained: float  # share of the variance of unseen slides
+    gain: float  # explained more than by the next smaller candidate; 0 for the smallest
+    gain_spread: float  # standard deviation of the gain over the halvings
+    bic: float  # per patch; lower is better
+    stability_seeds: float  # adjusted Rand index between two seeds, on slides neither saw
+    stability_halves: float  # between the prototypes of the two halves, on all slides
+    centroid_agreement: float  # mean cosine of matched centroids of the two halves, about the cohort's mean
+    come_back: float  # how many prototypes of one half are found again in the other
+    come_back_spread: float  # standard deviation over the halvings
 
-    Returns
-    -------
-    Choice
-        The `recommended` number, a `sentence` that says why, the `candidates` with their criteria, and `failures`.
+    @property
+    def share_back(self) -> float:
+        """Part of the prototypes that come back."""
+        return self.come_back / self.n_prototypes
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from panther import choose_c
-    >>> rng = np.random.default_rng(0)
-    >>> tissues = rng.normal(size=(4, 1, 16)) * 3
-    >>> bags = [(tissues + rng.normal(size=(4, 40, 16))).reshape(-1, 16).astype("float32") for _ in range(6)]
-    >>> choose_c(bags, 2, 8).recommended
-    4
-    """
-    if "n_prototypes" in settings:
-        raise InputError("The number of prototypes is what is looked for; give the range, `smallest=` and `largest=`.")
-    how = kmeans_settings(settings, seed=seed, restarts=3)
-    chosen = select_training_slides(features, table, split, columns=columns)
-    choice = compare_numbers(chosen.refs, (smallest, largest), how, patients=chosen.patients(), work=work)
-    return replace(choice, failures={**chosen.problems, **choice.failures})
+
+@dataclass(frozen=True)
+class CandidateScores:
+    """A candidate and what it is compared by."""
+
+    candidate: Candidate
+    by_unit: Tensor  # (units,), held-out log-likelihood of each slide or patient
+    explained: Tensor  # (halvings,)
+
+
+@dataclass(frozen=True)
+class FitAgreement:
+    """Two assignments of the same patches to C prototypes each."""
+
+    overlap: Tensor  # (C,), Jaccard overlap of each matched pair
+    adjusted_rand: float  # agreement of the assignments beyond chance: 0 by chance, 1 the same
+
+    @property
+    def come_back(self) -> int:
+        """How many prototypes of one side are found again on the other."""
+        return int((self.overlap >= COMES_BACK).sum())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """All candidates and the recommended one."""
+
+    candidates: tuple[Candidate, ...]
+    recommended: int
+    supported: tuple[int, int] | None  # smallest and largest number whose prototypes come back; None: no number does
+    sufficient: (
+        int  # smallest number whose likelihood is as good as the best: what lies above buys nothing that can be told
+    )
+    still_rising: bool  # the likelihood had not stopped rising at the end of the range
+    sentence: str  # the recommendation
+    remarks: tuple[str, ...]  # what else a user must know before believing it
+    failures: Mapping[str, str]
+
+    def to_lines(self) -> list[str]:
+        """Lines for people."""
+        return [
+            "    C    come back   halves  seeds   explained     more than above   held-out/patch        BIC/patch",
+            *(
+                f"{'->' if c.n_prototypes == self.recommended else '  '}{c.n_prototypes:>3} {c.come_back:>6.1f} +-{c.come_back_spread:<4.1f}"
+                f"{c.stability_halves:>7.2f}{c.stability_seeds:>7.2f} {c.explained:>10.1%}     {c.gain:>+7.1%} +-{c.gain_spread:<6.1%}"
+                f"{c.held_out:>12.2f} +-{c.held_out_error:<7.2f}{c.bic:>10.2f}"
+                for c in self.candidates
+            ),
+            self.sentence,
+            *self.remarks,
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {name: value for name, value in asdict(self).items() if name != "failures"}
+
+
+@dataclass(frozen=True)
+class HalvedCohort:
+    """What was compared."""
+
+    unit: str  # "slides", "patients", or PARTS where there is one slide only
+    units: int
+    halvings: int
+    failures: Mapping[str, str]
 
 
 @torch.no_grad()
@@ -99,13 +140,9 @@ def compare_numbers(
 
     ``patients`` is the patient of each slide; halves are then halves of the patients.
     """
-    smallest, largest = plain(numbers)
-    if not (isinstance(smallest, int) and isinstance(largest, int)):
-        raise InputError(
-            f"The range is from {smallest!r} to {largest!r}; give two whole numbers, `smallest=` and `largest=`, e.g. 2 and 64."
-        )
+    smallest, largest = numbers
     if not 1 <= smallest < largest:
-        raise InputError(f"The range {smallest}:{largest} is empty; give two numbers, the smaller first, e.g. 4:64.")
+        raise InputError(f"range: found {smallest}:{largest}, expected two numbers, the smaller first, e.g. 4:64")
     patches, drawn = sample_patches(bags, settings, work)
     x = Projection(normalise=settings.normalise)(patches.gathered()).to(work.device)
     owner, unit = _units(patches.owner, [bag.sample for bag in drawn], patients, settings.seed)
@@ -158,3 +195,263 @@ def _beside(known: Mapping[int, CandidateScores], recommended: int) -> list[int]
     low, high = grid[max(place - 1, 0)], grid[min(place + 2, len(grid) - 1)]
     inside = [c for c in range(low + 1, high) if c not in known]
     return inside[:: math.ceil(len(inside) / FINE)] if inside else []
+
+
+@dataclass(frozen=True)
+class _Model:
+    """K-means made a density: equal round groups, as K-means assumes them, in shares as found."""
+
+    centroids: Tensor  # (C, d)
+    origin: Tensor  # (d,), mean of the patches it was fitted on
+    log_shares: Tensor  # (C,)
+    variance: float  # of every dimension
+
+    def distances(self, x: Tensor) -> Tensor:
+        """(N, C); computed where the patches lie, told where everything small is."""
+        return squared_distances(x, self.centroids, self.origin).cpu().double()
+
+    def labels(self, x: Tensor) -> Tensor:
+        return self.distances(x).argmin(-1)
+
+    def log_density(self, distances: Tensor) -> Tensor:
+        joint = self.log_shares - distances / (2 * self.variance)
+        return joint.logsumexp(-1) - 0.5 * len(self.origin) * math.log(2 * math.pi * self.variance)
+
+
+def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSettings) -> CandidateScores:
+    """All criteria for one C: two fits for each halving, each judged on the half it never saw; and one fit with another seed."""
+    n_units = int(owner.max()) + 1
+    found = [_judge_halves(c, x, rows, settings, number) for number, rows in enumerate(halvings)]
+    # K-means that ends in a poor local minimum on one half is not the number's fault: medians over the halvings
+    by_unit = torch.stack([_mean_by_unit(f.unseen, owner, n_units) for f in found]).median(0).values
+    explained = torch.tensor([f.explained for f in found], dtype=torch.float64)
+    back = torch.tensor([f.agreement.come_back for f in found], dtype=torch.float64)
+    seen, unseen = (x[half] for half in halvings[0])
+    (other_seed,) = _fit([seen], c, settings.seed + len(found), settings.restarts)
+    candidate = Candidate(
+        c,
+        float(by_unit.mean()),
+        standard_error(by_unit),
+        float(explained.median()),
+        0.0,
+        0.0,
+        _mean([f.bic for f in found]),
+        float(adjusted_rand_score(found[0].first.labels(unseen), other_seed.labels(unseen))),
+        _mean([f.agreement.adjusted_rand for f in found]),
+        _mean([f.cosine for f in found]),
+        float(back.mean()),
+        spread(back),
+    )
+    return CandidateScores(candidate, by_unit, explained)
+
+
+@dataclass(frozen=True)
+class _Halving:
+    """Two fits, on the two halves of one halving."""
+
+    first: _Model
+    unseen: Tensor  # (N,), log-density of each patch by the fit that never saw it
+    explained: float
+    agreement: FitAgreement
+    cosine: float
+    bic: float
+
+
+def _judge_halves(c: int, x: Tensor, rows: tuple[Tensor, Tensor], settings: KMeansSettings, number: int) -> _Halving:
+    models = _fit([x[half] for half in rows], c, settings.seed + number, settings.restarts)
+    distances = [model.distances(x) for model in models]  # (N, C) each
+    unseen = torch.empty(len(x), dtype=torch.float64)
+    for model, table, half in zip(models, distances, reversed(rows), strict=True):
+        unseen[half] = model.log_density(table[half])
+    centre = block_mean(x)
+    return _Halving(
+        models[0],
+        unseen,
+        _explained(x, models, distances, rows),
+        agreement(distances[0].argmin(-1), distances[1].argmin(-1), c),
+        float(match(*((model.centroids - centre).cpu() for model in models)).cosine.mean()),
+        _bic(c, x.shape[1], models, distances, rows),
+    )
+
+
+def spread(values: Tensor) -> float:
+    """Their standard deviation; 0 for one value."""
+    return float(values.std()) if len(values) > 1 else 0.0
+
+
+def standard_error(values: Tensor) -> float:
+    """Of the mean."""
+    return spread(values) / math.sqrt(len(values))
+
+
+def _fit(parts: Sequence[Tensor], n_prototypes: int, seed: int, restarts: int) -> list[_Model]:
+    """Fits on several parts of the sample, side by side."""
+    solved = solve_all([KMeansProblem.on(x, n_prototypes, seed, restarts) for x in parts])
+    return [_model(x, best.centroids) for x, (best, _) in zip(parts, solved, strict=True)]
+
+
+def _model(x: Tensor, centroids: Tensor) -> _Model:
+    n_prototypes, origin = len(centroids), block_mean(x)
+    least, labels = squared_distances(x, centroids, origin).double().min(-1)
+    spread = float(least.sum()) / max((len(x) - n_prototypes) * x.shape[1], 1)
+    shares = torch.bincount(labels.cpu(), minlength=n_prototypes).double() / len(x)
+    return _Model(centroids, origin, shares.log(), max(spread, 1e-12))
+
+
+def _explained(x: Tensor, models: Sequence[_Model], distances: Sequence[Tensor], rows: tuple[Tensor, Tensor]) -> float:
+    """Share of the variance of each half, about the mean of the other, that the other's prototypes explain."""
+    left = sum(float(table[half].amin(-1).sum()) for table, half in zip(distances, reversed(rows), strict=True))
+    whole = sum(
+        float(squared_distances(x[half], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64))
+        for model, half in zip(models, reversed(rows), strict=True)
+    )
+    return 1 - left / whole if whole > 0 else 0.0
+
+
+def _bic(c: int, dim: int, models: Sequence[_Model], distances: Sequence[Tensor], rows: tuple[Tensor, Tensor]) -> float:
+    """Bayesian information criterion per patch, mean of the two fits."""
+    parameters = c * dim + c  # centroids, shares that add up to one, and one variance
+    fits = zip(models, distances, rows, strict=True)
+    return _mean(
+        [
+            -2 * float(m.log_density(t[half]).mean()) + parameters * math.log(len(half)) / len(half)
+            for m, t, half in fits
+        ]
+    )
+
+
+def _mean_by_unit(values: Tensor, owner: Tensor, n_units: int) -> Tensor:
+    counts = torch.bincount(owner, minlength=n_units)
+    return torch.bincount(owner, values, minlength=n_units) / counts
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def agreement(first: Tensor, second: Tensor, n_prototypes: int) -> FitAgreement:
+    """Compare labels (N,) given to the same patches; prototypes are matched so that their overlaps add up to the most."""
+    both = torch.bincount(first * n_prototypes + second, minlength=n_prototypes**2).reshape(n_prototypes, -1).double()
+    either = both.sum(1, keepdim=True) + both.sum(0) - both
+    overlap = both / either.clamp_min(1)  # (C, C)
+    rows, columns = linear_sum_assignment(overlap.numpy(), maximize=True)
+    return FitAgreement(
+        overlap[torch.as_tensor(rows), torch.as_tensor(columns)], float(adjusted_rand_score(first, second))
+    )
+
+
+def random_halves(owner: Tensor, seed: int, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of two random halves of the owners (patients or slides), ``number`` times; of the rows where there is one owner only."""
+    owners = owner.unique()
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(number):
+        if len(owners) < 2:
+            chosen = torch.rand(len(owner), generator=generator) < 0.5
+        else:
+            order = torch.randperm(len(owners), generator=generator)
+            chosen = torch.isin(owner, owners[order[: len(owners) // 2]])
+        yield chosen.nonzero().flatten(), (~chosen).nonzero().flatten()
+
+
+def recommend(known: Mapping[int, CandidateScores], cohort: HalvedCohort) -> Choice:
+    """Choose the largest C whose prototypes come back in both halves, but no more than the likelihood of unseen slides asks for."""
+    known = _with_gains(known)
+    sufficient, rising = _sufficient(known)
+    back = [c for c, judged in known.items() if judged.candidate.share_back >= NEARLY_ALL]
+    recommended = _choose(known, back, sufficient)
+    supported = (min(back), max(back)) if back else None
+    choice = Choice(
+        tuple(judged.candidate for judged in known.values()),
+        recommended,
+        supported,
+        sufficient,
+        rising,
+        "",
+        (),
+        cohort.failures,
+    )
+    return replace(choice, sentence=_sentence(known, choice, cohort), remarks=tuple(_remarks(known, choice, cohort)))
+
+
+def _with_gains(known: Mapping[int, CandidateScores]) -> dict[int, CandidateScores]:
+    """Add what each candidate explains beyond the next smaller one."""
+    numbers = sorted(known)
+    gained = {numbers[0]: known[numbers[0]]}
+    for smaller, c in itertools.pairwise(numbers):
+        more = known[c].explained - known[smaller].explained  # (halvings,)
+        candidate = replace(known[c].candidate, gain=float(more.median()), gain_spread=spread(more))
+        gained[c] = replace(known[c], candidate=candidate)
+    return gained
+
+
+def _sufficient(known: Mapping[int, CandidateScores]) -> tuple[int, bool]:
+    """Smallest C whose held-out likelihood is, slide by slide, within one standard error of the best; and whether that is the range's end."""
+    best = max(known, key=lambda c: known[c].candidate.held_out)
+    sufficient = next(c for c in sorted(known) if _as_good(known[c].by_unit, known[best].by_unit))
+    largest = max(known)
+    at_end = best == largest or _as_good(known[largest].by_unit, known[best].by_unit)
+    return sufficient, at_end and (sufficient == largest or sufficient > LAST_STRETCH * largest)
+
+
+def _as_good(units: Tensor, best: Tensor) -> bool:
+    loss = best - units
+    return float(loss.mean()) <= standard_error(loss)
+
+
+def _choose(known: Mapping[int, CandidateScores], back: list[int], sufficient: int) -> int:
+    within = [c for c in back if c <= sufficient]
+    if within:
+        return max(within)
+    if back:
+        return min(back)  # reproducible only above what the likelihood asks for: the smallest of them
+    return max(known, key=lambda c: (known[c].candidate.share_back, c))
+
+
+def _sentence(known: Mapping[int, CandidateScores], choice: Choice, cohort: HalvedCohort) -> str:
+    c = choice.recommended
+    found = known[c].candidate
+    asked = f"fitted on either half of the {cohort.units} {cohort.unit} ({cohort.halvings} random halvings)"
+    seen = f"{found.come_back:.1f} of {c} are found again in the other, and {found.stability_halves:.0%} of the assignments agree beyond chance"
+    if choice.supported is None:
+        return (
+            f"No number from {min(known)} to {max(known)} gives prototypes that come back; C = {c} comes nearest: {asked}, {seen}. "
+            "Do not read meaning into single prototypes."
+        )
+    if c > choice.sufficient:
+        return f"C = {c}: the smallest number whose prototypes come back: {asked}, {seen}."
+    if c < choice.supported[1]:
+        return (
+            f"C = {c}: more do not raise the likelihood of unseen {cohort.unit} by more than its standard error, and these come back: "
+            f"{asked}, {seen}."
+        )
+    return f"C = {c}: the largest number whose prototypes come back: {asked}, {seen}."
+
+
+def _remarks(known: Mapping[int, CandidateScores], choice: Choice, cohort: HalvedCohort) -> Iterator[str]:
+    c, largest = choice.recommended, max(known)
+    here, end = known[c].candidate, known[largest].candidate
+    if c < largest:
+        yield (
+            f"What more buys: C = {largest} explains {end.explained:.1%} of the variance of unseen {cohort.unit} instead of {here.explained:.1%}, "
+            f"and {end.come_back:.1f} of its {largest} prototypes come back."
+        )
+    if choice.still_rising:
+        yield (
+            f"The likelihood of unseen {cohort.unit} still rises at the end of the range: its best lies beyond C = {largest}, which is not an "
+            "optimum but where the range ends"
+            + (", and no reason to take prototypes that do not come back." if c < largest else ".")
+        )
+    if choice.supported is not None and choice.supported[1] == largest:
+        yield f"Prototypes still come back at C = {largest}, where the range ends: look further (`range={min(known)}:{2 * largest}`)."
+    if choice.supported is None and here.stability_seeds < NEARLY_ALL:
+        yield (
+            f"Two seeds on the same {cohort.unit} agree on {here.stability_seeds:.0%} of the assignments only: K-means itself is undecided, as the "
+            "features have no sharp groups, and more slides alone would not change that."
+        )
+    if cohort.unit == PARTS:
+        yield "There is one slide: its patches were halved, which cannot say whether prototypes come back in other slides."
+    elif cohort.units < FEW_UNITS:
+        yield (
+            f"{cohort.units} {cohort.unit} are few: halves of {cohort.units // 2} differ by whom they happen to hold, so fewer prototypes come back "
+            "than a larger cohort would support."
+        )

@@ -1,7 +1,7 @@
 """Two sets of prototypes side by side: which are the same, which appeared, vanished or split."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -34,6 +34,37 @@ class Comparison:
     split: dict[int, tuple[int, ...]]  # of A -> several of B
     merged: dict[int, tuple[int, ...]]  # of B -> several of A
     reach: float  # distance up to which two prototypes count as near
+
+    def to_lines(self) -> list[str]:
+        """Lines for people."""
+        changes = {
+            "appeared in B": [f"C{c}" for c in self.appeared],
+            "vanished from A": [f"C{c}" for c in self.vanished],
+            "split": [f"A C{c} into B {', '.join(f'C{p}' for p in parts)}" for c, parts in self.split.items()],
+            "merged": [f"A {', '.join(f'C{p}' for p in parts)} into B C{c}" for c, parts in self.merged.items()],
+        }
+        return [
+            *(
+                f"A C{i:<3} = B C{j:<3}  distance {d:.4g}, cosine {c:.3f}{'' if (i, j) in self.same else '  (far)'}"
+                for i, j, d, c in zip(*(t.tolist() for t in self.match), strict=True)
+            ),
+            f"{len(self.same)} of {len(self.match.first)} pairs are the same (closer than {self.reach:.4g})",
+            *(f"{what}: {'; '.join(items)}" for what, items in changes.items() if items),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "matched": [
+                {"a": i, "b": j, "distance": d, "cosine": c, "same": (i, j) in self.same}
+                for i, j, d, c in zip(*(t.tolist() for t in self.match), strict=True)
+            ],
+            "appeared": list(self.appeared),
+            "vanished": list(self.vanished),
+            "split": {str(c): list(parts) for c, parts in self.split.items()},
+            "merged": {str(c): list(parts) for c, parts in self.merged.items()},
+            "reach": self.reach,
+        }
 
 
 def match(a: Tensor, b: Tensor) -> Match:

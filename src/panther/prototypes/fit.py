@@ -1,31 +1,46 @@
-"""From cohorts of bags to prototypes: scan, sample, K-means on the sample, Lloyd passes over everything, measure."""
+"""From cohorts of bags to prototypes: look, sample, K-means on the sample, Lloyd passes over everything, measure.
 
-from collections.abc import Sequence
+Many fits (folds, seeds, numbers of prototypes) share the walks over their bags.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from panther.engine import HERE, Work
-from panther.errors import InputError, value_of, warn_left_out
-from panther.machine import cores, give_freed_memory_back
-from panther.prototypes.centre import AlignedBags, Sites, align_fits, sites_by
-from panther.prototypes.draw import Draw, PatchSample, check_enough, draw_patches, plan_draw
-from panther.prototypes.groups import Plan, Plans, groups
-from panther.prototypes.kmeans import Sample, kmeans_many
+from panther.errors import InputError
+from panther.machine import cores, free_memory, give_freed_memory_back
+from panther.mixture import STARTING_VARIANCES, starting_variance, surprise_of
+from panther.patch_spec import in_common
+from panther.prototypes.centre import AlignedBags, Sites, align, slide_means
+from panther.prototypes.kmeans import KMeansProblem, KMeansSettings, Sample, kmeans_many, moved, samples_at_work
 from panther.prototypes.passes import CohortPass, PassRequest, pass_over
-from panther.prototypes.patches import scan_cohorts
-from panther.prototypes.progress import FitProgress, project
-from panther.prototypes.settings import KMeansSettings, kmeans_settings
-from panther.storage.bags import BagsLike
-from panther.storage.clinical import USUAL, ColumnsLike, select_training_slides
+from panther.prototypes.patches import (
+    BagInfo,
+    Draw,
+    PatchSample,
+    check_enough,
+    draw_patches,
+    example,
+    look_at,
+    plan_draw,
+    vote,
+)
+from panther.statistics import Statistics, squared_distances
+from panther.statistics.tail import surprise_edges
 from panther.store import hash_contents
 from panther.types import Openable, Projection, Prototypes
+from panther.version import __version__
 
-if TYPE_CHECKING:
-    import pandas as pd
+REACHED = 50_000  # patches of the sample that say how far prototypes reach
+WORKER_BYTES = 192 << 20  # of what is free, for each core's worker and K-means; samples may have the rest
+DOMINATED = 0.95  # share of one prototype from which a slide counts as dominated by it
+DUPLICATE = 0.01  # distance, in units of the within-cluster radius, below which two prototypes are one
 
 
 @dataclass(frozen=True)
@@ -33,64 +48,8 @@ class PrototypeFit:
     """Fitted prototypes and what could not be used."""
 
     prototypes: Prototypes
-    failures: dict[str, str]  # slide or patient -> sentence
-    empty: list[str]  # slides or patients with zero patches: fine, but worth saying
-
-
-def fit_prototypes(
-    features: BagsLike,
-    n_prototypes: int = 16,
-    *,
-    table: "Path | str | pd.DataFrame | None" = None,
-    split: str | None = None,
-    columns: ColumnsLike = USUAL,
-    seed: int = 0,
-    work: Work = HERE,
-    **settings: Any,
-) -> Prototypes:
-    """Find prototypes by K-means in the patches of the training slides.
-
-    Parameters
-    ----------
-    features : path, list, mapping or Listing
-        Features, as :func:`panther.storage.bags.as_bags` takes them.
-    n_prototypes : int
-        Number of prototypes, C; see `choose_c`.
-    table : path or DataFrame, optional
-        Clinical table: only its slides are used.
-    split : str, optional
-        Part of the table, e.g. "train".
-    columns : Columns or dict
-        Names of the table's slide and patient columns, where they are not the usual ones.
-    seed : int
-        Same seed and features: same prototypes.
-    work : Work
-        How work is run.
-    **settings
-        Further settings of :class:`panther.prototypes.KMeansSettings`: `sample`, `share`, `restarts`, `passes`, `normalise`, `pca`,
-        `centre` ("slide" or "site"; by site it needs a table).
-
-    Returns
-    -------
-    Prototypes
-        The most common first. Slides that could not be read, or have no patches, are left out, with a warning.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from panther import fit_prototypes
-    >>> tissues = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
-    >>> bags = [np.repeat(tissues, 50, axis=0) for _ in range(4)]
-    >>> fit_prototypes(bags, n_prototypes=3).occupancy.tolist()
-    [200.0, 200.0, 200.0]
-    """
-    how = kmeans_settings(settings, n_prototypes=n_prototypes, seed=seed)
-    chosen = select_training_slides(features, table, split, columns=columns)
-    sites = sites_by(chosen.table) if how.centre == "site" else None
-    found = fit_bags(chosen.refs, how, sites=sites, work=work)
-    empty = {name: f"{name}: zero patches." for name in found.empty}
-    warn_left_out("Left out of the prototypes", {**chosen.problems, **found.failures, **empty})
-    return found.prototypes
+    failures: dict[str, str]  # slide or patient -> reason
+    empty: list[str]  # slides or patients with zero patches: fine, but worth a note
 
 
 def fit_bags(
@@ -98,7 +57,9 @@ def fit_bags(
 ) -> PrototypeFit:
     """Fit prototypes on the bags of training slides or patients; one that fails is left out and listed."""
     (fitted,) = fit_many([(bags, settings)], sites=sites, work=work)
-    return value_of(fitted)
+    if isinstance(fitted, InputError):
+        raise fitted
+    return fitted
 
 
 @torch.no_grad()
@@ -125,117 +86,322 @@ def fit_many(
     list of PrototypeFit or InputError
         In the order of ``fits``. An impossible fit (no patches, too few of them) does not stop the others: its error stands in its place.
     """
-    found: dict[int, PrototypeFit | InputError] = {}
-    planned: dict[Draw, list[Plan]] = {}
-    scans = scan_cohorts([bags for bags, _ in fits], work)
-    aligned = align_fits(fits, scans, sites, work)
-    for number, ((bags, settings), scan) in enumerate(zip(fits, scans, strict=True)):
-        try:
-            usable, moved = value_of(scan), value_of(aligned[number])
-            bags = bags if moved is None else moved.bags
-            planned.setdefault(plan_draw(bags, usable, settings), []).append(Plan(number, settings, usable))
-        except InputError as error:
-            found[number] = error
+    every = [Fit(bags, settings) for bags, settings in fits]
+    seen = look_at((bag for fit in every for bag in fit.bags), work)
+    for fit in every:
+        with fit.catch():
+            fit.infos, fit.failures = vote({bag: seen[bag] for bag in fit.bags})
+    _align(every, sites, work)
+    planned: dict[Draw, list[Fit]] = {}
+    for fit in _sound(every):
+        with fit.catch():
+            planned.setdefault(plan_draw(fit.bags, (fit.infos, fit.failures), fit.settings), []).append(fit)
     for group in groups(planned):
-        found |= _fit_group(group, work)
+        _fit_group(group, work)
         give_freed_memory_back()  # of samples
-    return [_with_alignment(found[number], aligned[number]) for number in range(len(fits))]
+    return [fit.result() for fit in every]
 
 
-def _with_alignment(
-    fitted: PrototypeFit | InputError, aligned: AlignedBags | InputError | None
-) -> PrototypeFit | InputError:
-    """What was fitted on aligned bags, with how they were aligned; its parents are the features as they were."""
-    if isinstance(fitted, InputError) or not isinstance(aligned, AlignedBags):
-        return fitted
-    found = fitted.prototypes
-    own = replace(
-        found,
-        alignment=aligned.alignment,
-        diagnostics={**found.diagnostics, "alignment": dict(aligned.about)},
-        parents=hash_contents({name: aligned.contents[name] for name in found.slides}),
-    )
-    return replace(fitted, prototypes=own)
+@dataclass(eq=False)
+class Fit:
+    """One fit on its way from a sample to prototypes; all fits of a group take the same steps at the same time."""
+
+    bags: Sequence[Openable]  # that can still be read
+    settings: KMeansSettings
+    infos: dict[str, BagInfo] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    aligned: AlignedBags | None = None
+    projection: Projection = field(default_factory=Projection)
+    sample: Sample = lambda: torch.empty(0)
+    centroids: Tensor = field(default_factory=lambda: torch.empty(0))  # (C, d), once it is started
+    inertias: list[float] = field(default_factory=list)  # of the restarts
+    prototypes: Prototypes | None = None  # once it is measured
+    error: InputError | None = None  # why it cannot go on
+
+    @contextmanager
+    def catch(self) -> Iterator[None]:
+        """Keep an error: the other fits go on."""
+        try:
+            yield
+        except InputError as error:
+            self.error = error
+
+    def request(self, number: int) -> PassRequest:
+        """What pass ``number`` is to do; the last one measures."""
+        centroids = self.centroids.cpu()
+        return PassRequest(centroids, centroids.mean(0), self.projection, number == self.settings.passes)
+
+    @torch.no_grad()
+    def learn(self, passed: CohortPass, request: PassRequest) -> None:
+        """Learn from a pass; bags that failed in it are left out from now on."""
+        self.failures |= passed.failures
+        self.bags = [bag for bag in self.bags if bag.sample not in self.failures]
+        with self.catch():
+            if passed.sums is None:
+                raise InputError(f"No slide could be read to the end. {example(self.failures)}")
+            if request.measure:
+                self.prototypes = self._measured(passed, request, passed.sums)
+            else:
+                sums = Statistics(*(t.to(self.centroids.device) for t in passed.sums))
+                self.centroids = moved(sums, self.centroids, request.origin.to(self.centroids), self.sample)
+
+    def _measured(self, passed: CohortPass, request: PassRequest, sums: Statistics) -> Prototypes:
+        x = self.sample()
+        some = x[:: max(1, len(x) // REACHED)].cpu()
+        order = torch.argsort(-sums.mass, stable=True)  # C0 is the most common pattern
+        centres = request.centroids.double() - request.origin.double()
+        about = (
+            sums.square - 2 * centres * sums.total + sums.mass.unsqueeze(-1) * centres * centres
+        )  # (C, d), about the centroids
+        within = (about.clamp_min(0).sum(0) / sums.patches).float()
+        centroids, occupancy = request.centroids[order].contiguous(), sums.mass[order]
+        slide_mass = {slide: mass[order] for slide, mass in passed.slide_mass.items()}
+        used = [self.infos[slide] for slide in slide_mass]
+        aligned = self.aligned
+        contents = passed.contents if aligned is None else {name: aligned.contents[name] for name in slide_mass}
+        return Prototypes(
+            centroids,
+            within,
+            occupancy,
+            self.projection,
+            encoder=next((info.encoder for info in used if info.encoder), None),
+            slides=tuple(slide_mass),
+            settings={**asdict(self.settings), "patches": int(sums.patches)},
+            diagnostics={
+                "inertia": float(f"{float(about.sum()):.6g}"),
+                "reach": _reach(some, centroids, request.origin),
+                **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
+                **({} if aligned is None else {"alignment": dict(aligned.about)}),
+            },
+            parents=hash_contents(contents),
+            version=__version__,
+            spec=in_common([info.spec for info in used]),
+            surprise=_surprise(some, centroids, within),
+            alignment=None if aligned is None else aligned.alignment,
+        )
+
+    def result(self) -> PrototypeFit | InputError:
+        """Prototypes, or why there are none."""
+        if self.error is not None:
+            return self.error
+        assert self.prototypes is not None
+        empty = [name for name, info in self.infos.items() if info.patches == 0]
+        return PrototypeFit(self.prototypes, self.failures, empty)
 
 
-def _fit_group(planned: Plans, work: Work) -> dict[int, PrototypeFit | InputError]:
+Planned = Mapping[Draw, Sequence[Fit]]  # fits by the sample that they share
+
+
+def _sound(fits: Sequence[Fit]) -> list[Fit]:
+    return [fit for fit in fits if fit.error is None]
+
+
+def _align(fits: Sequence[Fit], sites: Sites | None, work: Work) -> None:
+    """Bags of the fits that centre them, moved as their training bags alone say.
+
+    Fits on the same bags with the same alignment share it, and with it their samples and walks.
+    """
+    centred = {
+        fit: [bag for bag in fit.bags if bag.sample in fit.infos and fit.infos[bag.sample].patches]
+        for fit in _sound(fits)
+        if fit.settings.centre
+    }
+    bags = list(dict.fromkeys(bag for usable in centred.values() for bag in usable))
+    means = slide_means(bags, work) if bags else {}
+    known: dict[Any, AlignedBags] = {}
+    for fit, usable in centred.items():
+        key = frozenset(fit.bags), fit.settings.centre
+        with fit.catch():
+            if usable and key not in known:
+                own = {bag: means[bag] for bag in usable if bag in means}
+                known[key] = align(fit.bags, own, fit.settings.centre, sites)
+        if key in known and fit.error is None:
+            fit.aligned, fit.bags = known[key], known[key].bags
+
+
+def groups(planned: Planned) -> Iterator[Planned]:
+    """Fits whose samples fit into memory together, beside copies of those that K-means works on: each group is another round of walks."""
+    room = free_memory() - WORKER_BYTES * cores()
+    group: dict[Draw, Sequence[Fit]] = {}
+    for draw, fits in planned.items():
+        joined = {**group, draw: fits}
+        limits = (fit.settings.memory_gb * 1e9 for members in joined.values() for fit in members)
+        if group and _memory_of(joined) > min(room, *limits):
+            yield group
+            joined = {draw: fits}
+        group = joined
+    if group:
+        yield group
+
+
+def _memory_of(group: Planned) -> int:
+    """Bytes of what is drawn from each bag, once for all fits, of samples that are held as their fits see them, and of copies."""
+    parts = {key: size for draw in group for key, size in draw.parts().items()}
+    projected = 0
+    for draw, fits in group.items():
+        projected += draw.nbytes * len(
+            {(fit.settings.normalise, fit.settings.pca) for fit in fits if fit.settings.projects}
+        )
+    return sum(parts.values()) + projected + samples_at_work(len(group)) * max(draw.nbytes for draw in group)
+
+
+def _fit_group(planned: Planned, work: Work) -> None:
     """Fits that walk together, each as far as it gets."""
-    found: dict[int, PrototypeFit | InputError] = {}
-    running: dict[int, FitProgress] = {}
-    for number, started in _start(planned, work).items():
-        if isinstance(started, InputError):
-            found[number] = started
+    samples = draw_patches(list(planned), work)
+    for draw, fits in planned.items():
+        _project(draw, fits, samples.pop(0), work.device, hold=len(planned) == 1)
+    fits = _sound([fit for members in planned.values() for fit in members])
+    problems = [KMeansProblem(f.sample, f.settings.n_prototypes, f.settings.seed, f.settings.restarts) for f in fits]
+    for fit, solved in zip(fits, kmeans_many(problems, work.track), strict=True):
+        if isinstance(solved, InputError):
+            fit.error = solved
         else:
-            running[number] = started
-    last = max((fit.settings.passes for fit in running.values()), default=-1)
+            fit.centroids, fit.inertias = solved[0].centroids, solved[1]
+    fits = _sound(fits)
+    last = max((fit.settings.passes for fit in fits), default=-1)
     for step in range(last + 1):
         what = f"pass {step + 1} of {last} over all patches" if step < last else "measuring"
-        requests = {number: fit.request(step) for number, fit in running.items()}
-        asked = {number: (running[number].bags, request) for number, request in requests.items()}
-        passed = pass_over(asked, work, what, backwards=step % 2 == 0)  # the sample was drawn forwards
+        requests = [fit.request(step) for fit in fits]
+        walks = [(fit.bags, request) for fit, request in zip(fits, requests, strict=True)]
+        passed = pass_over(walks, work, what, backwards=step % 2 == 0)  # the sample was drawn forwards
         with ThreadPoolExecutor(cores()) as pool:  # what is measured on a sample takes a while
-            learned = list(pool.map(_learned, running.values(), [passed[n] for n in running], requests.values()))
-        for (number, fit), error in zip(list(running.items()), learned, strict=True):
-            if error is not None:
-                found[number] = error
-            elif fit.prototypes is not None:
-                found[number] = PrototypeFit(fit.prototypes, fit.failures, fit.empty)
-            if number in found:
-                del running[number]
-    return found
+            list(pool.map(Fit.learn, fits, passed, requests))
+        fits = [fit for fit in _sound(fits) if fit.prototypes is None]
 
 
-@torch.no_grad()
-def _learned(fit: FitProgress, passed: CohortPass, request: PassRequest) -> InputError | None:
-    """Let a fit learn from a pass; returns why it cannot go on."""
-    try:
-        fit.take(passed, request)
-    except InputError as error:
-        return error
-    return None
-
-
-def _start(planned: Plans, work: Work) -> dict[int, FitProgress | InputError]:
-    """K-means of every fit on its sample, all restarts side by side."""
-    samples = draw_patches(list(planned), work)
-    found: dict[int, FitProgress | InputError] = {}
-    for draw, plans in planned.items():
-        found |= _prepared(draw, plans, samples.pop(0), work.device, hold=len(planned) == 1)
-    ready = {number: fit for number, fit in found.items() if isinstance(fit, FitProgress)}
-    solved = kmeans_many([fit.problem for fit in ready.values()], work.track)
-    for (number, fit), run in zip(ready.items(), solved, strict=True):
-        if isinstance(run, InputError):
-            found[number] = run
-        else:
-            fit.start(run)
-    return found
-
-
-def _prepared(
-    draw: Draw, plans: Sequence[Plan], sample: PatchSample, device: str, *, hold: bool
-) -> dict[int, FitProgress | InputError]:
-    """Fits on one sample, each as it sees it; the sample itself is held no longer where nobody gathers it again."""
-    found: dict[int, FitProgress | InputError] = {}
+def _project(draw: Draw, fits: Sequence[Fit], sample: PatchSample, device: str, *, hold: bool) -> None:
+    """The sample as each fit sees it; it is held no longer where nobody gathers it again."""
     projected: dict[tuple[bool, int | None], tuple[Projection, Sample]] = {}
-    for number, settings, (infos, failures) in plans:
-        failures = {**failures, **sample.failures}
-        how = settings.normalise, settings.pca
-        try:
-            check_enough(sample, failures, settings)
+    for fit in fits:
+        fit.failures = {**fit.failures, **sample.failures}
+        fit.bags = [bag for bag in draw.bags if bag.sample not in fit.failures]
+        with fit.catch():
+            check_enough(sample, fit.failures, fit.settings.n_prototypes)
+            how = fit.settings.normalise, fit.settings.pca
             if how not in projected:
-                projected[how] = _projected(sample, settings, device, hold=hold)
-        except InputError as error:
-            found[number] = error
-        else:
-            bags = [bag for bag in draw.bags if bag.sample not in failures]
-            found[number] = FitProgress(settings, infos, bags, failures, *projected[how])
-    return found
+                projected[how] = _projected(sample, fit.settings, device, hold=hold)
+            fit.projection, fit.sample = projected[how]
 
 
 def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, hold: bool) -> tuple[Projection, Sample]:
-    """How a fit sees features, and its sample: gathered whenever it is asked for, or held where it is computed or there is no other."""
+    """How a fit sees features, and its sample: gathered whenever it is wanted, or held where it is computed or there is no other."""
     if not (settings.projects or hold):
         return Projection(), lambda: sample.gathered().to(device)
     projection, x = project(sample.gathered(), settings)
     x = x.to(device)
     return projection, lambda: x
+
+
+def project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
+    """Normalisation and PCA as the settings say, learned from a sample; and the sample seen through them."""
+    projection = Projection(normalise=settings.normalise)
+    x = projection(x)
+    if settings.pca is None:
+        return projection, x
+    if settings.pca > min(x.shape):
+        raise InputError(
+            f"pca: {settings.pca} dimensions are more than the sample has patches or features, {tuple(x.shape)}"
+        )
+    mean = x.mean(0, dtype=torch.float64)
+    centred = x.double() - mean
+    _, vectors = torch.linalg.eigh(centred.T @ centred)
+    basis = vectors.flip(-1)[:, : settings.pca]
+    basis = basis * torch.sign(
+        basis.gather(0, basis.abs().argmax(0, keepdim=True))
+    )  # a sign that does not depend on the solver
+    projection = replace(projection, mean=mean.float(), basis=basis.float().contiguous())
+    return projection, (centred @ basis).float()
+
+
+def _reach(some: Tensor, centroids: Tensor, origin: Tensor) -> float:
+    """Distance to the nearest prototype that 99 of 100 patches of the sample keep: what is farther is rare."""
+    distance = squared_distances(some, centroids.to(some), origin.to(some)).amin(-1).sqrt()
+    return float(f"{float(distance.double().quantile(0.99)):.6g}")
+
+
+def _surprise(some: Tensor, centroids: Tensor, within: Tensor) -> Tensor:
+    """What is usual and what is rare among patches of the sample (3, 2), for each variance that EM may start from."""
+    edges = [
+        surprise_edges(surprise_of(some, centroids.to(some), starting_variance(name, some.shape[1], within)))
+        for name in STARTING_VARIANCES
+    ]
+    return torch.tensor([[float(f"{value:.6g}") for value in pair] for pair in edges])
+
+
+def diagnose(
+    centroids: Tensor,
+    within_variance: Tensor,
+    occupancy: Tensor,
+    slide_mass: Mapping[str, Tensor],
+    inertias: list[float],
+) -> dict[str, Any]:
+    """Diagnostics of fitted prototypes.
+
+    Parameters
+    ----------
+    centroids, within_variance, occupancy : Tensor
+        (C, d), (d,), (C,).
+    slide_mass : mapping
+        Patches per prototype (C,) of each training slide.
+    inertias : list of float
+        Of each restart, on the sample.
+    """
+    distance = torch.cdist(centroids.double(), centroids.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    distance.fill_diagonal_(torch.inf)
+    to_nearest, neighbour = (
+        distance.min(1) if len(centroids) > 1 else (torch.zeros(1), torch.zeros(1, dtype=torch.long))
+    )
+    radius = float(within_variance.double().sum().sqrt())
+    pairs = (distance < max(DUPLICATE * radius, 1e-12)).nonzero().tolist()
+    shares = {slide: mass / mass.sum() for slide, mass in slide_mass.items() if float(mass.sum()) > 0}
+    several = len(centroids) > 1  # the only one holds every slide, which says nothing
+    dominated = {
+        slide: int(share.argmax()) for slide, share in shares.items() if several and float(share.max()) >= DOMINATED
+    }
+    result = {
+        "inertia_per_restart": [round(value, 3) for value in inertias],
+        "restart_spread": _rounded((max(inertias) - min(inertias)) / max(min(inertias), 1e-30)),
+        "occupancy_share": [_rounded(float(v)) for v in occupancy / occupancy.sum()],
+        "distance_to_nearest": [_rounded(float(v)) for v in to_nearest],
+        "nearest": [int(v) for v in neighbour],
+        "within_radius": _rounded(radius),
+        "near_duplicates": [[a, b] for a, b in pairs if a < b],
+        "dominated_slides": dict(sorted(dominated.items())),
+        "slides": len(shares),
+        "effective_number": _rounded(float(torch.special.entr(occupancy / occupancy.sum()).sum().exp())),
+    }
+    return {**result, "warnings": warnings(result)}
+
+
+def warnings(d: Mapping[str, Any]) -> list[str]:
+    """Notes on numbers that suggest a problem."""
+    shares = d["occupancy_share"]
+    largest = max(range(len(shares)), key=shares.__getitem__)
+    empty = [f"C{c}" for c, share in enumerate(shares) if share == 0]
+    notes = []
+    if len(shares) > 1 and (shares[largest] > 0.9 or d["effective_number"] < 1 + (len(shares) - 1) / 8):
+        notes.append(
+            f"The prototypes look collapsed: C{largest} holds {shares[largest]:.0%} of the patches "
+            f"(effective number {d['effective_number']:.1f} of {len(shares)}). "
+            "Check for background patches or constant features; try `normalise=True` or another `n_prototypes=`."
+        )
+    if d["near_duplicates"]:
+        a, b = d["near_duplicates"][0]
+        notes.append(
+            f"{len(d['near_duplicates'])} pairs of prototypes are nearly identical, e.g. C{a} and C{b}: ask for fewer with `n_prototypes=`."
+        )
+    if empty:
+        notes.append(f"{', '.join(empty)} hold no patch: ask for fewer with `n_prototypes=`.")
+    if d["slides"] >= 4 and len(d["dominated_slides"]) > d["slides"] / 2:
+        notes.append(
+            f"{len(d['dominated_slides'])} of {d['slides']} slides lie almost wholly in one prototype: prototypes may tell slides or "
+            "sites apart rather than morphology."
+        )
+    if d["restart_spread"] > 0.05:
+        notes.append(f"Restarts disagree ({d['restart_spread']:.0%} in inertia): raise `restarts=` or `sample=`.")
+    return notes
+
+
+def _rounded(value: float) -> float:
+    """Six digits: enough to read, and the last bits of a sum are not worth storing."""
+    return float(f"{value:.6g}")

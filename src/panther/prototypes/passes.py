@@ -1,21 +1,19 @@
 """One pass over a cohort for many fits at once: every bag is opened and read once, each block serves all fits that learn from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from panther.engine import Work
+from panther.engine import Work, run
 from panther.errors import not_finite, too_large
-from panther.prototypes.patches import in_order, walk
+from panther.prototypes.patches import in_order
 from panther.statistics import Logits, Statistics, accumulate, block_rows, can_be_squared, first_bad_row, nearest
 from panther.store import HashedRows
 from panther.types import Bag, Openable, Projection
-
-T = TypeVar("T")
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
 READ_BLOCKS = {"cpu": 8}
@@ -53,40 +51,34 @@ class CohortPass:
         if content is not None:
             self.contents[name] = content
 
-    def by_name(self) -> "CohortPass":
-        """The same, bags in the order of their names."""
-        return CohortPass(self.sums, _by_name(self.slide_mass), _by_name(self.contents), _by_name(self.failures))
-
-
-def _by_name(found: dict[str, T]) -> dict[str, T]:
-    return {name: found[name] for name in sorted(found)}
-
 
 def pass_over(
-    fits: Mapping[int, tuple[Sequence[Openable], PassRequest]], work: Work, what: str, *, backwards: bool = False
-) -> dict[int, CohortPass]:
-    """Statistics of all patches of every fit (bags, request), by its number.
+    fits: Sequence[tuple[Sequence[Openable], PassRequest]], work: Work, what: str, *, backwards: bool = False
+) -> list[CohortPass]:
+    """Statistics of all patches of every fit (bags, request).
 
     Bags are walked over in the order of their names, or ``backwards``: what the walk before has read last is in the page cache still, and
     of a cohort that is larger than the memory nothing else is.
     """
-    users: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits.values()), ())
-    for number, (bags, _) in fits.items():
+    users: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits), ())
+    for number, (bags, _) in enumerate(fits):
         for bag in bags:
             users[bag] += (number,)
-    found = {number: CohortPass() for number in fits}
-    function = partial(_sums_of_bag, requests={n: request for n, (_, request) in fits.items()}, device=work.device)
     jobs = list(reversed(users.items()) if backwards else users.items())
-    for result in walk(function, jobs, what, work):
-        bag, numbers = jobs[result.index]
+    function = partial(_sums_of_bag, requests=[request for _, request in fits], device=work.device)
+    passes = [CohortPass() for _ in fits]
+    for (bag, numbers), result in zip(jobs, run(function, jobs, what, work), strict=True):
         for place, number in enumerate(numbers):
             sums = str(result.reason) if result.value is None else result.value.sums[place]
             if isinstance(sums, str):
-                found[number].failures[bag.sample] = sums
+                passes[number].failures[bag.sample] = sums
             else:
                 assert result.value is not None
-                found[number].add(bag.sample, sums, result.value.content if fits[number][1].measure else None)
-    return {number: one.by_name() for number, one in found.items()}
+                passes[number].add(bag.sample, sums, result.value.content if fits[number][1].measure else None)
+    for one in passes:  # in the order of the names, whatever that of the walk
+        one.slide_mass, one.contents = dict(sorted(one.slide_mass.items())), dict(sorted(one.contents.items()))
+        one.failures = dict(sorted(one.failures.items()))
+    return passes
 
 
 class _BagSums(NamedTuple):
@@ -95,9 +87,7 @@ class _BagSums(NamedTuple):
 
 
 @torch.no_grad()
-def _sums_of_bag(
-    job: tuple[Openable, tuple[int, ...]], *, requests: Mapping[int, PassRequest], device: str
-) -> _BagSums:
+def _sums_of_bag(job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[PassRequest], device: str) -> _BagSums:
     bag = job[0].open()
     wanted = [requests[number] for number in job[1]]
     hashed = HashedRows(bag.features) if any(request.measure for request in wanted) else None

@@ -1,16 +1,25 @@
-"""A glance at every bag before prototypes are learned from them: what all must have in common, and which differ."""
+"""What prototypes are learned from: a look at every bag, then a sample of patches drawn uniformly over a cohort.
+
+All bags of a cohort must agree in dimension, encoder and resolution. Which patches a bag gives depends on the seed, the bag and their number
+alone, every patch being eligible, so folds draw mostly the same ones: they are held once.
+"""
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from panther.encoder_names import same_encoder
-from panther.engine import ItemResult, Work, map_slides
-from panther.errors import InputError, value_of
+from panther.engine import ItemResult, Work, run
+from panther.errors import InputError, not_finite, too_large
+from panther.prototypes.kmeans import KMeansSettings
+from panther.statistics import can_be_squared, take
 from panther.types import Openable, PatchSpec
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class BagInfo(NamedTuple):
@@ -23,20 +32,18 @@ class BagInfo(NamedTuple):
     allow_mixed_resolution: bool = False
 
 
-Scan = tuple[dict[str, BagInfo], dict[str, str]]  # of usable bags, by name; a sentence for each of the others
+Scan = tuple[dict[str, BagInfo], dict[str, str]]  # of usable bags, by name; the reason for each of the others
 
 
 def scan_bags(bags: Sequence[Openable], work: Work) -> Scan:
-    """Glance at every bag; those that disagree with the majority in dimension, encoder or resolution are refused."""
-    (scan,) = scan_cohorts([bags], work)
-    return value_of(scan)
+    """Look at every bag; those that disagree with the majority in dimension, encoder or resolution are refused."""
+    return vote(look_at(bags, work))
 
 
-def scan_cohorts(cohorts: Sequence[Sequence[Openable]], work: Work) -> list[Scan | InputError]:
-    """The same for several cohorts, each with a majority of its own, that may have bags in common: each is opened once."""
-    bags = in_order(cohorts)
-    found = dict(zip(bags, walk(_bag_info, bags, "looking at the files", work), strict=True))
-    return [_voted({bag: found[bag] for bag in cohort}) for cohort in cohorts]
+def look_at(bags: Iterable[Openable], work: Work) -> dict[Openable, ItemResult[BagInfo]]:
+    """What one look at each bag tells."""
+    bags = in_order([bags])
+    return dict(zip(bags, run(_bag_info, bags, "looking at the files", work), strict=True))
 
 
 def in_order(cohorts: Iterable[Iterable[Openable]]) -> list[Openable]:
@@ -44,24 +51,17 @@ def in_order(cohorts: Iterable[Iterable[Openable]]) -> list[Openable]:
     return sorted(dict.fromkeys(bag for bags in cohorts for bag in bags), key=lambda bag: bag.sample)
 
 
-def walk(function: Callable[[T], R], items: Sequence[T], what: str, work: Work) -> Iterator[ItemResult[R]]:
-    """What became of each item, in their order."""
-    yield from work.track(map_slides(function, items, work.executor), what, len(items))
-
-
-def _voted(found: Mapping[Openable, ItemResult[BagInfo]]) -> Scan | InputError:
-    infos = {bag.sample: result.value for bag, result in found.items() if result.value is not None}
+def vote(cohort: Mapping[Openable, ItemResult[BagInfo]]) -> Scan:
+    """Bags that agree, and why the others cannot be used."""
+    infos = {bag.sample: result.value for bag, result in cohort.items() if result.value is not None}
     failures = {
         bag.sample: result.reason
-        for bag, result in found.items()
-        if result.reason is not None and not (result.skipped and len(found) > 1)
+        for bag, result in cohort.items()
+        if result.reason is not None and not (result.skipped and len(cohort) > 1)
     }
-    try:
-        for trait in TRAITS:
-            failures |= _outvoted(infos, trait)
-            infos = {name: info for name, info in infos.items() if name not in failures}
-    except InputError as error:
-        return error
+    for trait in TRAITS:
+        failures |= _outvoted(infos, trait)
+        infos = {name: info for name, info in infos.items() if name not in failures}
     return infos, failures
 
 
@@ -127,3 +127,183 @@ def example(failures: Mapping[str, str]) -> str:
 def _bag_info(ref: Openable) -> BagInfo:
     bag = ref.open()
     return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.allow_mixed_resolution)
+
+
+def allocate(counts: Sequence[int], size: int, share: str) -> list[int]:
+    """How many patches to take from each slide so that ``size`` are taken in all.
+
+    ``proportional`` gives every patch of the cohort the same chance; ``equal`` takes the same number from every slide (a slide
+    with too few patches gives all it has and the others make up for it).
+    """
+    available = np.asarray(counts, dtype=np.int64)
+    size = int(min(size, available.sum()))
+    ideal = (
+        np.minimum(available, _level(available, size))
+        if share == "equal"
+        else available * (size / max(int(available.sum()), 1))
+    )
+    taken = np.floor(ideal).astype(np.int64)
+    remainder = np.where(taken < available, ideal - taken, -1.0)
+    for index in np.argsort(-remainder, kind="stable")[: size - int(taken.sum())]:
+        taken[index] += 1
+    return [int(n) for n in taken]
+
+
+def choose_rows(slide: str, count: int, size: int, seed: int) -> Tensor:
+    """Sorted indices of ``size`` of a slide's ``count`` rows; they depend on the seed and the slide alone."""
+    generator = np.random.default_rng([seed, zlib.crc32(slide.encode())])
+    return torch.from_numpy(np.sort(generator.choice(count, size=size, replace=False)))
+
+
+def _level(available: np.ndarray, size: int) -> float:
+    """Water level at which min(available, level) sums to ``size``."""
+    remaining, ordered = float(size), np.sort(available)
+    for index, count in enumerate(ordered):
+        level = remaining / (len(ordered) - index)
+        if count >= level:
+            return level
+        remaining -= float(count)
+    return float(ordered[-1])
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How many patches each bag gives: all that is known of a sample before any is read. Equal draws give one and the same sample."""
+
+    bags: tuple[Openable, ...]  # those with patches, in the order of their names
+    sizes: tuple[int, ...]
+    seed: int
+    dim: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the sample."""
+        return sum(self.sizes) * self.dim * 4
+
+    def parts(self) -> dict[Hashable, int]:
+        """Memory of what it draws from each bag; draws hold together what they have in common."""
+        each = zip(self.bags, self.sizes, strict=True)
+        return {(bag, size, self.seed): size * self.dim * 4 for bag, size in each}
+
+
+@dataclass
+class PatchSample:
+    """Sampled patches and where they are from."""
+
+    dim: int
+    parts: list["_Part"] = field(default_factory=list)  # in the order of the bags
+    failures: dict[str, str] = field(default_factory=dict)  # slide or patient -> sentence
+
+    def __len__(self) -> int:
+        """Number of patches."""
+        return sum(len(part.pick) for part in self.parts)
+
+    def gathered(self) -> Tensor:
+        """All patches (m, d) in float32, copied from what samples hold together."""
+        x = torch.empty(len(self), self.dim)
+        for part, rows in zip(self.parts, x.split([len(part.pick) for part in self.parts]), strict=True):
+            torch.index_select(part.rows, 0, part.pick, out=rows)
+        return x
+
+    @property
+    def owner(self) -> Tensor:
+        """Index of each patch's bag in the draw, (m,)."""
+        return torch.cat([torch.full((len(part.pick),), part.place) for part in self.parts])
+
+    def add(self, taken: "_Taken", number: int, place: int, name: str) -> None:
+        """Take in what draw ``number`` of a bag has taken."""
+        why = taken.unusable[number]
+        if why is None:
+            self.parts.append(_Part(taken.rows, taken.picks[number], place))
+        else:
+            self.failures[name] = why
+
+
+class _Part(NamedTuple):
+    """What a sample has of one bag."""
+
+    rows: Tensor  # (n, d), of all samples
+    pick: Tensor  # those of this one
+    place: int  # of the bag in the draw
+
+
+def plan_draw(bags: Sequence[Openable], scan: Scan, settings: KMeansSettings) -> Draw:
+    """Spread the sample over the bags that have patches."""
+    infos, failures = scan
+    usable = [bag for bag in in_order([bags]) if bag.sample in infos and infos[bag.sample].patches]
+    check_enough(usable, failures, 0)
+    dim = infos[usable[0].sample].dim
+    limit = min(settings.sample, int(settings.memory_gb * 1e9 / (dim * 4 * 2)))  # the sample and one copy of it
+    sizes = allocate([infos[bag.sample].patches for bag in usable], limit, settings.share)
+    return Draw(tuple(usable), tuple(sizes), settings.seed, dim)
+
+
+def draw_patches(draws: Sequence[Draw], work: Work) -> list[PatchSample]:
+    """All samples from one walk: a bag is opened once for all draws; one that fails is left out and listed."""
+    samples = [PatchSample(draw.dim) for draw in draws]
+    bags = in_order(draw.bags for draw in draws)
+    takers: dict[Openable, list[tuple[int, int]]] = {bag: [] for bag in bags}  # draw, place of the bag in it
+    for number, draw in enumerate(draws):
+        for place, (bag, size) in enumerate(zip(draw.bags, draw.sizes, strict=True)):
+            if size:
+                takers[bag].append((number, place))
+    jobs = [
+        (bag, tuple((draws[number].sizes[place], draws[number].seed) for number, place in takers[bag]))
+        for bag in bags
+        if takers[bag]
+    ]
+    for result in run(_take, jobs, "sampling patches", work):
+        bag = jobs[result.index][0]
+        for pick, (number, place) in enumerate(takers[bag]):
+            if result.value is None:
+                samples[number].failures[bag.sample] = str(result.reason)
+            else:
+                samples[number].add(result.value, pick, place, bag.sample)
+    return samples
+
+
+def sample_patches(
+    bags: Sequence[Openable], settings: KMeansSettings, work: Work
+) -> tuple[PatchSample, tuple[Openable, ...]]:
+    """Sample of one cohort, and the bags that its owners count."""
+    scan = scan_bags(bags, work)
+    draw = plan_draw(bags, scan, settings)
+    (sample,) = draw_patches([draw], work)
+    sample.failures = {**scan[1], **sample.failures}
+    check_enough(sample, sample.failures, 1)
+    return sample, draw.bags
+
+
+def check_enough(sample: Sized, failures: Mapping[str, str], least: int) -> None:
+    """Refuse a sample with fewer patches than prototypes."""
+    if not len(sample):
+        raise InputError(f"No slide has patches that prototypes can be learned from. {example(failures)}")
+    if len(sample) < least:
+        raise InputError(f"n_prototypes: {least} are more than the {len(sample)} patches. {example(failures)}")
+
+
+class _Taken(NamedTuple):
+    """Rows of one bag for all draws; what several draws share travels once."""
+
+    rows: Tensor  # (n, d)
+    picks: list[Tensor]  # of each draw, indices into `rows`
+    unusable: list[str | None]  # of each draw, what is wrong with its rows of the bag
+
+
+def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
+    ref, draws = job
+    bag = ref.open()
+    chosen = [choose_rows(ref.sample, len(bag), size, seed) for size, seed in draws]
+    index = torch.cat(chosen).unique()
+    rows = take(bag.features, index)
+    single = rows.float()  # float64 holds numbers that this does not
+    finite, fits = torch.isfinite(rows).all(-1), can_be_squared(single)
+    picks = [torch.searchsorted(index, mine) for mine in chosen]
+    return _Taken(single, picks, [_unusable(bag.source, index[p], finite[p], fits[p]) for p in picks])
+
+
+def _unusable(source: str, index: Tensor, finite: Tensor, fits: Tensor) -> str | None:
+    """What is wrong with these rows of a bag, if anything is: with their numbers, or only with their size."""
+    if not bool(finite.all()):
+        return str(not_finite(source, int(index[~finite][0])))
+    return None if bool(fits.all()) else str(too_large(source))

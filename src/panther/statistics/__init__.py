@@ -8,8 +8,10 @@ differentiable one; the others (:mod:`panther.statistics.kernels` says which and
 """
 
 from panther.statistics.assign import NEGLIGIBLE as NEGLIGIBLE
+from panther.statistics.assign import Accumulated as Accumulated
 from panther.statistics.assign import Assign as Assign
 from panther.statistics.assign import Logits as Logits
+from panther.statistics.assign import Statistics as Statistics
 from panther.statistics.assign import everything as everything
 from panther.statistics.assign import nearest as nearest
 from panther.statistics.blocks import block_rows as block_rows
@@ -17,14 +19,12 @@ from panther.statistics.blocks import can_be_squared as can_be_squared
 from panther.statistics.blocks import compute_dtype as compute_dtype
 from panther.statistics.blocks import first_bad_row as first_bad_row
 from panther.statistics.blocks import take as take
-from panther.statistics.distances import distances_to_prototypes as distances_to_prototypes
-from panther.statistics.distances import squared_distances as squared_distances
 from panther.statistics.kernels import accumulate as accumulate
+from panther.statistics.kernels import distances_to_prototypes as distances_to_prototypes
+from panther.statistics.kernels import squared_distances as squared_distances
 from panther.statistics.nearest_rows import Apart as Apart
 from panther.statistics.nearest_rows import Measure as Measure
 from panther.statistics.nearest_rows import Nearest as Nearest
 from panther.statistics.nearest_rows import nearest_rows as nearest_rows
 from panther.statistics.similar import Cosine as Cosine
 from panther.statistics.similar import most_similar as most_similar
-from panther.statistics.sums import Accumulated as Accumulated
-from panther.statistics.sums import Statistics as Statistics

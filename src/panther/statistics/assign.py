@@ -1,9 +1,13 @@
-"""Assignments of patches to prototypes. What a fast kernel can do is a value, :class:`Logits`; anything callable serves the torch kernel."""
+"""Assignments of patches to prototypes, and what is added up. What a fast kernel can do is a value, :class:`Logits`; anything callable serves
+the torch kernel.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,3 +73,33 @@ def _softmax(joint: Tensor) -> tuple[Tensor, Tensor]:
     e = (joint - top).clamp_min(math.log(NEGLIGIBLE) - 1).exp()
     total = e.sum(-1, keepdim=True)
     return torch.nn.functional.threshold(e / total, NEGLIGIBLE, 0.0), (top + total.log()).squeeze(-1)
+
+
+class Statistics(NamedTuple):
+    r"""Sums over patches about an origin: :math:`s_0=\sum_n a_{nc}`, :math:`s_1=\sum_n a_{nc} z_n`, :math:`s_2=\sum_n a_{nc} z_n^2`."""
+
+    mass: Tensor  # (..., C)
+    total: Tensor  # (..., C, d)
+    square: Tensor  # (..., C, d); zeros where squares were not asked for
+    score: Tensor  # (...), sum of the patches' scores
+    patches: Tensor  # (...), their number
+
+    def merge(self, other: "Statistics") -> "Statistics":
+        """Statistics of two disjoint sets of patches."""
+        return Statistics(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def __reduce__(self) -> tuple[Callable[..., "Statistics"], tuple[Any, ...]]:
+        """Travel between processes as arrays: torch packs every single tensor as a file, which takes longer than the sums of a small bag."""
+        return _from_arrays, tuple(t.detach().cpu().numpy() for t in self)
+
+
+def _from_arrays(*arrays: np.ndarray) -> Statistics:
+    return Statistics(*map(torch.from_numpy, arrays))
+
+
+class Accumulated(NamedTuple):
+    """Statistics of a whole bag and, when asked for, the assignment that made them and the score of every patch."""
+
+    statistics: Statistics
+    assignment: Tensor | None  # (..., N, C)
+    scores: Tensor | None = None  # (..., N); their sum is that of the statistics

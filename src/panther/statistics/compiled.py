@@ -1,8 +1,13 @@
-"""The compiled kernel: `compiled_kernel.c` through ctypes, where the build found a compiler; on the CPU and without gradients."""
+"""The compiled kernels through ctypes, where the build found a compiler; on the CPU and without gradients.
+
+`compiled_kernel.c` walks over a bag, `compiled_mixture.c` has what EM does between two walks, `compiled_lloyd.c` K-means,
+`compiled_neighbours.c` neighbouring places and `compiled_sinkhorn.c` optimal transport.
+"""
 
 import ctypes
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
@@ -13,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.errors import InputError
+from panther.limits import check_choice
 from panther.machine import kernel_threads
-from panther.statistics.assign import NEGLIGIBLE, Logits
+from panther.statistics.assign import NEGLIGIBLE, Accumulated, Logits, Statistics
 from panther.statistics.blocks import block_rows
-from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
 
 LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
@@ -41,6 +47,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "moments": (None, [POINTER, WHOLE, WHOLE, POINTER, POINTER, WHOLE, WHOLE, *[POINTER] * 3]),
 }
 SOFT, HARD, DISTANCES = range(3)
+RUNNING, SETTLED, EMPTY = range(3)  # states of a run of K-means
+CHOICES = ("auto", "compiled", "torch")  # of PANTHER_KERNEL
+FEW = 16  # prototypes, up to which C is as fast as matrix products whatever the posteriors are
+CRISP = 0.25  # share of posteriors that are not zero, up to which it is with more of them: it skips zeros
 
 
 class _Parameters(ctypes.Structure):
@@ -64,6 +74,26 @@ class _Sums(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("mass", "score", "total", "square")),
         *((name, ctypes.c_int64) for name in ("merged", "stopped")),
+    ]
+
+
+class _Lloyd(ctypes.Structure):
+    _fields_ = [
+        ("x", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("rows", "dim", "clusters")),
+        *((name, ctypes.c_void_p) for name in ("origin", "energy", "label", "upper", "lower")),
+        *((name, ctypes.c_void_p) for name in ("mass", "total", "before", "centroids", "memory")),
+        *((name, ctypes.c_int64) for name in ("left", "state")),
+    ]
+
+
+class _Transport(ctypes.Structure):
+    _fields_ = [
+        ("cost", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("rows", "count", "iterations", "check_every")),
+        *((name, ctypes.c_double) for name in ("tolerance", "large")),
+        *((name, ctypes.c_void_p) for name in ("kernel", "potentials", "scaling", "marginal")),
+        ("violation", ctypes.c_double),
     ]
 
 
@@ -98,6 +128,24 @@ def load_library() -> Library | str:
     except (OSError, AttributeError) as error:
         return f"{LIBRARY.name} cannot be used ({error}); install panther again"
     return Library(best, functions)
+
+
+def wanted_kernel() -> str:
+    """What the environment variable PANTHER_KERNEL asks for; a variable, so that workers follow."""
+    wanted = os.environ.get("PANTHER_KERNEL", "auto")
+    check_choice("kernel (PANTHER_KERNEL)", wanted, CHOICES)
+    return wanted
+
+
+def compiled_kernel() -> Library | None:
+    """Return the compiled kernel where it is there and wanted."""
+    wanted = wanted_kernel()
+    found = None if wanted == "torch" else load_library()
+    if wanted == "compiled" and isinstance(found, str):
+        raise InputError(
+            f"PANTHER_KERNEL=compiled, but there is no compiled kernel: {found}. Unset it to compute in torch."
+        )
+    return None if isinstance(found, str) else found
 
 
 def suits(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
@@ -163,11 +211,8 @@ class _Walk:
         whole, dim = int(x.shape[0]), int(x.shape[1])
         step = max(UNIT, block_rows(dim, x.dtype.itemsize, "cpu") // UNIT * UNIT)
         threads = min(kernel_threads(), -(-whole // step))
-        slices: Iterator[tuple[_Slice, Tensor]]
-        if isinstance(x, Tensor) and _plain(x):
-            slices = repeat(self._slice(x, 0, (out, scores)), threads)
-        else:
-            slices = (self._slice(x[i : i + step], i, (out, scores)) for i in range(0, whole, step))
+        whole_bag = self._slice(x, 0, (out, scores)) if isinstance(x, Tensor) and _plain(x) else None
+        starts: Iterator[int] = repeat(0, threads) if whole_bag else iter(range(0, whole, step))
         reading = threading.Lock()
         failures: list[BaseException] = []
         parameters, sums, dtype = ctypes.byref(self._parameters), ctypes.byref(self._sums), self._dtype
@@ -178,10 +223,11 @@ class _Walk:
                 scratch = torch.empty(size, dtype=torch.uint8)
                 while not failures:
                     with reading:
-                        item = next(slices, None)
-                    if item is None:
-                        return
-                    walk(parameters, ctypes.byref(item[0]), scratch.data_ptr(), sums)
+                        start = next(starts, None)
+                        if start is None:
+                            return
+                        part = whole_bag or self._slice(x[start : start + step], start, (out, scores))
+                    walk(parameters, ctypes.byref(part[0]), scratch.data_ptr(), sums)
             except BaseException as error:
                 failures.append(error)
                 self._sums.stopped = 1  # nobody waits for the turn of a thread that has failed
@@ -207,3 +253,139 @@ class _Walk:
 def _plain(x: Tensor) -> bool:
     """Whether the library can read these rows where they are."""
     return x.dtype in KINDS and x.device.type == "cpu" and (x.stride(1) == 1 or x.shape[1] == 1)
+
+
+def library_for(*tensors: Tensor) -> Library | None:
+    """Return the compiled kernel where it can do it: one bag, on the CPU, in float64, without gradients."""
+    if any(t.dim() > 2 or not suits_tensor(t, torch.float64) for t in tensors):
+        return None
+    return compiled_kernel()
+
+
+def factors_compiled(
+    library: Library, weights: Tensor, means: Tensor, variances: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Linear factors (d, C), bias (1, C) and quadratic factors (d, C) of a mixture's logits; none where a variance (1, d) is shared."""
+    count, dim = means.shape
+    linear, bias = torch.empty(dim, count, dtype=dtype), torch.empty(1, count, dtype=dtype)
+    quadratic = None if len(variances) == 1 else torch.empty_like(linear)
+    given = [t.contiguous() for t in (weights, means, variances)]
+    made = (None if t is None else t.data_ptr() for t in (linear, quadratic, bias))
+    library.function("factors", dtype)(count, dim, *(t.data_ptr() for t in given), *made)
+    return linear, bias, quadratic
+
+
+def maximise_compiled(
+    library: Library, sums: Statistics, centres: Tensor, variance: Tensor, tau: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights (C,), means and variances (C, d) of the sums."""
+    count, dim = centres.shape
+    made = torch.empty(count, dtype=torch.float64), torch.empty_like(centres), torch.empty_like(centres)
+    given = [t.contiguous() for t in (sums.mass, sums.total, sums.square, centres, variance)]
+    library.function("maximise", torch.float64)(count, dim, tau, *(t.data_ptr() for t in (*given, *made)))
+    return made
+
+
+def far_out_compiled(library: Library, mass: Tensor, means: Tensor, variances: Tensor, most: float) -> bool:
+    """Whether a component of more than one patch lies far from the origin, in units of its variance."""
+    given = [t.contiguous() for t in (mass, means, variances)]
+    return bool(library.function("far_out", torch.float64)(*means.shape, most, *(t.data_ptr() for t in given)))
+
+
+class CompiledRun:
+    """One run from given centroids (C, d) on a sample (m, d): labels, bounds and sums, which C keeps up to date."""
+
+    def __init__(
+        self, library: Library, x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, most: int
+    ) -> None:
+        rows, dim = x.shape
+        clusters, lanes = len(centroids), VECTOR_BYTES[library.name] // x.element_size()
+        self.centroids, self.before = centroids.clone().contiguous(), centroids.clone().contiguous()
+        self._mass = torch.zeros(clusters, dtype=torch.float64)
+        self._total = torch.zeros(clusters, dim, dtype=torch.float64)
+        lower = x.new_full((rows, -(-clusters // lanes) * lanes), torch.inf)
+        lower[:, :clusters] = 0
+        label, upper = torch.full((rows,), -1, dtype=torch.int32), x.new_full((rows,), torch.inf)
+        own = (origin, energy, label, upper, lower, self._mass, self._total, self.before, self.centroids)
+        self._held = [x, *own]  # the library has their addresses
+        addresses = [t.data_ptr() for t in own]
+        self.state = _Lloyd(x.data_ptr(), rows, dim, clusters, *addresses, None, most, RUNNING if most else SETTLED)
+        size = library.function("lloyd_memory", x.dtype)(ctypes.byref(self.state))
+        self._memory = torch.empty(size, dtype=torch.uint8)  # torch aligns it to 64 bytes
+        self.state.memory = self._memory.data_ptr()
+
+    @property
+    def sums(self) -> Statistics:
+        """Mass and sums about the origin."""
+        none = self._mass.new_zeros(())
+        return Statistics(self._mass, self._total, none, none, none)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it stopped because a cluster is empty."""
+        return bool(self.state.state == EMPTY)
+
+    def go_on(self) -> None:
+        """Iterate further from its centroids, which somebody has moved, if it may."""
+        self.state.state = RUNNING if self.state.left > 0 else SETTLED
+
+
+def iterate(library: Library, runs: Sequence[CompiledRun], dtype: torch.dtype) -> None:
+    """Iterate runs on one sample together until each has settled, has no iterations left, or stops because a cluster is empty."""
+    states = (_Lloyd * len(runs))(*(run.state for run in runs))
+    library.function("lloyd", dtype)(states, len(runs))
+    for run, state in zip(runs, states, strict=True):
+        run.state.left, run.state.state = state.left, state.state
+
+
+def crisp(rows: Tensor) -> bool:
+    """Whether C is at least as fast as matrix products of these posteriors."""
+    return rows.shape[1] <= FEW or int(torch.count_nonzero(rows)) <= CRISP * rows.numel()
+
+
+def touch_compiled(library: Library, rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """Products (C, C) of each place (P, C) with those ahead of it (P, 2 or 4), and with itself; the mass (C,)."""
+    rows, count = rows.contiguous(), rows.shape[1]
+    scratch = torch.empty(2 * count * (count + 1), dtype=rows.dtype)
+    sums, mass = torch.empty(count, 2 * count, dtype=torch.float64), torch.empty(count, dtype=torch.float64)
+    outputs = [t.data_ptr() for t in (scratch, sums, mass)]
+    library.function("touch", rows.dtype)(*_neighbour_inputs(rows, ahead), *outputs)
+    return sums[:, :count], sums[:, count:], mass
+
+
+def regions_compiled(library: Library, rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Places (C,) whose likeliest prototype it is, and the connected regions (C,) that they form."""
+    rows = rows.contiguous()
+    label, parent = torch.empty(2, len(rows), dtype=torch.int32)
+    likeliest, regions = torch.empty(2, rows.shape[1], dtype=torch.int64)
+    outputs = [t.data_ptr() for t in (label, parent, likeliest, regions)]
+    library.function("regions", rows.dtype)(*_neighbour_inputs(rows, ahead), *outputs)
+    return likeliest, regions
+
+
+def _neighbour_inputs(rows: Tensor, ahead: np.ndarray) -> tuple[int, ...]:
+    assert ahead.dtype == np.int32
+    assert ahead.flags.c_contiguous
+    return rows.data_ptr(), *rows.shape, ahead.ctypes.data, ahead.shape[1]
+
+
+def sinkhorn_compiled(
+    library: Library, cost: Tensor, iterations: int, check_every: int, tolerance: float, large: float
+) -> tuple[Tensor, float, int]:
+    """Potentials (C,) of costs (N, C), the violation of the uniform marginal that is left, and the iterations made."""
+    cost = cost.contiguous()
+    rows, count = cost.shape
+    lanes = VECTOR_BYTES[library.name] // cost.element_size()
+    width = -(-count // lanes) * lanes
+    kernel, small = cost.new_empty(rows, width), cost.new_zeros(3, width)
+    settings = (rows, count, iterations, check_every, tolerance, large)
+    addresses = [kernel.data_ptr(), *(row.data_ptr() for row in small)]
+    state = _Transport(cost.data_ptr(), *settings, *addresses, 0.0)
+    done = library.function("sinkhorn", cost.dtype)(ctypes.byref(state))
+    return small[0, :count].clone(), state.violation, done
+
+
+def suits_tensor(x: Tensor, *dtypes: torch.dtype) -> bool:
+    """Whether C can read this tensor: on the CPU, of one of these types (float32 or float64), without gradients."""
+    learns = torch.is_grad_enabled() and x.requires_grad
+    return x.device.type == "cpu" and x.dtype in (dtypes or NAMES) and not learns

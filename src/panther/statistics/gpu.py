@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from panther.statistics.assign import NEGLIGIBLE, Logits
+from panther.statistics.assign import NEGLIGIBLE, Accumulated, Logits, Statistics
 from panther.statistics.blocks import blocks
-from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
 
 CHUNK = 1024  # rows whose sums are added in float32; their sums are added in float64
@@ -40,10 +39,9 @@ def can_compute(device: torch.device) -> bool:
 
 
 def suits(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
-    """Whether these kernels can do it: float32 arithmetic on a GPU that is not too old, few enough prototypes."""
+    """Whether these kernels can do it: float32 arithmetic, a GPU that is not too old, few enough prototypes."""
     return (
-        origin.is_cuda
-        and origin.dtype == torch.float32
+        origin.dtype == torch.float32
         and dtype in (torch.float32, torch.float16, torch.bfloat16)
         and assign.linear.shape[-1] <= MOST_PROTOTYPES
         and can_compute(origin.device)

@@ -1,40 +1,17 @@
 """One interface to all kernels, and the choice between them."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
-from panther.limits import check_choice
 from panther.statistics import compiled, gpu
-from panther.statistics.assign import Assign, Logits
-from panther.statistics.blocks import check_patches
-from panther.statistics.sums import Accumulated, Statistics
+from panther.statistics.assign import Accumulated, Assign, Logits, Statistics
+from panther.statistics.blocks import Workspace, blocks, check_patches, compute_dtype
+from panther.statistics.compiled import compiled_kernel, distances_compiled, wanted_kernel
 from panther.statistics.torch_kernel import accumulate_bags_in_torch, accumulate_in_torch
 from panther.types import Ragged, Rows
-
-CHOICES = ("auto", "compiled", "torch")
-
-
-def wanted_kernel() -> str:
-    """What the environment variable PANTHER_KERNEL asks for; a variable, so that workers follow."""
-    wanted = os.environ.get("PANTHER_KERNEL", "auto")
-    check_choice("kernel (PANTHER_KERNEL)", wanted, CHOICES)
-    return wanted
-
-
-def compiled_kernel() -> compiled.Library | None:
-    """Return the compiled kernel where it is there and wanted."""
-    wanted = wanted_kernel()
-    found = None if wanted == "torch" else compiled.load_library()
-    if wanted == "compiled" and isinstance(found, str):
-        raise InputError(
-            f"PANTHER_KERNEL=compiled, but there is no compiled kernel: {found}. Unset it to compute in torch."
-        )
-    return None if isinstance(found, str) else found
 
 
 def kernel_name(device: str = "cpu") -> str:
@@ -108,7 +85,7 @@ def parts_of(assign: Logits) -> tuple[Tensor, ...]:
 
 def on_triton(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
     """Whether the kernel of a GPU computes this: features of a type, where the origin is."""
-    return wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
+    return origin.is_cuda and wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
 
 
 def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
@@ -116,3 +93,32 @@ def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
     rows = x.rows if isinstance(x, Ragged) else x
     tensors = (rows, origin, assign.linear, assign.bias, assign.quadratic, assign.common)
     return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tensors)
+
+
+def squared_distances(x: Rows, points: Tensor, origin: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances (..., N, k) of all patches to a few points; the origin keeps digits, as in the kernel."""
+    check_patches(x, mask)
+    p = points - origin
+    norms = p.square().sum(-1)
+    linear = Logits(-2 * p.mT, norms)
+    library = compiled_kernel()
+    if (
+        library is not None
+        and mask is None
+        and compiled.suits(x, linear, origin)
+        and not needs_gradient(x, linear, origin)
+    ):
+        return distances_compiled(library, x, linear, origin)
+    parts = []
+    work = Workspace(reuse=not torch.is_grad_enabled())
+    for block, real in blocks(x, mask, origin):
+        z = work.centred(block, origin, real)
+        energy = torch.linalg.vector_norm(z, dim=-1, keepdim=True).square()  # reads once, unlike z.square().sum()
+        parts.append((energy - 2 * z @ p.T + norms).clamp_min(0))
+    return torch.cat(parts, dim=-2)
+
+
+def distances_to_prototypes(x: Rows, centroids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The same (..., N, C) to prototypes, about their mean, in the type in which features are computed with."""
+    points = centroids.to(compute_dtype(x.dtype))
+    return squared_distances(x, points, points.mean(0), mask)

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from panther.statistics.blocks import block_rows, take
-from panther.statistics.compiled import KINDS, Library
-from panther.statistics.kernels import compiled_kernel
+from panther.statistics.compiled import KINDS, Library, compiled_kernel
 from panther.types import Rows
 
 

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.places import Places
-from panther.statistics.compiled_neighbours import crisp, regions_compiled, suits, touch_compiled
-from panther.statistics.kernels import compiled_kernel
+from panther.statistics.compiled import compiled_kernel, crisp, regions_compiled, suits_tensor, touch_compiled
 
 PRIOR = 10.0  # pairs, and patches, that are taken for granted
 PER = 1000.0  # patches that regions are counted per
@@ -146,7 +145,7 @@ def _where(taken: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 def _of_one_slide(q: Tensor, beside: Beside) -> Neighbourhood:
     rows, ahead = _by_place(q, beside), beside.ahead  # (P, C), (P, 2 or 4)
-    library = compiled_kernel() if suits(rows) else None
+    library = compiled_kernel() if suits_tensor(rows) else None
     if library is None or not crisp(rows):
         half, gram, mass = _touch(rows, ahead)
     else:

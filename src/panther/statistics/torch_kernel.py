@@ -5,9 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from panther.statistics.assign import Assign, Logits
+from panther.statistics.assign import Accumulated, Assign, Logits, Statistics
 from panther.statistics.blocks import Workspace, blocks
-from panther.statistics.sums import Accumulated, Statistics
 from panther.types import Ragged, Rows
 
 

@@ -10,12 +10,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from panther.aggregators.grid import Embedder, embed_grid
+from panther.aggregators.embed import Embedder, embed_grid
 from panther.engine import Work, map_slides, side_by_side
 from panther.errors import InputError
 from panther.prototypes import fit_many
 from panther.prototypes.centre import add_sites
-from panther.storage.bags import Listing
 from panther.storage.prototypes import load_prototypes, save_prototypes
 from panther.study.jobs import EmbeddingJob, GivenJob, JoinedJob, ModelJob, PrototypeJob, StudyJob, run_job
 
@@ -66,8 +65,7 @@ def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
             yield job, str(error)
     walking = [job for job in jobs if job.path.name in embedders]
     if walking:
-        listing = Listing(walking[0].bags, {})
-        grid = embed_grid(listing, list(embedders.values()), work, jobs[0].path.parent)
+        grid = embed_grid(walking[0].bags, list(embedders.values()), work, jobs[0].path.parent)
         with closing(grid) as tables, ThreadPoolExecutor(WRITERS) as writers:
             written: deque[Future[None]] = deque()
             for job, table in zip(walking, tables, strict=True):

@@ -84,7 +84,7 @@ def embed_cohort(
     >>> table.to_frame().shape
     (3, 21)
     """
-    from panther.aggregators.cohort import embed_bags
+    from panther.aggregators.embed import Embedder, basis_of, embed_grid
     from panther.engine import open_work
     from panther.prototypes.centre import with_sites_of
     from panther.storage.bags import Reading
@@ -109,10 +109,13 @@ def embed_cohort(
         _check_format(output, method, fitted, settings)
     notes = list(chosen.notes)
     with open_work(workers, chosen.refs, device=device) as work:
-        if fitted is not None:
+        if fitted is not None and fitted.alignment is not None:
             fitted, more = with_sites_of(fitted, chosen.refs, chosen.table, work)
             notes += more
-        embeddings = embed_bags(chosen.refs, fitted, method, settings, work=work)
+        embedder = Embedder(basis_of(fitted, chosen.refs), method, settings)
+        (embeddings,) = embed_grid(chosen.refs, [embedder], work)
+    if isinstance(embeddings, InputError):
+        raise embeddings
     failures = {**chosen.problems, **embeddings.failures}
     embeddings = replace(embeddings, clinical=chosen.clinical, failures=failures)
     if output is not None and (error := write_embeddings(embeddings, output, dtype)):

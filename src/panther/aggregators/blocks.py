@@ -1,0 +1,163 @@
+"""Optional blocks of PANTHER's embedding: what a mixture cannot see, read from the same fit and put beside it.
+
+`space`: which prototypes touch, and how each lies in regions; a mixture forgets where its patches lie. `tail`: the patches that no prototype
+explains; a lesion of 1 % of the tissue drowns in a mixture.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from panther.errors import InputError, suggestion
+from panther.mixture import STARTING_VARIANCES, EMSettings, MixtureFit
+from panther.statistics.neighbours import neighbourhood
+from panther.statistics.tail import tail_of
+from panther.types import Places, Prototypes, Rows
+
+Columns = list[tuple[int, str, int]]  # prototype, statistic and dimension of each number, -1 where it does not apply
+OF_PROTOTYPES = ("regions", "size", "border")
+SHARE_PRIOR = 1e-3  # added to the share before its logarithm: 0.1 % more or less of nothing is nothing
+NO_PLACES = "the block `space` reads where patches lie, but there are no coordinates; extract the features with theirs, or leave it out of `blocks=`."
+
+
+class EmbeddingBlock(nn.Module):
+    """Numbers that follow the mixture's, read from the fit of one bag."""
+
+    needs_places: bool = False  # whether it reads where patches lie
+    needs_scores: bool = False  # whether it reads the patches' scores, log p under the mixture that EM starts from
+
+    def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
+        super().__init__()
+        self.count, self.dim = prototypes.centroids.shape
+
+    @staticmethod
+    def width(count: int, dim: int) -> int:
+        """How many numbers it has with C prototypes of d features; whoever recognises an embedding by its width asks it for many C."""
+        raise NotImplementedError
+
+    @staticmethod
+    def layout(count: int, dim: int) -> list[Columns]:
+        """Columns of what is scaled together, from left to right."""
+        raise NotImplementedError
+
+    def columns(self) -> Columns:
+        """Prototype, statistic and dimension of each number, -1 where it does not apply."""
+        return [column for part in self.layout(self.count, self.dim) for column in part]
+
+    def parts(self) -> list[int]:
+        """How many of the numbers are scaled together, from left to right."""
+        return [len(part) for part in self.layout(self.count, self.dim)]
+
+    def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
+        """Read numbers (D,) of a bag (N, d), whose fit has kept its assignment, and its scores where they are needed."""
+        raise NotImplementedError
+
+
+class SpaceBlock(EmbeddingBlock):
+    """C (C + 1) / 2 enrichments of touching prototypes; then regions, their size and the border of each prototype."""
+
+    needs_places = True
+
+    @staticmethod
+    def width(count: int, dim: int) -> int:
+        """C (C + 1) / 2 + 3 C."""
+        return count * (count + 1) // 2 + len(OF_PROTOTYPES) * count
+
+    @staticmethod
+    def layout(count: int, dim: int) -> list[Columns]:
+        """`touch` of prototype c and, as its dimension, prototype e; then `regions`, `size` and `border` of each.
+
+        Touches by themselves: beside regions, whose number hangs on how crisp posteriors are, they would count a quarter.
+        """
+        touch = [(c, "touch", e) for c in range(count) for e in range(c, count)]
+        return [touch, [(c, statistic, -1) for statistic in OF_PROTOTYPES for c in range(count)]]
+
+    def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
+        """Read (C (C + 1) / 2 + 3 C,) of the posteriors."""
+        if places is None:
+            raise InputError(NO_PLACES)
+        assert fit.assignment is not None
+        # corners too: of real tissue the sides alone are too few pairs to be sure of
+        found = neighbourhood(fit.assignment, places, corners=True)
+        above = torch.triu_indices(self.count, self.count, device=found.touches.device)
+        touch = found.enrichment()[above[0], above[1]]
+        own = (found.region_number(), found.region_size(), found.border())
+        return torch.cat([touch, *own]).to(fit.mixture.means.dtype)
+
+
+class TailBlock(EmbeddingBlock):
+    """Share of the tail (its logarithm), how far out it lies, the prototypes that are nearest to it, its mean and its variance."""
+
+    needs_scores = True
+
+    def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
+        super().__init__(prototypes, settings)
+        self.edges = _edges(prototypes, settings)
+
+    @staticmethod
+    def width(count: int, dim: int) -> int:
+        """2 + C + 2 d."""
+        return 2 + count + 2 * dim
+
+    @staticmethod
+    def layout(count: int, dim: int) -> list[Columns]:
+        """`tail_share`, `tail_excess`, `tail_nearest` of each prototype, then `tail_mean` and `tail_variance` of each feature."""
+        moments = [(-1, f"tail_{moment}", j) for moment in ("mean", "variance") for j in range(dim)]
+        nearest = [(c, "tail_nearest", -1) for c in range(count)]
+        return [[(-1, "tail_share", -1), (-1, "tail_excess", -1), *nearest, *moments]]
+
+    def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
+        """Read (2 + C + 2 d,) of the scores, the posteriors and the few rows that are in the tail."""
+        assert fit.assignment is not None
+        assert fit.scores is not None
+        # what is not finite makes the sum so; the bag is refused for it, by whoever looks at the numbers
+        if not bool(fit.scores.sum(dtype=torch.float64).isfinite()):
+            return fit.mixture.means.new_full((self.width(self.count, self.dim),), torch.nan)
+        found = tail_of(x, -fit.scores, fit.assignment, self.edges)
+        share = (found.share + SHARE_PRIOR).log()
+        numbers = torch.cat([share[None], found.excess[None], found.nearest, found.mean, found.variance])
+        return numbers.to(fit.mixture.means.dtype)
+
+
+def _edges(prototypes: Prototypes, settings: EMSettings) -> tuple[float, float]:
+    """What is usual and what is rare for the variance that EM starts from."""
+    if prototypes.surprise is None:
+        raise InputError(
+            "These prototypes do not say how surprising a training patch can be, which the block `tail` compares with: they were fitted "
+            "elsewhere. Fit them again with `panther prototypes`, or leave `tail` out of `blocks=`."
+        )
+    if settings.variance not in STARTING_VARIANCES:
+        known = ", ".join(map(str, STARTING_VARIANCES))
+        raise InputError(
+            f"The block `tail` knows what is surprising for the starting variances {known}, not for {settings.variance}; choose one of them, "
+            "or leave `tail` out of `blocks=`."
+        )
+    usual, rare = prototypes.surprise[STARTING_VARIANCES.index(settings.variance)].tolist()
+    return usual, rare
+
+
+# in the order in which they follow the mixture's numbers
+BLOCKS: dict[str, type[EmbeddingBlock]] = {"space": SpaceBlock, "tail": TailBlock}
+
+
+def block_names(asked: Any) -> list[str]:
+    """Names of blocks (`["space"]`, or `"space"`), each once and in their fixed order; unknown ones are refused."""
+    names: Sequence[Any] = [name.strip() for name in asked.split(",")] if isinstance(asked, str) else asked
+    if not isinstance(names, (list, tuple)):
+        raise InputError(f"blocks is {asked!r}; expected is a list of names, e.g. [{', '.join(BLOCKS)}].")
+    for name in names:
+        if name not in BLOCKS:
+            raise InputError(f"There is no block {name!r}; {suggestion(str(name), BLOCKS)}.")
+    return [name for name in BLOCKS if name in names]
+
+
+def read_places(options: Mapping[str, Any]) -> bool:
+    """Whether a block among these settings reads where patches lie."""
+    return any(BLOCKS[name].needs_places for name in block_names(options.get("blocks") or ()))
+
+
+def build_blocks(asked: Any, prototypes: Prototypes, settings: EMSettings) -> list[EmbeddingBlock]:
+    """Blocks of these names."""
+    return [BLOCKS[name](prototypes, settings) for name in block_names(asked)]
