@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from panther.storage.convert import Conversion
 from torch import Tensor
 
 from _harness import interleaved, machine, peak_extra, table, timed
@@ -44,7 +45,6 @@ from panther.engine import Work, map_slides, open_executor
 from panther.statistics.compiled import load_library
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagRef, list_bags
-from panther.storage.convert import Conversion
 from panther.types import Mixture, Prototypes, Rows
 
 Side = Callable[[Tensor, Tensor, int], Mixture]

@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from panther.doctor import examine
+
 from panther.errors import InputError
 from panther.machine import allow_threads
 from panther.statistics import Logits, accumulate, compiled, nearest, squared_distances
