@@ -12,9 +12,9 @@ import torch
 import _harness as harness
 from _tiled_slides import tissue_tiles, write_slide
 from panther import fit_prototypes
+from panther.aggregators.embed import embed_bags
 from panther.slides import Job, PatchStep, TissueStep, list_slides, run_job
 from panther.storage.bags import list_bags
-from panther.verbs.embed import embed_cohort
 
 SLIDES, PATCHES, DIM, C = 1_000_000, 15_000, 1024, 16
 # one H200 and 16 cores, `benchmarks/scale.py --only slides --device cuda --encoder uni` (docs/benchmarks.md)
@@ -41,7 +41,7 @@ def measured(patches: int) -> Rates:
             np.save(folder / "bags" / f"{number}.npy", rng.normal(size=(patches, DIM)).astype("f2"))
         bags = list_bags(folder / "bags")
         prototypes = fit_prototypes(bags, C, passes=0, sample=2000, restarts=1)
-        embed, table = _best(partial(embed_cohort, bags.refs, prototypes))
+        embed, table = _best(partial(embed_bags, bags.refs, prototypes, "panther", {}))
         fit = partial(fit_prototypes, bags, C, sample=2000, restarts=1)
         lloyd = (_best(partial(fit, passes=3))[0] - _best(partial(fit, passes=0))[0]) / 3
         (folder / "slides").mkdir()

@@ -18,10 +18,10 @@ import torch
 
 import _harness as harness
 from _simulated import Costs, Load, one_per_task, simulate
+from panther.aggregators.embed import embed_bags
 from panther.engine import Pool, Work, map_slides, open_executor
 from panther.storage.bags import list_bags
 from panther.types import Prototypes
-from panther.verbs.embed import embed_cohort
 
 PATCHES, DIM, COMPONENTS = 16, 32, 4
 NAP = 0.05  # seconds that a worker waits for an item
@@ -128,7 +128,7 @@ def tiny_slides(count: int) -> None:
         def add(name: str, executor: Executor | None) -> None:
             nonlocal first
             start = time.perf_counter()
-            table = embed_cohort(refs, ready, work=Work(executor))
+            table = embed_bags(refs, ready, "panther", {}, work=Work(executor))
             seconds = time.perf_counter() - start
             first = table.vectors if first is None else first
             same = np.array_equal(first, table.vectors)

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from panther.storage.convert import Conversion
 from torch import Tensor
 
 from _harness import interleaved, machine, peak_extra, table, timed
@@ -40,11 +39,13 @@ from _passes import (
     slide,
 )
 from _peak import multiply_adds
-from panther.aggregators import build, embed_cohort
+from panther.aggregators import build
+from panther.aggregators.embed import embed_bags
 from panther.engine import Work, map_slides, open_executor
 from panther.statistics.compiled import load_library
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagRef, list_bags
+from panther.storage.writers import convert_bag
 from panther.types import Mixture, Prototypes, Rows
 
 Side = Callable[[Tensor, Tensor, int], Mixture]
@@ -158,9 +159,8 @@ def write_layouts(folder: Path, slides: int, patches: int) -> dict[str, list[Bag
             write(folder / name / f"slide_{number:03}", x)
     to, short = ("trident", "h5") if importlib.util.find_spec("h5py") else ("npy", "npy")
     converted = f"{short} float16 of `convert`"
-    convert = Conversion(folder / converted, to, "float16")
     for ref in list_bags(folder / "npy float32").refs:
-        convert(ref)
+        convert_bag(ref, folder=folder / converted, to=to, dtype="float16")
     return {name: list(list_bags(folder / name).refs) for name in [*layouts, converted]}
 
 
@@ -221,7 +221,7 @@ def files(slides: int, patches: int) -> None:
             if "float16" not in name:
                 sides[IN_TURN, name] = partial(plain_in_turn, refs, prototypes)
                 sides[IN_POOL, name] = partial(plain_in_pool, refs, prototypes, pool)
-            sides["ours", name] = partial(embed_cohort, refs, ready, work=Work(pool))
+            sides["ours", name] = partial(embed_bags, refs, ready, "panther", {}, work=Work(pool))
         # the first, uncounted round starts the workers and brings the files into the page cache
         rate = {key: slides / s for key, s in interleaved(sides, 3).items()}
         kept = {key: call() for key, call in sides.items()}

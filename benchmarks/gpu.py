@@ -22,12 +22,12 @@ import torch
 from _harness import interleaved, machine, table
 from _passes import COMPONENTS, DIM, KINDS, error, exact, ours, plain, plain_slide_on, slide
 from embed import DISTINCT, linked, write_layouts
+from panther.aggregators.embed import embed_bags
 from panther.engine import Work, map_slides, open_executor
 from panther.statistics.upload import upload
 from panther.storage.bags import BagRef
 from panther.store import HashedRows
 from panther.types import Mixture, Prototypes, Ragged
-from panther.verbs.embed import embed_cohort
 
 BATCH = 32
 
@@ -110,7 +110,7 @@ def files(slides: int, patches: int, processes: tuple[int, ...]) -> None:
                     job = partial(plain_slide_on, prototypes=prototypes, device="cuda")
                     sides = {
                         "plain": lambda job=job, refs=refs, pool=pool: list(map_slides(job, refs, pool)),
-                        "ours": partial(embed_cohort, refs, ready, work=Work(pool, "cuda")),
+                        "ours": partial(embed_bags, refs, ready, "panther", {}, work=Work(pool, "cuda")),
                         "ours, reading, hashing and copying alone": lambda refs=refs, pool=pool: list(
                             map_slides(only_upload, refs, pool)
                         ),

@@ -18,7 +18,7 @@ import torch
 from _harness import interleaved, machine, table
 from _passes import DIM, slide
 from embed import plain_in_turn
-from panther.aggregators import embed_cohort
+from panther.aggregators.embed import embed_bags
 from panther.engine import Work, open_executor
 from panther.machine import allow_threads
 from panther.storage.bags import BagRef, list_bags
@@ -37,8 +37,10 @@ def compare(patches: int) -> None:
             "plain, one process, all threads": partial(plain_in_turn, whole, centroids),
             "ours, one process, one thread": partial(with_threads, 1, whole, ready),
             "ours, one process, all threads": partial(with_threads, cores, whole, ready),
-            "ours, the only slide of the pool": partial(embed_cohort, whole, ready, work=Work(pool)),
-            "ours, a slide per core, a process for each": partial(embed_cohort, parts, ready, work=Work(pool)),
+            "ours, the only slide of the pool": partial(embed_bags, whole, ready, "panther", {}, work=Work(pool)),
+            "ours, a slide per core, a process for each": partial(
+                embed_bags, parts, ready, "panther", {}, work=Work(pool)
+            ),
         }
         seconds = interleaved(sides, 3)
         found = {call().vectors.tobytes() for call in list(sides.values())[1:4]}
@@ -62,7 +64,7 @@ def write_slides(folder: Path, patches: int, cores: int) -> tuple[list[BagRef], 
 
 def with_threads(threads: int, refs: Sequence[BagRef], prototypes: Prototypes) -> Any:
     with allow_threads(threads):
-        return embed_cohort(refs, prototypes)
+        return embed_bags(refs, prototypes, "panther", {})
 
 
 def main() -> None:

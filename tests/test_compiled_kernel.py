@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from panther.doctor import examine
 
 from panther.errors import InputError
 from panther.machine import allow_threads
@@ -20,6 +19,7 @@ from panther.statistics import Logits, accumulate, compiled, nearest, squared_di
 from panther.statistics.compiled import LIBRARY, load_library, suits
 from panther.statistics.kernels import kernel_name
 from panther.statistics.torch_kernel import accumulate_in_torch
+from panther.verbs.data import doctor
 
 missing = load_library()
 needs_library = pytest.mark.skipif(isinstance(missing, str), reason=f"there is no compiled kernel: {missing}")
@@ -276,7 +276,7 @@ def test_without_a_sound_library_torch_computes_and_doctor_says_why(damage, tmp_
     library_at(place)
     assert kernel_name() == "torch"
     assert float(accumulate(torch.ones(3, 2), nearest(torch.eye(2)), torch.zeros(2)).statistics.mass.sum()) == 3
-    line = next(finding for finding in examine() if finding.what == "kernel")
+    line = next(finding for finding in doctor().findings if finding.what == "kernel")
     assert line.found.startswith("torch")
     assert line.remedy is not None
     monkeypatch.setenv("PANTHER_KERNEL", "compiled")

@@ -31,7 +31,7 @@ def start():
 
 
 def test_bags_are_fitted_a_few_at_a_time_as_each_alone(launched, start):
-    fits = together.FitsTogether(*start)
+    fits = together.BatchedFitter(*start)
     bags = [mixture_bag(n, 6, 3, seed=n)[0] for n in range(5, 25)]
     bags[4] = bags[4].half()  # of another kind than those beside it
     bags[12] = mixture_bag(40, 6, 3, separation=300.0)[0]  # must be repeated in float64
@@ -47,7 +47,7 @@ def test_bags_are_fitted_a_few_at_a_time_as_each_alone(launched, start):
 
 def test_no_more_than_two_groups_are_held(launched, start, monkeypatch):
     monkeypatch.setattr(together, "FULL_BYTES", 3 * 10 * 6 * 4)
-    fits, alive = together.FitsTogether(*start), []
+    fits, alive = together.BatchedFitter(*start), []
     for number in range(12):
         bag = mixture_bag(10, 6, 3, seed=number)[0]
         alive.append(weakref.ref(bag))
@@ -58,7 +58,7 @@ def test_no_more_than_two_groups_are_held(launched, start, monkeypatch):
 
 
 def test_a_bag_that_is_asked_for_at_once_is_fitted_alone(launched, start):
-    fits, bags = together.FitsTogether(*start), [mixture_bag(n, 6, 3, seed=n)[0] for n in (30, 20)]
+    fits, bags = together.BatchedFitter(*start), [mixture_bag(n, 6, 3, seed=n)[0] for n in (30, 20)]
     for bag in bags:
         assert torch.equal(fits.add(bag).wait().mass, fit_mixture(bag, *start).mass)
     assert launched == [30, 20]
@@ -71,7 +71,7 @@ def test_an_error_is_that_of_one_bag(launched, start, monkeypatch):
         return fit_mixture(x, *start)
 
     monkeypatch.setattr(together, "fit_mixture", fit)
-    fits = together.FitsTogether(*start)
+    fits = together.BatchedFitter(*start)
     bags = [mixture_bag(n, 6, 3, separation=300.0, seed=n)[0] for n in (40, 7, 50)]
     first, second, third = (fits.add(bag) for bag in bags)
     with pytest.raises(MemoryError):
@@ -81,6 +81,6 @@ def test_an_error_is_that_of_one_bag(launched, start, monkeypatch):
 
 
 def test_nothing_is_taken_that_cannot_be_launched(start):
-    fits = together.FitsTogether(*start)
+    fits = together.BatchedFitter(*start)
     assert fits.add(torch.zeros(0, 6)) is None
     assert fits.add(torch.zeros(3, 6)) is None  # not on a GPU

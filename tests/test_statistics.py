@@ -198,7 +198,7 @@ def test_the_kernel_needs_numpy_and_torch_alone():
         "pandas",
         "sklearn",
         "pydantic",
-        "typer",
+        "cyclopts",
         "rich",
         "safetensors",
         "yaml",

@@ -88,9 +88,9 @@ class Alignment:
         if tuple(sorted(tensors)) != cls.TENSORS.get(about["kind"]):
             raise ValueError(f"kind {about['kind']!r} with tensors {sorted(tensors)}")
         numbers: dict[str, Any] = {name: tensor.float() for name, tensor in tensors.items()}
-        found = cls(**{name: about[name] for name in plain} | numbers | {"sites": tuple(about["sites"])})
-        found._check()
-        return found
+        alignment = cls(**{name: about[name] for name in plain} | numbers | {"sites": tuple(about["sites"])})
+        alignment._check()
+        return alignment
 
     def _check(self) -> None:
         dim, count = self.mean.shape[0], len(self.sites)

@@ -65,8 +65,8 @@ def row_gaps(points: np.ndarray) -> np.ndarray:
 
 def commonest(values: np.ndarray) -> float:
     """Value that is there most often, the smallest of several."""
-    found, counts = np.unique(values, return_counts=True)
-    return float(found[counts.argmax()])
+    levels, counts = np.unique(values, return_counts=True)
+    return float(levels[counts.argmax()])
 
 
 def _one_after_the_other(points: np.ndarray, step: float) -> bool:

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
-import psutil
-
 from panther.errors import DiskFullError, InputError
 
 if TYPE_CHECKING:
@@ -221,6 +219,8 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
 def is_running(pid: int) -> bool:
     """Whether there is such a process, of whichever user: many clusters list only a user's own (hidepid)."""
     if os.name != "posix":  # elsewhere the call below would end it
+        import psutil
+
         return psutil.pid_exists(pid)
     try:
         os.kill(pid, 0)

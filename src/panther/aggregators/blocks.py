@@ -80,11 +80,11 @@ class SpaceBlock(EmbeddingBlock):
             raise InputError(NO_PLACES)
         assert fit.assignment is not None
         # corners too: of real tissue the sides alone are too few pairs to be sure of
-        found = neighbourhood(fit.assignment, places, corners=True)
-        above = torch.triu_indices(self.count, self.count, device=found.touches.device)
-        touch = found.enrichment()[above[0], above[1]]
-        own = (found.region_number(), found.region_size(), found.border())
-        return torch.cat([touch, *own]).to(fit.mixture.means.dtype)
+        neighbours = neighbourhood(fit.assignment, places, corners=True)
+        above = torch.triu_indices(self.count, self.count, device=neighbours.touches.device)
+        touch = neighbours.enrichment()[above[0], above[1]]
+        per_prototype = (neighbours.region_number(), neighbours.region_size(), neighbours.border())
+        return torch.cat([touch, *per_prototype]).to(fit.mixture.means.dtype)
 
 
 class TailBlock(EmbeddingBlock):
@@ -115,9 +115,9 @@ class TailBlock(EmbeddingBlock):
         # what is not finite makes the sum so; the bag is refused for it, by whoever looks at the numbers
         if not bool(fit.scores.sum(dtype=torch.float64).isfinite()):
             return fit.mixture.means.new_full((self.width(self.count, self.dim),), torch.nan)
-        found = tail_of(x, -fit.scores, fit.assignment, self.edges)
-        share = (found.share + SHARE_PRIOR).log()
-        numbers = torch.cat([share[None], found.excess[None], found.nearest, found.mean, found.variance])
+        tail = tail_of(x, -fit.scores, fit.assignment, self.edges)
+        share = (tail.share + SHARE_PRIOR).log()
+        numbers = torch.cat([share[None], tail.excess[None], tail.nearest, tail.mean, tail.variance])
         return numbers.to(fit.mixture.means.dtype)
 
 
@@ -142,11 +142,11 @@ def _edges(prototypes: Prototypes, settings: EMSettings) -> tuple[float, float]:
 BLOCKS: dict[str, type[EmbeddingBlock]] = {"space": SpaceBlock, "tail": TailBlock}
 
 
-def block_names(asked: Any) -> list[str]:
+def block_names(blocks: Any) -> list[str]:
     """Names of blocks (`["space"]`, or `"space"`), each once and in their fixed order; unknown ones are refused."""
-    names: Sequence[Any] = [name.strip() for name in asked.split(",")] if isinstance(asked, str) else asked
+    names: Sequence[Any] = [name.strip() for name in blocks.split(",")] if isinstance(blocks, str) else blocks
     if not isinstance(names, (list, tuple)):
-        raise InputError(f"blocks is {asked!r}; expected is a list of names, e.g. [{', '.join(BLOCKS)}].")
+        raise InputError(f"blocks is {blocks!r}; expected is a list of names, e.g. [{', '.join(BLOCKS)}].")
     for name in names:
         if name not in BLOCKS:
             raise InputError(f"There is no block {name!r}; {suggestion(str(name), BLOCKS)}.")
@@ -158,6 +158,6 @@ def read_places(options: Mapping[str, Any]) -> bool:
     return any(BLOCKS[name].needs_places for name in block_names(options.get("blocks") or ()))
 
 
-def build_blocks(asked: Any, prototypes: Prototypes, settings: EMSettings) -> list[EmbeddingBlock]:
+def build_blocks(blocks: Any, prototypes: Prototypes, settings: EMSettings) -> list[EmbeddingBlock]:
     """Blocks of these names."""
-    return [BLOCKS[name](prototypes, settings) for name in block_names(asked)]
+    return [BLOCKS[name](prototypes, settings) for name in block_names(blocks)]

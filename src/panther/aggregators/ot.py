@@ -39,8 +39,8 @@ def sinkhorn(cost: Tensor, real: Tensor, iterations: int, tolerance: float) -> T
     """
     library = compiled_kernel()
     if library is not None and cost.dim() == 2 and suits_tensor(cost, torch.float64) and bool(real.all()):
-        found, violation, done = sinkhorn_compiled(library, cost, iterations, CHECK_EVERY, tolerance, LARGE)
-        return Transport(found, cost.new_tensor(violation), done)
+        plan, violation, done = sinkhorn_compiled(library, cost, iterations, CHECK_EVERY, tolerance, LARGE)
+        return Transport(plan, cost.new_tensor(violation), done)
     rows = real.to(cost) / real.sum(-1, keepdim=True)  # a
     column = 1.0 / cost.shape[-1]  # b
     potentials = cost.new_zeros(*cost.shape[:-2], cost.shape[-1])

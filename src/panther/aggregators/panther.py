@@ -118,8 +118,8 @@ class PantherAggregator(Aggregator):
         self.blocks = nn.ModuleList(build_blocks(blocks, prototypes, self.settings))
         self.needs_places = any(block.needs_places for block in self._blocks)
         self.needs_scores = any(block.needs_scores for block in self._blocks)
-        own = {"all": count * (1 + 2 * dim), "wa": 2 * dim}.get(readout, 1 + 2 * dim)
-        self._parts = [own, *(width for block in self._blocks for width in block.parts())]
+        mixture_width = {"all": count * (1 + 2 * dim), "wa": 2 * dim}.get(readout, 1 + 2 * dim)
+        self._parts = [mixture_width, *(width for block in self._blocks for width in block.parts())]
         self.out_dim = sum(self._parts)
 
     def forward(
@@ -134,8 +134,8 @@ class PantherAggregator(Aggregator):
 
         Of a batch, ``places`` are those of each bag.
         """
-        found = self.read(self.fit(x, mask, with_assignment=with_assignment), x, mask, places=places)
-        return found if with_assignment else replace(found, assignment=None)
+        embedding = self.read(self.fit(x, mask, with_assignment=with_assignment), x, mask, places=places)
+        return embedding if with_assignment else replace(embedding, assignment=None)
 
     def fit(
         self,
@@ -196,9 +196,9 @@ class PantherAggregator(Aggregator):
 
     def columns(self) -> list[tuple[int, str, int]]:
         """Prototype (-1: not of one prototype), statistic and dimension of each number."""
-        return [*self._own_columns(), *(column for block in self._blocks for column in block.columns())]
+        return [*self._mixture_columns(), *(column for block in self._blocks for column in block.columns())]
 
-    def _own_columns(self) -> Sequence[tuple[int, str, int]]:
+    def _mixture_columns(self) -> Sequence[tuple[int, str, int]]:
         count, dim = self.centroids.shape
         if self.readout == "wa":
             return mixture_columns((-1,), dim)[1:]  # without a weight

@@ -180,7 +180,7 @@ def _largest(x: Rows, mask: Tensor | None, k: int) -> Tensor:
 def _share_of_largest(x: Rows, kept: Tensor) -> Tensor:
     """Of each patch the share of features of which it is among the largest (..., N, 1)."""
     if isinstance(x, Ragged):
-        return torch.cat([_share_of_largest(bag, own) for bag, own in zip(x.bags(), kept, strict=True)])
+        return torch.cat([_share_of_largest(bag, largest) for bag, largest in zip(x.bags(), kept, strict=True)])
     least = torch.where(kept == -torch.inf, torch.inf, kept).amin(-2, keepdim=True)
     shares = [(block.to(kept.dtype) >= least).to(kept.dtype).mean(-1) for block, _ in blocks(x, None, kept[..., 0, :])]
     return torch.cat(shares, -1).unsqueeze(-1)

@@ -20,7 +20,7 @@ from panther.aggregators.pooling import Mean
 from panther.errors import InputError, not_finite, too_large
 from panther.feature_space import Basis
 from panther.machine import is_spare
-from panther.mixture import ComingFit, EMSettings, FitsTogether, MixtureFit, Start, start_of, take_first_step
+from panther.mixture import BatchedFitter, EMSettings, MixtureFit, PendingFit, Start, start_of, take_first_step
 from panther.statistics import block_rows, compute_dtype, distances_to_prototypes, first_bad_row
 from panther.statistics import upload as gpu
 from panther.types import Aggregator, Bag, Mixture, Places, Rows, SlideEmbedding
@@ -39,27 +39,27 @@ class SharedMethods:
     def __init__(self, methods: Sequence[tuple[Basis, Aggregator]], device: str) -> None:
         self.device = torch.device(device)
         self.all = [(basis, placed(module, self.device)) for basis, module in methods]
-        mine = [(id(basis), module) for basis, module in self.all if isinstance(module, PantherAggregator)]
+        mixtures = [(id(basis), module) for basis, module in self.all if isinstance(module, PantherAggregator)]
         # what one of them reads of the single patches must be kept, whoever comes first
-        self.assigned = {(basis, module.settings) for basis, module in mine if len(module.blocks)}
-        self.scored = {(basis, module.settings) for basis, module in mine if module.needs_scores}
+        self.assigned = {(basis, module.settings) for basis, module in mixtures if len(module.blocks)}
+        self.scored = {(basis, module.settings) for basis, module in mixtures if module.needs_scores}
         self.ask_distances = Counter(id(basis) for basis, module in self.all if isinstance(module, (OT, ProtoCounts)))
         self._starts: dict[Hashable, Start] = {}
 
     @cached_property
-    def together(self) -> tuple[Basis, FitsTogether] | None:
+    def together(self) -> tuple[Basis, BatchedFitter] | None:
         """Who fits the mixtures of the only method for several bags at once, where there is a GPU for it and no block reads patches."""
         (basis, module), *others = self.all
         if others or not isinstance(module, PantherAggregator) or module.blocks or self.device.type != "cuda":
             return None
-        return basis, FitsTogether(module.centroids, module.get_buffer("variance"), module.settings)
+        return basis, BatchedFitter(module.centroids, module.get_buffer("variance"), module.settings)
 
     def start(self, key: Fit, module: PantherAggregator, dtype: torch.dtype) -> Start:
         """What EM starts from on these prototypes, for features that are computed with in a type."""
         how = _first_step_key(key), key in self.scored, dtype
         if how not in self._starts:
-            given = module.centroids, module.get_buffer("variance"), dtype, module.settings.temperature
-            self._starts[how] = start_of(*given, whole_score=key in self.scored)
+            inputs = module.centroids, module.get_buffer("variance"), dtype, module.settings.temperature
+            self._starts[how] = start_of(*inputs, whole_score=key in self.scored)
         return self._starts[how]
 
 
@@ -70,14 +70,14 @@ class SharedBag:
         self._bag, self._methods, self._device = bag, methods, methods.device
         self._made: dict[Hashable, Any] = {}
         self._ask_distances = methods.ask_distances.copy()
-        self._coming: ComingFit | None = None
+        self._pending: PendingFit | None = None
 
-    def launch(self) -> ComingFit | None:
+    def launch(self) -> PendingFit | None:
         """Hand the bag to a GPU where a mixture is all that is asked for, so that the next one can be read meanwhile."""
         if self._methods.together is not None:
             basis, together = self._methods.together
-            self._coming = together.add(self._prepared(basis).features)
-        return self._coming
+            self._pending = together.add(self._prepared(basis).features)
+        return self._pending
 
     @torch.no_grad()
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
@@ -118,8 +118,8 @@ class SharedBag:
                     step = take_first_step(x, start, keep_assignment=kept, keep_scores=scored)
                     self._made["first step", begin] = step
                 first = self._made["first step", begin]
-            if self._coming is not None:
-                self._made["fit", key] = self._coming.wait()
+            if self._pending is not None:
+                self._made["fit", key] = self._pending.wait()
             else:
                 keep = {"with_assignment": assigned, "with_scores": scored, "to_host": not assigned}
                 self._made["fit", key] = module.fit(x, None, **keep, first_step=first)
@@ -191,8 +191,8 @@ def check_embedding(bag: Bag, embedding: SlideEmbedding) -> SlideEmbedding:
 def placed(module: Aggregator, device: torch.device) -> Aggregator:
     """The module on a device, moved once: by one thread, because moving takes the memory from under who computes with it."""
     with _moving:
-        own = next(chain(module.parameters(), module.buffers()), None)
-        there = own is None or (own.device.type == device.type and device.index in (None, own.device.index))
+        tensor = next(chain(module.parameters(), module.buffers()), None)
+        there = tensor is None or (tensor.device.type == device.type and device.index in (None, tensor.device.index))
         return module if there else module.to(device)
 
 

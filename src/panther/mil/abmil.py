@@ -28,7 +28,7 @@ class ABMIL(Network):
 
     Parameters
     ----------
-    given : NetworkInputs
+    inputs : NetworkInputs
         Features before it.
     hidden, attention : int
         Width of h, and of the attention's hidden layer.
@@ -42,7 +42,7 @@ class ABMIL(Network):
 
     def __init__(
         self,
-        given: NetworkInputs,
+        inputs: NetworkInputs,
         hidden: int = 512,
         attention: int = 384,
         gated: bool = True,
@@ -53,8 +53,8 @@ class ABMIL(Network):
         check_sizes("abmil", dropout, hidden=hidden, attention=attention)
         after = dropout if feature_dropout is None else feature_dropout
         check_sizes("abmil", after)
-        self.dim_in, self.out_dim = given.dim_in, hidden
-        self.reduce = reduction(given.dim_in, hidden, after)
+        self.dim_in, self.out_dim = inputs.dim_in, hidden
+        self.reduce = reduction(inputs.dim_in, hidden, after)
         self.attention = AttentionScore(hidden, attention, gated, dropout)
 
     def embed(self, x: Tensor, mask: Tensor | None, with_assignment: bool) -> SlideEmbedding:

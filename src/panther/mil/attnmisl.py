@@ -43,7 +43,7 @@ class AttnMISL(Network):
 
     Parameters
     ----------
-    given : NetworkInputs
+    inputs : NetworkInputs
         Features before it, and the prototypes; features pass through the prototypes' projection only to find their group.
     hidden, layers : int
         Width of f and the number of its layers.
@@ -57,7 +57,7 @@ class AttnMISL(Network):
 
     def __init__(
         self,
-        given: NetworkInputs,
+        inputs: NetworkInputs,
         hidden: int = 64,
         layers: int = 1,
         attention: int = 32,
@@ -67,15 +67,15 @@ class AttnMISL(Network):
     ) -> None:
         super().__init__()
         check_sizes("attnmisl", dropout, hidden=hidden, layers=layers, attention=attention, out=out)
-        assert given.prototypes is not None
-        self.dim_in, self.out_dim = given.dim_in, out
-        projection = given.prototypes.projection
+        assert inputs.prototypes is not None
+        self.dim_in, self.out_dim = inputs.dim_in, out
+        projection = inputs.prototypes.projection
         self.normalise = projection.normalise
         # buffers: they travel with the module, and a checkpoint knows what its groups were
-        self.register_buffer("centroids", given.prototypes.centroids.clone())
+        self.register_buffer("centroids", inputs.prototypes.centroids.clone())
         self.register_buffer("projection_mean", None if projection.mean is None else projection.mean.clone())
         self.register_buffer("projection_basis", None if projection.basis is None else projection.basis.clone())
-        widths = [given.dim_in, *[hidden] * layers]
+        widths = [inputs.dim_in, *[hidden] * layers]
         self.siamese = nn.Sequential(
             *(nn.Sequential(nn.Linear(a, b), nn.ReLU(inplace=True)) for a, b in pairwise(widths))
         )

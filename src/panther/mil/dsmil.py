@@ -45,8 +45,8 @@ def read(h: Tensor, weight: Tensor, rows: Tensor, mask: Tensor | None = None) ->
     wide = torch.promote_types(h.dtype, torch.float32)
     real = h.new_ones(len(h), 1, dtype=wide) if mask is None else mask.to(wide)  # (B, 1) or (B, N)
     count = h.shape[1] if mask is None else real.sum(-1, keepdim=True)
-    product, square, found = _Reading.apply(h.contiguous(), weight.to(h.dtype), rows, real / (count * h.shape[-1]))
-    return product, square.clamp_min(1e-12).sqrt(), found
+    product, square, critical = _Reading.apply(h.contiguous(), weight.to(h.dtype), rows, real / (count * h.shape[-1]))
+    return product, square.clamp_min(1e-12).sqrt(), critical
 
 
 def rectified(product: Tensor, bias: Tensor, rho: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class DSMIL(Network):
 
     Parameters
     ----------
-    given : NetworkInputs
+    inputs : NetworkInputs
         Features before it, and the number of outputs behind it.
     hidden, attention : int
         Width of h and v, and of q.
@@ -98,7 +98,7 @@ class DSMIL(Network):
 
     def __init__(
         self,
-        given: NetworkInputs,
+        inputs: NetworkInputs,
         hidden: int = 512,
         attention: int = 128,
         normalise: bool = True,
@@ -108,10 +108,10 @@ class DSMIL(Network):
         super().__init__()
         check_sizes("dsmil", dropout, hidden=hidden, attention=attention)
         check_switches("dsmil", normalise=normalise, value_layer=value_layer)
-        self.dim_in, self.token_count, self.out_dim = given.dim_in, given.n_outputs, given.n_outputs * hidden
+        self.dim_in, self.token_count, self.out_dim = inputs.dim_in, inputs.n_outputs, inputs.n_outputs * hidden
         self.normalise = normalise
-        self.reduce = reduction(given.dim_in, hidden, dropout)
-        self.instance = nn.Linear(hidden, given.n_outputs)
+        self.reduce = reduction(inputs.dim_in, hidden, dropout)
+        self.instance = nn.Linear(hidden, inputs.n_outputs)
         self.query = nn.Linear(hidden, attention)
         self.query_out = nn.Sequential(nn.Linear(attention, attention), nn.Tanh())
         self.dropout = nn.Dropout(dropout)

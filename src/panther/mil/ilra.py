@@ -34,8 +34,8 @@ class AttentionBlock(nn.Module):
         """(B, L, dim_query) and (B, N, dim_key) with a mask (B, N) of the keys to (B, L, hidden)."""
         q = self.query(queries)
         k, v = (split_heads(t, self.heads) for t in self.key_value(keys).chunk(2, dim=-1))
-        found = join_heads(attend(split_heads(self.inner_query(q), self.heads), k, v, mask))
-        o = self.norm_attention(q + self.joined(found))
+        attended = join_heads(attend(split_heads(self.inner_query(q), self.heads), k, v, mask))
+        o = self.norm_attention(q + self.joined(attended))
         o = self.norm_out(o + functional.relu(self.out(o)))
         return o if self.gate is None else o * functional.silu(self.gate(queries))
 
@@ -91,7 +91,7 @@ class ILRA(Network):
 
     Parameters
     ----------
-    given : NetworkInputs
+    inputs : NetworkInputs
         Features before it.
     hidden, heads : int
         Width, and the heads it is split into.
@@ -105,7 +105,7 @@ class ILRA(Network):
 
     def __init__(
         self,
-        given: NetworkInputs,
+        inputs: NetworkInputs,
         hidden: int = 256,
         heads: int = 8,
         latents: int = 64,
@@ -117,9 +117,9 @@ class ILRA(Network):
         check_sizes("ilra", dropout, hidden=hidden, heads=heads, latents=latents, layers=layers)
         check_heads("ilra", hidden, heads)
         check_switches("ilra", xavier=xavier)
-        self.dim_in, self.out_dim = given.dim_in, hidden
+        self.dim_in, self.out_dim = inputs.dim_in, hidden
         self.blocks = nn.ModuleList(
-            LowRankBlock(given.dim_in if layer == 0 else hidden, hidden, heads, latents) for layer in range(layers)
+            LowRankBlock(inputs.dim_in if layer == 0 else hidden, hidden, heads, latents) for layer in range(layers)
         )
         self.query = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, 1, hidden)))
         self.pool = AttentionBlock(hidden, hidden, hidden, heads, gated=False)

@@ -33,8 +33,8 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Tokens (B, n, h) to tokens (B, n, h)."""
         q, k, v = self._project(x)
-        found = nystroem(q, k, v, self.landmarks, self.iterations) if self.landmarks else attend(q, k, v)
-        return x + self.out(join_heads(found + self.values(v)))
+        attended = nystroem(q, k, v, self.landmarks, self.iterations) if self.landmarks else attend(q, k, v)
+        return x + self.out(join_heads(attended + self.values(v)))
 
     @torch.no_grad()
     def first_row(self, x: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class TransMIL(Network):
 
     Parameters
     ----------
-    given : NetworkInputs
+    inputs : NetworkInputs
         Features before it.
     hidden, heads : int
         Width of the tokens, and the heads it is split into.
@@ -118,7 +118,7 @@ class TransMIL(Network):
 
     def __init__(
         self,
-        given: NetworkInputs,
+        inputs: NetworkInputs,
         hidden: int = 512,
         heads: int = 8,
         landmarks: int = 256,
@@ -135,8 +135,8 @@ class TransMIL(Network):
             raise InputError(
                 f"The setting 'token_deviation' of 'transmil' is {token_deviation!r}; expected a number above 0."
             )
-        self.dim_in, self.out_dim = given.dim_in, hidden
-        self.reduce = nn.Sequential(nn.Linear(given.dim_in, hidden), nn.ReLU(inplace=True))
+        self.dim_in, self.out_dim = inputs.dim_in, hidden
+        self.reduce = nn.Sequential(nn.Linear(inputs.dim_in, hidden), nn.ReLU(inplace=True))
         self.token = nn.Parameter(torch.randn(1, 1, hidden) * token_deviation)
         few = 0 if exact else landmarks
         self.first = SelfAttention(hidden, heads, few, iterations, dropout)
@@ -155,8 +155,8 @@ class TransMIL(Network):
         for length in lengths.unique().tolist():
             chosen = (lengths == length).nonzero().squeeze(-1)
             real = mask[chosen]  # (b, N), `length` True in each row
-            found, rows = self._cut(x[chosen][real].unflatten(0, (len(chosen), length)), with_assignment)
-            vector = vector.index_copy(0, chosen, found.to(vector))
+            vectors, rows = self._cut(x[chosen][real].unflatten(0, (len(chosen), length)), with_assignment)
+            vector = vector.index_copy(0, chosen, vectors.to(vector))
             if maps is not None and rows is not None:
                 maps[chosen] = maps[chosen].masked_scatter(real, rows)
         return SlideEmbedding(vector, None, None if maps is None else maps.unsqueeze(-1))

@@ -16,8 +16,8 @@ from panther.mixture.settings import EMSettings as EMSettings
 from panther.mixture.settings import starting_variance as starting_variance
 from panther.mixture.steps import effective_number as effective_number
 from panther.mixture.steps import log_posterior as log_posterior
-from panther.mixture.together import ComingFit as ComingFit
-from panther.mixture.together import FitsTogether as FitsTogether
+from panther.mixture.together import BatchedFitter as BatchedFitter
+from panther.mixture.together import PendingFit as PendingFit
 from panther.mixture.values import FirstStep as FirstStep
 from panther.mixture.values import MixtureFit as MixtureFit
 from panther.mixture.values import Start as Start

@@ -36,8 +36,8 @@ def start_of(
 def take_first_step(x: Rows, start: Start, *, keep_assignment: bool = False, keep_scores: bool = False) -> FirstStep:
     """Take the first E-step, for fits that share it: see :func:`fit_mixture`."""
     origin = start.origin.to(start.assign.linear.dtype)
-    found = accumulate(x, start.assign, origin, keep_assignment=keep_assignment, keep_scores=keep_scores)
-    return FirstStep(start, found)
+    sums = accumulate(x, start.assign, origin, keep_assignment=keep_assignment, keep_scores=keep_scores)
+    return FirstStep(start, sums)
 
 
 def fit_mixture(
@@ -73,7 +73,7 @@ def fit_mixture(
     noticed and its step repeated in float64, so that accuracy does not depend on the data.
     """
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
-    if first_step is None and prototypes.is_cuda and can_replay(x, prototypes, variance, mask):
+    if first_step is None and can_replay(x, prototypes, variance, mask):
         fit = launch_replayed(x, prototypes, variance, settings, **keep, to_host=to_host)()
         if fit is not None:
             return fit
@@ -86,7 +86,7 @@ def fit_mixture(
         first, last = step == 0, step == settings.steps - 1
         while True:
             if first_step is not None and first and precision == dtype:
-                assign, (sums, assignment, each) = first_step.start.assign, first_step.found
+                assign, (sums, assignment, each) = first_step.start.assign, first_step.sums
             else:
                 assign = posterior(before, settings.temperature, precision, whole_score=keep_scores and first)
                 sums, assignment, each = accumulate(

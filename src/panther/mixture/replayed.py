@@ -27,12 +27,12 @@ from panther.types import Mixture, Ragged, Rows
 
 
 def can_replay(x: Rows | Ragged, prototypes: Tensor, variance: Tensor, mask: Tensor | None) -> bool:
-    """Whether a fit on a GPU is in float32, without a mask and without gradients."""
+    """Whether a fit runs on a GPU, in float32, without a mask and without gradients."""
     rows = x.rows if isinstance(x, Ragged) else x
     learns = torch.is_grad_enabled() and any(
         isinstance(t, Tensor) and t.requires_grad for t in (rows, prototypes, variance)
     )
-    return mask is None and x.dtype != torch.float64 and not learns
+    return prototypes.is_cuda and mask is None and x.dtype != torch.float64 and not learns
 
 
 def launch_replayed(
@@ -84,8 +84,8 @@ def launch_replayed(
         sums, assignment, each = accumulate(x, assign, rounded, **keep)
         scores = each if first else scores
         key = "advance", first, last, keep_scores, settings, dtype
-        own, *entering = replay(advance, sums[:4], key, fixed)
-        evidence.append(own if last else own.clone())  # the next replay overwrites it
+        values, *entering = replay(advance, sums[:4], key, fixed)
+        evidence.append(values if last else values.clone())  # the next replay overwrites it
     made = entering[0], sums.mass, torch.stack(evidence, -1), fixed[-1]
     coming = send_for(made) if to_host else None  # the next replay overwrites what is not copied
 

@@ -18,7 +18,7 @@ FULL_BYTES = 128 << 20  # of a group's bags: it is launched then, while the next
 MOST_BAGS = 8  # for every number of bags the small work is recorded once, and kept
 
 
-class FitsTogether:
+class BatchedFitter:
     """Fits bags from the same start, a few at a time; every mixture has the bytes that it has alone.
 
     A group is launched when it is full, or when somebody asks for one of its mixtures; the one before it is waited for then, so that no
@@ -29,7 +29,7 @@ class FitsTogether:
         self._start = prototypes, variance, settings
         self._group, self._last = _Group(self._start), _Group(self._start)
 
-    def add(self, x: Rows) -> "ComingFit | None":
+    def add(self, x: Rows) -> "PendingFit | None":
         """Take a bag that is on the GPU. None where it can only be fitted by itself."""
         prototypes, variance, _ = self._start
         alone = threading.current_thread() is threading.main_thread()  # elsewhere nothing is replayed
@@ -41,7 +41,7 @@ class FitsTogether:
         self._group.bags.append(x)
         if self._group.is_full:
             self._launch()
-        return ComingFit(self, self._group, len(self._group.bags) - 1)
+        return PendingFit(self, self._group, len(self._group.bags) - 1)
 
     def results(self, group: "_Group") -> list[MixtureFit | Exception]:
         """Wait for the mixtures of a group."""
@@ -56,10 +56,10 @@ class FitsTogether:
 
 
 @dataclass(frozen=True)
-class ComingFit:
+class PendingFit:
     """A mixture on its way."""
 
-    fits: FitsTogether
+    fits: BatchedFitter
     group: "_Group"
     number: int  # of the bag in its group
 
@@ -69,10 +69,10 @@ class ComingFit:
 
     def wait(self) -> MixtureFit:
         """Return it."""
-        found = self.fits.results(self.group)[self.number]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.fits.results(self.group)[self.number]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 class _Group:

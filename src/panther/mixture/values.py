@@ -31,4 +31,4 @@ class FirstStep(NamedTuple):
     """The first E-step of a bag."""
 
     start: Start
-    found: Accumulated
+    sums: Accumulated

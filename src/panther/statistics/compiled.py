@@ -116,8 +116,8 @@ def load_library() -> Library | str:
         return "it was not built: no C compiler was found when panther was installed"
     try:
         functions = ctypes.CDLL(str(LIBRARY))
-        found = functions.interface_float_plain()
-        if found != INTERFACE:
+        loaded = functions.interface_float_plain()
+        if loaded != INTERFACE:
             return f"{LIBRARY.name} is of another version of panther; build it again with `python hatch_build.py`, or install panther again"
         usable = [name for name in VECTOR_BYTES if hasattr(functions, f"usable_float_{name}")]
         best = next(name for name in usable if getattr(functions, f"usable_float_{name}")())
@@ -140,12 +140,12 @@ def wanted_kernel() -> str:
 def compiled_kernel() -> Library | None:
     """Return the compiled kernel where it is there and wanted."""
     wanted = wanted_kernel()
-    found = None if wanted == "torch" else load_library()
-    if wanted == "compiled" and isinstance(found, str):
+    loaded = None if wanted == "torch" else load_library()
+    if wanted == "compiled" and isinstance(loaded, str):
         raise InputError(
-            f"PANTHER_KERNEL=compiled, but there is no compiled kernel: {found}. Unset it to compute in torch."
+            f"PANTHER_KERNEL=compiled, but there is no compiled kernel: {loaded}. Unset it to compute in torch."
         )
-    return None if isinstance(found, str) else found
+    return None if isinstance(loaded, str) else loaded
 
 
 def suits(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
@@ -196,10 +196,10 @@ class _Walk:
         self._held = [None if t is None else t.contiguous() for t in factors]  # the library has their addresses
         addresses = (None if t is None else t.data_ptr() for t in self._held)
         self._parameters = _Parameters(dim, count, mode, squares, assign.temperature, NEGLIGIBLE, *addresses)
-        pack, given = library.function("pack", self._dtype), ctypes.byref(self._parameters)
-        if size := pack(given, None):
+        pack, parameters = library.function("pack", self._dtype), ctypes.byref(self._parameters)
+        if size := pack(parameters, None):
             self._held.append(origin.new_empty(size))
-            pack(given, self._held[-1].data_ptr())  # type: ignore[union-attr]
+            pack(parameters, self._held[-1].data_ptr())  # type: ignore[union-attr]
         sizes = [count, 1, *[0 if mode == DISTANCES else count * dim] * 2]
         mass, score, total, square = torch.from_numpy(np.zeros(sum(sizes))).split(sizes)
         shape = -1 if mode == DISTANCES else count, dim
@@ -269,9 +269,9 @@ def factors_compiled(
     count, dim = means.shape
     linear, bias = torch.empty(dim, count, dtype=dtype), torch.empty(1, count, dtype=dtype)
     quadratic = None if len(variances) == 1 else torch.empty_like(linear)
-    given = [t.contiguous() for t in (weights, means, variances)]
+    tensors = [t.contiguous() for t in (weights, means, variances)]
     made = (None if t is None else t.data_ptr() for t in (linear, quadratic, bias))
-    library.function("factors", dtype)(count, dim, *(t.data_ptr() for t in given), *made)
+    library.function("factors", dtype)(count, dim, *(t.data_ptr() for t in tensors), *made)
     return linear, bias, quadratic
 
 
@@ -281,15 +281,15 @@ def maximise_compiled(
     """Weights (C,), means and variances (C, d) of the sums."""
     count, dim = centres.shape
     made = torch.empty(count, dtype=torch.float64), torch.empty_like(centres), torch.empty_like(centres)
-    given = [t.contiguous() for t in (sums.mass, sums.total, sums.square, centres, variance)]
-    library.function("maximise", torch.float64)(count, dim, tau, *(t.data_ptr() for t in (*given, *made)))
+    tensors = [t.contiguous() for t in (sums.mass, sums.total, sums.square, centres, variance)]
+    library.function("maximise", torch.float64)(count, dim, tau, *(t.data_ptr() for t in (*tensors, *made)))
     return made
 
 
 def far_out_compiled(library: Library, mass: Tensor, means: Tensor, variances: Tensor, most: float) -> bool:
     """Whether a component of more than one patch lies far from the origin, in units of its variance."""
-    given = [t.contiguous() for t in (mass, means, variances)]
-    return bool(library.function("far_out", torch.float64)(*means.shape, most, *(t.data_ptr() for t in given)))
+    tensors = [t.contiguous() for t in (mass, means, variances)]
+    return bool(library.function("far_out", torch.float64)(*means.shape, most, *(t.data_ptr() for t in tensors)))
 
 
 class CompiledRun:
@@ -306,9 +306,9 @@ class CompiledRun:
         lower = x.new_full((rows, -(-clusters // lanes) * lanes), torch.inf)
         lower[:, :clusters] = 0
         label, upper = torch.full((rows,), -1, dtype=torch.int32), x.new_full((rows,), torch.inf)
-        own = (origin, energy, label, upper, lower, self._mass, self._total, self.before, self.centroids)
-        self._held = [x, *own]  # the library has their addresses
-        addresses = [t.data_ptr() for t in own]
+        buffers = (origin, energy, label, upper, lower, self._mass, self._total, self.before, self.centroids)
+        self._held = [x, *buffers]  # the library has their addresses
+        addresses = [t.data_ptr() for t in buffers]
         self.state = _Lloyd(x.data_ptr(), rows, dim, clusters, *addresses, None, most, RUNNING if most else SETTLED)
         size = library.function("lloyd_memory", x.dtype)(ctypes.byref(self.state))
         self._memory = torch.empty(size, dtype=torch.uint8)  # torch aligns it to 64 bytes

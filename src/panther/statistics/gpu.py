@@ -39,9 +39,10 @@ def can_compute(device: torch.device) -> bool:
 
 
 def suits(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
-    """Whether these kernels can do it: float32 arithmetic, a GPU that is not too old, few enough prototypes."""
+    """Whether these kernels can do it: float32 arithmetic on a GPU that is not too old, few enough prototypes."""
     return (
-        origin.dtype == torch.float32
+        origin.is_cuda
+        and origin.dtype == torch.float32
         and dtype in (torch.float32, torch.float16, torch.bfloat16)
         and assign.linear.shape[-1] <= MOST_PROTOTYPES
         and can_compute(origin.device)
@@ -72,13 +73,13 @@ def _accumulate(
         ragged = Ragged(x.flatten(0, 1), (int(x.shape[1]),) * int(x.shape[0]))
         sums, *kept = accumulate_ragged(ragged, assign, origin, **how)
         return Accumulated(sums, *(None if t is None else t.unflatten(0, x.shape[:2]) for t in kept))
-    found = [_accumulate_one(block, assign, origin, **how) for block, _ in blocks(x, None, origin)]
-    if len(found) == 1:
-        return found[0]
-    assignments = [part.assignment for part in found if part.assignment is not None]
-    scores = [part.scores for part in found if part.scores is not None]
+    parts = [_accumulate_one(block, assign, origin, **how) for block, _ in blocks(x, None, origin)]
+    if len(parts) == 1:
+        return parts[0]
+    assignments = [part.assignment for part in parts if part.assignment is not None]
+    scores = [part.scores for part in parts if part.scores is not None]
     return Accumulated(
-        reduce(Statistics.merge, (part.statistics for part in found)),
+        reduce(Statistics.merge, (part.statistics for part in parts)),
         torch.cat(assignments) if assignments else None,
         torch.cat(scores) if scores else None,
     )
@@ -107,14 +108,14 @@ def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
     """Statistics, without squares, of the same rows under each of several sets of factors (R, d, C)."""
     rows, (times, d, c) = x.contiguous(), assign.linear.shape
     at_once = max(1, HELD_BYTES // (len(rows) * _padded(c) * 2 * PART.itemsize))
-    found = []
+    parts = []
     with on_device_of(origin):
         for first in range(0, times, at_once):
             some = slice(first, first + at_once)
-            own = Logits(assign.linear[some], assign.bias[some], hard=assign.hard)
-            chunks = _chunks_again(len(rows), len(own.linear), rows.device)
-            found.append(_sums(rows, chunks, len(rows) * len(own.linear), own, origin, squares=False)[0])
-    return _cut(torch.cat(found), c, d, False, _counts((len(rows),) * times, rows.device))
+            logits = Logits(assign.linear[some], assign.bias[some], hard=assign.hard)
+            chunks = _chunks_again(len(rows), len(logits.linear), rows.device)
+            parts.append(_sums(rows, chunks, len(rows) * len(logits.linear), logits, origin, squares=False)[0])
+    return _cut(torch.cat(parts), c, d, False, _counts((len(rows),) * times, rows.device))
 
 
 def _padded(c: int) -> int:

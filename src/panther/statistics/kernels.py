@@ -64,8 +64,8 @@ def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
     if on_triton(x.dtype, assign, origin):
         return gpu.accumulate_many(x, assign, origin)
     each = zip(assign.linear, assign.bias, strict=True)
-    found = [accumulate(x, Logits(a, b, hard=assign.hard), origin, squares=False).statistics for a, b in each]
-    return Statistics(*(torch.stack(t) for t in zip(*found, strict=True)))
+    sums = [accumulate(x, Logits(a, b, hard=assign.hard), origin, squares=False).statistics for a, b in each]
+    return Statistics(*(torch.stack(t) for t in zip(*sums, strict=True)))
 
 
 def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[..., Accumulated] | None:
@@ -85,7 +85,7 @@ def parts_of(assign: Logits) -> tuple[Tensor, ...]:
 
 def on_triton(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
     """Whether the kernel of a GPU computes this: features of a type, where the origin is."""
-    return origin.is_cuda and wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
+    return wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
 
 
 def needs_gradient(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:

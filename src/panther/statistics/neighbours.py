@@ -82,13 +82,13 @@ def neighbourhood(q: Tensor | np.ndarray, places: Places, *, corners: bool = Fal
         raise InputError(
             f"There are {len(rows)} patches but coordinates of {len(places.coords)}; give one pair for each."
         )
-    found: Neighbourhood | None = None
-    for own, where in zip(rows.split(places.lengths), places.slides(), strict=True):
-        if len(own):
-            one = _of_one_slide(own, side_by_side(where, places.step, corners=corners))
-            found = one if found is None else found.merge(one)
-    assert found is not None
-    return found
+    merged: Neighbourhood | None = None
+    for block, where in zip(rows.split(places.lengths), places.slides(), strict=True):
+        if len(block):
+            one = _of_one_slide(block, side_by_side(where, places.step, corners=corners))
+            merged = one if merged is None else merged.merge(one)
+    assert merged is not None
+    return merged
 
 
 def side_by_side(coords: np.ndarray, step: float, *, corners: bool = False) -> Beside:
@@ -167,9 +167,9 @@ def _touch(rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
     # gathered and added in one go, four times as fast as one neighbour after the other
     near = torch.nn.functional.embedding_bag(torch.from_numpy(ahead).to(rows.device), padded, mode="sum")
     half, gram = torch.zeros(2, rows.shape[1], rows.shape[1], dtype=torch.float64, device=rows.device)
-    for own, beside_own in zip(rows.split(BLOCK), near.split(BLOCK), strict=True):
-        half = half + (own.T @ beside_own).double()
-        gram = gram + (own.T @ own).double()
+    for block, beside_own in zip(rows.split(BLOCK), near.split(BLOCK), strict=True):
+        half = half + (block.T @ beside_own).double()
+        gram = gram + (block.T @ block).double()
     return half, gram, rows.sum(0, dtype=torch.float64)
 
 

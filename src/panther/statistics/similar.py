@@ -48,8 +48,8 @@ class Cosine:
 def most_similar(x: Rows, query: Tensor, k: int, leave_out: int | None = None) -> Nearest:
     """The ``k`` rows with the largest cosine similarity to ``query`` (d,), as float64 has it; not the row ``leave_out``, the query itself."""
     apart = [] if leave_out is None else [Apart(np.array([leave_out]), np.arange(int(x.shape[0])))]
-    (found,) = nearest_rows(x, Cosine(unit(query)[None]), k, apart)
-    return found
+    (nearest,) = nearest_rows(x, Cosine(unit(query)[None]), k, apart)
+    return nearest
 
 
 def unit(query: Tensor) -> np.ndarray:

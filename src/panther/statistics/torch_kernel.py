@@ -46,13 +46,13 @@ def accumulate_bags_in_torch(
 ) -> Accumulated:
     """The same for every bag of a batch by itself."""
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
-    found = [
+    parts = [
         accumulate_in_torch(rows, _of_bag(assign, bag), origin, None, squares=squares, **keep)
         for bag, rows in enumerate(x.bags())
     ]
-    sums = Statistics(*map(torch.stack, zip(*(one.statistics for one in found), strict=True)))
-    kept = [one.assignment for one in found if one.assignment is not None]
-    scores = [one.scores for one in found if one.scores is not None]
+    sums = Statistics(*map(torch.stack, zip(*(one.statistics for one in parts), strict=True)))
+    kept = [one.assignment for one in parts if one.assignment is not None]
+    scores = [one.scores for one in parts if one.scores is not None]
     return Accumulated(sums, torch.cat(kept) if kept else None, torch.cat(scores) if scores else None)
 
 
