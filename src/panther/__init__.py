@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from panther.aggregators import build
     from panther.aggregators.embed import embed
     from panther.cohort.load import Cohort, load_cohort
-    from panther.cohort.splits import Split, make_splits
+    from panther.cohort.splits import Split
     from panther.encoders.extract import extract
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.atlas import make_atlas
+    from panther.verbs.cohort import make_splits
     from panther.verbs.data import convert, inspect
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
@@ -98,7 +99,7 @@ _HOMES = {
     "make_atlas": "panther.verbs.atlas",
     "make_map": "panther.verbs.map",
     "make_report": "panther.verbs.report",
-    "make_splits": "panther.cohort.splits",
+    "make_splits": "panther.verbs.cohort",
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.open",
     "predict": "panther.verbs.model",

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from panther import make_splits
 from panther.cohort.load import load_cohort
 from panther.cohort.spec import SplitSpec
-from panther.cohort.splits import Split, balanced_splits, check, make_splits
+from panther.cohort.splits import Split, balanced_splits, check
 from panther.cohort.targets import Labels, Values
 from panther.errors import InputError
 

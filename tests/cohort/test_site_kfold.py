@@ -5,8 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 
+from panther import make_splits
 from panther.cohort.load import load_cohort
-from panther.cohort.splits import make_splits
 from panther.errors import InputError
 from panther.estimators.site_kfold import SiteKFold
 

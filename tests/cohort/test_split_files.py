@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import commands
+from panther import make_splits
 from panther.cohort.load import Cohort, load_cohort
 from panther.cohort.split_files import assign, read_splits, write_splits
-from panther.cohort.splits import make_splits
 from panther.errors import InputError
 from panther.storage.clinical import Columns
 
@@ -64,7 +64,7 @@ def test_a_run_that_stops_half_way_leaves_no_summary(cohort, tmp_path):
     write_splits(tmp_path, "s", cohort, made, {"seed": 0})
     (tmp_path / "s_k=2" / "train.csv").unlink()
     (tmp_path / "s_k=2" / "train.csv").mkdir()  # cannot be replaced by a file
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="train.csv"):
         write_splits(tmp_path, "s", cohort, made, {"seed": 0})
     assert not (tmp_path / "s.json").exists()
 
@@ -169,15 +169,22 @@ def test_the_command_makes_splits_and_checks_them(table, tmp_path):
     assert [row["number"] for row in rows] == [f"{row['slide_id']}.50" for row in rows]  # 00.50 is not 0.5
 
 
-def test_the_command_refuses_what_makes_no_sense(table, tmp_path):
-    for arguments, said in (
-        ((table,), "Give --scheme"),
-        ((table, "--scheme", "kfold"), "with -o FOLDER"),
-        ((table, "--scheme", "holdout", "-o", tmp_path, "--shares", "80:20"), "not train:val:test"),
-        (
-            (table, "--scheme", "kfold", "-o", tmp_path, "--label", "x", "--survival", "os"),
-            "a label column, a survival endpoint",
-        ),
-    ):
-        with pytest.raises(InputError, match=said):
-            run(*arguments)
+@pytest.mark.parametrize(
+    ("arguments", "culprit"),
+    [
+        (("--scheme", "holdout", "--shares", "80:20"), "80:20"),
+        (("--scheme", "kfold", "--label", "x", "--survival", "os"), "a label column, a survival endpoint"),
+        (("--scheme", "kfold", "--check", "splits"), "check"),
+        (("--scheme", "random"), "scheme"),
+        (("-k", 1), "k"),
+    ],
+)
+def test_the_command_refuses_what_makes_no_sense(table, arguments, culprit):
+    with pytest.raises(InputError, match=culprit):
+        run(table, *arguments)
+
+
+def test_splits_are_not_written_where_they_are_checked(table, tmp_path):
+    make_splits(table, k=4, output=tmp_path / "out")
+    with pytest.raises(InputError, match="scheme"):
+        make_splits(tmp_path / "out", output=tmp_path / "again")

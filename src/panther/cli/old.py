@@ -22,7 +22,6 @@ from panther.cli import (
     retrieval,
     similar,
     slides,
-    splits,
     view,
 )
 from panther.cli._options import add_panels
@@ -52,7 +51,6 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "kaplan-meier": attribute.kaplan_meier,
     },
     "Predict and compare": {
-        "splits": splits.splits,
         "retrieval": retrieval.retrieval,
     },
 }

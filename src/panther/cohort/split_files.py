@@ -98,8 +98,15 @@ def assign(
     return splits, SplitReport(tuple(notes), len(unknown), sites)
 
 
+def holds_splits(path: Path) -> bool:
+    """Whether this is splits (a folder, or Patho-Bench's `k=all.tsv`), not one clinical table."""
+    if path.suffix in TABLE_SUFFIXES:
+        return path.suffix == ".tsv" and path.is_file() and bool(_fold_columns(as_table(path)))
+    return True
+
+
 def split_source(path: Path) -> Path | pd.DataFrame:
-    """Clinical table to be divided: the file itself, or the rows of given splits joined, external cohorts left out."""
+    """Clinical table to be divided: the file itself, or the rows of splits joined, external cohorts left out."""
     return path if path.suffix in TABLE_SUFFIXES else read_splits(path).table(external=False)
 
 
@@ -158,7 +165,7 @@ def _clam(folder: Path) -> SplitFiles:
 def _patho_bench(file: Path) -> SplitFiles:
     """Columns fold_0, fold_1 ... say train, val or test for every row."""
     table = as_table(file)
-    columns = sorted((c for c in table.columns if re.fullmatch(r"fold_\d+", c)), key=lambda c: int(c[5:]))
+    columns = _fold_columns(table)
     if not columns:
         raise InputError(
             f"{file}: no columns fold_0, fold_1 ... that say train or test; found {listed(list(table.columns))}."
@@ -174,6 +181,10 @@ def _patho_bench(file: Path) -> SplitFiles:
             )
         folds.append({part: rows[says == part] for part in sorted(set(says) - {""})})
     return SplitFiles(str(file), tuple(folds), tuple(int(column[5:]) for column in columns))
+
+
+def _fold_columns(table: pd.DataFrame) -> list[str]:
+    return sorted((c for c in table.columns if re.fullmatch(r"fold_\d+", c)), key=lambda c: int(c[5:]))
 
 
 def _lookup(cohort: Cohort) -> Lookup:
@@ -238,9 +249,11 @@ def plain_name(path: Path) -> str:
     return (path.name if path.is_dir() else path.stem).split("_k=")[0]
 
 
-def check_splits_output(folder: Path, name: str, given: Path) -> None:
+def check_splits_output(folder: Path, name: str, source: Path | None) -> None:
     """Refuse to write over the splits, or the table, that are read."""
-    files = [given, *(given.rglob("*.csv") if given.is_dir() else given.parent.glob(f"{given.name}_k=*/*.csv"))]
+    if source is None:
+        return
+    files = [source, *(source.rglob("*.csv") if source.is_dir() else source.parent.glob(f"{source.name}_k=*/*.csv"))]
     for file in (folder / f"{name}.json", *folder.glob(f"{name}_k=*/*.csv")):
         check_output(file, files)
 

@@ -9,16 +9,15 @@ Splits that a column of the clinical table says: the fold that each sample is te
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from panther.cohort.load import Cohort, load_cohort
+from panther.cohort.load import Cohort
 from panther.cohort.outcomes import natural_order
 from panther.cohort.site_folds import Effort, SiteFolds, imbalance, imbalance_by_row, site_preserving
-from panther.cohort.spec import SplitSpec, checked
+from panther.cohort.spec import SplitSpec
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
@@ -168,54 +167,6 @@ def folds_of_sites(
     needed = np.array([row in ("samples", "events") for row in rows])
     found = site_preserving(counts, needed, k, seed=seed, effort=effort)
     return found.fold[site], found
-
-
-def make_splits(
-    cohort: Cohort | Path | str | pd.DataFrame,
-    scheme: str = "kfold",
-    k: int = 5,
-    *,
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
-    val: bool = False,
-    seed: int = 0,
-    **task: Any,
-) -> list[Split]:
-    """Divide a cohort into training, validation and test parts; a patient is never in two parts.
-
-    Parameters
-    ----------
-    cohort : Cohort, path or DataFrame
-        As `load_cohort` returns it, or a clinical table.
-    scheme : "kfold", "site-kfold" or "holdout"
-        Folds with the same share of each class (of events and times, of small and large values, of each label), folds that also keep
-        every site whole, or one split.
-    k : int
-        Number of folds.
-    shares : tuple of float
-        Train, validation and test of a holdout, in parts of whatever sum.
-    val : bool
-        Whether the next fold of a k-fold validates.
-    seed : int
-        Same seed and table: same splits.
-    **task
-        What `load_cohort` takes, where a table is given: `label`, `survival`, `level`, `columns` ...
-
-    Returns
-    -------
-    list of Split
-        Names of the slides or patients of each part; ``cohort.positions(split.train)`` are their rows.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from panther import make_splits
-    >>> table = pd.DataFrame({"slide_id": list("abcdefgh"), "grade": ["high", "low"] * 4})
-    >>> [len(split.train) for split in make_splits(table, k=4, label="grade")]
-    [6, 6, 6, 6]
-    """
-    if not isinstance(cohort, Cohort):
-        cohort = load_cohort(cohort, **task)
-    return balanced_splits(cohort, checked(SplitSpec, scheme=scheme, k=k, shares=shares, val=val, seed=seed))[0]
 
 
 def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance | None]:

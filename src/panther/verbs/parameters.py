@@ -117,7 +117,7 @@ Range = Annotated[
 ]
 Shares = Annotated[
     tuple[float, float, float],
-    option("Shares of train, val and test.", panel=FOLDS, text=_numbers(float, "80:10:10"), metavar="A:B:C"),
+    option("Shares of train, val and test.", panel=FOLDS, text=_numbers(float, "80:10:10"), metavar="TRAIN:VAL:TEST"),
 ]
 
 # input and output; in Python also values in memory
