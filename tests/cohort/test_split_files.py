@@ -64,7 +64,7 @@ def test_a_run_that_stops_half_way_leaves_no_summary(cohort, tmp_path):
     write_splits(tmp_path, "s", cohort, made, {"seed": 0})
     (tmp_path / "s_k=2" / "train.csv").unlink()
     (tmp_path / "s_k=2" / "train.csv").mkdir()  # cannot be replaced by a file
-    with pytest.raises(InputError, match="train.csv"):
+    with pytest.raises(InputError, match=r"train\.csv"):
         write_splits(tmp_path, "s", cohort, made, {"seed": 0})
     assert not (tmp_path / "s.json").exists()
 
