@@ -55,13 +55,13 @@ def test_an_array_may_be_saved_in_another_type(tmp_path):
 @pytest.mark.parametrize(
     ("bag", "name", "more", "sentence"),
     [
-        (BAGS["s0"], "s.csv", {}, r"s\.csv: features are written as \.h5, \.npy, \.safetensors"),
-        (panther.Bag("s", BAGS["s0"], CORNERS), "s.npy", {}, r"coordinates have no place in \.npy"),
+        (BAGS["s0"], "s.csv", {}, r"s\.csv: .*\.h5, \.npy"),
+        (panther.Bag("s", BAGS["s0"], CORNERS), "s.npy", {}, r"s\.npy: .*coordinates"),
         (
             panther.Bag("s", BAGS["s0"], CORNERS, panther.PatchSpec(coords_unit="um")),
             "s.h5",
             {},
-            r"micrometres have no place in \.h5; give the file the ending \.safetensors",
+            r"slide s: .*micrometres.*safetensors",
         ),
         (BAGS["s0"], "s.h5", {"dtype": "int8"}, "There is no dtype 'int8'"),
         (np.full((2, 3), np.nan), "s.h5", {}, "row 0 of the features holds NaN"),

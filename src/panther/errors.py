@@ -1,6 +1,8 @@
-"""Errors are sentences: the file, what was found, what was expected, what to do."""
+"""Errors, notes and warnings: one line with the file or parameter, what was found and what was expected."""
 
 import difflib
+import inspect
+import os
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -8,6 +10,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+
+PACKAGE = os.path.join(os.path.dirname(__file__), "")
 
 
 class InputError(ValueError):
@@ -49,13 +53,21 @@ def too_large(source: str) -> InputError:
 
 def note(text: str) -> None:
     """Warn of something that is worth knowing."""
-    warnings.warn(text, Note, stacklevel=4)
+    _warn(Note(text))
 
 
 def warn_left_out(what: str, failures: Mapping[str, str]) -> None:
-    """Warn the caller of the function that calls this of the items that failed."""
+    """Warn of items that failed."""
     if failures:
-        warnings.warn(LeftOutWarning(what, failures), stacklevel=4)
+        _warn(LeftOutWarning(what, failures))
+
+
+def _warn(warning: Warning) -> None:
+    """Warn at the line of the user's code, outside of this package."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(warning, stacklevel=level)
 
 
 def value_of(outcome: T | InputError) -> T:

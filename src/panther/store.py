@@ -383,11 +383,6 @@ def is_result(path: Path) -> bool:
     try:
         if not path.stat().st_size or suffix in (".png", ".svg", ".pdf"):
             return True
-        if suffix == ".safetensors":
-            from safetensors import safe_open
-
-            with safe_open(path, framework="np") as handle:
-                return any(key.startswith("panther_") for key in handle.metadata() or {})
         if suffix == ".h5ad":
             import h5py
 
@@ -399,6 +394,11 @@ def is_result(path: Path) -> bool:
             import pyarrow.parquet
 
             return pyarrow.parquet.read_schema(path).names[0] in RESULT_COLUMNS
+        if suffix not in (".csv", ".tsv", ".json", ".html", ".htm"):  # prototypes and models, whatever their ending
+            from safetensors import safe_open
+
+            with safe_open(path, framework="np") as handle:
+                return any(key.startswith("panther_") for key in handle.metadata() or {})
         with path.open(encoding="utf-8") as text:
             head = text.read(4096)
     except Exception:  # a file of another format, or damaged: not a result, whatever the library calls it

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panther.engine import Work, open_executor
+from panther.engine import SESSION, Work, open_executor
 
 
 def write_bags(folder: Path) -> None:
@@ -18,7 +18,7 @@ def write_bags(folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, cluster):
+def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, cluster, monkeypatch):
     from panther.prototypes import KMeansSettings, fit_bags
     from panther.storage.bags import list_bags
     from panther.storage.prototypes import save_prototypes
@@ -33,18 +33,14 @@ def test_a_cluster_with_a_worker_killed_half_way_gives_the_same_bytes(tmp_path, 
         with open_executor(address) as executor:
             fitted = fit_bags(refs, settings, work=Work(executor))
             save_prototypes(fitted.prototypes, tmp_path / where)
-            table = embed_cohort(
-                refs, fitted.prototypes, work=Work(executor, track=kill_one(cluster) if where == "cluster" else plain)
-            )
-            results[where] = ((tmp_path / where).read_bytes(), np.asarray(table.vectors).tobytes(), table.observations)
-            assert not fitted.failures
-            assert not table.failures
+        if where == "cluster":
+            monkeypatch.setattr(SESSION, "track", kill_one(cluster))
+        table = embed_cohort(refs, fitted.prototypes, workers=address)
+        results[where] = ((tmp_path / where).read_bytes(), np.asarray(table.vectors).tobytes(), table.observations)
+        assert not fitted.failures
+        assert not table.failures
     assert results["here"] == results["cluster"]
     assert before != {worker.pid for worker in cluster.workers.values()}  # one did die
-
-
-def plain(items, what, total):
-    return items
 
 
 def kill_one(cluster):

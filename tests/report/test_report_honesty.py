@@ -30,7 +30,7 @@ TWINS = ("TCGA-AA-0001-01Z-00-DX1.AAAA", "TCGA-AA-0001-01Z-00-DX1.BBBB")  # two 
 DAMAGED = {
     "empty": (b"", "cannot be read as a table of proportions"),
     "no rows": (b"slide,patient,C0,C1,C2,C3\n", "the table has no rows"),
-    "no slides": (b"patient,C0\nP000,1\n", "expected are slide, C0, C1"),
+    "no slides": (b"patient,C0\nP000,1\n", "expected slide, C0, C1"),
     "no number": (b"slide,patient,C0,C1,C2,C3\nP000-0,P000,a,0,0,1\n", "line 2 holds a proportion that is no number"),
     "other atlas": (b"slide,patient,C0\nP000-0,P000,1\n", "has 1 prototypes, but atlas.json beside it has 4"),
     "not text": (b"\xff\xfe\x00\x01", "cannot be read as a table of proportions"),

@@ -166,7 +166,7 @@ def test_the_command_writes_it_and_refuses_to_overwrite(tmp_path, monkeypatch, c
     assert content["scaling"] == "none"
     assert "to the letter of the paper" in path.read_text()
     assert set(yaml.safe_load(TEMPLATES["luad"].text("mine"))) < set(content)
-    assert "is there already" in panther("study", "new", "luad", "--literal", "-o", str(path), code=2)[1]
+    assert "mine.yaml" in panther("study", "new", "luad", "--literal", "-o", str(path), code=2)[1]
 
 
 def defaults(function) -> dict[str, object]:
