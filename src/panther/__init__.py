@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from panther.aggregators.embed import embed
     from panther.cohort.load import Cohort, load_cohort
     from panther.cohort.splits import Split
-    from panther.encoders.extract import extract
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
@@ -60,8 +59,9 @@ if TYPE_CHECKING:
     from panther.verbs.model import predict, train
     from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.report import make_report
+    from panther.verbs.slides import extract
     from panther.verbs.study import run_study
-    from panther.viewer.show import view
+    from panther.verbs.view import view
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
 _HOMES = {
@@ -88,7 +88,7 @@ _HOMES = {
     "convert": "panther.verbs.data",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.verbs.embed",
-    "extract": "panther.encoders.extract",
+    "extract": "panther.verbs.slides",
     "fit_prototypes": "panther.verbs.prototypes",
     "inspect": "panther.verbs.data",
     "kaplan_meier": "panther.explain.kaplan_meier",
@@ -111,7 +111,7 @@ _HOMES = {
     "shift": "panther.verbs.prototypes",
     "similar": "panther.search.similar",
     "train": "panther.verbs.model",
-    "view": "panther.viewer.show",
+    "view": "panther.verbs.view",
 }
 __all__ = [
     "Bag",

@@ -568,23 +568,33 @@ def open_work(
     workers: int | str = AUTO, bags: Iterable[Any] | None = None, *, device: str = AUTO, track: Track | None = None
 ) -> Iterator[Work]:
     """Pool and device of a verb: 1 worker is this process, "auto" as many processes as suit these bags (None: one per core)."""
-    workers, track = parse_workers(workers), track or SESSION.track
-    if isinstance(workers, str) and workers != AUTO:
+    track = track or SESSION.track
+    if is_cluster(workers):
         with open_executor(workers) as pool:
             device = cluster_device(pool, device)
             yield Work(pool.for_work(gpu=device != "cpu"), device, track)
         return
     device = find_device(device)
-    processes = (
-        suitable_processes(bags, device)
-        if isinstance(workers, str)
-        else {0: cores(), 1: int(SESSION.is_command)}.get(workers, workers)
-    )
+    processes = count_processes(workers, bags, device)
     if processes == 0:
         yield Work(None, device, track)
         return
     with open_executor(processes) as executor:
         yield Work(executor, device, track)
+
+
+def is_cluster(workers: int | str) -> bool:
+    """Whether the workers are those of a Dask cluster."""
+    workers = parse_workers(workers)
+    return isinstance(workers, str) and workers != AUTO
+
+
+def count_processes(workers: int | str, bags: Iterable[Any] | None, device: str = "cpu") -> int:
+    """Number of worker processes of this machine; 0 is this process."""
+    workers = parse_workers(workers)
+    if isinstance(workers, str):
+        return suitable_processes(bags, device)
+    return {0: cores(), 1: int(SESSION.is_command)}.get(workers, workers)
 
 
 def suitable_processes(bags: Iterable[Any] | None, device: str = "cpu") -> int:

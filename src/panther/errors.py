@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -115,3 +116,9 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'system'}: {error.strerror or error}"
     return f"unexpected {type(error).__name__}: {error}. Run again with -v to see where, and please report it."
+
+
+def require_packages(extra: str, *names: str) -> None:
+    """Refuse once, before the work, where packages of an extra are missing."""
+    if missing := [name for name in names if find_spec(name) is None]:
+        raise InputError(f"{', '.join(missing)}: not installed; pip install 'panther-wsi[{extra}]'")

@@ -110,7 +110,7 @@ def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_bef
 
     monkeypatch.setattr("panther.progress.bar", bar)
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    monkeypatch.setattr("panther.cli._common.track", lambda items, what, total: items)
+    monkeypatch.setattr("panther.cli.track", lambda items, what, total: items)
     run(*command)
     total, *steps, rest = advanced
     assert -total == sum(steps) >= 9

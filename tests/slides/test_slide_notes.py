@@ -33,7 +33,7 @@ OPTIONS = {
     "no patch has enough tissue": (),
     "0.25 was taken as asked for": ("--slide-mpp", "0.25"),
     "lite0 was made for 0.5 um/px and the patches have 2": ("--encoder", "lite0", "--mpp", "2"),
-    "--stain is for the step features": ("--stain", "macenko"),
+    "stain: belongs to the step features": ("--stain", "macenko"),
 }
 
 

@@ -141,29 +141,29 @@ def test_steps_can_be_run_one_after_the_other(slide: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "name"),
     [
-        (["--mpp", "0.5", "--mag", "20"], "give one of them"),
-        (["--mag", "0"], "make no sense"),
-        (["--overlap", "256"], "not smaller"),
-        (["--steps", "tissue,colour"], "known steps are"),
-        (["--slide-mpp", "896"], "not plausible"),
-        (["--slide-mpp-table", "none.csv"], "no such table"),
-        (["--tissue", "magic"], "known are colour"),
-        (["-s", "min_size=5"], "no tissue setting 'min_size'; known are, with their defaults, mpp=8.0, smooth=4.0"),
-        (["-s", "method=colour"], "no tissue setting 'method'"),
-        (["-s", "min_area"], "name and a value"),
-        (["-s", "min_area=-5"], "min_area is -5; expected is a number of um"),
-        (["-s", "min_area=NaN"], "min_area is nan"),
-        (["-s", "min_area=large"], "min_area is 'large'"),
-        (["-s", "close=true"], "close is True; expected is a number"),
-        (["-s", "mpp=0.1"], "mpp is 0.1; expected is a resolution of 1 to 64"),
-        (["-s", "pen=0"], "pen is 0; expected is true or false"),
-        (["-s", "lowest=0.2"], "lowest must not exceed highest"),
+        (["--mpp", "0.5", "--mag", "20"], "mag"),
+        (["--mag", "0"], "mag"),
+        (["--overlap", "256"], "overlap"),
+        (["--steps", "tissue,colour"], "steps"),
+        (["--slide-mpp", "896"], "--slide-mpp"),
+        (["--slide-mpp-table", "none.csv"], "none.csv"),
+        (["--tissue", "magic"], "magic"),
+        (["-s", "min_size=5"], "min_size"),
+        (["-s", "method=colour"], "method"),
+        (["-s", "min_area"], "min_area"),
+        (["-s", "min_area=-5"], "min_area"),
+        (["-s", "min_area=NaN"], "min_area"),
+        (["-s", "min_area=large"], "min_area"),
+        (["-s", "close=true"], "close"),
+        (["-s", "mpp=0.1"], "mpp"),
+        (["-s", "pen=0"], "pen"),
+        (["-s", "lowest=0.2"], "lowest"),
     ],
 )
-def test_requests_that_make_no_sense_are_refused(slide: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_requests_that_make_no_sense_are_refused(slide: Path, tmp_path: Path, arguments: list[str], name: str) -> None:
+    with pytest.raises(InputError, match=name):
         invoke(slide, "-o", tmp_path / "job", *arguments)
     assert not (tmp_path / "job").exists()
 
@@ -186,7 +186,7 @@ def test_a_folder_without_slides_is_refused(tmp_path: Path) -> None:
 
 
 def test_help_is_light() -> None:
-    code = "import sys, panther.cli.slides; assert not {'numpy', 'torch', 'PIL', 'openslide'} & set(sys.modules)"
+    code = "import sys, panther.cli; panther.cli.build_app(); assert not {'numpy', 'torch', 'PIL', 'openslide'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

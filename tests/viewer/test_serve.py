@@ -16,8 +16,8 @@ import pytest
 
 import panther
 from cli.running import Runner
-from panther.cli.view import _notes, _until_stopped
 from panther.errors import InputError
+from panther.verbs.view import notes_on_access, until_stopped
 from panther.viewer import serve
 from panther.viewer.address import PREFIX, Where
 from panther.viewer.serve import Viewer, has_browser
@@ -33,7 +33,7 @@ def relatives(process: psutil.Process) -> list[psutil.Process]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_both_signals_are_the_usual_way_to_end_it(how):
     before = signal.getsignal(how)
-    with _until_stopped() as stopped:
+    with until_stopped() as stopped:
         assert not stopped.is_set()
         signal.raise_signal(how)
         assert stopped.wait(10)
@@ -102,23 +102,20 @@ def test_a_host_that_is_not_this_machine_is_one_sentence(host):
 def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch, capsys, tmp_path):
     original = util.find_spec
     monkeypatch.setattr(
-        "panther.viewer.show.find_spec", lambda name: None if name in ("flask", "waitress") else original(name)
+        "panther.errors.find_spec", lambda name: None if name in ("flask", "waitress") else original(name)
     )
     with pytest.raises(InputError, match=re.escape("pip install 'panther-wsi[view]'")):
         panther.view(tmp_path)
     _, err = Runner(monkeypatch, capsys)("view", tmp_path, code=2)
-    assert (
-        err
-        == "panther: The viewer needs flask, waitress, which is not installed here; pip install 'panther-wsi[view]'.\n"
-    )
+    assert err == "panther: flask, waitress: not installed; pip install 'panther-wsi[view]'\n"
 
 
 def test_nothing_of_the_viewer_is_imported_before_its_packages_are_looked_for():
     program = (
         "import sys, importlib.util as u\n"
         "sys.modules['flask'] = None\n"
-        "import panther.viewer.show as s\n"
-        "from panther.cli import app\n"
+        "import panther.verbs.view as s\n"
+        "from panther.cli import build_app; build_app()\n"
         "print('waitress' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
@@ -126,17 +123,17 @@ def test_nothing_of_the_viewer_is_imported_before_its_packages_are_looked_for():
 
 
 def test_others_are_warned_of_and_only_they_get_a_second_address(monkeypatch):
-    assert list(_notes(Where(), 1234)) == []
-    (warning,) = _notes(Where("0.0.0.0"), 1234)
+    assert list(notes_on_access(Where(), 1234)) == []
+    (warning,) = notes_on_access(Where("0.0.0.0"), 1234)
     assert "not encrypted" in warning
     monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22")
-    (hint,) = _notes(Where(), 1234)
+    (hint,) = notes_on_access(Where(), 1234)
     assert "ssh -L 1234:127.0.0.1:1234" in hint
     monkeypatch.setenv(PREFIX, "/user/me/")
-    (hub,) = _notes(Where(), 1234)
+    (hub,) = notes_on_access(Where(), 1234)
     assert "--allow-host" in hub
     assert "http" not in warning + hint + hub
-    assert list(_notes(Where("0.0.0.0"), 1234, ["http://10.1.2.3:1234/?token=x"]))[1].endswith(
+    assert list(notes_on_access(Where("0.0.0.0"), 1234, ["http://10.1.2.3:1234/?token=x"]))[1].endswith(
         "\n  http://10.1.2.3:1234/?token=x"
     )
 

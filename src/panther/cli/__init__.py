@@ -160,7 +160,7 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         warnings.showwarning = collect
         value = verb.function(**arguments)
     seconds = time.perf_counter() - start
-    output = arguments.get("output")
+    output = None if arguments.get("dry_run") else arguments.get("output")
     notes = list(dict.fromkeys(notes))
     if as_json:
         result = {

@@ -17,12 +17,8 @@ from typer.main import get_command
 from panther.cli import (
     attribute,
     concordance,
-    demo,
-    encoders,
     retrieval,
     similar,
-    slides,
-    view,
 )
 from panther.cli._options import add_panels
 from panther.cli.completion import add_completion
@@ -40,10 +36,7 @@ app = typer.Typer(
 )
 # what one wants to do -> commands
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"demo": demo.demo},
-    "Slides": {"slides": slides.slides, "encoders": encoders.list_encoders},
     "Look": {
-        "view": view.view,
         "similar": similar.similar,
         "tissue-classifier": concordance.train_classifier,
         "concordance": concordance.compare,

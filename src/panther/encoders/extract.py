@@ -3,25 +3,20 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
-from panther.encoders.sources import SlidePatches, Source, TileFolder, holds_tiles
+from panther.encoders.pipeline import Balance, Pipeline
+from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.errors import InputError
-from panther.storage.readers import Held
 from panther.storage.trident import Coords, FeatureRows, write_bag
 from panther.store import atomic_write, check_writable, hash_of
-from panther.types import Bag
 
 if TYPE_CHECKING:
-    from panther.encoders._base import Encoder
-    from panther.slides import Slide, Tissue, TissueSettings
+    from panther.slides import Slide
 
 
 @dataclass(frozen=True)
@@ -32,92 +27,6 @@ class Extracted:
     patches: int  # rows written
     failed: Mapping[int, str] = field(default_factory=dict)  # position among the items -> why; left out of the bag
     balance: Balance = field(default_factory=Balance)
-
-
-def extract(
-    slide: "Slide | Path | str",
-    encoder: "str | Encoder" = "lite0",
-    *,
-    size: int = 256,
-    mpp: float = 0.5,
-    overlap: int = 0,
-    min_tissue: float = 0.25,
-    tissue: "Tissue | TissueSettings | None" = None,
-    slide_mpp: float | None = None,
-    weights: Path | str | None = None,
-    device: str = "cpu",
-    workers: int = 1,
-) -> Bag:
-    """Features of one slide, in memory: find its tissue, lay patches over it and encode them; or those of a folder of tile images.
-
-    Parameters
-    ----------
-    slide : Slide or path
-        A slide file, a folder of DICOM files, or what `open_slide` returned; or a folder of tile images (searched in depth), which are
-        encoded as they are, without coordinates.
-    encoder : str or Encoder
-        Name of `panther encoders`, `timm:NAME` or `module.path:factory`; or an encoder from `load_encoder`, to use it for several slides.
-    size, mpp, overlap : int, float, int
-        Pixels of a patch, their resolution in micrometres per pixel, and pixels that neighbours share.
-    min_tissue : float
-        Least part of a patch that is tissue.
-    tissue : Tissue or TissueSettings, optional
-        Where the tissue is, or how it is found.
-    slide_mpp : float, optional
-        Resolution of the slide, where its file does not say it or is wrong.
-    weights : path, optional
-        File of the encoder's weights.
-    device : str
-        Where to encode: `cpu`, `cuda`, `cuda:1`.
-    workers : int
-        Processes that decode patches: 1 is this process, 0 one per core.
-
-    Returns
-    -------
-    Bag
-        Features (N, d) as float16 with their coordinates; patches that cannot be decoded are left out.
-
-    Examples
-    --------
-    >>> import panther
-    >>> bag = panther.extract("slide.svs", "uni", device="cuda")  # doctest: +SKIP
-    >>> embedding = panther.embed(bag, prototypes)  # doctest: +SKIP
-    """
-    from panther.encoders.loading import load_encoder
-    from panther.slides import Tissue, find_tissue, grid, patch_spec
-
-    if isinstance(encoder, str):
-        encoder = load_encoder(encoder, None if weights is None else Path(weights), device=device)
-    if isinstance(slide, (str, Path)) and holds_tiles(Path(slide)):
-        tiles = TileFolder(Path(slide))
-        features, _ = _in_memory(encoder, workers, tiles, tiles.names())
-        return Bag(Path(slide).resolve().name, features, encoder=encoder.about.name)
-    with _image(slide, slide_mpp) as image:
-        spec = patch_spec(image, size, mpp, overlap)
-        found = tissue if isinstance(tissue, Tissue) else find_tissue(image, tissue)
-        coords = grid(image, spec, found, min_tissue)
-        known = replace(spec, size_read=None, level=None, mpp_level0=image.mpp)  # as a file of features has it
-        source = SlidePatches(image.path, image.mpp_override, spec)
-    features, kept = _in_memory(encoder, workers, source, coords)
-    return Bag(image.name, features, Held(torch.from_numpy(coords[kept])), known, encoder.about.name)
-
-
-def _in_memory(encoder: "Encoder", workers: int, source: Source, items: Any) -> tuple[torch.Tensor, np.ndarray]:
-    """Features of those items that can be decoded, and which these are."""
-    with Pipeline(encoder, ExtractSettings(workers=workers)) as pipeline:
-        made = pipeline.run(source, items)
-    return torch.from_numpy(made.rows[made.kept]), np.flatnonzero(made.kept)
-
-
-def _image(slide: "Slide | Path | str", slide_mpp: float | None) -> "AbstractContextManager[Slide]":
-    """The slide, opened and closed again where it is a file."""
-    from panther.slides import Slide, open_slide
-    from panther.slides.resolution import advising
-
-    if isinstance(slide, Slide):
-        return nullcontext(slide)
-    with advising("slide_mpp"):
-        return open_slide(slide, slide_mpp)
 
 
 def write_features(

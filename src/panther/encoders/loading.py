@@ -15,7 +15,7 @@ from torch import nn
 from panther.encoders._base import IMAGENET, Encoder, EncoderInfo, Precision, about, encoders
 from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
 from panther.encoders.weights import checked, find_weights
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, require_packages, suggestion
 from panther.limits import check_choice
 from panther.storage.tensors import read_network_weights
 
@@ -58,7 +58,7 @@ def load_encoder(
 
 def find_recipe(name: str) -> EncoderRecipe:
     """EncoderRecipe of a name; a sentence where there is none."""
-    _need_timm()
+    require_packages("encoders", "timm")
     if name.startswith("timm:"):
         return _of_timm(name)
     if name not in encoders and ":" in name:
@@ -197,10 +197,3 @@ def _working_folder_importable() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
-
-
-def _need_timm() -> None:
-    try:
-        import timm  # noqa: F401
-    except ImportError as error:
-        raise InputError("Encoders need timm; install it with: pip install 'panther-wsi[encoders]'.") from error

@@ -5,12 +5,12 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,15 +20,18 @@ from panther.encoders.extract import Extracted, encode_tiles, folder_state, writ
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
-from panther.engine import Work, map_all
+from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError
+from panther.job_folder import Job
+from panther.progress import PatchProgress
+from panther.slides.cache import SlideCache
+from panther.slides.folder import SlideFiles
+from panther.slides.job import JobReport, run_job
+from panther.slides.listing import SlideRef
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch
 from panther.storage.trident import feature_attribute, tile_names
 from panther.store import hash_of
-
-if TYPE_CHECKING:
-    from panther.slides import SlideFiles
 
 ON_A_GPU = 2  # slides at a time: while one is opened, or its file written, the other keeps the GPU busy
 FAR = 1.3  # an encoder made for another resolution, by this factor, is worth a note
@@ -102,7 +105,7 @@ class FeatureStep:
         gpus = [device for device in self.choice.devices if torch.device(device).type != "cpu"]
         return [*self.choice.devices, *(gpus * (ON_A_GPU - 1))]
 
-    def prepare(self, slides: "Iterable[SlideFiles]", workers: Executor | None = None) -> None:
+    def prepare(self, slides: Iterable[SlideFiles], workers: Executor | None = None) -> None:
         """Load the encoder if a slide lacks features, before the work: one that cannot be had refuses the request, not slide after slide.
 
         It is loaded where it will be needed, here or by one of the ``workers``, which may have other files and another network.
@@ -114,11 +117,11 @@ class FeatureStep:
         else:
             map_all(_try_to_load, [self.choice], "encoder", Work(workers))
 
-    def path(self, files: "SlideFiles") -> Path:
+    def path(self, files: SlideFiles) -> Path:
         """Features of that slide."""
         return files.job.folder / self.patches / self.choice.folder / f"{files.slide.name}.h5"
 
-    def done(self, files: "SlideFiles") -> bool:
+    def done(self, files: SlideFiles) -> bool:
         """Whether the features are those of the coordinates that are there now, by this encoder and these settings."""
         target, coords = self.path(files), files.coords(self.patches)
         return coords is not None and self._made(target, self._key(coords.content))
@@ -126,7 +129,7 @@ class FeatureStep:
     def _made(self, target: Path, key: str) -> bool:
         return feature_attribute(target, "key") == key
 
-    def run(self, files: "SlideFiles") -> None:
+    def run(self, files: SlideFiles) -> None:
         """Encode the slide on the next device that is free."""
         slide, coords = files.slide, files.coords(self.patches)
         if coords is None:
@@ -142,7 +145,7 @@ class FeatureStep:
             seconds = time.perf_counter() - (self._begun or 0)  # by the clock: slides go side by side
             self.balance = replace(self.balance + made.balance, seconds=seconds)
 
-    def about(self, files: "SlideFiles") -> Mapping[str, Any]:
+    def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and left out, for the summary."""
         coords = files.coords(self.patches)
         if coords is None:
@@ -180,9 +183,9 @@ class FeatureStep:
         encoder(pixels)
         return batch * len(choice.devices) / (time.perf_counter() - start)
 
-    def executor(self) -> Executor | None:
+    def executor(self) -> AbstractContextManager[Executor | None]:
         """One thread per slide that is worked on at a time; a single one needs none."""
-        return ThreadPoolExecutor(len(self._places)) if len(self._places) > 1 else None
+        return ThreadPoolExecutor(len(self._places)) if len(self._places) > 1 else nullcontext()
 
     def close(self) -> None:
         """End the decoding processes."""
@@ -230,16 +233,16 @@ class FeatureStep:
 class TileStep(FeatureStep):
     """Encodes folders of tile images, one bag each."""
 
-    def done(self, files: "SlideFiles") -> bool:
+    def done(self, files: SlideFiles) -> bool:
         """Whether the features are those of the tiles that are there now, by this encoder and these settings."""
         return self._made(self.path(files), self._tiles_key(files))
 
-    def run(self, files: "SlideFiles") -> None:
+    def run(self, files: SlideFiles) -> None:
         """Encode the tiles of a folder on the next device that is free."""
         with self._pipeline(files.slide.name) as pipeline:
             self._count(encode_tiles(files.slide.path, pipeline, self.path(files), self._tiles_key(files))[0])
 
-    def about(self, files: "SlideFiles") -> Mapping[str, Any]:
+    def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and tiles left out, for the summary."""
         names, kept = TileFolder(files.slide.path).names(), set(tile_names(self.path(files)))
         lost = [name for name in names if name not in kept]
@@ -249,6 +252,51 @@ class TileStep(FeatureStep):
         found = {"patches": len(names), "features": len(kept), "masked": len(lost), "encoder": self.choice.name}
         return {**found, "note": note}
 
-    def _tiles_key(self, files: "SlideFiles") -> str:
+    def _tiles_key(self, files: SlideFiles) -> str:
         folder = files.slide.path
         return self._key(folder_state(folder, TileFolder(folder).names()).encode())
+
+
+def run_steps(
+    slides: Sequence[SlideRef],
+    problems: Mapping[str, str],
+    first: Sequence[Any],
+    features: FeatureStep | None,
+    job: Job,
+    pool: Any,
+    *,
+    earlier: Sequence[Any] = (),
+    copies: SlideCache | None = None,
+    part: str = "",
+) -> JobReport:
+    """Run the steps ``first`` on every slide, then encode those that are left; see :func:`panther.slides.run_job`.
+
+    ``pool`` is a number of processes of this machine (0: this one), or a cluster. Here the encoder runs in this process, with a thread for
+    each slide that it works on at a time.
+    """
+    is_local, report, track = isinstance(pool, int), None, SESSION.track
+    encoding = None
+    if features is not None:
+        encoding = None if is_local else pool.for_work(gpu=features.choice.devices[0] != "cpu", in_worker=True)
+        features.prepare((SlideFiles(slide, job) for slide in slides), encoding)
+    if first:
+        with open_work(pool, device="cpu") if is_local else nullcontext(Work(pool, track=track)) as work:
+            report = run_job(slides, first, job, work=work, problems=problems, earlier=earlier, part=part)
+    if features is None:
+        assert report is not None
+        return report
+    if report is not None and is_local and SESSION.is_command:  # the patches are counted
+        progress = PatchProgress([slide.name for slide in report.remaining(slides)], report.patches_by_slide)
+        features.on_progress, track = progress.advance, progress.track
+    with features, features.executor() if is_local else nullcontext(encoding) as executor:
+        return run_job(
+            slides,
+            [features],
+            job,
+            work=Work(executor, track=track),
+            problems=problems if report is None else {},
+            before=report,
+            cache=copies,
+            earlier=[] if first else earlier,
+            part=part,
+        )

@@ -24,9 +24,18 @@ class Contours:
     edited: bool  # True: the user's, to be honoured and never overwritten
 
 
+def write_annotation(path: Path, tissue: Tissue) -> None:
+    """Write tissue as the user's own annotation, which is kept and used."""
+    write_geojson(path, _features(tissue))
+
+
+def _features(tissue: Tissue) -> list[dict[str, Any]]:
+    return [annotation(region.rings, f"tissue {i}", "Tissue", COLOUR) for i, region in enumerate(tissue.regions, 1)]
+
+
 def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any]) -> Contours:
     """Write a FeatureCollection; a member `panther` says how it was made and what was written, so that an edit is noticed."""
-    features = [annotation(region.rings, f"tissue {i}", "Tissue", COLOUR) for i, region in enumerate(tissue.regions, 1)]
+    features = _features(tissue)
     member = {**about, "content": hash_of(features)}
     write_geojson(path, features, member)
     return Contours(tissue, member["content"], member, edited=False)

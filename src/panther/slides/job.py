@@ -115,6 +115,10 @@ class JobReport:
         """Patches of every slide that has been laid out."""
         return {row["slide"]: int(row["patches"]) for row in self.rows if row.get("patches") not in (None, "")}
 
+    def count(self, status: str) -> int:
+        """Slides of that status."""
+        return sum(row["status"] == status for row in self.rows)
+
     def remaining(self, slides: Iterable[SlideRef]) -> list[SlideRef]:
         """Slides that have not failed."""
         left_out = {row["slide"] for row in self.rows if row["status"] == "failed"}

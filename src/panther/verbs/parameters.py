@@ -165,7 +165,7 @@ SlideImages = Annotated[
 ]
 SlideMpp = Annotated[
     float | None,
-    Field(gt=0, allow_inf_nan=False),
+    Field(ge=0.05, le=5, allow_inf_nan=False),
     option("Resolution of all slides at level 0, um/px, instead of what their files say.", panel=SLIDES),
 ]
 SlideMppTable = Annotated[Path | None, option("The same per slide: a CSV with columns wsi,mpp.", panel=SLIDES)]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from panther.verbs.view import NOTEBOOKS
 from panther.viewer.address import Where
 from panther.viewer.contents import find_contents
 from panther.viewer.serve import Viewer
-from panther.viewer.show import NOTEBOOKS
 from panther.viewer.workbench import Workbench
 
 

@@ -1,0 +1,402 @@
+"""`panther slides` and `panther encoders`."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from panther.errors import InputError, note, require_packages, warn_left_out
+from panther.verbs import Text, verb
+from panther.verbs import parameters as p
+
+if TYPE_CHECKING:
+    from panther.slides.job import JobReport
+    from panther.types import Bag
+
+STEPS = ("tissue", "patches", "features")  # in the order of the work
+NOTED = 10  # slides whose notes are printed
+PLANNED = 20  # slides whose plan is printed
+
+
+def as_list(value: Any) -> Any:
+    """One place as a list of one."""
+    return [value] if isinstance(value, (str, Path)) else value
+
+
+@verb("slides", "Slides")
+def extract(
+    slides: Annotated[
+        list[Path],
+        BeforeValidator(as_list),
+        p.option(
+            "Slide files, or folders of them (searched in depth); or folders of tile images.", metavar="SLIDES..."
+        ),
+    ],
+    encoder: Annotated[
+        str | None,
+        p.option(
+            "Name of `panther encoders`, timm:NAME or module.path:factory.",
+            panel=p.ENCODER,
+            completer=p.names_of("panther.encoders:encoders"),
+        ),
+    ] = None,
+    *,
+    output: Annotated[p.RequiredFolder, p.option("Job folder; run again to go on.")] = None,
+    mpp: Annotated[
+        float | None,
+        Field(ge=0.05, le=50, allow_inf_nan=False),
+        p.option("Resolution of the patches, um/px; 0.5 by default.", panel=p.PATCHES),
+    ] = None,
+    mag: Annotated[
+        float | None,
+        Field(ge=0.2, le=200, allow_inf_nan=False),
+        p.option("The same as a magnification: 20 is 0.5 um/px.", panel=p.PATCHES),
+    ] = None,
+    patch_size: Annotated[p.Count, p.option("Pixels at that resolution.", panel=p.PATCHES)] = 256,
+    overlap: Annotated[int, Field(ge=0, strict=True), p.option("Pixels that neighbours share.", panel=p.PATCHES)] = 0,
+    min_tissue: Annotated[
+        float, Field(ge=0, le=1), p.option("Least part of a patch that is tissue.", panel=p.PATCHES)
+    ] = 0.25,
+    edge: Annotated[
+        Literal["drop", "pad"],
+        p.option("Strips at the right and bottom narrower than a patch: drop, or pad with white.", panel=p.PATCHES),
+    ] = "drop",
+    tissue: Annotated[
+        Any,
+        p.option("Tissue segmenter.", panel=p.METHOD, text=str, completer=p.names_of("panther.slides:segmenters")),
+    ] = "colour",
+    tissue_settings: Annotated[
+        list[str] | dict[str, Any] | None,
+        p.option(
+            "Setting of --tissue, in um or um2: min_area=5000, max_hole=50000, highest=0.06, pen=false ...; repeatable.",
+            name="--set",
+            panel=p.METHOD,
+            short="-s",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    slide_mpp: p.SlideMpp = None,
+    slide_mpp_table: p.SlideMppTable = None,
+    steps: Annotated[
+        p.Names,
+        p.option("Steps to run: tissue,patches,features; the last by default only with --encoder.", panel=p.RUNNING),
+    ] = None,
+    weights: Annotated[
+        Path | None, p.option("File of weights (.safetensors, .pth, .bin).", panel=p.ENCODER, metavar="FILE")
+    ] = None,
+    stain: Annotated[
+        str | None,
+        p.option(
+            "Normalise the stains of every slide before encoding: macenko.",
+            panel=p.ENCODER,
+            completer=p.names_of("panther.slides.stain:METHODS"),
+        ),
+    ] = None,
+    device: Annotated[
+        str, p.option("auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.", panel=p.RUNNING)
+    ] = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        p.option("Precision of the encoder; auto: bfloat16 on a GPU.", panel=p.ENCODER),
+    ] = "auto",
+    batch: Annotated[
+        int, Field(ge=0, strict=True), p.option("Patches per batch; 0: as suits the device.", panel=p.ENCODER)
+    ] = 0,
+    dtype: Annotated[Literal["float16", "float32"], p.option("Type of the features in the file.")] = "float16",
+    cache: Annotated[
+        Path | None,
+        p.option(
+            "Folder on a fast disk of this machine; the next slides are copied there before they are encoded.",
+            panel=p.RUNNING,
+            metavar="FOLDER",
+        ),
+    ] = None,
+    cache_size: Annotated[
+        float,
+        Field(ge=0, allow_inf_nan=False),
+        p.option("Largest size of the copies, GB; 0: half of the free space.", panel=p.RUNNING),
+    ] = 0.0,
+    dry_run: Annotated[bool, p.option("Estimate patches, bytes and time; write nothing.", panel=p.RUNNING)] = False,
+    workers: p.Workers = "auto",
+    part: p.Part = "",
+) -> "SlideBags | Text":
+    """Find the tissue of slides, place patches on it and encode them; a killed run resumes.
+
+    Of a folder of tile images every sub-folder becomes one bag, without coordinates.
+
+    Parameters
+    ----------
+    slides : path or list of paths
+        Slide files, or folders of them (searched in depth); or folders of tile images, which are encoded as they are.
+    encoder : str, optional
+        Name of `panther encoders`, `timm:NAME` or `module.path:factory`.
+    output : path, optional
+        Job folder in TRIDENT's layout; in Python features stay in memory without it.
+    mpp, mag : float, optional
+        Resolution of the patches, micrometres per pixel (0.5 by default), or as a magnification (20 is 0.5).
+    patch_size, overlap : int
+        Pixels of a patch at that resolution, and pixels that neighbours share.
+    min_tissue : float
+        Least part of a patch that is tissue.
+    edge : {"drop", "pad"}
+        What becomes of strips at the right and bottom edge that are narrower than a patch.
+    tissue : str, TissueSettings or Tissue
+        How tissue is found, or where it is (of one slide).
+    tissue_settings : dict, optional
+        Settings of the method, e.g. ``{"min_area": 5000}``, in micrometres or square micrometres.
+    slide_mpp, slide_mpp_table
+        True resolution of the slides, um/px, where their files lack it or are wrong; per slide a CSV with columns wsi, mpp.
+    steps : list of str, optional
+        Any of tissue, patches, features; by default all, on the command line features only with an encoder.
+    weights : path, optional
+        File of the encoder's weights.
+    stain : str, optional
+        "macenko": stains of every slide are normalised before encoding.
+    device : str, default="auto"
+        Where to encode: `cpu`, `cuda`, or several, `cuda:0,cuda:1`.
+    precision, batch, dtype
+        Precision and batch size of the encoder (0: as suits the device), type of the features in the file.
+    cache, cache_size
+        Folder on a fast disk to which the next slides are copied, and the largest size of the copies in GB.
+    dry_run : bool
+        Estimate patches, bytes and time, and write nothing.
+    workers : int or str, default="auto"
+        Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
+    part : str, optional
+        Part k/n of the slides, e.g. "2/8", for the tasks of a job array.
+
+    Returns
+    -------
+    SlideBags
+        Mapping of slide names to bags: features (N, d) as float16 with their coordinates; patches that cannot be decoded are left out.
+
+    Examples
+    --------
+    >>> import panther
+    >>> bags = panther.extract("slide.svs", "uni", device="cuda")  # doctest: +SKIP
+    >>> embedding = panther.embed(bags["slide"], prototypes)  # doctest: +SKIP
+    """
+    from panther.encoders.pipeline import ExtractSettings
+    from panther.encoders.sources import list_tile_folders
+    from panther.encoders.step import EncoderChoice, FeatureStep, TileStep, run_steps
+    from panther.engine import cluster_device, count_processes, find_device, is_cluster, open_executor, open_work
+    from panther.limits import part_of
+    from panther.slides import Job, PatchStep, SlideFiles, Tissue, TissueStep, list_slides, read_mpp_table
+    from panther.slides.cache import SlideCache
+    from panther.slides.contours import write_annotation
+    from panther.store import check_output_folder, check_writable_folder
+
+    find = TissueStep(_tissue_settings(tissue, tissue_settings or ()))
+    lay = PatchStep(patch_size, _resolution(mpp, mag), overlap, min_tissue, edge)
+    if unknown := set(steps or ()) - set(STEPS):
+        raise InputError(f"steps: found {min(unknown)!r}, expected some of {', '.join(STEPS)}")
+    names = [name for name in STEPS if name in (steps or (STEPS if encoder or output is None else STEPS[:2]))]
+    first = [step for step in (find, lay) if step.name in names]
+    earlier = [find, lay][: STEPS.index(names[0])]
+    require_packages("slides", "PIL")
+    tiles = list_tile_folders(slides)
+    if tiles is not None:
+        if encoder is None:
+            raise InputError(f"encoder: {slides[0]} holds tile images, expected the name of an encoder")
+        for name, value in {"steps": steps, "stain": stain, "cache": cache, "dry_run": dry_run}.items():
+            if value:
+                raise InputError(f"{name}: is for slides, and {slides[0]} holds tile images")
+        names, first, earlier, listing = [STEPS[2]], [], [], tiles
+    else:
+        require_packages("slides", "openslide", "tifffile", "imagecodecs")
+        known = read_mpp_table(slide_mpp_table) if slide_mpp_table else None
+        listing = list_slides(slides, known, slide_mpp, leave_out=output)
+    refs = part_of(listing.refs, part)
+    notes = [*listing.notes]
+    if cache is not None:
+        if is_cluster(workers):
+            raise InputError(f"cache: a disk of this machine, which workers of {workers} do not read")
+        check_writable_folder(cache)
+    with ExitStack() as stack:
+        job = Job(output or Path(stack.enter_context(TemporaryDirectory(prefix="panther-slides-"))))
+        cluster = stack.enter_context(open_executor(workers)) if is_cluster(workers) else None
+        processes = 0 if cluster else count_processes(workers, refs)
+        features = None
+        if STEPS[2] in names:
+            devices = [cluster_device(cluster, device)] if cluster else map(find_device, device.split(","))
+            choice = EncoderChoice(encoder or "lite0", weights, tuple(devices), precision, stain)
+            settings = ExtractSettings(batch, 0 if cluster else max(1, processes), dtype, guarded=processes > 0)
+            features = (
+                FeatureStep(lay.folder, choice, settings) if tiles is None else TileStep("tiles", choice, settings)
+            )
+        else:
+            unused = {"cache": cache, "stain": stain}
+            notes += [f"{name}: belongs to the step features, which is not run" for name in unused if unused[name]]
+        if dry_run:
+            with open_work(processes, device="cpu") as work:
+                return _estimate(listing, refs, job, find, lay, features, work, notes)
+        if output is not None:
+            check_output_folder(output, ("summary.csv",), slide_mpp_table, weights)
+        if isinstance(tissue, Tissue):
+            for ref in refs:
+                write_annotation(job.geojson(ref.name), tissue)
+        copies = stack.enter_context(SlideCache(cache, round(cache_size * 1e9) or None)) if cache else None
+        start = time.perf_counter()
+        pool = cluster or processes
+        report = run_steps(
+            refs, listing.problems, first, features, job, pool, earlier=earlier, copies=copies, part=part
+        )
+        notes += [] if copies is None else copies.notes
+        paths = {}
+        if features is not None:
+            paths = {ref.name: features.path(SlideFiles(ref, job)) for ref in report.remaining(refs)}
+        bags: dict[str, Any] = {**paths} if output is not None else {name: _load(path) for name, path in paths.items()}
+    if output is None and not bags:
+        raise InputError(next(iter(report.failures.values()), "steps: expected features, or an `output`"))
+    balance = features.balance if features is not None and cluster is None else None
+    result = SlideBags(report, bags, job.folder, time.perf_counter() - start, balance, tiles is None)
+    noted = ((row["slide"], row.get("note")) for row in report.rows)
+    for text in [*notes, *_notes_on_slides(noted, "see summary.csv")]:
+        note(text)
+    warn_left_out("Left out", report.failures)
+    return result
+
+
+@dataclass(frozen=True)
+class SlideBags(Mapping[str, "Bag"]):
+    """Bags by the names of their slides, and a row of the summary for each slide."""
+
+    report: "JobReport"
+    bags: Mapping[str, Any]  # bag, or its file
+    folder: Path
+    seconds: float
+    throughput: Any = None
+    has_contours: bool = True
+
+    def __getitem__(self, name: str) -> "Bag":
+        from panther.storage.readers import open_bag
+
+        bag = self.bags[name]
+        return open_bag(bag) if isinstance(bag, Path) else bag
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.bags)
+
+    def __len__(self) -> int:
+        return len(self.bags)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Slides that failed or could be read in part only, and why."""
+        return self.report.failures
+
+    def to_lines(self) -> list[str]:
+        """Numbers of slides and patches, and where to look."""
+        report, partly = self.report, self.report.count("partly read")
+        done = report.count("done") + partly
+        before = sum(row["status"] != "failed" and row["slide"] not in report.ran for row in report.rows)
+        lines = [
+            f"{done - partly} of {len(report.rows)} slides done{f', {partly} partly read' if partly else ''}, "
+            f"{report.patches:,} patches, {self.seconds:.1f} s ({before} were done already)"
+        ]
+        if done and self.has_contours:
+            place = self.folder / "contours"
+            lines.append(f"Look at the contours in {place}; the next run uses GeoJSON files that were edited.")
+        return lines if self.throughput is None else [*lines, str(self.throughput)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, and the rows of the summary."""
+        report = self.report
+        values = {"job": str(self.folder), "patches": report.patches, "worked": report.worked, "slides": report.rows}
+        return values if self.throughput is None else {**values, "features": vars(self.throughput)}
+
+
+def _load(path: Path) -> "Bag":
+    """Bag in memory, for a file that will go."""
+    from panther.storage.readers import Held, open_bag
+    from panther.types import Bag
+
+    bag = open_bag(path)
+    places = None if bag.places is None else Held(bag.places())
+    return Bag(bag.slide_id, bag.features[:], places, bag.spec, bag.encoder)
+
+
+def _tissue_settings(tissue: Any, settings: Any) -> Any:
+    from panther.slides import Tissue, TissueSettings, segmenters
+
+    if isinstance(tissue, (Tissue, TissueSettings)):
+        if settings:
+            raise InputError("tissue_settings: belong to the name of a method")
+        return TissueSettings() if isinstance(tissue, Tissue) else tissue
+    segmenters.entry(tissue)
+    return TissueSettings.of(tissue, settings if isinstance(settings, dict) else p.parse_settings(settings))
+
+
+def _resolution(mpp: float | None, mag: float | None) -> float:
+    if mpp is not None and mag is not None:
+        raise InputError("mag: says the same as mpp, expected one of them")
+    return 10 / mag if mag is not None else 0.5 if mpp is None else mpp
+
+
+def _notes_on_slides(notes: Iterable[tuple[str, str | None]], others: str) -> list[str]:
+    """Notes on the first slides; ``others`` is where the rest can be read."""
+    texts = [f"{name}: {text}" for name, text in notes if text]
+    more = [f"... and {len(texts) - NOTED} more slides with notes; {others}"] if len(texts) > NOTED else []
+    return texts[:NOTED] + more
+
+
+def _estimate(
+    listing: Any, refs: Sequence[Any], job: Any, find: Any, lay: Any, features: Any, work: Any, notes: list[str]
+) -> Text:
+    """Patches, bytes and time of a job; nothing is written."""
+    from panther.engine import collect
+    from panther.machine import cores
+    from panther.progress import duration
+    from panther.slides.plan import Planner, totals
+    from panther.slides.steps import joined
+
+    plans, failures = collect(Planner(job, find, lay), refs, "planning", work)
+    dims = (1024, 1280) if features is None else (features.dim,)
+    sums = totals(plans.values(), getattr(work.executor, "workers", 1) or cores(), dims)
+    if features is not None and sums["patches"]:
+        sums["encode_seconds"] = sums["patches"] / features.rate()
+    other_mpp = "" if features is None else features.made_for_another(lay.mpp)
+    for text in [
+        *notes,
+        *_notes_on_slides(((name, joined(plan.note, other_mpp)) for name, plan in plans.items()), "--json lists all"),
+    ]:
+        note(text)
+    warn_left_out("Not planned", {**listing.problems, **failures})
+    lines = [f"  {name}: {plan.patches:,} patches, {plan.mpp:g} um/px" for name, plan in list(plans.items())[:PLANNED]]
+    if len(plans) > PLANNED:
+        lines.append(f"  ... and {len(plans) - PLANNED} more slides; --json lists all")
+    sizes = " or ".join(f"{v / 1e6:,.1f} MB (d={k.rpartition('_')[2]})" for k, v in sums.items() if "bytes" in k)
+    encoder = f"{duration(sums['encode_seconds'])} to encode them" if "encode_seconds" in sums else "the encoder on top"
+    lines += [
+        f"{sums['slides']} slides, {sums['patches']:,} patches; features in float16: {sizes}",
+        f"About {duration(sums['tissue_seconds'])} to find tissue, {duration(sums['decode_seconds'])} to decode the patches, "
+        f"{encoder}. Nothing was written.",
+    ]
+    return Text(lines, {"dry_run": True, **sums, "plans": {name: vars(plan) for name, plan in plans.items()}})
+
+
+@verb("encoders", "Slides")
+def list_encoders() -> Text:
+    """List the encoders: dimension, input, resolution, licence, and where access to the weights is granted.
+
+    Returns
+    -------
+    Text
+        One line and one record for each encoder.
+    """
+    from panther.encoders import about, encoders
+
+    known = [about(entry.name) for entry in encoders]
+    lines = [f"{'name':<17} {'dim':>5} {'input':>6}  {'um/px':<6} {'licence':<26} weights"]
+    for info in known:
+        mpp = "any" if info.mpp is None else f"{info.mpp:g}"
+        hub = f"https://huggingface.co/{info.hub}" if info.hub else None
+        weights = f"gated: {info.gated}" if info.gated else hub or info.page or "embedded"
+        lines.append(f"{info.name:<17} {info.dim:>5} {info.size:>6}  {mpp:<6} {info.licence:<26} {weights}")
+    lines.append("Also: timm:NAME for any model of timm, module.path:factory for your own.")
+    return Text(lines, {"encoders": [info.public() for info in known]})

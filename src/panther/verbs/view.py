@@ -1,0 +1,188 @@
+"""`panther view`."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from panther.errors import note, require_packages
+from panther.verbs import parameters as p
+from panther.verbs import verb
+
+if TYPE_CHECKING:
+    from panther.viewer.serve import Viewer
+
+NOTEBOOKS = ("http://localhost:*", "http://127.0.0.1:*")  # origins of Jupyter on this machine
+
+
+def as_list(value: Any) -> Any:
+    """One path as a list of one."""
+    return [value] if isinstance(value, (str, Path)) else value
+
+
+@verb("view", "Look")
+def view(
+    place: Annotated[Path, p.option("Folder of a job, a demo, features or slides.", metavar="FOLDER")],
+    *,
+    prototypes: Annotated[
+        list[Path] | None,
+        BeforeValidator(as_list),
+        p.option("Prototype file; repeatable, to compare.", panel=p.PROTOTYPES, short="-p"),
+    ] = None,
+    features: Annotated[
+        Any, p.option("Features, where the folder holds several kinds.", panel=p.SLIDES, text=p.as_path, metavar="PATH")
+    ] = None,
+    slides: p.SlideImages = None,
+    embeddings: Annotated[Path | None, p.option("Embeddings of the cohort (.h5ad).", metavar="FILE")] = None,
+    study: Annotated[Path | None, p.option("Folder that `panther run` wrote.", metavar="FOLDER")] = None,
+    model: Annotated[
+        list[Path] | None, BeforeValidator(as_list), p.option("Model of `panther train`; repeatable.")
+    ] = None,
+    table: p.TableLike = None,
+    slide_column: p.SlideColumn = None,
+    patient_column: p.PatientColumn = None,
+    site_column: p.SiteColumn = None,
+    names: p.PrototypeNames = None,
+    slide_mpp: p.SlideMpp = None,
+    slide_mpp_table: p.SlideMppTable = None,
+    allow_folder: Annotated[
+        list[Path] | None,
+        BeforeValidator(as_list),
+        p.option("Further folder that may be read, where links lead into it; repeatable."),
+    ] = None,
+    port: Annotated[int, Field(ge=0, le=65535), p.option("Port; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str,
+        p.option("Address to listen on; other machines can reach it then. 0.0.0.0: all addresses of this machine."),
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        BeforeValidator(as_list),
+        p.option("Host name under which a proxy shows the viewer; repeatable."),
+    ] = None,
+    prefix: Annotated[str | None, p.option("Path under which a proxy shows the viewer.")] = None,
+    browser: Annotated[bool, p.option("Open a browser, where there is one.", negative="--no-browser")] = True,
+    workers: Annotated[
+        int,
+        Field(ge=0),
+        p.option("Worker processes, one thread each; 0: one per core.", panel=p.RUNNING, short="-j", metavar="N"),
+    ] = 0,
+) -> "Viewer | None":
+    """Look at slides, prototypes, cohort and study in the browser, from what is already on disk.
+
+    The command prints one address, which holds a token; Ctrl-C ends it. In Python the viewer runs beside the program, in a notebook it shows
+    itself as a frame.
+
+    Parameters
+    ----------
+    place : path
+        Folder of a job, a demo, features or slides; its files are recognised by their content.
+    prototypes, model : path or list of paths, optional
+        Files that are used instead of those in the folder; several may be compared.
+    features, slides, embeddings, study, table, names : path, optional
+        The same for one of each kind.
+    slide_column, patient_column, site_column : str, optional
+        Columns of the table, where they have other names than usual.
+    slide_mpp, slide_mpp_table
+        True resolution of the slides, um/px, where their tags are wrong; per slide a CSV with columns wsi, mpp.
+    allow_folder : list of paths, optional
+        Further folders that may be read, where links lead into them.
+    port : int, default=0
+        Port on this machine; 0 takes a free one.
+    host : str, default="127.0.0.1"
+        Address to listen on.
+    allow_host : list of str, optional
+        Names of hosts under which a proxy shows it, e.g. that of a JupyterHub.
+    prefix : str, optional
+        Path under which a proxy shows it; in a JupyterHub it is known.
+    browser : bool
+        Command line: open a browser, where there is one.
+    workers : int, default=0
+        Worker processes; 0: one per core.
+
+    Returns
+    -------
+    Viewer
+        With `address` to open in a browser, and `close()`; it ends with the Python process at the latest.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> np.save("S1.npy", np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32))
+    >>> with panther.view("S1.npy", workers=1) as viewer:
+    ...     viewer.address
+    'http://127.0.0.1:...'
+    """
+    require_packages("view", "flask", "waitress", "plotly", "PIL")
+    from panther.engine import SESSION
+    from panther.explain.scene import MapSettings
+    from panther.slides import read_mpp_table
+    from panther.storage.clinical import Columns
+    from panther.viewer.address import Where
+    from panther.viewer.contents import Given
+    from panther.viewer.serve import open_viewer
+
+    at_features, at_slides, at_table, at_names = (
+        None if path is None else Path(path) for path in (features, slides, table, names)
+    )
+    columns = Columns(slide_column, patient_column, site_column)
+    given = Given(
+        *(at_features, at_slides, tuple(prototypes or ()), tuple(model or ()), embeddings, study, at_table, at_names),
+        *(columns, tuple(allow_folder or ())),
+    )
+    mpp_table = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
+    settings = MapSettings(slide_mpp=slide_mpp, slide_mpp_table=mpp_table)
+    where = Where(host, port, prefix, tuple(allow_host or ()), () if SESSION.is_command else NOTEBOOKS)
+    viewer = open_viewer(place, given, where, settings, workers)
+    if not SESSION.is_command:
+        return viewer
+    with viewer, until_stopped() as stopped:
+        for text in notes_on_access(where, viewer.port, viewer.others):
+            note(text)
+        print(viewer.address, flush=True)  # alone on its line, for scripts and for clicking
+        if browser:
+            viewer.open_browser()
+        _wait(stopped)
+    return None
+
+
+def _wait(stopped: threading.Event) -> None:
+    from panther.progress import progress_of_others
+
+    with progress_of_others():  # a viewer that waits for requests writes no progress into a log
+        stopped.wait()
+
+
+@contextmanager
+def until_stopped() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and `kill` set: both are the usual way to end the viewer, and no failure."""
+    stopped = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def notes_on_access(where: Any, port: int, others: Sequence[str] = ()) -> Iterator[str]:
+    """Who can reach the viewer, and under which address, where that is not the printed one."""
+    from panther.viewer.address import LOOPBACK, PREFIX, PUBLIC
+
+    if where.host not in LOOPBACK:
+        yield (
+            "whoever reaches this machine and has the token can see the slides and rename prototypes; the connection is not "
+            "encrypted. Without --host the viewer is reached from this machine and through SSH only"
+        )
+        if others:
+            yield "\n  ".join(("addresses for other machines, as far as their network reaches this one:", *others))
+    elif where.prefix is None and os.environ.get(PREFIX) and not os.environ.get(PUBLIC):
+        yield "in a JupyterHub, replace the host of the address by the hub's, and name it with --allow-host"
+    elif os.environ.get("SSH_CONNECTION"):
+        yield f"to open it on your own computer: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
