@@ -85,8 +85,7 @@ def slides(
     Of a folder of tile images every sub-folder becomes one bag, without coordinates.
     """
     from panther.encoders.sources import list_tile_folders
-    from panther.engine import Work, open_executor, open_work, parse_workers
-    from panther.limits import part_of
+    from panther.engine import Work, open_executor, open_work, parse_workers, part_of
     from panther.slides import Job, PatchStep, SlideFiles, TissueStep, run_job
     from panther.slides.plan import Planner
     from panther.store import check_output_folder
@@ -259,7 +258,7 @@ def _listing(slides: Sequence[Path], mpp: float | None, table: Path | None, job:
 
 
 def _lines(done: Any, job: Path, seconds: float, contours: bool) -> list[str]:
-    from panther.job_folder import PARTLY
+    from panther.storage.names import PARTLY
 
     finished = [row for row in done.rows if row["status"] in ("done", PARTLY)]
     partly = sum(row["status"] == PARTLY for row in finished)
