@@ -45,7 +45,7 @@ COUNTER = """
 import json, sys
 from dataclasses import dataclass, replace
 from typing import Any
-from panther.storage.readers import _base
+from panther.storage.readers import base
 from panther.verbs.study import run_study
 
 counts = {"opened": 0, "bytes": 0}
@@ -60,12 +60,12 @@ class Counted:
         counts["bytes"] += block.numel() * block.element_size()
         return block
 
-def opened(content, plain=_base._opened):
+def opened(content, plain=base._opened):
     bag = plain(content)
     counts["opened"] += 1
     return replace(bag, features=Counted(bag.features))
 
-_base._opened = opened
+base._opened = opened
 run_study(sys.argv[1], sys.argv[2])
 print(json.dumps(counts))
 """

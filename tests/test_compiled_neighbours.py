@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panther.places import Places
+from panther.patches import Places
 from panther.statistics import neighbours
 from panther.statistics.compiled import load_library, regions_compiled, suits_tensor, touch_compiled
 from panther.statistics.neighbours import _regions, _touch, side_by_side

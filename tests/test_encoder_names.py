@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from panther.encoder_names import ALIASES, canonical, encoder_words, same_encoder
 from panther.encoders import about, encoders
+from panther.patches import ALIASES, canonical, encoder_words, same_encoder
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from scipy import ndimage
 
 from panther.errors import InputError
-from panther.places import Places
+from panther.patches import Places
 from panther.statistics import neighbours
 from panther.statistics.neighbours import PRIOR, Neighbourhood, neighbourhood, side_by_side
 

@@ -9,8 +9,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import panther
-from panther.errors import InputError
-from panther.limits import check_number, check_whole, plain
+from panther.errors import InputError, check_number, check_whole, plain
 
 TISSUES = np.random.default_rng(0).normal(size=(3, 4)) * 3
 BAGS = {

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from cli.running import Runner, strict_json
+from panther.engine import part_of
 from panther.errors import InputError, LeftOutWarning
-from panther.limits import part_of
 from panther.verbs.data import status
 from slides.phantoms import tissue_slide, write_pyramid
 

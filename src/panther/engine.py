@@ -533,6 +533,16 @@ def parse_workers(workers: int | str) -> int | str:
     return count
 
 
+def part_of(items: tuple[T, ...], part: str) -> tuple[T, ...]:
+    """Items of one task of a job array: every n-th, `2/8` from the second on; all of them for an empty ``part``."""
+    if not part:
+        return items
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", part)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise InputError(f"part: found {part!r}, expected k/n with k from 1 to n, e.g. 2/8")
+    return items[int(match[1]) - 1 :: int(match[2])]
+
+
 @contextmanager
 def open_executor(workers: int | str = 0) -> Iterator[Any]:
     """Pool of so many processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`)."""

@@ -1,14 +1,16 @@
-"""Errors, notes and warnings: one line with the file or parameter, what was found and what was expected."""
+"""Errors, notes and warnings (one line: file or parameter, what was found, what was expected), and the checks of values that raise them."""
 
 import difflib
 import inspect
+import math
 import os
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -122,3 +124,55 @@ def require_packages(extra: str, *names: str) -> None:
     """Refuse once, before the work, where packages of an extra are missing."""
     if missing := [name for name in names if find_spec(name) is None]:
         raise InputError(f"{', '.join(missing)}: not installed; pip install 'panther-wsi[{extra}]'")
+
+
+LARGEST_SEED = 2**32 - 1  # what all generators of random numbers take, also after mixing in a fold or a restart
+
+
+def plain(value: Any) -> Any:
+    """The same value in Python's own numbers, also inside lists, tuples and mappings: numpy's cannot be written to files."""
+    import numpy as np
+
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+
+def make_plain(settings: Any) -> None:
+    """The same for every field of a frozen value, while it is made."""
+    for field in fields(settings):
+        object.__setattr__(settings, field.name, plain(getattr(settings, field.name)))
+
+
+def check_choice(what: str, value: Any, known: Collection[str]) -> None:
+    """Refuse anything but one of the ``known`` names."""
+    if value not in known:
+        raise InputError(f"There is no {what} {value!r}; {suggestion(str(value), known)}.")
+
+
+def check_whole(name: str, value: Any, least: int, most: int) -> None:
+    """Refuse anything but a whole number from ``least`` to ``most``, Python's or numpy's; True and 3.0 are none."""
+    value = plain(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{name} is {_shown(value)}; expected is a whole number from {least:,} to {most:,}.")
+
+
+def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool = False) -> None:
+    """Refuse anything but a finite number, not below ``least`` or, with ``above``, larger than it."""
+    value = plain(value)
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
+    if not good or value < least or (above and value == least):
+        bound = "" if least == -math.inf else f" above {least:g}" if above else f" of at least {least:g}"
+        raise InputError(f"{name} is {_shown(value)}; expected is a number{bound}.")
+
+
+def check_seed(value: Any) -> None:
+    """Refuse a seed that a generator would not take."""
+    check_whole("seed", value, 0, LARGEST_SEED)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

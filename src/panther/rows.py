@@ -1,11 +1,19 @@
-"""Rows of features, read by slices: what looks like them, several one after the other, and seen through a projection."""
+"""Rows of features, read by slices: arrays as tensors, several one after the other, seen through a projection, or centred."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from panther.errors import InputError
+
+if TYPE_CHECKING:
+    from panther.types import Bag
 
 
 class Rows(Protocol):
@@ -128,3 +136,246 @@ class Projected:
 
     def __getitem__(self, rows: Any) -> Tensor:
         return self.projection(self.rows[rows])
+
+
+MATRIX = "expected floating-point numbers (N, d), one row per patch"
+
+
+def as_matrix(what: str, given: Any, expected: str = MATRIX) -> Tensor:
+    """Tensor (N, d) of floating-point numbers from anything (N, d) or (1, N, d); messages call it ``what``."""
+    tensor = as_tensor(what, given, expected)
+    if tensor.ndim == 3 and len(tensor) == 1:
+        tensor = tensor[0]
+    if tensor.ndim != 2 or not tensor.is_floating_point():
+        raise InputError(f"{what} has shape {tuple(tensor.shape)} and type {tensor.dtype}; {expected}.")
+    return tensor
+
+
+def as_tensor(what: str, given: Any, expected: str = MATRIX) -> Tensor:
+    """Tensor of numbers, whatever their shape and type; it shares the memory of an array that torch can read."""
+    if isinstance(given, Tensor):
+        return given
+    if not isinstance(given, (list, tuple)):
+        return _of_array(what, _numpy(what, given, expected), expected)
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # rows of different lengths, or what is no number
+        raise InputError(f"{what} is a list that is no table of numbers; {expected}.") from error
+
+
+def _numpy(what: str, given: Any, expected: str) -> np.ndarray:
+    """Array of numpy; a table of pandas is one where all its columns are numbers."""
+    if np.ma.is_masked(given):
+        raise InputError(
+            f"{what} is a masked array, and a mask cannot be kept; leave out the masked rows first, or fill what is masked."
+        )
+    if not hasattr(given, "__array__"):
+        raise InputError(f"{what} is {_named(given)}; {expected}.")
+    if hasattr(given, "select_dtypes"):
+        others = given.columns.difference(given.select_dtypes("number").columns)
+        if len(others):
+            raise InputError(f"{what} has a column {others[0]!r} that holds no numbers; leave it out: {expected}.")
+        if any(not isinstance(dtype, np.dtype) for dtype in given.dtypes):  # pandas' own types, which may lack values
+            return given.to_numpy(np.float64, na_value=np.nan)
+    return np.asarray(given)
+
+
+def _of_array(what: str, array: np.ndarray, expected: str) -> Tensor:
+    if array.dtype.kind not in "fiub" or (array.dtype.kind == "f" and array.itemsize > 8):
+        kind = "Python objects" if array.dtype.kind == "O" else str(array.dtype)
+        raise InputError(f"{what} is an array of {kind}; {expected}.")
+    if not array.dtype.isnative or any(step < 0 or step % array.itemsize for step in array.strides):
+        array = np.array(array, array.dtype.newbyteorder("="), order="C")  # torch reads neither
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Shared(array)))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Coordinates in memory, handed out when called."""
+
+    coords: Tensor
+
+    def __call__(self) -> Tensor:
+        """Return (N, 2)."""
+        return self.coords
+
+
+def as_places(what: str, given: Any, count: int) -> Held:
+    """Coordinates of ``count`` patches from an array (N, 2)."""
+    expected = f"expected are coordinates ({count}, 2), the upper left corner of each patch"
+    coords = as_tensor(f"The places of {what}", given, expected)
+    if tuple(coords.shape) != (count, 2):
+        raise InputError(f"The places of {what} have shape {tuple(coords.shape)}; {expected}.")
+    return Held(coords.to(torch.float64 if coords.is_floating_point() else torch.int64))
+
+
+def as_centroids(given: Any) -> Tensor:
+    """Centroids (C, d) from an array (C, d) or (1, C, d) of finite numbers."""
+    expected = "expected are prototypes, a file of them, or their centroids, floating-point numbers (C, d)"
+    centroids = as_matrix("What is given as prototypes", given, expected)
+    if 0 in centroids.shape:
+        raise InputError(f"What is given as prototypes has shape {tuple(centroids.shape)}; {expected}.")
+    if not bool(torch.isfinite(centroids).all()):
+        raise InputError("The prototypes hold NaN or infinite numbers; fit them again.")
+    return centroids
+
+
+class _Shared:
+    """The memory of a read-only array, e.g. of a file, for torch, which warns of it; nothing here writes to features."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # keeps the memory
+        about = array.__array_interface__
+        self.__array_interface__ = {**about, "data": (about["data"][0], False)}
+
+
+def _named(given: Any) -> str:
+    return "None" if given is None else f"a {type(given).__name__}"
+
+
+BLOCK = 4096  # patches that a slide's mean is read by
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    r"""Mean of the training slides, and what the slides of each site differ from it by.
+
+    .. math:: x' = m + (x - m - g_s)
+
+    with the training slides' mean m, and the shift g_s of the means of site s. With ``centre=slide`` g is the slide's mean less m.
+    Patches are moved back to m, so that prototypes lie where features lie.
+    """
+
+    kind: str  # "slide" or "site"
+    mean: Tensor  # (d,), of the training slides' means
+    sites: tuple[str, ...] = ()
+    shift: Tensor | None = None  # (S, d)
+    members: Mapping[str, str] = field(default_factory=dict)  # slide or patient -> its site
+    fitted: int = 0  # how many of the sites, the first ones, the training slides are of
+
+    TENSORS: ClassVar = {"slide": ("mean",), "site": ("mean", "shift")}
+
+    def move_of(self, sample: str, source: str) -> "Move":
+        """How a slide or patient is moved; one of a site that is not known is refused."""
+        if self.kind == "slide":
+            return Move(self.mean)
+        site = self.members.get(sample)
+        if site is None:
+            raise InputError(
+                f"{source}: the prototypes are centred by site, and no table names a site of {sample} to them."
+            )
+        assert self.shift is not None
+        return Move(self.mean, self.mean + self.shift[self.sites.index(site)])
+
+    def view(self, bag: "Bag") -> "Aligned":
+        """Features of a bag, moved as they are read."""
+        return self.move_of(bag.slide_id, bag.source).view(bag)
+
+    def digest(self, *, added: bool = False) -> bytes:
+        """Hash of what the training slides gave; with ``added`` also of sites that were estimated later."""
+        upto = None if added else self.fitted
+        about = (self.kind, self.sites[:upto], sorted(self.members.items()) if added else None)
+        digest = hashlib.blake2b(repr(about).encode(), digest_size=16)
+        for tensor in self.tensors().values():
+            rows = tensor[:upto] if tensor.ndim == 2 else tensor
+            digest.update(rows.detach().cpu().float().contiguous().numpy().tobytes())
+        return digest.digest()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is written beside prototypes."""
+        return {name: tensor for name in ("mean", "shift") if (tensor := getattr(self, name)) is not None}
+
+    def settings(self) -> dict[str, Any]:
+        """The rest of it, in plain values."""
+        return {
+            "kind": self.kind,
+            "fitted": self.fitted,
+            "sites": list(self.sites),
+            "members": dict(self.members),
+        }
+
+    @classmethod
+    def from_state(cls, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Alignment":
+        """As written by `settings` and `tensors`; what cannot be raises KeyError, TypeError or ValueError."""
+        plain = {"kind": str, "fitted": int, "sites": list, "members": dict}
+        for name, kind in plain.items():
+            if type(about[name]) is not kind:
+                raise TypeError(f"{name} is {about[name]!r}")
+        strange = [name for name in (*about["sites"], *about["members"].values()) if not isinstance(name, str)]
+        if strange or not all(tensor.is_floating_point() for tensor in tensors.values()):
+            raise TypeError(f"{strange[0]!r} names no site" if strange else "whole numbers where others are expected")
+        if tuple(sorted(tensors)) != cls.TENSORS.get(about["kind"]):
+            raise ValueError(f"kind {about['kind']!r} with tensors {sorted(tensors)}")
+        numbers: dict[str, Any] = {name: tensor.float() for name, tensor in tensors.items()}
+        alignment = cls(**{name: about[name] for name in plain} | numbers | {"sites": tuple(about["sites"])})
+        alignment._check()
+        return alignment
+
+    def _check(self) -> None:
+        dim, count = self.mean.shape[0], len(self.sites)
+        for name, tensor in self.tensors().items():
+            shape = (count, dim) if name == "shift" else (dim,)
+            if tuple(tensor.shape) != shape or not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape} of finite numbers")
+        if not set(self.members.values()) <= set(self.sites) or len(set(self.sites)) < count:
+            raise ValueError("slides of sites that it does not hold, or a site twice")
+        if not 0 <= self.fitted <= count:
+            raise ValueError(f"{self.fitted} training sites of {count} in all")
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """How one bag is moved; small enough to send with it."""
+
+    to: Tensor  # (d,)
+    centre: Tensor | None = None  # (d,), where patches are moved from; None: from the mean of their slide
+
+    def view(self, bag: "Bag") -> "Aligned":
+        """Features of the bag, moved as they are read."""
+        return Aligned(bag.features, self, bag.lengths or (len(bag),))
+
+
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """Rows that are moved as they are read."""
+
+    rows: Rows  # (N, d)
+    move: Move
+    lengths: tuple[int, ...]  # patches of each slide
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return (N, d)."""
+        return tuple(map(int, self.rows.shape))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the moved numbers."""
+        return torch.float64 if self.rows.dtype == torch.float64 else torch.float32
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        x = self.rows[rows].to(self.dtype)
+        start, _, step = rows.indices(self.shape[0])
+        return (x - self._centres(start, step, len(x)).to(x)).add_(self.move.to.to(x))
+
+    def _centres(self, start: int, step: int, count: int) -> Tensor:
+        """Where these rows are moved from, (d,) or (n, d)."""
+        if self.move.centre is not None:
+            return self.move.centre
+        if len(self.lengths) == 1:
+            return self._slide_means[0]
+        ends = torch.tensor(self.lengths).cumsum(0)
+        return self._slide_means[torch.bucketize(start + step * torch.arange(count), ends, right=True)]
+
+    @cached_property
+    def _slide_means(self) -> Tensor:
+        """Mean of each slide (k, d), read once; a slide without patches has none and needs none."""
+        means, start = [], 0
+        for length in self.lengths:
+            total = torch.zeros(self.shape[1], dtype=torch.float64)
+            for first in range(start, start + length, BLOCK):
+                block = self.rows[first : min(first + BLOCK, start + length)]
+                total += block.sum(0, dtype=torch.float64).cpu()
+            means.append(total / max(length, 1))
+            start += length
+        return torch.stack(means).to(self.dtype)

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from panther.alignment import Alignment
-from panther.arrays import as_centroids, as_matrix, as_places, as_tensor
-from panther.encoder_names import same_encoder
 from panther.errors import InputError
-from panther.patch_spec import PatchSpec as PatchSpec
-from panther.places import Places as Places
-from panther.places import joined_places, places_of
+from panther.patches import PatchSpec as PatchSpec
+from panther.patches import Places as Places
+from panther.patches import encoder_words, joined_places, places_of, same_encoder
+from panther.rows import Alignment, as_centroids, as_matrix, as_places, as_tensor
 from panther.rows import Concatenated as Concatenated
 from panther.rows import Projection as Projection
 from panther.rows import Ragged as Ragged
@@ -295,3 +293,44 @@ class Aggregator(nn.Module):
     def parts(self) -> list[int]:
         """How many numbers belong together, from left to right: what is scaled by itself, as representations side by side are."""
         return [self.out_dim]
+
+
+@dataclass(frozen=True)
+class FeatureSpace:
+    """Width, encoder and resolution of features (or the width of given vectors): it stands where others have prototypes."""
+
+    dim: int
+    encoder: str | None = None
+    spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the patches
+
+    @property
+    def dim_in(self) -> int:
+        """Dimension of the features that are expected."""
+        return self.dim
+
+    def content_hash(self) -> str:
+        """Hash of what an embedding depends on."""
+        return hash_of(["features", self.dim])
+
+    def check(self, bag: Bag) -> None:
+        """Refuse a bag of another encoder, dimension or resolution."""
+        if bag.dim != self.dim or not same_encoder(bag.encoder, self.encoder):
+            raise InputError(
+                f"{bag.source}: has {bag.dim} features of {encoder_words(bag.encoder)}, "
+                f"but {self.dim} of {encoder_words(self.encoder)} are expected, as the "
+                "other slides have; encode the slides with the same encoder."
+            )
+        check_resolution(bag, self.spec, "the others are")
+
+    def prepared(self, bag: Bag) -> Bag:
+        """Bag checked; its features are taken as they are."""
+        self.check(bag)
+        return bag
+
+
+def space_of(bag: Bag) -> FeatureSpace:
+    """What the features of one bag are; the others of its cohort are expected to be the same."""
+    return FeatureSpace(bag.dim, bag.encoder, bag.spec)
+
+
+Basis = Prototypes | FeatureSpace  # what an embedding stands on

@@ -18,7 +18,7 @@ from panther.models.blocks import Block
 from panther.models.settings import Named
 from panther.statistics.neighbours import neighbourhood
 from panther.storage.bags import as_bags, concatenate, list_bags
-from panther.storage.readers._base import Held
+from panther.storage.readers.base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 from panther.verbs.embed import embed_cohort
 

@@ -8,8 +8,8 @@ from sklearn.decomposition import PCA
 import panther
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.feature_space import FeatureSpace
 from panther.models.blocks import principal_components
+from panther.types import FeatureSpace
 
 X = np.random.default_rng(0).normal(size=(40, 5))
 ORACLES = {

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from encoders.making import quarters, tiny
-from panther.encoder_names import canonical, same_encoder
 from panther.encoders.extract import write_features
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.step import EncoderChoice, FeatureStep
 from panther.errors import InputError
+from panther.patches import canonical, same_encoder
 from panther.slides import open_slide, patch_spec
 from panther.slides.stain import StainFit
 from panther.storage.readers import open_bag

@@ -14,7 +14,7 @@ from panther.models.blocks import Block
 from panther.models.probes import fit_suitable
 from panther.models.scaling import fit_scaler
 from panther.models.settings import Named
-from panther.storage.readers._base import Held
+from panther.storage.readers.base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 
 SIDE, D, C = 8, 6, 3

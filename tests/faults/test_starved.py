@@ -14,8 +14,8 @@ import pytest
 
 from faults.dask_processes import DaskProcesses
 from faults.lab import SOURCE, Command, Lab, until
-from panther.storage.readers import _h5_chunks
-from panther.storage.readers._h5_chunks import StoredBytes
+from panther.storage.readers import h5_storage
+from panther.storage.readers.h5_storage import StoredBytes
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def crash_hdf5(path: Path) -> None:
     with h5py.File(path, "r") as file:
         header = h5py.h5o.get_info(file["features"].id).addr
     content = bytearray(path.read_bytes())
-    _, root = _h5_chunks._layout_message(StoredBytes(path), header)
+    _, root = h5_storage._layout_message(StoredBytes(path), header)
     content[root + 5] = 200
     content[root + 24 + 32 : root + 24 + 40] = root.to_bytes(8, "little")
     path.write_bytes(content)

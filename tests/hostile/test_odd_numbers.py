@@ -14,7 +14,7 @@ from panther.evaluation.shift import site_shift
 from panther.mixture import EMSettings
 from panther.models.settings import TrainSettings
 from panther.prototypes import KMeansSettings
-from panther.storage.readers import _base, open_bag
+from panther.storage.readers import base, open_bag
 
 SEEDED = ("prototypes", "choose-c", "train", "atlas", "attribute")
 
@@ -99,7 +99,7 @@ def test_a_machine_that_is_short_of_memory_or_handles_is_not_called_damage(lab, 
     def short(*given, **more):
         raise OSError(code, "Cannot allocate memory")
 
-    monkeypatch.setattr(_base.np, "memmap", short)
+    monkeypatch.setattr(base.np, "memmap", short)
     with pytest.raises(InputError, match="need not be damaged"):
         open_bag(lab / "feats" / "s00.h5")
 

@@ -14,7 +14,7 @@ from panther.explain.attribution.draw import mean_contributions, pair_title
 from panther.explain.attribution.mathematics import largest_pairs
 from panther.models.model import Model, load_model, save_model
 from panther.models.scaling import JointScaler
-from panther.storage.readers._base import Held
+from panther.storage.readers.base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 
 SIDE, D = 12, 8  # patches across, features

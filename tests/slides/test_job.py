@@ -10,9 +10,9 @@ import pytest
 from phantoms import GLASS, glass, tissue_slide, write_pyramid
 from PIL import Image
 
-from panther.job_folder import read_summary
 from panther.slides import Job, PatchStep, TissueSettings, TissueStep, list_slides, read_coords, run_job
 from panther.slides.job import JobReport
+from panther.storage.names import read_summary
 
 STEPS = (TissueStep(), PatchStep(64))
 

@@ -15,7 +15,7 @@ from panther.slides import list_slides, read_mpp_table
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.clinical import read_clinical, select_slides
 from panther.storage.readers import open_bag
-from panther.storage.slide_vectors.bags import vector_bags
+from panther.storage.slide_vectors import vector_bags
 from panther.types import Bag
 
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "Größe é") for form in ("NFC", "NFD"))

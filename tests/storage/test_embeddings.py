@@ -12,8 +12,7 @@ import torch
 from limits import files_no_larger_than
 
 from panther.errors import InputError
-from panther.storage.embedding_files.published import from_published_order
-from panther.storage.embedding_files.reading import read_vectors, read_weights
+from panther.storage.embedding_files import from_published_order, read_vectors, read_weights
 from panther.storage.embeddings import EmbeddingTable, check_embedding_path, write_embeddings
 from panther.types import Prototypes
 

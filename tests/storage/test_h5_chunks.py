@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from panther.errors import InputError
-from panther.storage.readers import _h5_chunks, open_bag
-from panther.storage.readers._h5_chunks import NODE, StoredBytes, chunk_offsets, chunk_places
+from panther.storage.readers import h5_storage, open_bag
+from panther.storage.readers.h5_storage import NODE, StoredBytes, chunk_offsets, chunk_places
 
 MANY = NODE * NODE + 300  # chunks of a tree of three levels
 
@@ -73,7 +73,7 @@ def test_chunks_lie_where_the_library_finds_them(tmp_path, rows, monkeypatch):
     with h5py.File(tmp_path / "a.h5", "r") as file:
         expected = [file["features"].id.get_chunk_info_by_coord((row, 0)).byte_offset for row in range(rows)]
         # an index of this kind is never left to the library, which would cost 20 ms a slide
-        monkeypatch.setattr(_h5_chunks, "_places_by_library", None)
+        monkeypatch.setattr(h5_storage, "_places_by_library", None)
         assert chunk_offsets(tmp_path / "a.h5", file["features"]).offsets.tolist() == expected
 
 
@@ -93,7 +93,7 @@ def _header(path):
 @pytest.mark.parametrize("what", ["signature", "level", "endless"])
 def test_a_damaged_index_is_left_to_the_library(clam, what):
     header, content = _header(clam), bytearray(clam.read_bytes())
-    _, root = _h5_chunks._layout_message(StoredBytes(clam), header)
+    _, root = h5_storage._layout_message(StoredBytes(clam), header)
     leaf = int.from_bytes(content[root + 24 + 32 : root + 24 + 40], "little")
     if what == "signature":
         content[leaf : leaf + 4] = b"TRUE"

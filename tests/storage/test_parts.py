@@ -6,8 +6,7 @@ from layouts import features, write
 from panther import choose_c, fit_prototypes
 from panther.errors import InputError
 from panther.storage.clinical import Columns, read_clinical, select_slides
-from panther.storage.table_files.parts import read_parts
-from panther.storage.tables import as_table
+from panther.storage.tables import as_table, read_parts
 
 
 def table(path, text):

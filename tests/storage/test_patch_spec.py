@@ -2,7 +2,7 @@
 
 import pytest
 
-from panther.patch_spec import PatchSpec, in_common, spec_from
+from panther.patches import PatchSpec, in_common, spec_from
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from panther.errors import InputError
-from panther.storage.embedding_files.published import load_published_embeddings
-from panther.storage.pickles import load_arrays
+from panther.storage.embedding_files import load_published_embeddings
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
 from panther.storage.survey import survey
+from panther.storage.tensors import load_arrays
 
 
 def refusal(path: Path, read) -> str:

@@ -135,9 +135,9 @@ def test_vectors_of_another_width_are_told(tmp_path):
     ("make", "words"),
     [
         (lambda f: f / "nowhere", "no such file or folder of slide vectors"),
-        (lambda f: f, "no file with the vector of a slide"),
-        (lambda f: np.save(f / "a.npy", X) or f / "a.npy", "whose vectors these are"),
-        (lambda f: np.save(f / "a.npy", X) or f, r"array \(3, 4\); expected one vector"),
+        (lambda f: f, "no file with the vector"),
+        (lambda f: np.save(f / "a.npy", X) or f / "a.npy", r"a\.npy: no names"),
+        (lambda f: np.save(f / "a.npy", X) or f, r"a\.npy: found \(3, 4\)"),
         (lambda f: (f / "a.npy").write_bytes(b"\x93NUMPY") and f, "damaged"),
         (lambda f: (f / "a.h5").write_bytes(b"no") and f, "damaged"),
         (lambda f: (f / "a.h5ad").write_bytes(b"no") and f / "a.h5ad", "not a readable .h5ad"),
@@ -147,7 +147,7 @@ def test_vectors_of_another_width_are_told(tmp_path):
         ),
         (
             lambda f: table()[["f0", "f1"]].to_csv(f / "a.csv", index=False) or f / "a.csv",
-            "no column with the names.*`FILE#COLUMN`",
+            "no column of names.*`FILE#COLUMN`",
         ),
         (lambda f: table()[["slide_id"]].to_csv(f / "a.csv", index=False) or f / "a.csv", "no column of numbers"),
         (lambda f: (f / "a.xlsx").write_text("x") and f / "a.xlsx", "no known layout"),

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from panther.errors import InputError
-from panther.feature_space import Basis
-from panther.limits import plain
+from panther.errors import InputError, plain
 from panther.registry import Registry
-from panther.types import Aggregator, Prototypes
+from panther.types import Aggregator, Basis, Prototypes
 
 Promise = bool | Callable[[Any], bool]
 

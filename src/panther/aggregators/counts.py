@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from panther.aggregators._base import aggregators
-from panther.limits import check_choice
+from panther.errors import check_choice
 from panther.statistics import distances_to_prototypes
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 

@@ -27,15 +27,13 @@ from panther.aggregators.sharing import (
     places_of,
 )
 from panther.engine import HERE, Launched, Work, reason_of, stream
-from panther.errors import InputError
-from panther.feature_space import Basis, FeatureSpace, space_of
-from panther.limits import make_plain
+from panther.errors import InputError, make_plain
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagLike, BagsLike, as_bag, as_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.prototypes import as_prototypes
 from panther.store import HashedRows, hash_of, refusal
-from panther.types import Aggregator, Bag, Openable, Prototypes, SlideEmbedding
+from panther.types import Aggregator, Bag, Basis, FeatureSpace, Openable, Prototypes, SlideEmbedding, space_of
 
 Row = tuple[np.ndarray, dict[str, Any]]  # vectors of all embedders one after the other, and what is kept beside them
 FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it

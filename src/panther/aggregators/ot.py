@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from panther.aggregators._base import aggregators, per_prototype_means
-from panther.limits import check_choice, check_number, check_whole
+from panther.errors import check_choice, check_number, check_whole
 from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_dtype, distances_to_prototypes
 from panther.statistics.compiled import compiled_kernel, sinkhorn_compiled, suits_tensor
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding

@@ -5,10 +5,9 @@ from torch import Tensor
 
 from panther.aggregators._base import aggregators
 from panther.errors import InputError
-from panther.feature_space import Basis
 from panther.statistics import accumulate, compute_dtype, everything
 from panther.statistics.blocks import blocks, check_patches
-from panther.types import Aggregator, Ragged, Rows, SlideEmbedding
+from panther.types import Aggregator, Basis, Ragged, Rows, SlideEmbedding
 
 
 class _Pooling(Aggregator):

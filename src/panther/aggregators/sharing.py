@@ -18,12 +18,11 @@ from panther.aggregators.ot import OT
 from panther.aggregators.panther import PantherAggregator
 from panther.aggregators.pooling import Mean
 from panther.errors import InputError, not_finite, too_large
-from panther.feature_space import Basis
 from panther.machine import is_spare
 from panther.mixture import BatchedFitter, EMSettings, MixtureFit, PendingFit, Start, start_of, take_first_step
 from panther.statistics import block_rows, compute_dtype, distances_to_prototypes, first_bad_row
 from panther.statistics import upload as gpu
-from panther.types import Aggregator, Bag, Mixture, Places, Rows, SlideEmbedding
+from panther.types import Aggregator, Bag, Basis, Mixture, Places, Rows, SlideEmbedding
 
 # A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
 HELD_BYTES = {"cpu": 512 << 20, "cuda": gpu.HELD_BYTES}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.models import OptionInfo, ParameterInfo
 
-LARGEST_SEED = 2**32 - 1  # as panther.limits has it, without importing anything
+LARGEST_SEED = 2**32 - 1  # as panther.errors has it, without importing anything
 
 
 class Level(StrEnum):

@@ -19,8 +19,7 @@ from panther.cohort.outcomes import (
     survival_columns,
 )
 from panther.cohort.targets import Kind, Target
-from panther.errors import InputError
-from panther.limits import plain
+from panther.errors import InputError, plain
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
 Level = Literal["patient", "slide"]

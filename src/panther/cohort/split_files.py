@@ -19,8 +19,7 @@ from panther.cohort.splits import FoldBalance, Split, check, shared_sites, sizes
 from panther.errors import InputError, listed
 from panther.storage.clinical import SLIDE_COLUMNS, USUAL, Columns, find_column, identify
 from panther.storage.files import write_text
-from panther.storage.table_files.parts import FOLDER, PART, part_files, refuse_shared_patients
-from panther.storage.tables import as_table, write_table
+from panther.storage.tables import FOLDER, PART, as_table, part_files, refuse_shared_patients, write_table
 from panther.store import check_output, check_writable_folder
 from panther.version import __version__
 

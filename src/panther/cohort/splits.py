@@ -21,8 +21,7 @@ from panther.cohort.spec import SplitSpec
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
-from panther.storage.table_files.parts import PART, refuse_shared_patients
-from panther.storage.tables import is_missing, plain_labels
+from panther.storage.tables import PART, is_missing, plain_labels, refuse_shared_patients
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from torch import nn
 from panther.encoders._base import IMAGENET, Encoder, EncoderInfo, Precision, about, encoders
 from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
 from panther.encoders.weights import checked, find_weights
-from panther.errors import InputError, require_packages, suggestion
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice, require_packages, suggestion
 from panther.storage.tensors import read_network_weights
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")

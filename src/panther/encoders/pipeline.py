@@ -13,8 +13,7 @@ from panther.encoders._base import PER_CORE, Encoder, Started
 from panther.encoders.decode import Batch, Decoder
 from panther.encoders.images import Preprocess
 from panther.encoders.sources import Source
-from panther.errors import InputError
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice
 from panther.machine import cores
 
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}

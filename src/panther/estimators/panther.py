@@ -17,7 +17,7 @@ from panther.aggregators import build
 from panther.aggregators.embed import embed_sample
 from panther.engine import HERE, Work, map_all, open_work
 from panther.errors import InputError
-from panther.limits import seed_of
+from panther.estimators.site_kfold import seed_of
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.storage.bags import BagsLike, Listing, as_bag, as_bags, is_series
 from panther.storage.embeddings import column_name

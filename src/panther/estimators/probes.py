@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from panther.aggregators.blocks import BLOCKS
 from panther.errors import InputError
+from panther.estimators.site_kfold import seed_of
 from panther.evaluation.survival_metrics import concordance
-from panther.limits import seed_of
 from panther.models.blocks import Columns
 from panther.models.probes import fit_cox, fit_logistic, fit_ridge
 from panther.models.scaling import AnyScaler, Part, build_scaler, fit_parts, scaler_parts

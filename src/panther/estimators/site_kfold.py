@@ -1,6 +1,7 @@
 """Folds that keep sites apart, as a scikit-learn splitter."""
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,6 @@ from panther.cohort.site_folds import Effort
 from panther.cohort.splits import folds_of_sites
 from panther.cohort.targets import Classes, Survival, Target
 from panther.errors import InputError
-from panther.limits import seed_of
 from panther.storage.tables import is_missing
 
 
@@ -114,3 +114,12 @@ def _target(y: Any, rows: int) -> Target:
         return Survival(y[:, 0].astype(np.float64), y[:, 1].astype(bool))
     names, labels = np.unique(column_or_1d(y), return_inverse=True)
     return Classes(tuple(map(str, names)), labels.astype(np.int64))
+
+
+def seed_of(random_state: Any) -> int:
+    """Seed of a `random_state` as scikit-learn takes it: a number is itself; a RandomState, or numpy's own for None, draws one."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    from sklearn.utils import check_random_state
+
+    return int(check_random_state(random_state).randint(2**31 - 1))

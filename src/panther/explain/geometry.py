@@ -13,7 +13,7 @@ from torch import Tensor
 from panther.errors import InputError
 from panther.explain import palette
 from panther.explain.names import label
-from panther.grid_step import shown_step, stated_side, stated_step
+from panther.patches import shown_step, stated_side, stated_step
 from panther.slides.polygons import Polygon, trace
 from panther.storage.geojson import annotation, write_geojson
 from panther.types import PatchSpec

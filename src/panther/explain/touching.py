@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from panther.explain.geometry import Grid
-from panther.places import Places
+from panther.patches import Places
 from panther.statistics.neighbours import Neighbourhood, neighbourhood, side_by_side
 
 FEWEST = 1.0  # expected touches from which a slide counts: posteriors leave a trace of every prototype everywhere

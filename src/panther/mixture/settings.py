@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
-from panther.limits import check_choice, check_number, check_whole, make_plain
+from panther.errors import InputError, check_choice, check_number, check_whole, make_plain
 
 FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
 STARTING_VARIANCES = (0.1, 1.0, "pooled")  # of the presets: those for which prototypes say what is surprising

@@ -17,9 +17,9 @@ from torch import Tensor
 from panther.aggregators import aggregators, build
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
-from panther.feature_space import Basis
 from panther.mil import networks
 from panther.models.settings import Named
+from panther.types import Basis
 
 Columns = Sequence[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number, as aggregators name them
 COMPONENTS = 64

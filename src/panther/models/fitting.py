@@ -22,7 +22,6 @@ from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Target
 from panther.engine import HERE, Track, Work, collect, untracked
 from panther.errors import InputError
-from panther.feature_space import FeatureSpace
 from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.models.blocks import CONCAT, Block, columns_of, made_by, needs_prototypes
 from panther.models.checks import check_head, check_loss, check_method
@@ -34,13 +33,13 @@ from panther.models.settings import USUAL_LOSS, Named, TrainSettings, preset, us
 from panther.models.sureness import learn_sureness, mean_features
 from panther.models.tasks import Prediction, Task, fit_task
 from panther.models.trainer import ArraySource, BatchSource, fit, predict_logits
-from panther.patch_spec import in_common
+from panther.patches import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import BagInfo, example, scan_bags
 from panther.storage.fingerprints import finite_content
 from panther.storage.prototypes import as_prototypes
 from panther.store import hash_contents, hash_of
-from panther.types import Openable, PatchSpec, Prototypes
+from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes
 from panther.version import __version__
 
 HEAD_SECONDS = 2.0  # of training a head; most are done by then, and a checkpoint would take a tenth of their time

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from panther.errors import InputError
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> Tensor:

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.cohort.load import CohortReport
-from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, listed
-from panther.feature_space import Basis, FeatureSpace
 from panther.mil import build_model, networks, revision
 from panther.models.blocks import Block, Columns, columns_of, needs_prototypes
 from panther.models.heads import PROBE, build_head, token_shape
@@ -22,11 +20,10 @@ from panther.models.scaling import AnyScaler, Scaler, scaler_from_state, scaler_
 from panther.models.settings import Named
 from panther.models.sureness import Sureness, load_sureness
 from panther.models.tasks import Task, load_task
-from panther.patch_spec import spec_from
-from panther.storage.metadata import Kinds, check_tensor, parse_about
+from panther.patches import encoder_words, same_encoder, spec_from
 from panther.storage.prototypes import alignment_tensors, check_projection, check_surprise, read_alignment
-from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
-from panther.types import Openable, PatchSpec, Projection, Prototypes, check_resolution
+from panther.storage.tensors import Kinds, TensorFileError, check_tensor, parse_about, read_tensors, write_tensors
+from panther.types import Basis, FeatureSpace, Openable, PatchSpec, Projection, Prototypes, check_resolution
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from panther.cohort.spec import Strict
-from panther.errors import InputError, suggestion
-from panther.limits import check_number, check_seed, check_whole, make_plain
+from panther.errors import InputError, check_number, check_seed, check_whole, make_plain, suggestion
 
 
 class Named(Strict):

@@ -33,7 +33,7 @@ from panther.models.probes import inner_folds
 from panther.models.scaling import AnyScaler
 from panther.models.tasks import Prediction, Task
 from panther.statistics import block_rows, compute_dtype, squared_distances
-from panther.storage.metadata import check_tensor
+from panther.storage.tensors import check_tensor
 from panther.types import Openable, Prototypes
 
 if TYPE_CHECKING:

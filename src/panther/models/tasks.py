@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
-from panther.errors import InputError
+from panther.errors import InputError, check_number
 from panther.evaluation import survival_metrics
 from panther.evaluation.metrics import (
     PRINTED,
@@ -40,7 +40,6 @@ from panther.evaluation.metrics import (
     root_mean_square_error,
     value_metrics,
 )
-from panther.limits import check_number
 from panther.models.losses import (
     balanced_weights,
     cox,

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.alignment import Alignment, Move
 from panther.engine import HERE, Work, run
 from panther.errors import InputError
 from panther.prototypes.patches import in_order
+from panther.rows import Alignment, Move
 from panther.storage.clinical import ClinicalTable
 from panther.store import HashedRows
 from panther.types import Bag, Openable, Prototypes

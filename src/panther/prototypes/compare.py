@@ -7,8 +7,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from panther.encoder_names import same_encoder
 from panther.errors import InputError
+from panther.patches import same_encoder
 from panther.types import Prototypes
 
 

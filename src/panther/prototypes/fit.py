@@ -16,7 +16,7 @@ from panther.engine import HERE, Work
 from panther.errors import InputError
 from panther.machine import cores, free_memory, give_freed_memory_back
 from panther.mixture import STARTING_VARIANCES, starting_variance, surprise_of
-from panther.patch_spec import in_common
+from panther.patches import in_common
 from panther.prototypes.centre import AlignedBags, Sites, align, slide_means
 from panther.prototypes.kmeans import KMeansProblem, KMeansSettings, Sample, kmeans_many, moved, samples_at_work
 from panther.prototypes.passes import CohortPass, PassRequest, pass_over

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from panther.engine import Track, untracked
-from panther.errors import InputError
-from panther.limits import check_number, check_seed, check_whole, make_plain
+from panther.errors import InputError, check_number, check_seed, check_whole, make_plain
 from panther.machine import cores
 from panther.statistics import Statistics, block_rows, nearest, squared_distances
 from panther.statistics.compiled import CompiledRun, Library, compiled_kernel, iterate, suits_tensor

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.encoder_names import same_encoder
 from panther.engine import ItemResult, Work, run
 from panther.errors import InputError, not_finite, too_large
+from panther.patches import same_encoder
 from panther.prototypes.kmeans import KMeansSettings
 from panther.statistics import can_be_squared, take
 from panther.types import Openable, PatchSpec

@@ -22,8 +22,7 @@ from panther.storage.clinical import (
     as_columns,
     read_clinical,
 )
-from panther.storage.embedding_files.in_memory import is_in_memory, of_memory
-from panther.storage.embedding_files.opened import OPENERS, Embeddings, open_embeddings
+from panther.storage.embedding_files import READERS, Embeddings, is_in_memory, of_memory, open_embeddings
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import read_slide_vectors
@@ -70,7 +69,7 @@ def as_embeddings(given: EmbeddingsLike) -> Embeddings:
 def _opened(place: str) -> Embeddings:
     """Embeddings of `panther embed`, or vectors of a slide encoder in any layout, e.g. `titan.h5ad#obsm/X_titan`."""
     path, _, key = place.partition("#")
-    if not key and Path(path).suffix in OPENERS:
+    if not key and Path(path).suffix in READERS:
         return open_embeddings(Path(path))
     found = read_slide_vectors(Path(path), key or None)
     return Embeddings(

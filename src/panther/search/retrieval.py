@@ -10,12 +10,11 @@ import numpy as np
 from panther.cohort.load import make_cohort
 from panther.cohort.spec import TaskSpec, checked
 from panther.cohort.targets import Classes
-from panther.errors import InputError
-from panther.limits import check_whole, plain
+from panther.errors import InputError, check_whole, plain
 from panther.search.neighbours import EmbeddingsLike, Searchable, as_embeddings, groups, searchable
 from panther.search.scores import AT, Queries, score, summarise
 from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, read_clinical
-from panther.storage.embedding_files.opened import Embeddings
+from panther.storage.embedding_files import Embeddings
 from panther.storage.names import without_suffix
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panther.aggregators.embed import embed
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, check_whole, suggestion
 from panther.explain.names import Names, as_names, label
-from panther.limits import check_whole
 from panther.search.distances import (
     Mixtures,
     as_mixture,
@@ -35,7 +34,7 @@ from panther.search.neighbours import (
 from panther.statistics import Apart
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.clinical import TCGA, USUAL, ColumnsLike
-from panther.storage.embedding_files.opened import Embeddings
+from panther.storage.embedding_files import Embeddings
 from panther.storage.prototypes import as_prototypes
 from panther.types import Prototypes
 

@@ -10,7 +10,6 @@ What the rest of the package may rely on:
 - ``Job``, ``Step``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
 """
 
-from panther.job_folder import Job
 from panther.slides.folder import SlideFiles
 from panther.slides.job import JobReport, Step, run_job
 from panther.slides.listing import SlideRef, list_slides
@@ -21,6 +20,7 @@ from panther.slides.slide import Slide, open_slide, slide_readers
 from panther.slides.steps import PatchStep, TissueStep
 from panther.slides.tissue import find_tissue, segmenters
 from panther.slides.tissue_settings import TissueSettings
+from panther.storage.names import Job
 from panther.storage.trident import Coords, read_coords, write_coords
 
 __all__ = [

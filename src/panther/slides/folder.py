@@ -2,9 +2,9 @@
 
 from functools import cached_property
 
-from panther.job_folder import Job
 from panther.slides.contours import Contours, read_contours
 from panther.slides.listing import SlideRef
+from panther.storage.names import Job
 from panther.storage.trident import Coords, read_coords
 
 

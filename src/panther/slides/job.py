@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from panther.engine import HERE, ItemResult, Work, map_slides
 from panther.errors import InputError
-from panther.job_folder import PARTLY, Job, read_summary
 from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.summary import write_summary
+from panther.storage.names import PARTLY, Job, read_summary
 
 # share of a slide that may be undecodable before the slide counts as partly read, which is reported as a failure
 MOST_LOST = 0.05

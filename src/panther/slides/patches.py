@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from panther.errors import InputError
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice
 from panther.slides.polygons import Tissue, rasterise
 from panther.slides.slide import Slide
 from panther.types import PatchSpec

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from panther.errors import InputError
-from panther.job_folder import Job
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
 from panther.slides.patches import PatchReader, lay, patch_spec
 from panther.slides.steps import PatchStep, TissueStep, joined, left_over, no_patch, not_decoded
 from panther.slides.tissue import segment
+from panther.storage.names import Job
 
 SAMPLE = 16  # patches read per slide to see how fast it decodes
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, PngImagePlugin
 
-from panther.errors import InputError
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice
 from panther.slides.contours import Contours, write_contours
 from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef

@@ -8,8 +8,8 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from panther.job_folder import Job, read_summary
 from panther.storage.files import write_text
+from panther.storage.names import Job, read_summary
 
 COLUMNS = (
     "slide",

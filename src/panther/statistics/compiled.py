@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.errors import InputError
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice
 from panther.machine import kernel_threads
 from panther.statistics.assign import NEGLIGIBLE, Accumulated, Logits, Statistics
 from panther.statistics.blocks import block_rows

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
-from panther.places import Places
+from panther.patches import Places
 from panther.statistics.compiled import compiled_kernel, crisp, regions_compiled, suits_tensor, touch_compiled
 
 PRIOR = 10.0  # pairs, and patches, that are taken for granted

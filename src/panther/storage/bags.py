@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from panther.arrays import as_matrix
-from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, NotABagError
-from panther.patch_spec import in_common
+from panther.patches import encoder_words, in_common, same_encoder
+from panther.rows import as_matrix
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.readers import BAG_SUFFIXES, open_bag

@@ -7,12 +7,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from panther.errors import InputError, listed, suggestion
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
 from panther.storage.names import composed, differ_in_case, without_suffix
-from panther.storage.table_files.parts import Parts, read_parts, refuse_shared_patients
-from panther.storage.tables import is_missing, source_of, with_types
+from panther.storage.tables import Parts, is_missing, read_parts, refuse_shared_patients, source_of, with_types
 from panther.types import Openable
 
 if TYPE_CHECKING:

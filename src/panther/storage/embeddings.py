@@ -1,7 +1,7 @@
 """Slide embeddings on disk: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panther.errors import InputError
-from panther.feature_space import Basis
 from panther.storage.names import refuse_collisions
 from panther.store import atomic_write, h5_writer, hash_contents
-from panther.types import Prototypes
+from panther.types import Basis, Prototypes
 from panther.version import __version__
 
 if TYPE_CHECKING:
     import anndata
     import pandas as pd
+
 
 FORMAT = 1
 MIXTURES = ".mixtures.npz"  # how the name of a file of plain mixtures ends
@@ -165,7 +165,6 @@ def writer_of(path: Path) -> Callable[["EmbeddingTable", Path], None]:
     """Writer by the name of the file: `x.mixtures.npz` holds mixtures as plain arrays, `x.npz` embeddings."""
     if not path.name.endswith(MIXTURES):
         return WRITERS[path.suffix]
-    from panther.storage.embedding_files.mixtures import write_mixtures  # which reads what is written here
 
     return write_mixtures
 
@@ -262,3 +261,40 @@ def _storable(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else str(value)
+
+
+def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
+    """Number of components where columns are those of whole mixtures; anything else is refused."""
+    found = mixture_components([column_name(*column) for column in columns])
+    if not found:
+        raise InputError(
+            "Only whole mixtures are written as {prob, mean, cov}; embed with `method=panther` and all that it reads out (readout all, no blocks)."
+        )
+    return found
+
+
+def mixture_components(names: Sequence[str]) -> int:
+    """Number of components where columns are those of whole mixtures, [pi, mu, Sigma] of each; else 0."""
+    count = sum(name.endswith(":pi") for name in names)
+    dim, rest = divmod(len(names) - count, 2 * count) if count else (0, 1)
+    if rest or dim < 1:
+        return 0
+    statistics = [("weight", -1), *((what, j) for what in ("mean", "variance") for j in range(dim))]
+    wanted = [column_name(c, what, j) for c in range(count) for what, j in statistics]
+    return count if list(names) == wanted else 0
+
+
+def write_mixtures(table: "EmbeddingTable", path: Path) -> None:
+    """Write `prob` (n, C), `mean` (n, C, d) and `cov` (n, C, d), the diagonal, of `samples` (n,) as a .npz."""
+    tokens = np.asarray(table.vectors).reshape(len(table.samples), count_components(table.columns), -1)
+    dim = tokens.shape[-1] // 2
+    about = {name: value for name, value in table.about().items() if name != "prototypes"}
+    arrays: dict[str, Any] = {
+        "prob": tokens[..., 0],
+        "mean": tokens[..., 1 : 1 + dim],
+        "cov": tokens[..., 1 + dim :],
+        "samples": np.array(table.samples),
+        "panther": np.array(json.dumps(about, default=str, sort_keys=True)),
+    }
+    with path.open("wb") as handle:
+        np.savez(handle, **arrays)

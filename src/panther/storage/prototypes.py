@@ -8,14 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.alignment import Alignment
-from panther.arrays import as_centroids
 from panther.errors import InputError, listed
 from panther.mixture import STARTING_VARIANCES
-from panther.patch_spec import spec_from
-from panther.storage.metadata import Kinds, check_tensor, parse_about
-from panther.storage.pickles import load_arrays
-from panther.storage.tensors import TensorFileError, kind_of_file, read_tensors, write_tensors
+from panther.patches import spec_from
+from panther.rows import Alignment, as_centroids
+from panther.storage.tensors import (
+    Kinds,
+    TensorFileError,
+    check_tensor,
+    kind_of_file,
+    load_arrays,
+    parse_about,
+    read_tensors,
+    write_tensors,
+)
 from panther.types import Projection, Prototypes
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one

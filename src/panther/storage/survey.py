@@ -15,7 +15,7 @@ from panther.storage.files import DAMAGE
 from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
-from panther.storage.slide_vectors.single import SINGLE, read_files
+from panther.storage.slide_vectors import SINGLE, read_files
 from panther.storage.tensors import kind_of_file
 
 
@@ -131,8 +131,8 @@ def _prototypes(path: Path) -> dict[str, Any]:
 
 def _published(path: Path) -> dict[str, Any]:
     """Pickles of the published code: prototypes or embeddings, never executed."""
-    from panther.storage.embedding_files.published import load_published_embeddings
-    from panther.storage.pickles import load_arrays
+    from panther.storage.embedding_files import load_published_embeddings
+    from panther.storage.tensors import load_arrays
 
     content = load_arrays(path)
     if isinstance(content, dict) and "prototypes" in content:

@@ -2,19 +2,17 @@
 
 import csv
 import io
+import re
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from panther.errors import InputError, listed
 from panther.storage.files import DAMAGE
 from panther.storage.names import refuse_repeated_columns
-from panther.storage.table_files.cells import EMPTY, with_decimal_points, with_points_where_sure
-from panther.storage.table_files.cells import MISSING as MISSING
-from panther.storage.table_files.cells import is_missing as is_missing
-from panther.storage.table_files.cells import with_points as with_points
-from panther.storage.table_files.separators import find_layout, refuse_long_lines
 from panther.store import atomic_write
 
 if TYPE_CHECKING:
@@ -193,3 +191,197 @@ def plain_cell(cell: Any) -> Any:
     except ValueError:
         return f"'{cell}"
     return cell
+
+
+# What tables write where there is nothing; "None" is left out on purpose, it is a class in some tables.
+EMPTY = frozenset(("", "na", "n/a", "nan", "<na>", "null", "nat"))
+# ... and TCGA's words for it, from which nothing can be learned
+MISSING = EMPTY | {"[not available]", "[not applicable]", "[not evaluated]", "[unknown]", "[discrepancy]"}
+WHOLE = r"[+-]?\d+"
+DECIMAL_COMMA = r"[+-]?\d*,\d+([eE][+-]?\d+)?"
+WITH_POINTS = r"[+-]?[\d.]+(,\d+)?([eE][+-]?\d+)?"  # of thousands or of decimals: beside a decimal comma nobody knows
+THOUSANDS = r"[+-]?[1-9]\d{0,2}(,\d{3})+"  # or decimals, where there is one comma
+
+
+def is_missing(column: "pd.Series") -> "pd.Series":
+    """Where a cell says nothing that could be learned."""
+    return column.str.strip().str.lower().isin(MISSING)
+
+
+def with_decimal_points(source: str, table: "pd.DataFrame") -> "pd.DataFrame":
+    """Table of a file with semicolons, whose columns of numbers may have decimal commas: spreadsheets of much of Europe write both."""
+    return table.assign(**{name: _with_points(table[name], name, source) for name in table.columns})
+
+
+def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
+    """Column of which numbers are wanted: a decimal comma, of whatever file, becomes a point; text stays for others to judge.
+
+    A column all of whose commas may be of thousands (1,234) is refused: read as text, it would be missing, or a name.
+    """
+    if may_be_thousands(column):
+        cells = column.astype(str).str.strip()
+        raise InputError(
+            f"{source}: {name} has numbers such as {cells[cells.str.fullmatch(THOUSANDS)].iloc[0]}, whose comma may be one of decimals or of "
+            "thousands; write a decimal point, and nothing between thousands."
+        )
+    return _with_points(column, name, source)
+
+
+def with_points_where_sure(column: "pd.Series") -> "pd.Series":
+    """The same for columns that nobody asked to be numbers: what is not sure stays as it is."""
+    if may_be_thousands(column):
+        return column
+    try:
+        return _with_points(column, "", "")
+    except InputError:
+        return column
+
+
+def may_be_thousands(column: "pd.Series") -> bool:
+    """Whether a column holds numbers, and every comma in them may be one of thousands."""
+    cells = column.astype(str).str.strip()
+    commas = cells.str.fullmatch(THOUSANDS)
+    return bool(commas.any() and (commas | is_missing(cells) | cells.str.fullmatch(r"[+-]?\d+(\.\d+)?")).all())
+
+
+def _with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
+    cells = column.astype(str).str.strip()
+    commas = cells.str.fullmatch(DECIMAL_COMMA)
+    others = cells[~commas & ~is_missing(cells) & ~cells.str.fullmatch(WHOLE)]
+    if not commas.any() or (len(others) and not others.str.fullmatch(WITH_POINTS).all()):
+        return column
+    if len(others):
+        raise InputError(
+            f"{source}: {name} has numbers such as {cells[commas].iloc[0]} and such as {others.iloc[0]}; write all of them with a "
+            "decimal comma, or with a point, and without signs between thousands."
+        )
+    return cells.mask(commas, cells.str.replace(",", "."))
+
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+EXCELS = re.compile(r'"?sep=(?P<sign>.)"?[,;\t]*', re.IGNORECASE)  # Excel reads and hides this line
+
+
+class Layout(NamedTuple):
+    """How a text file is to be read."""
+
+    separator: str
+    header: list[str]
+    skip: int = 0  # lines before the table
+
+
+def find_layout(path: Path) -> Layout:
+    """Separator and header of a file, and whether a line sep=; comes first, as Excel understands it."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
+        lines = enumerate(handle)
+        number, first = _next_line(lines)
+        said, skip = EXCELS.fullmatch(first.rstrip("\r\n")), 0
+        if said:
+            skip = number + 1
+            _, first = _next_line(lines)
+        separator = said["sign"] if said else _separator(path, first)
+        if separator not in SEPARATORS:
+            raise InputError(
+                f"{path}: its first line says that {separator!r} is between cells; expected is a comma, a semicolon or a tab."
+            )
+        rest = (line for _, line in lines)
+        return Layout(separator, next(csv.reader(chain([first], rest), delimiter=separator), []), skip)
+
+
+def refuse_long_lines(path: Path, layout: Layout) -> None:
+    """Name a line that has more cells than the header."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
+        for _ in range(layout.skip):
+            next(handle)
+        rows = csv.reader(handle, delimiter=layout.separator)
+        for row in rows:
+            if len(row) > len(layout.header):
+                raise InputError(
+                    f"{path}: line {rows.line_num + layout.skip} has {len(row)} cells but the header {len(layout.header)}; put text that holds a "
+                    f"{SEPARATORS[layout.separator]} in quotes."
+                )
+
+
+def _next_line(lines: Iterator[tuple[int, str]]) -> tuple[int, str]:
+    """Next line that is not blank."""
+    return next(((number, line) for number, line in lines if line.strip()), (0, ""))
+
+
+def _separator(path: Path, header: str) -> str:
+    """Sign that the header has most of outside of quotes; where it has none, that of the file's ending."""
+    usual = "\t" if path.suffix in (".tsv", ".txt") else ","
+    return max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", header).count)
+
+
+FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")  # of one fold
+PART = re.compile(r"train|val|test|test_.+")
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Rows that were asked for, and those of the other parts."""
+
+    chosen: "pd.DataFrame"
+    others: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # "": rows that are in no part
+    where: str = ""  # the others are, for messages
+
+
+def read_parts(table: "Path | str | pd.DataFrame", split: str | None = None) -> Parts:
+    """Read a table (see :func:`as_table`), or one part of it.
+
+    Parameters
+    ----------
+    table
+        Table, or with ``split`` also a folder of one table for each part.
+    split
+        The rows whose column `split` says so, or the file `{split}.csv` of a folder.
+    """
+    if split is None:
+        return Parts(as_table(table))
+    if isinstance(table, (str, Path)) and Path(table).is_dir():
+        return _from_folder(Path(table), split)
+    return _from_column(as_table(table), split)
+
+
+def part_files(folder: Path) -> dict[str, Path]:
+    """Tables of a fold, by part."""
+    return {file.stem: file for file in sorted(folder.glob("*.csv")) if PART.fullmatch(file.stem)}
+
+
+def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -> None:
+    """Refuse a split of which two parts have a patient in common; ``patients`` are those of each part."""
+    first: dict[str, str] = {}
+    twice: dict[str, tuple[str, str]] = {}
+    for part, names in patients.items():
+        for name in names:
+            if first.setdefault(name, part) != part:
+                twice.setdefault(name, (first[name], part))
+    if twice:
+        who, (one, other) = min(twice.items())
+        raise InputError(
+            f"In {source}, {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}; a test would not be honest. "
+            "Split by patient."
+        )
+
+
+def _from_folder(folder: Path, split: str) -> Parts:
+    file = folder / f"{split}.csv"
+    folds = sorted(path.parent for path in folder.glob(f"*/{split}.csv") if FOLDER.fullmatch(path.parent.name))
+    if folds and not file.exists():
+        raise InputError(
+            f"{folder}: holds {len(folds)} folds ({listed((fold.name for fold in folds), 5)}), not one; name one of them, "
+            f"e.g. `table={folds[0]}`."
+        )
+    others = {part: other for part, other in part_files(folder).items() if part != split}
+    return Parts(as_table(file), {part: as_table(other) for part, other in others.items()}, f"other tables of {folder}")
+
+
+def _from_column(table: "pd.DataFrame", split: str) -> Parts:
+    source = source_of(table)
+    if "split" not in table.columns:
+        raise InputError(f"{source}: `split={split}` needs a column `split`; the table has {listed(table.columns)}.")
+    says = plain_labels(table["split"]).mask(is_missing(table["split"]), "")
+    rows = {str(part): table[says == part] for part in says.unique()}
+    if split not in rows:
+        raise InputError(f"{source}: no row has split {split!r}; the column says {listed(sorted(rows))}.")
+    return Parts(rows.pop(split), rows, f"{source} with another `split`")

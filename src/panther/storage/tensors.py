@@ -1,6 +1,8 @@
 """Files of tensors: .safetensors with one text about them, and what torch saves. A file is never executed."""
 
+import io
 import json
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,4 +87,90 @@ def read_network_weights(path: Path) -> Any:
         raise InputError(
             f"{path}: not a readable file of weights, or damaged, or it holds more than tensors (code is never run); "
             "expected .safetensors, or a state dict saved by torch."
+        ) from error
+
+
+Kinds = Mapping[str, tuple[type, ...]]  # field -> types that it may have; a field that may be None may be missing
+
+
+def parse_about(path: Path, text: str, kinds: Kinds, newest: int, remedy: str) -> dict[str, Any]:
+    """Return the fields of a file's metadata; one that is missing or of another type is refused, and so is a newer format."""
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: the file is damaged (its metadata is not JSON); {remedy}.") from error
+    if not isinstance(about, dict):
+        raise InputError(f"{path}: the file is damaged (its metadata is no list of fields); {remedy}.")
+    written = about.get("format")
+    if isinstance(written, bool) or not isinstance(written, int) or written < 1:
+        raise InputError(f"{path}: the file is damaged (its format is {written!r:.40}); {remedy}.")
+    if written > newest:
+        version = about.get("version") if isinstance(about.get("version"), str) else "of a later format"
+        raise InputError(f"{path}: written by a newer panther-wsi ({version}); update this one.")
+    for name, types in kinds.items():
+        value = about.get(name)
+        wrong = not isinstance(value, types) or (isinstance(value, bool) and bool not in types)
+        if wrong and not (value is None and type(None) in types):
+            found = "is missing" if name not in about else f"is {value!r:.40}"
+            raise InputError(f"{path}: the file is damaged ({name} {found}); {remedy}.")
+    return about
+
+
+def check_tensor(
+    path: Path,
+    name: str,
+    tensor: Tensor | None,
+    shape: tuple[int | None, ...],
+    remedy: str,
+    *,
+    least: float | None = None,
+) -> None:
+    """Refuse a tensor of another shape (None: any length), or that holds NaN, infinite or, with ``least``, smaller numbers."""
+    if tensor is None:
+        return
+    fits = tensor.ndim == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits or 0 in tensor.shape or not tensor.is_floating_point():
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise InputError(
+            f"{path}: {name} has shape {tuple(tensor.shape)} and type {tensor.dtype}; expected ({wanted}) of floating-point numbers: {remedy}."
+        )
+    if not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"{path}: {name} hold NaN or infinite numbers; {remedy}.")
+    if least is not None and bool((tensor < least).any()):
+        raise InputError(f"{path}: {name} hold numbers below {least:g}; {remedy}.")
+
+
+# numpy's array machinery under its old and its new name, and nothing that can call anything else
+_ARRAYS = {"_reconstruct", "scalar"}
+_ALLOWED = {
+    *((module, name) for module in ("numpy.core.multiarray", "numpy._core.multiarray") for name in _ARRAYS),
+    *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),  # how old protocols write bytes
+    ("collections", "OrderedDict"),
+}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it names {module}.{name}")
+        return super().find_class(module, name)
+
+
+def load_arrays(path: Path) -> Any:
+    """Load numpy arrays in plain containers; refuse a pickle that names anything else."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
+    try:
+        return _ArraysOnly(io.BytesIO(content)).load()
+    except Exception as error:  # a broken pickle may raise anything
+        raise InputError(
+            f"{path}: not loaded, because the pickle is damaged or holds more than numpy arrays in plain containers ({error}). "
+            "Code in a file is never run; save the arrays with numpy.save instead."
         ) from error

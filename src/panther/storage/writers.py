@@ -13,8 +13,7 @@ import torch
 from numpy.lib import format as npy_format
 from torch import Tensor
 
-from panther.errors import InputError, not_finite
-from panther.limits import check_choice
+from panther.errors import InputError, check_choice, not_finite
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.trident import FeatureRows, write_bag
 from panther.store import atomic_write

@@ -14,9 +14,8 @@ from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.splits import SCHEMES
 from panther.cohort.targets import Kind
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, plain, suggestion
 from panther.evaluation.metrics import SHOWN, metric_problem
-from panther.limits import plain
 from panther.mil import networks
 from panther.models import checks
 from panther.models.blocks import needs_prototypes

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from panther.errors import InputError
-from panther.feature_space import FeatureSpace
 from panther.models.blocks import Block
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
 from panther.models.model import save_model
@@ -25,7 +24,7 @@ from panther.storage.prototypes import load_prototypes
 from panther.store import hash_of
 from panther.study.cache import load_embeddings, sound_checkpoint
 from panther.study.rows.given import GivenRows
-from panther.types import Openable, PatchSpec, Prototypes
+from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes
 from panther.version import __version__
 
 

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from panther.cohort.covariates import COVARIATES, fit_covariates
-from panther.feature_space import FeatureSpace
 from panther.mil import networks
 from panther.models.blocks import made_by, needs_prototypes, reads_coordinates
 from panther.models.fitting import Parts, TrainingRecipe
 from panther.models.settings import Named, TrainSettings, preset, usual_preset
-from panther.patch_spec import PatchSpec, in_common
+from panther.patches import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.prototypes.centre import Sites
 from panther.store import hash_of
@@ -33,7 +32,7 @@ from panther.study.parts import NOT_NAMED
 from panther.study.population import Population, subset
 from panther.study.rows import is_given, is_of_patches, parts_of
 from panther.study.rows.given import GivenRows, Key
-from panther.types import Openable
+from panther.types import FeatureSpace, Openable
 
 
 class Features(NamedTuple):

@@ -167,8 +167,7 @@ def convert(
     """
     from functools import partial
 
-    from panther.engine import collect, open_work
-    from panther.limits import part_of
+    from panther.engine import collect, open_work, part_of
     from panther.storage.bags import Reading, list_bags
     from panther.storage.writers import convert_bag
     from panther.store import check_writable_folder
@@ -220,7 +219,7 @@ def status(
     Status
         ``steps`` of the job, or stages of the study. Failed items are a warning.
     """
-    from panther.job_folder import Job, read_summary
+    from panther.storage.names import Job, read_summary
 
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
@@ -258,7 +257,7 @@ class Status:
 
 
 def _steps_of_job(folder: Path, rows: list[dict[str, str]]) -> Iterator[Step]:
-    from panther.job_folder import PARTLY
+    from panther.storage.names import PARTLY
 
     names = {row["slide"] for row in rows}
     failed = {row["slide"]: row["reason"] for row in rows if row["status"] in ("failed", PARTLY)}

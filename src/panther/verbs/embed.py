@@ -129,8 +129,7 @@ def embed_cohort(
 def _check_format(output: Path, method: str, prototypes: Any, settings: dict[str, Any]) -> None:
     """Refuse, before the work, a format that cannot hold these embeddings."""
     from panther.aggregators import build
-    from panther.storage.embedding_files.mixtures import count_components
-    from panther.storage.embeddings import MIXTURES, check_embedding_path
+    from panther.storage.embeddings import MIXTURES, check_embedding_path, count_components
 
     check_embedding_path(output)
     if output.name.endswith(MIXTURES):

@@ -142,12 +142,11 @@ def make_map(
     from functools import partial
 
     from panther.aggregators import build
-    from panther.engine import open_work, stream
+    from panther.engine import open_work, part_of, stream
     from panther.explain.maps import USUAL, WRITTEN, SlideMaps, map_job, map_slide
     from panther.explain.names import prototype_number
     from panther.explain.palette import Paint
     from panther.explain.scene import MapSettings, is_slide, of_slide, refuse_nothing, slide_jobs
-    from panther.limits import part_of
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading, as_bags
     from panther.storage.prototypes import as_prototypes

@@ -7,12 +7,12 @@ from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 from typing import NamedTuple
 
-from panther.encoder_names import same_encoder
 from panther.engine import Work, collect
 from panther.errors import InputError
 from panther.explain.concordance.tissue_classifier import is_classifier
 from panther.explain.scene import is_slide
 from panther.models.model import read_about
+from panther.patches import same_encoder
 from panther.storage.bags import BAG_SUFFIXES, BagRef, files_below, list_bags
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.survey import survey

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from panther.encoder_names import same_encoder
 from panther.engine import map_slides
 from panther.errors import InputError
 from panther.explain.scene import MapSettings
+from panther.patches import same_encoder
 from panther.statistics import most_similar
 from panther.types import Openable
 from panther.viewer.contents import SlideEntry

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from panther.aggregators import embed_bags
 from panther.engine import HERE, Work
-from panther.errors import InputError
+from panther.errors import InputError, check_choice
 from panther.explain.attribution import mathematics as maths
 from panther.explain.attribution.mathematics import ownership
 from panther.explain.names import Naming
-from panther.limits import check_choice
 from panther.models.blocks import Block
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError
+from panther.patches import encoder_words, same_encoder
 from panther.storage.bags import list_bags
 from panther.storage.readers import BAG_SUFFIXES
 from panther.storage.trident import tile_names

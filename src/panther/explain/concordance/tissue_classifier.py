@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.encoder_names import encoder_words, same_encoder
 from panther.errors import InputError, not_finite
 from panther.evaluation.metrics import classification_metrics, confusion
 from panther.explain.concordance.tiles import LabelledTiles, encode_images, find_images, holds_features, read_features
 from panther.models.probes import fit_logistic, inner_folds
 from panther.models.scaling import Scaler, moments
+from panther.patches import encoder_words, same_encoder
 from panther.statistics import first_bad_row
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.store import check_output

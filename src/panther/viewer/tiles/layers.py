@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from panther.aggregators import build
-from panther.errors import InputError
+from panther.errors import InputError, check_choice
 from panther.explain import palette
 from panther.explain.attention import SCALES, attention, attention_titles
 from panther.explain.attribution.draw import patch_values
@@ -22,7 +22,6 @@ from panther.explain.names import prototype_number
 from panther.explain.palette import rgb_values
 from panther.explain.scene import assign
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
-from panther.limits import check_choice
 from panther.mil import networks
 from panther.models.model import load_model, read_about
 from panther.storage.files import read_json

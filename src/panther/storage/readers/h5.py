@@ -1,5 +1,10 @@
-"""HDF5 datasets as rows: mapped where their bytes lie in the file as they are, else through h5py."""
+"""Feature files in HDF5, by whom they were written; rows are mapped where their bytes lie in the file as they are, else read through h5py.
 
+TRIDENT: `features` (N, d) with the encoder's name, `coords` at level 0 with the patch geometry as attributes. CLAM (and others): the same without
+attributes. PANTHER's published data: `features` (1, N, d). STAMP: `feats` (N, d), `coords` in micrometres; newer files say so in root attributes.
+"""
+
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +16,8 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.machine import reading
-from panther.storage.readers._base import FileContent, check_coords_shape, check_numbers, first_sentence, mapped
-from panther.storage.readers._h5_chunks import ChunkOffsets, StoredBytes, chunk_offsets
-from panther.storage.readers._h5_storage import check_storage
+from panther.storage.readers.base import FileContent, check_coords_shape, check_numbers, first_sentence, mapped, readers
+from panther.storage.readers.h5_storage import ChunkOffsets, StoredBytes, check_storage, chunk_offsets
 from panther.types import Bag, PatchSpec, Rows
 
 
@@ -177,3 +181,82 @@ def unreadable(path: Path, rows: slice, error: Exception) -> InputError:
     return InputError(
         f"{path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)}); extract its features again."
     )
+
+
+OURS = {
+    "weights",
+    "written_by",
+}  # attributes of features that `panther slides` and `panther convert` write, and TRIDENT does not
+
+
+@readers.register("trident")
+def trident(file: FileContent) -> Bag | None:
+    """Read TRIDENT's layout; the attributes tell it from CLAM's."""
+    features = file.dataset("features")
+    if features is None or features.ndim == 3 or not described(file):
+        return None
+    return h5_bag(file, "features", _spec(dict(file.geometry)), _encoder(dict(features.attrs)))
+
+
+def _encoder(about: dict[str, Any]) -> str | None:
+    """Encoder's name; what TRIDENT itself calls ctranspath has the weights of CHIEF."""
+    name = text(about.get("encoder"))
+    return "chief-ctranspath" if name == "ctranspath" and not OURS & set(about) else name
+
+
+def _spec(geometry: dict[str, Any]) -> PatchSpec:
+    exact = json.loads(text(geometry.get("panther")) or "{}")  # of `panther slides`: magnifications are rounded
+    size, size_level0 = _whole(geometry.get("patch_size")), _whole(geometry.get("patch_size_level0"))
+    mpp = _mpp(geometry.get("target_magnification"))
+    mpp_level0 = _mpp(geometry.get("level0_magnification"))
+    if mpp is None and mpp_level0 and size and size_level0:
+        mpp = mpp_level0 * size_level0 / size
+    return PatchSpec(
+        mpp=exact.get("mpp") or mpp,
+        size=size,
+        size_level0=size_level0,
+        overlap=_whole(geometry.get("overlap")) or 0,
+        mpp_level0=exact.get("level0_mpp"),
+    )
+
+
+def _mpp(magnification: Any) -> float | None:
+    """20x is 0.5 um/px."""
+    return 10.0 / float(magnification) if magnification and float(magnification) > 0 else None
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+@readers.register("clam")
+def clam(file: FileContent) -> Bag | None:
+    """Read the plain layout."""
+    features = file.dataset("features")
+    if features is None or features.ndim == 3 or described(file):
+        return None
+    return h5_bag(file, "features", PatchSpec(), None)
+
+
+@readers.register("batched")
+def batched(file: FileContent) -> Bag | None:
+    """Read features with a leading dimension of one."""
+    features = file.dataset("features")
+    if features is None or features.ndim != 3:
+        return None
+    return h5_bag(file, "features", PatchSpec(), None)
+
+
+@readers.register("stamp")
+def stamp(file: FileContent) -> Bag | None:
+    """Read STAMP's layout."""
+    if file.dataset("feats") is None:
+        return None
+    about = file.h5.attrs
+    micrometres, pixels = about.get("tile_size_um"), about.get("tile_size_px")
+    spec = PatchSpec(
+        mpp=float(micrometres) / float(pixels) if micrometres and pixels else None,
+        size=int(pixels) if pixels else None,
+        coords_unit="um",
+    )
+    return h5_bag(file, "feats", spec, text(about.get("extractor")))

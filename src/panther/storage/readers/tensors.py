@@ -1,17 +1,85 @@
-"""Tensors saved by torch (CLAM's pt_files, slideflow), loaded with weights_only=True: a file is never executed."""
+"""Feature files that hold one array or named tensors, memory-mapped: NumPy, safetensors, and what torch saves (CLAM's pt_files, slideflow).
 
+Torch's files are loaded with weights_only=True: a file is never executed.
+"""
+
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy_format
 from torch import Tensor
 
-from panther.errors import InputError
-from panther.storage.readers._base import FileContent, as_coords, as_matrix, readers
-from panther.storage.readers._foreign import first_bytes, what_it_is
+from panther.errors import InputError, NotABagError
+from panther.patches import spec_from
+from panther.storage.readers.base import (
+    FileContent,
+    as_coords,
+    as_matrix,
+    check_numbers,
+    first_bytes,
+    mapped,
+    readers,
+    what_it_is,
+)
+from panther.storage.tensors import kind_of
 from panther.types import Bag
+
+
+@readers.register("npy")
+def npy(file: FileContent) -> Bag | None:
+    """Read a .npy file; pickled (object) arrays are refused."""
+    if not file.head.startswith(npy_format.MAGIC_PREFIX):
+        return None
+    try:
+        with file.path.open("rb") as handle:
+            version = npy_format.read_magic(handle)
+            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+            shape, fortran, dtype = read(handle)
+            offset = handle.tell()
+        check_numbers(file.path, "the array", dtype)
+        rows = (
+            mapped(file.path, dtype, offset, shape[::-1]).permute(*range(len(shape))[::-1])
+            if fortran
+            else mapped(file.path, dtype, offset, shape)
+        )
+    except (ValueError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file.path}: the array is damaged ({str(error).splitlines()[0]}); save it again.") from error
+    return Bag(file.slide_id, as_matrix(file.path, rows, "the array"))
+
+
+@readers.register("safetensors")
+def safetensors_file(file: FileContent) -> Bag | None:
+    """Read tensors by name; the header, 8 bytes of length and JSON, says which format it is."""
+    length = int.from_bytes(file.head[:8], "little")
+    if file.head[8:9] != b"{" or (length > file.path.stat().st_size and file.path.suffix != ".safetensors"):
+        return None
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file.path, framework="pt") as handle:
+            names, metadata = set(handle.keys()), handle.metadata() or {}
+            own = kind_of(metadata)
+            if own and "features" not in names:
+                raise NotABagError(f"{file.path}: holds {own} of this package, not features.")
+            name = next((n for n in ("features", "feats") if n in names), None)
+            if name is None and len(names) == 1:
+                (name,) = names
+            if name is None:
+                raise InputError(f"{file.path}: tensors {sorted(names)}; expected one called `features`.")
+            features, coords = handle.get_tensor(name), handle.get_tensor("coords") if "coords" in names else None
+    except SafetensorError as error:
+        raise InputError(f"{file.path}: the file is damaged ({error}); save it again.") from error
+    rows = as_matrix(file.path, features, name)
+    places = as_coords(file.path, coords, int(rows.shape[0]))
+    about = {"encoder": metadata.get("encoder"), **json.loads(metadata.get("bag", "{}"))}
+    return Bag(file.slide_id, rows, places, spec_from(about.get("patch_spec")), about["encoder"])
+
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"  # the second until torch 1.6
 

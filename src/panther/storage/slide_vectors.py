@@ -1,0 +1,367 @@
+"""Vectors of slides or patients that a slide encoder made elsewhere (TITAN, PRISM, CHIEF ...), in whatever layout they lie.
+
+One file per slide: TRIDENT's `slide_features_*`, STAMP's slide and patient files, plain arrays or tensors. All slides in one file: AnnData
+(.h5ad), .npz, a .npy with the names beside it, or a table with a row per slide.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+from panther.errors import InputError, listed, suggestion
+from panther.machine import reading
+from panther.storage.bags import Listing, files_below
+from panther.storage.clinical import (
+    PATIENT_COLUMNS,
+    SLIDE_COLUMNS,
+    USUAL,
+    ColumnsLike,
+    called,
+    find_column,
+    read_clinical,
+)
+from panther.storage.embedding_files import is_in_memory, matrix_of_h5ad, of_memory
+from panther.storage.files import DAMAGE, read_json, read_text
+from panther.storage.isolated import call_isolated
+from panther.storage.names import as_text, not_text, without_suffix
+from panther.storage.readers.base import first_sentence
+from panther.storage.readers.h5 import text
+from panther.storage.readers.h5_storage import check_storage, own_dataset
+from panther.storage.readers.tensors import load_tensor
+from panther.storage.tables import as_table, read_parquet, source_of
+from panther.types import Bag
+
+NAMES = (*SLIDE_COLUMNS, *PATIENT_COLUMNS, "sample", "id", "ID", "Unnamed: 0", "")  # of the column of names
+LEVELS = ("slide", "patient")  # STAMP's `feat_type` of files with one vector
+
+
+@dataclass(frozen=True, eq=False)
+class SlideVectors:
+    """One vector per slide or patient, all of one width."""
+
+    source: str  # file or folder
+    names: list[str]
+    vectors: np.ndarray  # (n, d) float32
+    layout: str  # in words, for `inspect`
+    encoder: str | None = None  # what made the vectors, where the files say it
+    level: Literal["slide", "patient"] | None = None  # where the files say it
+    problems: Mapping[str, str] = field(default_factory=dict)  # reason for each that cannot be used
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return int(self.vectors.shape[1])
+
+
+def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
+    """Vectors of slides or patients, named.
+
+    Parameters
+    ----------
+    path : path, EmbeddingTable or AnnData
+        Folder with one file per slide (TRIDENT's `slide_features_*`, STAMP's, `.npy`, `.pt`); or one file for all: `.h5ad`, `.npz`, `.npy`
+        with the names beside it, `.csv`, `.tsv` or `.parquet`.
+    key : str, optional
+        Where in the file: `obsm/X_titan` of an `.h5ad`, the array of an `.npz`, the column of names of a table, the file with the names of a
+        `.npy`.
+    """
+    if is_in_memory(path):
+        embeddings = of_memory(path)
+        return _of_rows(embeddings.source, embeddings.samples, embeddings.rows[:].numpy(), "in memory")
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file or folder of slide vectors")
+    if path.is_dir():
+        if key is not None:
+            raise InputError(f"{path}: a folder has no {key!r}; a key belongs to a file such as .h5ad")
+        files = [file for file in files_below(path) if file.suffix.lower() in SINGLE]
+        if not files:
+            raise InputError(f"{path}: no file with the vector of a slide; expected {', '.join(SINGLE)} files")
+        return read_files(path, files)
+    if suffix in SINGLE and suffix not in WHOLE:
+        return read_files(path, [path])
+    if suffix not in WHOLE:
+        raise InputError(f"{path}: no known layout of slide vectors; expected a folder, or {', '.join(WHOLE)}")
+    try:
+        return WHOLE[suffix](path, key)
+    except InputError:
+        raise
+    except DAMAGE as error:
+        raise InputError(f"{path}: not a readable {suffix} ({first_sentence(error)})") from error
+
+
+def vector_bags(
+    text: Path | str, table: object = None, split: str | None = None, columns: ColumnsLike = USUAL
+) -> Listing:
+    """Bags of a file or folder of vectors; a vector of a patient stands for each of the slides that the table has of them."""
+    vectors = read_slide_vectors(*split_key(text))
+    if table is None:
+        owners = {name: name for name in vectors.names}
+    else:
+        who = read_clinical(table, split, columns).who  # type: ignore[arg-type]
+        names = set(vectors.names)
+        by_slide = {slide: slide for slide in who.slide if slide in names}
+        by_patient = {s: p for s, p in zip(who.slide, who.patient, strict=True) if p in names}
+        owners = by_patient if len(by_patient) > len(by_slide) or vectors.level == "patient" else by_slide
+        if not owners:
+            named = f"{vectors.names[0]!r}, the table has {who.slide[0]!r} of {who.patient[0]!r}"
+            raise InputError(f"{vectors.source}: no name is a slide or patient of the table, e.g. {named}")
+    row = {name: number for number, name in enumerate(vectors.names)}
+    numbers = torch.from_numpy(vectors.vectors)
+    bags = [Bag(name, numbers[row[owner]][None], format=vectors.layout) for name, owner in owners.items()]
+    return Listing(tuple(bags), dict(vectors.problems))
+
+
+def split_key(text: Path | str) -> tuple[Path, str | None]:
+    """`titan.h5ad#obsm/X_titan` as a path and the place in it; embeddings in memory are left alone."""
+    if not isinstance(text, (str, Path)):
+        return text, None
+    path, mark, key = str(text).rpartition("#")
+    return (Path(path), key) if mark and path and not Path(text).exists() else (Path(text), None)
+
+
+class _Named(NamedTuple):
+    """A vector as it was read."""
+
+    name: str
+    vector: np.ndarray  # (d,)
+    where: str  # file, or table, for messages
+
+
+def _select(
+    source: str, named: Sequence[_Named], layout: str, problems: Mapping[str, str] | None = None, **known: Any
+) -> SlideVectors:
+    """Vectors without those that stand twice, differ in width from the others or hold NaN, each with its reason."""
+    problems = dict(problems or {})
+    named = [one._replace(name=without_suffix(one.name)) for one in named]
+    times, widths = Counter(one.name for one in named), Counter(len(one.vector) for one in named).most_common(2)
+    if len(widths) > 1 and widths[0][1] == widths[1][1]:  # nobody knows which is meant
+        raise InputError(
+            f"{source}: {widths[0][1]} vectors of {widths[0][0]} numbers, as many of {widths[1][0]}; keep those of one slide encoder"
+        )
+    kept: list[_Named] = []
+    for one in named:
+        if times[one.name] > 1:
+            problems[one.name] = f"{one.where}: {one.name} has {times[one.name]} vectors; keep one of them"
+        elif len(one.vector) != widths[0][0]:
+            problems[one.name] = (
+                f"{one.where}: {one.name} has {len(one.vector)} numbers, those of the others {widths[0][0]}"
+            )
+        elif not np.isfinite(one.vector).all():
+            problems[one.name] = f"{one.where}: {one.name} holds NaN or an infinite number; encode this slide again"
+        else:
+            kept.append(one)
+    if not kept:
+        raise InputError(f"{source}: no vector can be used. {next(iter(problems.values()), '')}".rstrip())
+    vectors = np.stack([one.vector for one in kept]).astype(np.float32, copy=False)
+    return SlideVectors(source, [one.name for one in kept], vectors, layout, problems=problems, **known)
+
+
+def _of_rows(source: str, names: Sequence[Any], matrix: np.ndarray, layout: str) -> SlideVectors:
+    """Vectors that are the rows of one matrix (n, d)."""
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or 0 in matrix.shape:
+        raise InputError(
+            f"{source}: found {matrix.shape} of {matrix.dtype}, expected numbers (n, d), one row per slide"
+        )
+    if len(names) != len(matrix):
+        raise InputError(f"{source}: has {len(matrix)} rows but {len(names)} names; expected one name for each row")
+    texts = [str(name).strip() for name in names]
+    if "" in texts:
+        raise InputError(f"{source}: row {texts.index('')} has no name")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
+        plain = matrix.astype(np.float32, copy=False)
+    return _select(source, [_Named(name, row, source) for name, row in zip(texts, plain, strict=True)], layout)
+
+
+def _read_h5ad(path: Path, key: str | None) -> SlideVectors:
+    """`X`, or `obsm/NAME`; the names are those of the observations."""
+    names, matrix = call_isolated(matrix_of_h5ad, path, key)
+    return _of_rows(str(path), names, matrix, f"h5ad, {key or 'X'}")
+
+
+def _read_npz(path: Path, key: str | None) -> SlideVectors:
+    """`X` (or the array called ``key``) with the names in `samples`, as `panther embed` writes it."""
+    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
+        missing = [name for name in ("samples", key or "X") if name not in arrays.files]
+        if missing:
+            raise InputError(f"{path}: there is no array {missing[0]!r}; {suggestion(missing[0], arrays.files)}")
+        names, matrix = np.asarray(arrays["samples"]).tolist(), np.asarray(arrays[key or "X"])
+        return _of_rows(str(path), names, matrix, f"npz, {key or 'X'}")
+
+
+def _read_npy(path: Path, key: str | None) -> SlideVectors:
+    """A matrix (n, d); its rows are named by a file of the same name beside it, or by the file ``key``."""
+    beside = [path.with_suffix(s) for s in (".json", ".txt", ".csv")] if key is None else [path.parent / key]
+    names = next((file for file in beside if file.exists()), None)
+    if names is None:
+        raise InputError(f"{path}: no names of its rows; expected {path.stem}.txt beside it, one name per line")
+    matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    return _of_rows(f"{path} with {names.name}", _names_in(names), np.asarray(matrix), "npy with names")
+
+
+def _names_in(path: Path) -> list[str]:
+    """Names of rows: a JSON list (or its `samples`), or lines; of a .csv the first column below its header."""
+    try:
+        if path.suffix == ".json":
+            content = read_json(path)
+            return [str(name) for name in (content["samples"] if isinstance(content, dict) else list(content))]
+        lines = read_text(path).splitlines()[path.suffix == ".csv" :]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: no names could be read ({error}); expected one name per line") from error
+    return [line.split(",")[0].strip().strip('"') for line in lines if line.strip()]
+
+
+def _read_table(path: Path, key: str | None) -> SlideVectors:
+    """CSV or TSV; ``key`` is the column with the names, where it has no usual name."""
+    return _of_columns(path, as_table(path), key, "table")
+
+
+def _read_parquet(path: Path, key: str | None) -> SlideVectors:
+    """The same as parquet, where one column may hold whole vectors as lists."""
+    table = read_parquet(path)
+    index = [name for name in table.index.names if name is not None and name not in table.columns]
+    table = table.reset_index(level=index) if index else table
+    table.columns = [str(name) for name in table.columns]
+    table.attrs["source"] = str(path)
+    # a thousand columns of numbers need not be looked at
+    lists = [name for name in _words(table) if len(table) and isinstance(table[name].iloc[0], (np.ndarray, list))]
+    if not lists:
+        return _of_columns(path, table, key, "parquet")
+    if len(lists) > 1:
+        raise InputError(f"{path}: the columns {listed(lists)} all hold vectors; keep one of them")
+    rows = [np.asarray(row, np.float32).reshape(-1) for row in table[lists[0]]]
+    if len({len(row) for row in rows}) > 1:
+        raise InputError(f"{path}: the vectors in {lists[0]!r} have different lengths")
+    return _of_rows(str(path), list(_name_column(table, key)), np.stack(rows), "parquet")
+
+
+def _of_columns(path: Path, table: pd.DataFrame, key: str | None, layout: str) -> SlideVectors:
+    names = _name_column(table, key)
+    ids = {str(names.name), *called(table.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS))}
+    values = table[[column for column in table.columns if column not in ids]]
+    if values.empty:
+        raise InputError(f"{path}: no column of numbers beside {names.name!r}")
+    try:
+        matrix = (values.replace("", "nan") if _words(values) else values).to_numpy(np.float32)
+    except (ValueError, TypeError) as error:
+        wrong = [column for column in values.columns if pd.to_numeric(values[column], errors="coerce").isna().any()]
+        raise InputError(
+            f"{path}: the column {wrong[0] if wrong else '?'!r} holds no numbers; leave it out, or name the column of names, `{path.name}#COLUMN`"
+        ) from error
+    return _of_rows(str(path), list(names), matrix, layout)
+
+
+def _words(table: pd.DataFrame) -> list[str]:
+    """Columns that are not of numbers."""
+    return [str(name) for name, dtype in table.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
+
+
+def _name_column(table: pd.DataFrame, key: str | None) -> pd.Series:
+    """Column with the names of the slides or patients."""
+    column = find_column(table, key, NAMES, "name")
+    if column is None:
+        raise InputError(
+            f"{source_of(table)}: no column of names among {listed(table.columns, 5)}; give it as `FILE#COLUMN`"
+        )
+    return table[column].map(str)
+
+
+class _Single(NamedTuple):
+    """What the file of one slide holds."""
+
+    values: np.ndarray
+    layout: str
+    encoder: str | None = None
+    level: str | None = None
+
+
+def read_files(source: Path, files: list[Path]) -> SlideVectors:
+    """Vectors of these files, each named like its file."""
+    named, contents, problems = [], [], {}
+    for path in files:
+        name = as_text(path.stem)
+        try:
+            if name is None:
+                raise InputError(not_text(path))
+            one = _read_single(path)
+            named.append(_Named(name, _vector(path, one.values), str(path)))
+            contents.append(one)
+        except InputError as error:
+            problems[name or str(path)] = str(error)
+    if not named:
+        raise InputError(next(iter(problems.values())))
+    layout, encoder, level = (  # what all of them say
+        values[0] if len(set(values)) == 1 else None
+        for values in ([getattr(one, name) for one in contents] for name in ("layout", "encoder", "level"))
+    )
+    return _select(str(source), named, layout or "several layouts", problems, encoder=encoder, level=level)
+
+
+def _read_single(path: Path) -> _Single:
+    try:
+        with reading():
+            return SINGLE[path.suffix.lower()](path)
+    except (InputError, MemoryError):
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such file") from error
+    except Exception as error:  # a broken file may raise anything
+        raise InputError(f"{path}: the file is damaged ({first_sentence(error)}); encode the slide again") from error
+
+
+def _read_h5(path: Path) -> _Single:
+    """TRIDENT calls it `features`, STAMP `feats`."""
+    import h5py
+
+    with reading(), h5py.File(path, "r") as file:
+        for name, layout in (("features", "trident slide vector"), ("feats", "stamp slide vector")):
+            data = own_dataset(file, name)
+            if data is None:
+                continue
+            check_storage(path, data)
+            if data.ndim > 1 and data.shape[0] != 1:
+                raise _patches(path, tuple(data.shape))
+            about = {**dict(file.attrs), **dict(data.attrs)}
+            level = text(about.get("feat_type"))
+            return _Single(data[...], layout, text(about.get("encoder")), level if level in LEVELS else None)
+        raise InputError(f"{path}: no dataset `features` or `feats` among {sorted(file)}")
+
+
+def _vector(path: Path, values: Any) -> np.ndarray:
+    """(d,) from (d,) or (1, d); patches are refused."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{path}: holds {array.dtype}; expected the numbers of one vector")
+    squeezed = array.reshape(-1) if array.ndim and max(array.shape, default=0) == array.size else array
+    if squeezed.ndim != 1 or not squeezed.size:
+        raise _patches(path, array.shape)
+    with np.errstate(over="ignore"):
+        return squeezed.astype(np.float32)
+
+
+def _patches(path: Path, shape: tuple[int, ...]) -> InputError:
+    return InputError(
+        f"{path}: found {shape}, expected one vector (d,) of a slide; features of patches are `features:` of a study"
+    )
+
+
+WHOLE: dict[str, Callable[[Path, str | None], SlideVectors]] = {
+    ".h5ad": _read_h5ad,
+    ".npz": _read_npz,
+    ".npy": _read_npy,
+    ".csv": _read_table,
+    ".tsv": _read_table,
+    ".parquet": _read_parquet,
+}
+SINGLE: dict[str, Callable[[Path], _Single]] = {
+    **dict.fromkeys((".h5", ".hdf5"), lambda path: call_isolated(_read_h5, path)),
+    ".npy": lambda path: _Single(np.load(path, mmap_mode="r", allow_pickle=False), "npy slide vector"),
+    **dict.fromkeys((".pt", ".pth"), lambda path: _Single(load_tensor(path).float().numpy(), "pt slide vector")),
+}

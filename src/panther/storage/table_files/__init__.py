@@ -1,1 +1,0 @@
-"""Tables on disk that are one of several: the parts of a split."""
