@@ -234,10 +234,10 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(tmp_path):
     task, source, _ = parts()
     path = tmp_path / "checkpoint.pt"
     fit(head(), source, task, SETTINGS, checkpoint=path)
-    with pytest.raises(InputError, match="checkpoint.pt"):
+    with pytest.raises(InputError, match="checkpoint"):
         fit(head(), source, task, replace(SETTINGS, seed=9), checkpoint=path)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match="checkpoint.pt"):
+    with pytest.raises(InputError, match="checkpoint"):
         fit(head(), source, task, SETTINGS, checkpoint=path)
     with pytest.raises(InputError, match="70 embeddings for"):
         ArraySource(x, {"label": torch.zeros(3)}, 4)
