@@ -121,9 +121,7 @@ def fit_task(name: str, target: Target, **options: Any) -> Any:
     entry = tasks.entry(name)
     if not isinstance(target, entry.metadata.target):
         suitable = " or ".join(e.name for e in tasks if isinstance(target, e.metadata.target))
-        raise InputError(
-            f"loss: found {name!r}, which does not fit a target of {KINDS[target.kind]}; expected {suitable}"
-        )
+        raise InputError(f"The loss {name!r} does not fit a target of {KINDS[target.kind]}; use {suitable}")
     tasks.check_options(name, options)
     return entry.value.fit(target, **options)
 
